@@ -8,6 +8,8 @@ CallboardError
 │   ├── UnknownRun           no run of that id, or it ended long ago
 │   ├── RunConflict          the run id is taken by another chat or user
 │   ├── LogExpired           the log no longer reaches back that far
+│   ├── UnknownInput         the run asks no such question, or no longer
+│   ├── UnknownFile          the run has no such file
 │   └── TooManyRuns          the server is at its limit
 ├── RequestError             a request that cannot be read
 │   ├── RequestTooLarge
@@ -24,6 +26,8 @@ CallboardError
     ├── UnknownTool
     ├── InvalidArguments
     ├── ToolTimeout
+    ├── ToolDenied           the user did not allow it
+    ├── AddressRefused       an address that no tool may fetch
     └── ToolLimit
 
 Each class has a `code`, the word that events, responses and the database use for it, and
@@ -77,6 +81,18 @@ class LogExpired(RunError):
     """The run's log no longer reaches back to the event asked for."""
 
     code = "log_expired"
+
+
+class UnknownInput(RunError):
+    """The run asks no such question, or no longer."""
+
+    code = "unknown_input"
+
+
+class UnknownFile(RunError):
+    """The run has no such file, or no longer."""
+
+    code = "unknown_file"
 
 
 class TooManyRuns(RunError):
@@ -173,6 +189,18 @@ class ToolTimeout(ToolError):
     """The tool did not end in time."""
 
     code = "timeout"
+
+
+class ToolDenied(ToolError):
+    """The user refused the call, or did not answer; it was not run."""
+
+    code = "denied"
+
+
+class AddressRefused(ToolError):
+    """An address that no tool may fetch: it belongs to a private network, or to this machine."""
+
+    code = "address_refused"
 
 
 class ToolLimit(ToolError):

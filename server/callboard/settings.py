@@ -38,7 +38,7 @@ class Settings(BaseSettings):
         default=None, description="OpenAI-compatible endpoint; unset: the scripted model"
     )
     model_api_key: SecretStr | None = Field(default=None, description="Key of that endpoint")
-    model: str | None = Field(default=None, description="Name of the model at that endpoint")
+    model: str | None = Field(default=None, description="Name of the model there; unset: the first that it lists")
     tool_format: Literal["auto", "native", "react", "xml"] = Field(
         default="auto", description="How the model is asked to write tool calls; `auto`: native"
     )
@@ -50,12 +50,36 @@ class Settings(BaseSettings):
     )
     tool_timeout_seconds: float = Field(default=120, gt=0, description="Time a tool has, unless it sets its own")
     agents: Annotated[tuple[str, ...], NoDecode] = Field(
-        default=(), description="Your agents: Python files or modules, separated by commas"
+        default=(), description="Your agents: Python files, folders or modules, separated by commas"
     )
+    mcp_servers: Path | None = Field(
+        default=None, description="JSON file of MCP servers (`mcpServers`, as other clients have it), for `assistant`"
+    )
+    confirm_tools: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(),
+        description="Tools that ask the user before they run: patterns such as `request_*`, with commas",
+    )
+    input_timeout_seconds: float = Field(default=120, gt=0, description="How long a run waits for the user's answer")
+    searxng_url: str | None = Field(default=None, description="SearXNG to search with; else DuckDuckGo and others")
+    brave_api_key: SecretStr | None = Field(default=None, description="Key of Brave's search, to search with")
+    tavily_api_key: SecretStr | None = Field(default=None, description="Key of Tavily's search, to search with")
+    allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(), description="Private hosts and networks that tools may fetch: names, addresses, `192.168.0.0/16`"
+    )
+    home_assistant_url: str | None = Field(default=None, description="Home Assistant's address, for `home`")
+    home_assistant_token: SecretStr | None = Field(default=None, description="A long-lived access token of it")
+    seerr_url: str | None = Field(default=None, description="Overseerr's or Jellyseerr's address, for `media`")
+    seerr_api_key: SecretStr | None = Field(default=None, description="Its API key")
     detach_grace_seconds: float = Field(default=30, ge=0, description="How long a run goes on with nobody listening")
     history_tokens: int = Field(default=0, ge=0, description="Most tokens of history a model is sent; 0: no bound")
     result_retention_days: float = Field(
         default=0, ge=0, description="How long the uncited part of search results is kept; 0: for ever"
+    )
+    result_link_seconds: float = Field(
+        default=0, ge=0, description="How long a link to a result that was cut for display is valid; 0: no links"
+    )
+    public_url: str | None = Field(
+        default=None, description="Address of this server as browsers reach it, for those links"
     )
     max_runs: int = Field(default=100, ge=1, description="Runs at one time; more are answered with 429")
     max_request_mib: int = Field(
@@ -63,7 +87,7 @@ class Settings(BaseSettings):
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="What is logged")
 
-    @field_validator("agents", "react_models", mode="before")
+    @field_validator("agents", "react_models", "confirm_tools", "allowed_hosts", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
@@ -75,8 +99,11 @@ class Settings(BaseSettings):
                 f"CALLBOARD_HOST is {self.host}, which others can reach: set CALLBOARD_API_KEY to a long random "
                 "string, and the same in the pipe's valve of that name"
             )
-        if self.model_base_url and not self.model:
-            raise ValueError("CALLBOARD_MODEL_BASE_URL is set: name the model to use in CALLBOARD_MODEL")
+        if self.result_link_seconds and not self.public_url:
+            raise ValueError("CALLBOARD_RESULT_LINK_SECONDS is set: say in CALLBOARD_PUBLIC_URL where browsers find us")
+        for service, key in (("home_assistant_url", "home_assistant_token"), ("seerr_url", "seerr_api_key")):
+            if getattr(self, service) and not getattr(self, key):
+                raise ValueError(f"{PREFIX}{service.upper()} is set: give its key in {PREFIX}{key.upper()}")
         return self
 
     @property
@@ -87,7 +114,8 @@ class Settings(BaseSettings):
     @property
     def secrets(self) -> tuple[str, ...]:
         """The values that no log, event or row may hold."""
-        return tuple(secret.get_secret_value() for secret in (self.api_key, self.model_api_key) if secret)
+        values = (getattr(self, name) for name in type(self).model_fields)
+        return tuple(value.get_secret_value() for value in values if isinstance(value, SecretStr))
 
 
 def is_loopback(host: str) -> bool:

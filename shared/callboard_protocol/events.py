@@ -96,7 +96,9 @@ class ToolCallComplete(Wire):
     """The call ended well.
 
     `result` may be cut on the wire: then `truncated` is true and `result_chars` counts the
-    characters of the whole result, which the store keeps.
+    characters of the whole result, which the store keeps; `result_url` is a link to it that
+    expires, where the server gives out such links. A file's `url` is a `data:` URL, a web
+    address, or a path of this server (`/v1/runs/…/files/…`) where it is too large for a frame.
     """
 
     type: Literal["tool_call_complete"] = "tool_call_complete"
@@ -108,6 +110,7 @@ class ToolCallComplete(Wire):
     duration_ms: int | None = Field(default=None, ge=0)
     files: tuple[dict[str, Any], ...] = ()
     embeds: tuple[str, ...] = ()
+    result_url: str | None = None
 
 
 class ToolCallError(Wire):
@@ -131,14 +134,20 @@ class Source(Wire):
 
 
 class InputRequest(Wire):
-    """The agent waits for the user."""
+    """The agent waits for the user, `timeout_seconds` long at most.
+
+    The answer is true or false to a `confirmation`, a text to an `input` or a `password`, null
+    where the user gave none.
+    """
 
     type: Literal["input_request"] = "input_request"
     request_id: str
-    kind: Literal["confirmation", "input"]
+    kind: Literal["confirmation", "input", "password"]
     title: str
     message: str = ""
+    placeholder: str = ""
     tool_call_id: str | None = None
+    timeout_seconds: float | None = Field(default=None, gt=0)
 
 
 class Usage(Wire):

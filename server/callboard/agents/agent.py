@@ -7,15 +7,15 @@ the tool loop. Knows nothing of storage or HTTP.
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from callboard.errors import AgentError
 from callboard.formats import Format, FormatChoice, FormatName, choose_format
-from callboard.loop import Allowance, Caller, Limits, run_completion, run_tool_loop
+from callboard.loop import Allowance, Caller, Consent, Limits, run_completion, run_tool_loop
 from callboard.models import ChatDict, ChatModel, content_text
 from callboard.skills import Skill
-from callboard.tools import SourceNumbers, Tool
+from callboard.tools import Services, SourceNumbers, Tool
 from callboard_protocol import Event, User
 
 AGENT_ID_PATTERN = re.compile(r"[A-Za-z0-9_.:/-]{1,128}")
@@ -30,7 +30,10 @@ class RunContext:
     sends its own ids to a model passes each through it before use, so that the events, the
     store and the model all hold the same one. `model` is the server's default model, `task`
     a background task of the client (no tools then), `limits` the server's limits for a turn,
-    `formats` how its model is asked to write tool calls.
+    `formats` how its model is asked to write tool calls. `consent` says which tools ask the user
+    first, and `consent.answer_to` waits for the answer to an `InputRequest` that the agent
+    yields. `services` is for the tools that come with the server. `options` are the client's
+    parameters for the model (`temperature` …).
     New sources are numbered after `max_source_number`, the highest in the history; −1 where
     there is none.
     """
@@ -47,6 +50,8 @@ class RunContext:
     max_source_number: int = -1
     limits: Limits = field(default_factory=Limits)
     formats: FormatChoice = field(default_factory=FormatChoice)
+    consent: Consent = field(default_factory=Consent)
+    services: Services | None = field(default=None, repr=False)
 
 
 class AgentLike(Protocol):
@@ -78,7 +83,8 @@ class Agent:
 
     `model`, `limits` and `tool_format` override the server's; for a model of its own
     `tool_format` is `auto` unless it is set. `name` is what people read, the id where it is
-    empty. Raises `AgentError` for an id that a model list cannot hold, and for two tools of
+    empty. `confirm`: name patterns (`request_*`) of tools that ask the user before they run,
+    beside those that always do. Raises `AgentError` for an id that a model list cannot hold, and for two tools of
     one name.
     """
 
@@ -90,6 +96,7 @@ class Agent:
     model: ChatModel | None = field(default=None, repr=False)
     limits: Limits | None = None
     tool_format: FormatName | None = None
+    confirm: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if not AGENT_ID_PATTERN.fullmatch(self.agent_id):
@@ -98,12 +105,17 @@ class Agent:
             )
         object.__setattr__(self, "name", self.name or self.agent_id)
         object.__setattr__(self, "skills", tuple(self.skills))
+        object.__setattr__(self, "confirm", tuple(self.confirm))
         self._refuse_doubles()
 
     @property
     def tools(self) -> tuple[Tool, ...]:
-        """The tools of all skills, in their order."""
-        return tuple(tool for skill in self.skills for tool in skill.tools)
+        """The tools that all skills have now, in their order; of two that share a name the first."""
+        tools: dict[str, Tool] = {}
+        for skill in self.skills:
+            for tool in skill.current_tools():
+                tools.setdefault(tool.name, tool)
+        return tuple(tools.values())
 
     def build_system_prompt(self) -> str:
         """The base prompt and the skills' fragments; tools add nothing to it. Empty where there is none."""
@@ -114,7 +126,7 @@ class Agent:
         """One turn by the tool loop; for a background task one plain answer of the model. Raises `ModelError`."""
         model = self.model or context.model
         if context.task is not None:
-            events = run_completion(model, context.messages)
+            events = run_completion(model, context.messages, context.options)
         else:
             events = run_tool_loop(
                 model,
@@ -124,11 +136,17 @@ class Agent:
                 tool_format=self._format(model.name, context.formats),
                 limits=self.limits or context.limits,
                 allowances=self._allowances(),
-                caller=Caller(context.chat_id, context.user, SourceNumbers(context.max_source_number)),
+                caller=self._caller(context),
+                options=context.options,
             )
         async with aclosing(events):
             async for event in events:
                 yield event
+
+    def _caller(self, context: RunContext) -> Caller:
+        consent = replace(context.consent, patterns=(*context.consent.patterns, *self.confirm))
+        sources = SourceNumbers(context.max_source_number)
+        return Caller(context.chat_id, context.user, sources, self.agent_id, context.services, consent)
 
     def _format(self, model_name: str, server: FormatChoice) -> Format:
         if self.tool_format is None and self.model is None:
@@ -138,7 +156,7 @@ class Agent:
 
     def _allowances(self) -> list[Allowance]:
         return [
-            Allowance(skill.name, frozenset(tool.name for tool in skill.tools), skill.max_tool_calls)
+            Allowance(skill.name, frozenset(tool.name for tool in skill.current_tools()), skill.max_tool_calls)
             for skill in self.skills
             if skill.max_tool_calls is not None
         ]
@@ -146,7 +164,7 @@ class Agent:
     def _refuse_doubles(self) -> None:
         owners: dict[str, str] = {}
         for skill in self.skills:
-            for tool in skill.tools:
+            for tool in skill.current_tools():
                 if tool.name in owners:
                     raise AgentError(
                         f"The agent '{self.agent_id}' has two tools named '{tool.name}': one of the skill "

@@ -13,7 +13,7 @@ def create_app(state: ServerState, api_key: str | None = None) -> Starlette:
     """The routes, behind `api_key` where there is one."""
     app = Starlette(
         routes=[*run_routes.ROUTES, *chat_routes.ROUTES],
-        middleware=[Middleware(BearerAuth, api_key=api_key)],
+        middleware=[Middleware(BearerAuth, api_key=api_key, links=state.links)],
         exception_handlers=EXCEPTION_HANDLERS,
     )
     app.state.server = state

@@ -1,21 +1,26 @@
 """Bearer auth in front of every route but `/health`."""
 
 import hmac
+from urllib.parse import unquote
 
 from starlette.datastructures import Headers
+from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from callboard.errors import Unauthorized
 from callboard.http.errors import answer
+from callboard.runs import Links
 
+RESULT_PATH = "/v1/tool-calls/"
 OPEN_PATHS = frozenset({"/health"})
 
 
 class BearerAuth:
-    """Answers 401 unless the request carries the key; lets everything through where there is none."""
+    """Answers 401 unless the request carries the key or is a signed link; lets everything through without a key."""
 
-    def __init__(self, app: ASGIApp, api_key: str | None) -> None:
+    def __init__(self, app: ASGIApp, api_key: str | None, links: Links) -> None:
         self._app = app
+        self._links = links
         self._api_key = api_key.encode() if api_key else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -25,8 +30,18 @@ class BearerAuth:
             return
         scheme, _, key = Headers(scope=scope).get("authorization", "").partition(" ")
         # Constant time: the answer must not tell how much of the key was right.
-        if scheme.lower() == "bearer" and hmac.compare_digest(key.strip().encode(), self._api_key):
+        known = scheme.lower() == "bearer" and hmac.compare_digest(key.strip().encode(), self._api_key)
+        if known or is_signed(HTTPConnection(scope), self._links):
             await self._app(scope, receive, send)
             return
         problem = "is wrong" if key else "is missing: send Authorization: Bearer <key>"
         await answer(Unauthorized(f"the API key {problem}; it is the server's CALLBOARD_API_KEY"))(scope, receive, send)
+
+
+def is_signed(request: HTTPConnection, links: Links) -> bool:
+    """Whether the request is one of this server's own links to a result."""
+    path, query = request.url.path, request.query_params
+    if not path.startswith(RESULT_PATH) or "signature" not in query:
+        return False
+    tool_call_id = unquote(path.removeprefix(RESULT_PATH))
+    return links.allow(query.get("chat_id", ""), tool_call_id, query.get("expires", ""), query["signature"])

@@ -9,12 +9,13 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from callboard.errors import RequestError
-from callboard.history import Chats, ToolCallFilter
+from callboard.errors import RequestError, Unauthorized
+from callboard.history import ANY_USER, Chats, ToolCallFilter
 from callboard.history.chats import CallState
+from callboard.http.auth import is_signed
 from callboard.http.state import server_state
 
 MAX_PAGE = 200
@@ -56,11 +57,17 @@ async def delete_chat(request: Request) -> Response:
 
 
 async def tool_call(request: Request) -> Response:
-    """One call: full arguments, full result, its events."""
-    chat_id = request.query_params.get("chat_id")
+    """One call: full arguments, full result, its events; to a signed link the bare result."""
+    chat_id, tool_call_id = request.query_params.get("chat_id"), request.path_params["tool_call_id"]
     if not chat_id:
         raise RequestError("chat_id is missing: tool call ids are unique within a chat, so name it in the query")
-    return JSONResponse(asdict(await _chats(request).tool_call(chat_id, request.path_params["tool_call_id"])))
+    if is_signed(request, server_state(request).links):
+        found = await Chats(server_state(request).store, ANY_USER).tool_call(chat_id, tool_call_id)
+        # As text and nothing else: a tool's result is not ours to run in somebody's browser.
+        return PlainTextResponse(found.result or "", headers={"X-Content-Type-Options": "nosniff"})
+    if "signature" in request.query_params:
+        raise Unauthorized("this link does not hold any more, or was changed: send the key, or ask the agent again")
+    return JSONResponse(asdict(await _chats(request).tool_call(chat_id, tool_call_id)))
 
 
 async def tool_calls(request: Request) -> Response:

@@ -16,6 +16,8 @@ _log = structlog.get_logger(__name__)
 STATUS: Mapping[type[errors.CallboardError], HTTPStatus] = {
     errors.UnknownAgent: HTTPStatus.NOT_FOUND,
     errors.UnknownRun: HTTPStatus.NOT_FOUND,
+    errors.UnknownInput: HTTPStatus.NOT_FOUND,
+    errors.UnknownFile: HTTPStatus.NOT_FOUND,
     errors.UnknownChat: HTTPStatus.NOT_FOUND,
     errors.UnknownToolCall: HTTPStatus.NOT_FOUND,
     errors.RunConflict: HTTPStatus.CONFLICT,

@@ -9,7 +9,7 @@ from callboard.http.body import read_body
 from callboard.http.sse import RunStream
 from callboard.http.state import server_state
 from callboard.version import __version__
-from callboard_protocol import PROTOCOL_VERSION, RunRequest
+from callboard_protocol import PROTOCOL_VERSION, InputAnswer, RunRequest
 
 
 async def health(request: Request) -> Response:
@@ -61,6 +61,23 @@ async def cancel_run(request: Request) -> Response:
     return JSONResponse({"run_id": run.run_id, "status": "ended" if run.ended else "cancelling"}, 202)
 
 
+async def answer_input(request: Request) -> Response:
+    """Answer a question that the run asks its user."""
+    state = server_state(request)
+    body = await read_body(request, InputAnswer, state.max_request_bytes)
+    run = state.runs.get(request.path_params["run_id"])
+    run.inputs.answer(body.request_id, body.value)
+    return JSONResponse({"run_id": run.run_id, "request_id": body.request_id}, 202)
+
+
+async def run_file(request: Request) -> Response:
+    """A file of one of the run's tool calls. It is nobody's page: a browser saves it."""
+    run = server_state(request).runs.get(request.path_params["run_id"])
+    file = run.files.get(request.path_params["file_id"])
+    headers = {"Content-Disposition": "attachment", "X-Content-Type-Options": "nosniff"}
+    return Response(file.content, media_type=file.content_type, headers=headers)
+
+
 def _after(request: Request) -> int:
     given = request.headers.get("last-event-id") or request.query_params.get("after") or "0"
     if not (given.isascii() and given.isdigit() and len(given) < 16):
@@ -74,4 +91,6 @@ ROUTES = [
     Route("/v1/runs", start_run, methods=["POST"]),
     Route("/v1/runs/{run_id}/events", run_events),
     Route("/v1/runs/{run_id}/cancel", cancel_run, methods=["POST"]),
+    Route("/v1/runs/{run_id}/input", answer_input, methods=["POST"]),
+    Route("/v1/runs/{run_id}/files/{file_id}", run_file),
 ]

@@ -1,21 +1,25 @@
 """What the routes work with: made once at start, put away at the end."""
 
 import asyncio
+import hmac
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from secrets import token_hex
 
 import structlog
 from starlette.requests import Request
 
-from callboard.agents import Limits, Registry
+from callboard.agents import Agent, Limits, Registry
 from callboard.errors import StorageError
 from callboard.formats import FormatChoice
 from callboard.history import Store
 from callboard.models import ChatModel, OpenAICompatibleModel, ScriptedModel
-from callboard.runs import Redaction, Runs, RunSettings
+from callboard.runs import Links, Redaction, Runs, RunSettings
 from callboard.settings import Settings
+from callboard.skills import Skill
+from callboard.tools import Services
 
 RETENTION_ROUND_SECONDS = 3600
 
@@ -29,6 +33,7 @@ class ServerState:
     registry: Registry
     store: Store
     runs: Runs
+    links: Links
     started_at: int
     max_request_bytes: int
 
@@ -48,22 +53,32 @@ async def open_state(settings: Settings, registry: Registry) -> AsyncIterator[Se
     """
     store = await Store.open(settings.resolved_database_url)
     model = default_model(settings)
+    services = Services(settings, store, model)
+    lifespans = AsyncExitStack()
     try:
+        for skill in _skills(registry):
+            if skill.lifespan:
+                await lifespans.enter_async_context(skill.lifespan(services))
         if interrupted := await store.close_interrupted_calls():
             _log.warning("calls_interrupted_by_last_stop", calls=interrupted)
+        links = _links(settings)
         run_settings = RunSettings(
             grace_seconds=settings.detach_grace_seconds,
             max_runs=settings.max_runs,
             history_tokens=settings.history_tokens,
             limits=Limits(settings.max_tool_calls_per_turn, settings.tool_timeout_seconds),
             formats=FormatChoice(settings.tool_format, settings.react_models),
+            confirm_tools=settings.confirm_tools,
+            input_timeout_seconds=settings.input_timeout_seconds,
+            links=links,
         )
-        runs = Runs(registry, store, model, run_settings, Redaction(settings.secrets))
+        runs = Runs(registry, services, run_settings, Redaction(settings.secrets))
         retention = asyncio.create_task(_retain(store, settings.result_retention_days))
-        yield ServerState(registry, store, runs, int(time.time()), settings.max_request_mib * 1024 * 1024)
+        yield ServerState(registry, store, runs, links, int(time.time()), settings.max_request_mib * 1024 * 1024)
         retention.cancel()
         await runs.close()
     finally:
+        await lifespans.aclose()
         await model.aclose()
         await store.close()
 
@@ -78,9 +93,22 @@ async def _retain(store: Store, days: float) -> None:
         await asyncio.sleep(RETENTION_ROUND_SECONDS)
 
 
+def _skills(registry: Registry) -> list[Skill]:
+    """Every skill once, however many agents have it."""
+    found = {id(skill): skill for agent in registry if isinstance(agent, Agent) for skill in agent.skills}
+    return list(found.values())
+
+
+def _links(settings: Settings) -> Links:
+    # Without an API key links end with the process that made them.
+    secret = settings.api_key.get_secret_value() if settings.api_key else token_hex()
+    key = hmac.digest(secret.encode(), b"callboard links", "sha256")
+    return Links(settings.public_url or "", settings.result_link_seconds, key)
+
+
 def default_model(settings: Settings) -> ChatModel:
     """The model of every agent that names none."""
-    if not settings.model_base_url or not settings.model:
+    if not settings.model_base_url:
         return ScriptedModel()
     key = settings.model_api_key.get_secret_value() if settings.model_api_key else None
     return OpenAICompatibleModel(settings.model_base_url, key, settings.model)

@@ -4,8 +4,9 @@ Above: agents. Below: formats, tools, models. Knows neither the format that the 
 speaks nor anything of storage.
 """
 
+from callboard.loop.consent import AnswerTo, Consent
 from callboard.loop.limits import Allowance, Limits
 from callboard.loop.round import Caller
 from callboard.loop.tool_loop import run_completion, run_tool_loop
 
-__all__ = ["Allowance", "Caller", "Limits", "run_completion", "run_tool_loop"]
+__all__ = ["Allowance", "AnswerTo", "Caller", "Consent", "Limits", "run_completion", "run_tool_loop"]

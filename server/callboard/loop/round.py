@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 
 from callboard.errors import InvalidArguments, ToolError, ToolLimit
 from callboard.formats import RequestedCall, renamed, tool_meant, understand
+from callboard.loop.consent import WAITING, Consent
 from callboard.loop.limits import Budget
 from callboard.text import storable
 from callboard.tools import (
+    Services,
     SourceNumbers,
     StatusChannel,
     StatusReport,
@@ -27,6 +29,7 @@ from callboard.tools import (
 )
 from callboard_protocol import (
     Event,
+    InputRequest,
     Source,
     ToolCallComplete,
     ToolCallError,
@@ -42,11 +45,14 @@ REPAIRED = "repaired"
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Whom the tools serve, as their `ToolContext` says it."""
+    """Whom the tools serve, as their `ToolContext` says it, and who is asked before they run."""
 
     chat_id: str | None = None
     user: User | None = None
     sources: SourceNumbers = field(default_factory=SourceNumbers)
+    agent_id: str = ""
+    services: Services | None = None
+    consent: Consent = field(default_factory=Consent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +103,9 @@ def _prepared(call: RequestedCall, tools: Mapping[str, Tool]) -> tuple[ToolCall,
     return prepare(tools[meant.name], meant.arguments), meant.repairs
 
 
+_Queue = asyncio.Queue[ToolStatus | InputRequest | asyncio.Task[_Ended]]
+
+
 async def run_round(
     calls: Sequence[PlannedCall], *, round_index: int, caller: Caller, timeout_seconds: float, results: dict[str, str]
 ) -> AsyncGenerator[Event, None]:
@@ -107,7 +116,7 @@ async def run_round(
     for event in _starts(calls, round_index):
         yield event
     # A finished task in the queue stands for the end of its call: whatever it reported is before it.
-    queue: asyncio.Queue[ToolStatus | asyncio.Task[_Ended]] = asyncio.Queue()
+    queue: _Queue = asyncio.Queue()
     running: set[asyncio.Task[_Ended]] = set()
     try:
         for call in calls:
@@ -120,7 +129,7 @@ async def run_round(
                 running.add(task)
         while running:
             item = await queue.get()
-            if isinstance(item, ToolStatus):
+            if isinstance(item, ToolStatus | InputRequest):
                 yield item
                 continue
             running.discard(item)
@@ -153,7 +162,7 @@ async def _run(
     prepared: ToolCall,
     caller: Caller,
     timeout_seconds: float,
-    queue: "asyncio.Queue[ToolStatus | asyncio.Task[_Ended]]",
+    queue: "_Queue",
 ) -> _Ended:
     call_id = call.requested.id
 
@@ -162,11 +171,25 @@ async def _run(
         queue.put_nowait(ToolStatus(tool_call_id=call_id, data=data))
 
     context = ToolContext(
-        call_id, prepared.tool.name, caller.chat_id, caller.user, StatusChannel(report), caller.sources
+        call_id,
+        prepared.tool.name,
+        caller.chat_id,
+        caller.user,
+        StatusChannel(report),
+        caller.sources,
+        caller.agent_id,
+        caller.services,
     )
     started = time.monotonic()
     outcome: ToolResult | ToolError
     try:
+        if caller.consent.needed(prepared.tool, prepared.arguments):
+            request = caller.consent.request(prepared.tool.name, prepared.arguments, call_id)
+            report(StatusReport("pending", WAITING))
+            queue.put_nowait(request)
+            await caller.consent.obtain(request)
+            report(StatusReport("processing", "approved"))
+            started = time.monotonic()
         outcome = await execute(prepared, context, default_timeout_seconds=timeout_seconds)
     except ToolError as error:
         outcome = error

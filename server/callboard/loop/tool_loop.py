@@ -4,10 +4,11 @@ Does not know which format the model speaks (`callboard.formats` does) and keeps
 what is to be remembered, the recorder of the run takes from the events.
 """
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
+from typing import Any
 
 from callboard.formats import (
     ArgumentsPiece,
@@ -41,6 +42,7 @@ async def run_tool_loop(
     limits: Limits | None = None,
     allowances: Sequence[Allowance] = (),
     caller: Caller | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> AsyncGenerator[Event, None]:
     """One turn as events, the last one `Done`; what `messages` holds is not changed.
 
@@ -52,7 +54,7 @@ async def run_tool_loop(
     cancels the tools.
     """
     limits = limits or Limits()
-    turn = _Turn(model, tool_format or NativeFormat(), list(messages), claim_id)
+    turn = _Turn(model, tool_format or NativeFormat(), list(messages), claim_id, options or {})
     budget = Budget(limits, allowances)
     by_name = {tool.name: tool for tool in tools}
     for round_index in count():
@@ -82,9 +84,11 @@ async def run_tool_loop(
         yield event
 
 
-async def run_completion(model: ChatModel, messages: Sequence[ChatDict]) -> AsyncGenerator[Event, None]:
+async def run_completion(
+    model: ChatModel, messages: Sequence[ChatDict], options: Mapping[str, Any] | None = None
+) -> AsyncGenerator[Event, None]:
     """One answer without tools, for background tasks: `Message`, `Usage` and `Done` only. Raises `ModelError`."""
-    turn = _Turn(model, NativeFormat(), list(messages), claim_id=str)
+    turn = _Turn(model, NativeFormat(), list(messages), str, options or {})
     answer = _Answer()
     async with aclosing(turn.ask((), answer)) as events:
         async for event in events:
@@ -108,17 +112,25 @@ class _Answer:
 class _Turn:
     """The conversation as it grows, and what it cost."""
 
-    def __init__(self, model: ChatModel, tool_format: Format, messages: list[ChatDict], claim_id: ClaimId) -> None:
+    def __init__(
+        self,
+        model: ChatModel,
+        tool_format: Format,
+        messages: list[ChatDict],
+        claim_id: ClaimId,
+        options: Mapping[str, Any],
+    ) -> None:
         self.messages = messages
         self._model = model
         self._format = tool_format
         self._claim_id = claim_id
+        self._options = options
         self._usage: TokenUsage | None = None
 
     async def ask(self, tools: Sequence[Tool], answer: _Answer) -> AsyncGenerator[Event, None]:
         """Asks once; fills `answer` and yields what the user can see of it."""
         answer.reader = reader = self._format.reader(tools, self._claim_id)
-        request = self._format.request(self.messages, tools)
+        request = replace(self._format.request(self.messages, tools), options=self._options)
         async with aclosing(self._pieces(request, reader, answer)) as pieces:
             async for piece in pieces:
                 match piece:

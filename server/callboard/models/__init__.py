@@ -5,10 +5,12 @@ Above: the tool loop. Below: settings and errors. Knows nothing of tools' code.
 
 from callboard.models.builtin import task_answer
 from callboard.models.model import (
+    MODEL_OPTIONS,
     ChatDict,
     ChatModel,
     Finish,
     ModelDelta,
+    ModelEndpoint,
     ModelRequest,
     ReasoningDelta,
     TextDelta,
@@ -20,10 +22,12 @@ from callboard.models.script import Pause, Script, content_text, typed, user_tex
 from callboard.models.scripted import ScriptedModel
 
 __all__ = [
+    "MODEL_OPTIONS",
     "ChatDict",
     "ChatModel",
     "Finish",
     "ModelDelta",
+    "ModelEndpoint",
     "ModelRequest",
     "OpenAICompatibleModel",
     "Pause",

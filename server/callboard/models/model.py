@@ -6,8 +6,8 @@ is the work of `callboard.formats`.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
 
 ChatDict = dict[str, Any]
 """One OpenAI chat message as the model is sent it."""
@@ -63,16 +63,25 @@ class Finish:
 ModelDelta = TextDelta | ReasoningDelta | ToolCallDelta | TokenUsage | Finish
 
 
+MODEL_OPTIONS = frozenset(
+    {"temperature", "top_p", "max_tokens", "max_completion_tokens", "seed", "stop", "presence_penalty"}
+    | {"frequency_penalty", "logit_bias", "reasoning_effort", "response_format"}
+)
+"""What a client may say of how the model answers; everything else about a request is the loop's."""
+
+
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
     """One call of a model. `tools` are OpenAI function schemas; empty means that it must answer in text.
 
-    `stops`: texts at which the model is to stop, four at most; a model may ignore them.
+    `stops`: texts at which the model is to stop, four at most; a model may ignore them, and
+    `options`, OpenAI's parameters of a request (`MODEL_OPTIONS`), as well.
     """
 
     messages: Sequence[ChatDict]
     tools: Sequence[Mapping[str, Any]] = ()
     stops: Sequence[str] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 class ChatModel(Protocol):
@@ -89,3 +98,16 @@ class ChatModel(Protocol):
 
     async def aclose(self) -> None:
         """Lets go of connections; the server's default model is closed when the server stops."""
+
+
+@runtime_checkable
+class ModelEndpoint(ChatModel, Protocol):
+    """A model whose endpoint serves others too."""
+
+    async def list_names(self) -> list[str]:
+        """The models there. Raises `ModelError`."""
+        ...
+
+    def named(self, name: str) -> ChatModel:
+        """Another model of the same endpoint, over the same connections."""
+        ...

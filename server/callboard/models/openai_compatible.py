@@ -7,6 +7,7 @@ endpoints really send.
 
 import asyncio
 from collections.abc import AsyncIterator
+from copy import copy
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -14,7 +15,7 @@ import openai
 
 from callboard.errors import ModelError, ModelRateLimited, ModelTimeout, ModelUnauthorized, ModelUnreachable
 from callboard.models.chunks import read_chunk
-from callboard.models.model import Finish, ModelDelta, ModelRequest
+from callboard.models.model import MODEL_OPTIONS, Finish, ModelDelta, ModelRequest
 
 CONNECT_TIMEOUT_SECONDS = 10.0
 DETAIL_CHARS = 500
@@ -35,7 +36,7 @@ class _ErrorChunk(ValueError):
 
 
 class OpenAICompatibleModel:
-    """A model behind `POST {base_url}/chat/completions`.
+    """A model behind `POST {base_url}/chat/completions`; with `model` None the first that `/models` lists.
 
     `timeout_seconds` bounds the wait for the answer to begin, retries included, and each
     silence within it. Messages of errors name the setting to change and never hold the key.
@@ -45,12 +46,12 @@ class OpenAICompatibleModel:
         self,
         base_url: str,
         api_key: str | None,
-        model: str,
+        model: str | None,
         *,
         timeout_seconds: float = 300.0,
         max_retries: int = 2,
     ) -> None:
-        self._model = model
+        self._model = model or ""
         self._secret = (api_key or "").strip()
         self._address = _without_credentials(base_url)
         self._timeout_seconds = timeout_seconds
@@ -64,8 +65,25 @@ class OpenAICompatibleModel:
 
     @property
     def name(self) -> str:
-        """The model's id at its endpoint."""
+        """The model's id at its endpoint; empty until the endpoint was asked for it."""
         return self._model
+
+    def named(self, name: str) -> "OpenAICompatibleModel":
+        """Another model of the same endpoint, over the same connections."""
+        other = copy(self)
+        other._model = name
+        return other
+
+    async def list_names(self) -> list[str]:
+        """The models that the endpoint serves, as it lists them. Raises `ModelError` and its kin."""
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                listed = await self._client.get("/models", cast_to=object)
+        except (openai.OpenAIError, TimeoutError, ValueError) as error:
+            raise self._failure(error) from error
+        entries = listed.get("data") if isinstance(listed, dict) else None
+        names = [entry.get("id") for entry in entries or () if isinstance(entry, dict)]
+        return [name for name in names if isinstance(name, str) and name]
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelDelta]:
         """The answer as it comes, always with one `Finish` (its reason None where there was none).
@@ -74,6 +92,8 @@ class OpenAICompatibleModel:
         `ModelUnreachable` (no connection, or one cut in mid-stream) and `ModelError` (the rest).
         """
         finished = False
+        if not self._model:
+            self._model = await self._first_name()
         try:
             async with asyncio.timeout(self._timeout_seconds):
                 answer = await self._open(request)
@@ -94,6 +114,12 @@ class OpenAICompatibleModel:
         """Closes the connections that are kept open for reuse."""
         await self._client.close()
 
+    async def _first_name(self) -> str:
+        names = await self.list_names()
+        if not names:
+            raise ModelError(f"The model endpoint {self._address} lists no models: name one in CALLBOARD_MODEL.")
+        return names[0]
+
     async def _open(self, request: ModelRequest) -> openai.AsyncStream[object]:
         body: dict[str, Any] = {
             "model": self._model,
@@ -101,11 +127,13 @@ class OpenAICompatibleModel:
             "stream": True,
             "stream_options": {"include_usage": True},
         }
+        body |= {name: value for name, value in request.options.items() if name in MODEL_OPTIONS}
         if request.tools:
             body["tools"] = list(request.tools)
         if request.stops:
             # OpenAI takes four; so do most that copy it.
-            body["stop"] = list(request.stops[:MAX_STOPS])
+            asked = body.get("stop") or []
+            body["stop"] = [*request.stops, *([asked] if isinstance(asked, str) else asked)][:MAX_STOPS]
         answer = await self._client.post(
             "/chat/completions", cast_to=object, body=body, stream=True, stream_cls=openai.AsyncStream[object]
         )

@@ -3,8 +3,9 @@
 Above: HTTP. Below: agents and history. Knows nothing of requests' routes or status codes.
 """
 
+from callboard.runs.links import Links
 from callboard.runs.redaction import Redaction
 from callboard.runs.run import Run
 from callboard.runs.runs import Runs, RunSettings
 
-__all__ = ["Redaction", "Run", "RunSettings", "Runs"]
+__all__ = ["Links", "Redaction", "Run", "RunSettings", "Runs"]

@@ -66,7 +66,12 @@ class Recorder:
     """Records one run. `record` takes the agent's events one at a time, `finish` closes what is open."""
 
     def __init__(
-        self, log: EventLog, journal: Journal, ids: CallIds, redact: Callable[[str], str] = lambda text: text
+        self,
+        log: EventLog,
+        journal: Journal,
+        ids: CallIds,
+        redact: Callable[[str], str] = lambda text: text,
+        prepare: Callable[[Event], Event] = lambda event: event,
     ) -> None:
         self.terminal: Done | Error | None = None
         """What the agent itself said at its end, if it did."""
@@ -74,6 +79,7 @@ class Recorder:
         self._journal = journal
         self._ids = ids
         self._redact = redact
+        self._prepare = prepare
         self._writing = asyncio.Lock()
         self._joiner = TextJoiner(self._append)
         self._text: list[str] = []
@@ -253,7 +259,7 @@ class Recorder:
         self._open.clear()
 
     def _append(self, event: Event) -> None:
-        for frame in frames_of(event):
+        for frame in frames_of(self._prepare(event)):
             self._log.append(frame)
 
 

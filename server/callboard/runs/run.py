@@ -15,6 +15,7 @@ import structlog
 from callboard.agents import AgentLike, RunContext
 from callboard.errors import CallboardError
 from callboard.runs.log import EventLog
+from callboard.runs.outgoing import Outgoing
 from callboard.runs.recorder import Ending, Recorder
 from callboard_protocol import Done, Error, Event, RunStart
 
@@ -44,10 +45,20 @@ class Owner:
 class Run:
     """An agent at work for one request."""
 
-    def __init__(self, run_id: str, owner: Owner, log: EventLog, recorder: Recorder, grace_seconds: float) -> None:
+    def __init__(
+        self,
+        run_id: str,
+        owner: Owner,
+        log: EventLog,
+        recorder: Recorder,
+        outgoing: Outgoing,
+        grace_seconds: float,
+    ) -> None:
         self.run_id = run_id
         self.owner = owner
         self.log = log
+        self.inputs = outgoing.inputs
+        self.files = outgoing.files
         self._recorder = recorder
         self._grace_seconds = grace_seconds
         self._listeners = 0

@@ -1,22 +1,28 @@
 """All runs of the server: started once per id, found again, cancelled, kept for a while after their end."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from uuid import uuid4
 from weakref import WeakValueDictionary
 
 import structlog
 
-from callboard.agents import Limits, Registry, RunContext
+from callboard.agents import Consent, Limits, Registry, RunContext
 from callboard.errors import RunConflict, StorageError, TooManyRuns, UnknownChat, UnknownRun
 from callboard.formats import FormatChoice
-from callboard.history import ChatHistory, ChatJournal, Journal, NoJournal, Store, Turn, bound, replay
-from callboard.models import ChatModel
+from callboard.history import ChatHistory, ChatJournal, Journal, NoJournal, Turn, bound, replay
 from callboard.runs.call_ids import CallIds
+from callboard.runs.files import RunFiles
+from callboard.runs.inputs import Inputs
+from callboard.runs.links import NO_LINKS, Links
 from callboard.runs.log import EventLog
+from callboard.runs.outgoing import Outgoing
 from callboard.runs.recorder import Recorder
 from callboard.runs.redaction import Redaction
 from callboard.runs.run import INTERRUPTED, Owner, Run
+from callboard.tools import Services
 from callboard_protocol import RunRequest
 
 KEEP_ENDED_SECONDS = 300
@@ -34,17 +40,18 @@ class RunSettings:
     history_tokens: int = 0
     limits: Limits = field(default_factory=Limits)
     formats: FormatChoice = field(default_factory=FormatChoice)
+    confirm_tools: Sequence[str] = ()
+    input_timeout_seconds: float = 120
+    links: Links = NO_LINKS
 
 
 class Runs:
     """The live runs, and those that ended a short while ago."""
 
-    def __init__(
-        self, registry: Registry, store: Store, model: ChatModel, settings: RunSettings, redact: Redaction
-    ) -> None:
+    def __init__(self, registry: Registry, services: Services, settings: RunSettings, redact: Redaction) -> None:
         self._registry = registry
-        self._store = store
-        self._model = model
+        self._services = services
+        self._store = services.store
         self._settings = settings
         self._redact = redact
         self._runs: dict[str, Run] = {}
@@ -69,13 +76,16 @@ class Runs:
             raise TooManyRuns(f"{self._settings.max_runs} runs are under way: try again in a moment")
         replayed = replay([message.to_openai() for message in request.messages], history.records)
         log = EventLog()
-        recorder = Recorder(log, self._journal(run_id, request), self._ids_of(request, history), self._redact)
+        outgoing = self._outgoing(run_id, request)
+        recorder = Recorder(
+            log, self._journal(run_id, request), self._ids_of(request, history), self._redact, outgoing.prepare
+        )
         context = RunContext(
             run_id=run_id,
             messages=bound(replayed.messages, self._settings.history_tokens),
             max_source_number=replayed.max_source_number,
             claim_tool_call_id=recorder.claim,
-            model=self._model,
+            model=self._services.model,
             chat_id=request.chat_id,
             message_id=request.message_id,
             user=request.user,
@@ -83,8 +93,10 @@ class Runs:
             options=request.options,
             limits=self._settings.limits,
             formats=self._settings.formats,
+            consent=Consent(self._settings.confirm_tools, outgoing.inputs.wait, self._settings.input_timeout_seconds),
+            services=self._services,
         )
-        run = self._runs[run_id] = Run(run_id, owner, log, recorder, self._settings.grace_seconds)
+        run = self._runs[run_id] = Run(run_id, owner, log, recorder, outgoing, self._settings.grace_seconds)
         run.start(agent, context, self._redact, self._keep_for_a_while)
         _log.info("run_started", run_id=run_id, agent=owner.agent_id, chat_id=owner.chat_id, task=request.task)
         return run
@@ -135,6 +147,12 @@ class Runs:
             user_content=asked.content if asked else None,
         )
         return ChatJournal(self._store, turn)
+
+    def _outgoing(self, run_id: str, request: RunRequest) -> Outgoing:
+        inputs, files = Inputs(self._settings.input_timeout_seconds), RunFiles(run_id)
+        if not _is_kept(request):
+            return Outgoing(inputs, files)
+        return Outgoing(inputs, files, partial(self._settings.links.to_result, str(request.chat_id)))
 
     def _ids_of(self, request: RunRequest, history: ChatHistory) -> CallIds:
         """One set of ids a chat: two models may be answering in it side by side."""

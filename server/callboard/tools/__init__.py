@@ -4,9 +4,12 @@ from callboard.tools.context import SourceNumbers, StatusChannel, StatusReport, 
 from callboard.tools.decorator import tool
 from callboard.tools.executor import ToolCall, execute, prepare
 from callboard.tools.result import ToolResult, as_result
-from callboard.tools.tool import Tool
+from callboard.tools.services import Services
+from callboard.tools.tool import NeedsConfirmation, Tool
 
 __all__ = [
+    "NeedsConfirmation",
+    "Services",
     "SourceNumbers",
     "StatusChannel",
     "StatusReport",

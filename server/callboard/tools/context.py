@@ -10,6 +10,8 @@ from collections.abc import Callable
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
 
+from callboard.errors import ToolError
+from callboard.tools.services import Services
 from callboard_protocol import User
 
 
@@ -88,6 +90,22 @@ class ToolContext:
     user: User | None
     channel: StatusChannel = field(repr=False)
     sources: SourceNumbers = field(default_factory=SourceNumbers, repr=False)
+    agent_id: str = ""
+    lent: Services | None = field(default=None, repr=False)
+
+    @property
+    def services(self) -> Services:
+        """What the server lends to its own tools. Raises `ToolError` where no server runs the tool."""
+        if self.lent is None:
+            raise ToolError(f"{self.tool_name} works in a Callboard server alone: start one with callboard serve.")
+        return self.lent
+
+    @property
+    def user_id(self) -> str:
+        """Whose data the tool may see. Raises `ToolError` where the client did not say who asks."""
+        if self.user is None:
+            raise ToolError(f"{self.tool_name} keeps what it knows per user, and this request names no user.")
+        return self.user.id
 
     async def status(self, status: str, message: str = "", *, progress: float | None = None) -> None:
         """Shows how far this call is: `status` one word (`processing`), `progress` 0 to 100.

@@ -6,6 +6,7 @@ Google's, NumPy's, Sphinx's or Epydoc's style.
 
 import inspect
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, get_type_hints, overload
 
 import docstring_parser
@@ -16,7 +17,7 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from callboard.errors import AgentError
 from callboard.tools.arguments import TypedArguments
-from callboard.tools.tool import Tool, is_context
+from callboard.tools.tool import NeedsConfirmation, Tool, is_context
 
 Function = Callable[..., Any]
 
@@ -29,7 +30,11 @@ def tool(function: Function, /) -> Tool: ...
 
 @overload
 def tool(
-    *, name: str | None = None, timeout_seconds: float | None = None, read_only: bool = False
+    *,
+    name: str | None = None,
+    timeout_seconds: float | None = None,
+    read_only: bool = False,
+    requires_confirmation: bool | NeedsConfirmation = False,
 ) -> Callable[[Function], Tool]: ...
 
 
@@ -40,6 +45,7 @@ def tool(
     name: str | None = None,
     timeout_seconds: float | None = None,
     read_only: bool = False,
+    requires_confirmation: bool | NeedsConfirmation = False,
 ) -> Tool | Callable[[Function], Tool]:
     """Makes a tool of a function; with or without parentheses.
 
@@ -54,9 +60,17 @@ def tool(
     >>> add.parameters["required"]
     ['a']
     """
-    if function is not None:
-        return _derive(function, name, timeout_seconds, read_only)
-    return lambda decorated: _derive(decorated, name, timeout_seconds, read_only)
+
+    def derive(decorated: Function) -> Tool:
+        derived = _derive(decorated, name)
+        return replace(
+            derived,
+            timeout_seconds=timeout_seconds,
+            read_only=read_only,
+            requires_confirmation=requires_confirmation,
+        )
+
+    return derive(function) if function is not None else derive
 
 
 class _Schema(GenerateJsonSchema):
@@ -68,7 +82,7 @@ class _Schema(GenerateJsonSchema):
         return False
 
 
-def _derive(function: Function, name: str | None, timeout_seconds: float | None, read_only: bool) -> Tool:
+def _derive(function: Function, name: str | None) -> Tool:
     called = getattr(function, "__name__", type(function).__name__) if name is None else name
     where = _place(function, called)
     documented = docstring_parser.parse(inspect.getdoc(function) or "")
@@ -90,7 +104,9 @@ def _derive(function: Function, name: str | None, timeout_seconds: float | None,
         parameters = _parameters(model)
     except PydanticUserError as error:
         raise AgentError(f"{where} takes a type that JSON cannot describe: {error.message}") from error
-    return Tool(called, description, parameters, function, timeout_seconds, TypedArguments(model), context, read_only)
+    return Tool(
+        called, description, parameters, function, read_arguments=TypedArguments(model), context_parameter=context
+    )
 
 
 def _parameters(model: type[BaseModel]) -> dict[str, Any]:

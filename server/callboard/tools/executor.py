@@ -94,6 +94,8 @@ async def _attempt(call: ToolCall, context: ToolContext) -> ToolResult:
         raise _failure(error) from error
     try:
         return as_result(value)
+    except ToolError:
+        raise
     except Exception as error:
         message = f"{context.tool_name} returned a {type(value).__name__} that cannot be JSON: {error}"
         raise ToolError(storable(message)) from error

@@ -10,6 +10,9 @@ from callboard.errors import AgentError
 from callboard.tools.arguments import ReadArguments, schema_arguments
 from callboard.tools.context import ToolContext
 
+NeedsConfirmation = Callable[[Mapping[str, Any]], bool]
+"""Whether a call with these arguments, as the function gets them, needs the user's consent."""
+
 NAME_PATTERN = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 """What OpenAI's API takes as a function's name."""
 
@@ -21,8 +24,9 @@ class Tool:
     `parameters` is the JSON schema of its arguments (an object), `function` a plain or an
     async function that takes them by keyword. It may return text, a `ToolResult` or
     anything that JSON can hold. `timeout_seconds` overrides the server's limit. `read_only`: it
-    changes nothing, so a call that was cut off may be completed and run. Written by hand, or
-    derived by `@tool`. Raises `AgentError` where the definition cannot work.
+    changes nothing, so a call that was cut off may be completed and run. `requires_confirmation`:
+    the user is asked before it runs, always or where the function says so of the arguments.
+    Written by hand, or derived by `@tool`. Raises `AgentError` where the definition cannot work.
     """
 
     name: str
@@ -33,6 +37,7 @@ class Tool:
     read_arguments: ReadArguments | None = field(default=None, repr=False, compare=False)
     context_parameter: str | None = field(default=None, repr=False)
     read_only: bool = False
+    requires_confirmation: bool | NeedsConfirmation = False
 
     def __post_init__(self) -> None:
         if not NAME_PATTERN.fullmatch(self.name):
@@ -54,6 +59,11 @@ class Tool:
         """The tool as an entry of a request's `tools`."""
         function = {"name": self.name, "description": self.description, "parameters": dict(self.parameters)}
         return {"type": "function", "function": function}
+
+    def asks_first(self, arguments: Mapping[str, Any]) -> bool:
+        """Whether the user is to be asked before a call with these arguments runs."""
+        needed = self.requires_confirmation
+        return needed if isinstance(needed, bool) else needed(arguments)
 
     def _adopt_schema(self) -> None:
         if self.parameters.get("type") != "object":

@@ -1,0 +1,41 @@
+"""Links to the whole result of a call, signed, for people whose page shows a part of it."""
+
+import hmac
+import time
+from dataclasses import dataclass, field
+from urllib.parse import quote, urlencode
+
+SIGNATURE_CHARS = 43
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """Makes links that hold for `seconds`, 0 makes none, and knows its own; `public_url` is the server's address."""
+
+    public_url: str
+    seconds: float
+    key: bytes = field(repr=False)
+
+    def to_result(self, chat_id: str, tool_call_id: str) -> str | None:
+        """A link to the whole result of a stored call; None where links are off."""
+        if not self.seconds:
+            return None
+        expires = int(time.time() + self.seconds)
+        query = {"chat_id": chat_id, "expires": expires, "signature": self._signature(chat_id, tool_call_id, expires)}
+        path = f"/v1/tool-calls/{quote(tool_call_id, safe='')}"
+        return f"{self.public_url.rstrip('/')}{path}?{urlencode(query)}"
+
+    def allow(self, chat_id: str, tool_call_id: str, expires: str, signature: str) -> bool:
+        """Whether this server made the link, and it still holds."""
+        if not self.seconds or not (expires.isascii() and expires.isdigit() and len(expires) < 16):
+            return False
+        expected = self._signature(chat_id, tool_call_id, int(expires))
+        return hmac.compare_digest(signature.encode(), expected.encode()) and time.time() < int(expires)
+
+    def _signature(self, chat_id: str, tool_call_id: str, expires: int) -> str:
+        # Length first: no two pairs of ids are the same bytes.
+        message = f"{len(chat_id)}:{chat_id}{tool_call_id}:{expires}".encode()
+        return hmac.digest(self.key, message, "sha256").hex()[:SIGNATURE_CHARS]
+
+
+NO_LINKS = Links("", 0, b"")
