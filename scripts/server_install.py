@@ -34,7 +34,9 @@ def install_server(groups: tuple[str, ...] = ()) -> None:
         return
     if groups:
         _pip("--upgrade", "pip")  # the one that comes with Python may be too old for dependency groups
-    _pip("--editable", str(ROOT), *(word for group in groups for word in ("--group", f"{ROOT}/pyproject.toml:{group}")))
+    # What is tested is all of it, with every framework.
+    extras = "[all]" if groups else ""
+    _pip("--editable", f"{ROOT}{extras}", *(word for group in groups for word in ("--group", f"{ROOT}/pyproject.toml:{group}")))
     _stamp().write_text(" ".join((_fingerprint(), *groups)), "utf-8")
 
 

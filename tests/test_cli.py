@@ -1,6 +1,7 @@
 """The command line, as a process of its own."""
 
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -10,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.processes import COMMAND, environment, run, serving
+from tests.processes import COMMAND, address, environment, run, serving
 
 
 def test_the_server_refuses_to_listen_for_others_without_a_key(tmp_path: Path) -> None:
@@ -110,3 +111,75 @@ def test_a_chat_is_exported_as_json_lines(tmp_path: Path) -> None:
     missing = run(tmp_path, "export", "--chat", "none")
     assert (missing.returncode, missing.stdout) == (1, "")
     assert "there is no chat 'none'" in missing.stderr
+
+
+def test_the_agents_are_listed_with_their_tools_and_what_is_missing_with_the_reason(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.py"
+    broken.write_text("import nothing_of_that_name\n")
+    listed = run(tmp_path, "agents", AGENTS=str(broken))
+    assert "demo: Shows what tool calls look like" in listed.stdout
+    assert "tools: get_weather, generate_image" in listed.stdout
+    assert "home: left out, needs CALLBOARD_HOME_ASSISTANT_URL" in listed.stdout
+    assert "broken.py:1: ModuleNotFoundError" in listed.stderr
+    assert listed.returncode == 1
+    assert run(tmp_path, "agents").returncode == 0
+
+
+def test_with_reload_an_edited_agent_serves_without_a_restart_by_hand(tmp_path: Path) -> None:
+    agents = tmp_path / "agents"
+    agents.mkdir()
+    file = agents / "mine.py"
+    file.write_text('from callboard import Agent, register\nregister(Agent("before"))\n')
+    process = subprocess.Popen(
+        [*COMMAND, "serve", "--reload"],
+        env=environment(tmp_path, AGENTS=str(agents)),
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stderr is not None
+    try:
+        assert "before" in _agent_ids(address(process.stderr))
+        file.write_text('from callboard import Agent, register\nregister(Agent("after"))\n')
+        assert "after" in _agent_ids(address(process.stderr))
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def _agent_ids(url: str) -> list[str]:
+    return [agent["id"] for agent in httpx.get(f"{url}/v1/models").json()["data"]]
+
+
+def test_what_a_tool_logs_says_for_which_run_and_call(tmp_path: Path) -> None:
+    agents = tmp_path / "logging_agent.py"
+    agents.write_text(LOGGING_AGENT)
+    with serving(tmp_path, AGENTS=str(agents)) as (url, process):
+        body = {"agent": "logs", "run_id": "r1", "chat_id": "c", "messages": [{"role": "user", "content": "go"}]}
+        httpx.post(f"{url}/v1/runs", json=body, timeout=30)
+        process.terminate()
+        assert process.stderr is not None
+        entries = [json.loads(line) for line in process.stderr.read().splitlines() if line.startswith("{")]
+    [said] = [entry for entry in entries if entry["event"] == "looking"]
+    assert {"run_id": "r1", "agent": "logs", "chat_id": "c", "tool": "look"}.items() <= said.items()
+    assert said["tool_call_id"]
+
+
+LOGGING_AGENT = """
+import structlog
+from callboard import Agent, Skill, register, tool
+from callboard.models import ScriptedModel, TextDelta, ToolCallDelta
+
+@tool
+def look() -> str:
+    "Looks."
+    structlog.get_logger().info("looking")
+    return "seen"
+
+def script(request):
+    if request.messages[-1]["role"] == "tool":
+        return [TextDelta("done")]
+    return [ToolCallDelta(0, "call", "look", "{}")]
+
+register(Agent("logs", skills=[Skill("s", "d", tools=[look])], model=ScriptedModel(script)))
+"""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pydantic_core import PydanticUndefined
 
-from callboard.agents import load_agents
+from callboard.agents import load_all_agents
 from callboard.errors import CallboardError
 from callboard.http import chat_routes, run_routes
 from callboard.settings import Settings
@@ -14,6 +14,7 @@ from tests.pipe.loader import load_pipe
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
+SERVER_README = (ROOT / "server" / "README.md").read_text()
 ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text()
 
 
@@ -27,13 +28,13 @@ def default_of(value: object) -> str:
     return "–" if value in (None, "", (), PydanticUndefined) else f"`{value}`"
 
 
-def test_every_setting_is_in_the_readme_with_its_default() -> None:
+def test_every_setting_is_in_the_servers_readme_with_its_default() -> None:
     rows = [
         f"| `{name.upper()}` | {'the data folder of the user' if name == 'data_dir' else default_of(field.default)} "
         f"| {field.description} |"
         for name, field in Settings.model_fields.items()
     ]
-    assert block("settings") == "\n".join(["| setting | default | what |", "| --- | --- | --- |", *rows])
+    assert block("settings", SERVER_README) == "\n".join(["| setting | default | what |", "| --- | --- | --- |", *rows])
 
 
 def test_every_valve_is_in_the_readme_with_its_default() -> None:
@@ -51,8 +52,8 @@ def test_the_readmes_agent_loads_and_has_its_tool(tmp_path: Path) -> None:
     assert code
     assert code[1].count("\n") < 25
     (tmp_path / "agents.py").write_text(code[1])
-    loaded = load_agents([str(tmp_path / "agents.py")])
-    assert loaded.problems == ()
+    loaded = load_all_agents(Settings(agents=(str(tmp_path / "agents.py"),)))
+    assert loaded.problems == []
     assert [agent.agent_id for agent in loaded.registry][-1] == "painter"
 
 

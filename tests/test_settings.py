@@ -58,10 +58,28 @@ def test_every_wrong_setting_has_its_line_and_no_value_is_repeated(monkeypatch: 
     assert "sk-secret" not in str(caught.value)
 
 
-def test_an_endpoint_needs_the_name_of_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CALLBOARD_MODEL_BASE_URL", "http://127.0.0.1:1234/v1")
-    with pytest.raises(SettingsError, match="CALLBOARD_MODEL"):
+@pytest.mark.parametrize(
+    ("name", "value", "needed"),
+    [
+        ("HOME_ASSISTANT_URL", "http://home.local:8123", "CALLBOARD_HOME_ASSISTANT_TOKEN"),
+        ("SEERR_URL", "http://seerr.local:5055", "CALLBOARD_SEERR_API_KEY"),
+        ("RESULT_LINK_SECONDS", "60", "CALLBOARD_PUBLIC_URL"),
+    ],
+)
+def test_a_setting_that_needs_another_names_it(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, needed: str
+) -> None:
+    monkeypatch.setenv(f"CALLBOARD_{name}", value)
+    with pytest.raises(SettingsError, match=needed):
         load_settings()
+
+
+def test_every_key_and_token_is_a_secret_that_is_kept_out_of_logs() -> None:
+    names = [name for name in Settings.model_fields if name.endswith(("_key", "_token"))]
+    settings = Settings.model_validate({name: f"the {name}" for name in names})
+    assert len(names) >= 5
+    assert sorted(settings.secrets) == sorted(f"the {name}" for name in names)
+    assert not any(secret in repr(settings) for secret in settings.secrets)
 
 
 def test_a_misspelt_setting_is_noticed() -> None:

@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import gc
+import importlib.util
 import json
 import logging
 import os
@@ -11,11 +12,13 @@ import sys
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict
+from pathlib import Path
 
 import structlog
 import uvicorn
+import watchfiles
 
-from callboard.agents import Registry, load_agents
+from callboard.agents import Agent, Registry, load_all_agents
 from callboard.errors import CallboardError, SettingsError
 from callboard.history import ANY_USER, Chats, Store
 from callboard.http import ServerState, create_app, open_state
@@ -52,7 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="callboard", description="Agents for Open WebUI, every tool call in sight.")
     parser.add_argument("--version", action="version", version=f"callboard {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("serve", help="start the server; settings come from the environment (CALLBOARD_…)")
+    start = commands.add_parser("serve", help="start the server; settings come from the environment (CALLBOARD_…)")
+    start.add_argument("--reload", action="store_true", help="start again when a file of your agents changes")
+    commands.add_parser("agents", help="list the agents that were found, and what is missing and why")
     export = commands.add_parser("export", help="print a stored chat as JSON Lines, one message a line")
     export.add_argument(
         "--chat", required=True, metavar="ID", help="the chat's id, as Open WebUI's address bar shows it"
@@ -61,7 +66,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if chosen.command == "export":
             return asyncio.run(export_chat(chosen.chat))
-        return serve()
+        if chosen.command == "agents":
+            return list_agents()
+        return reload_on_change() if chosen.reload else serve()
     except SettingsError as error:
         print(f"callboard: the settings are wrong\n{error}", file=sys.stderr)
     except CallboardError as error:
@@ -76,7 +83,7 @@ def serve() -> int:
     settings = load_settings()
     set_up_logging(settings.log_level)
     for name in unknown_settings(os.environ):
-        _log.warning("unknown_setting", name=name, hint="README.md lists the settings")
+        _log.warning("unknown_setting", name=name, hint="server/README.md lists the settings")
     registry = load_registry(settings)
     # What was imported stays: without it a collection takes a tenth of the time, and streams do not stutter.
     gc.collect()
@@ -119,9 +126,45 @@ async def export_chat(chat_id: str) -> int:
     return 0
 
 
+def list_agents() -> int:
+    """Print each agent with its tools and its source, then what is missing; 1 where a source is broken."""
+    loaded = load_all_agents(load_settings())
+    for agent in loaded.registry:
+        tools = [tool.name for tool in agent.tools] if isinstance(agent, Agent) else []
+        print(f"{agent.agent_id}: {agent.description} ({loaded.sources[agent.agent_id]})")
+        if tools:
+            print(f"    tools: {', '.join(tools)}")
+    for agent_id, reason in loaded.left_out.items():
+        print(f"{agent_id}: left out, {reason}")
+    for problem in loaded.problems:
+        print(f"left out: {problem}", file=sys.stderr)
+    return 1 if loaded.problems else 0
+
+
+def reload_on_change() -> int:
+    """`serve` in a process of its own, started again whenever one of the user's agent files changes."""
+    watched = {_watched(source) for source in load_settings().agents}
+    if not watched:
+        raise SettingsError("CALLBOARD_AGENTS is not set: --reload has no file to watch.")
+    watchfiles.run_process(*watched, target=main, args=(["serve"],), watch_filter=watchfiles.PythonFilter())
+    return 0
+
+
+def _watched(source: str) -> Path:
+    path = Path(source).expanduser()
+    if path.exists():
+        return path if path.is_dir() else path.parent
+    spec = importlib.util.find_spec(source)
+    if spec is None or spec.origin is None:
+        raise SettingsError(f"CALLBOARD_AGENTS: there is no file, folder or module {source}.")
+    return Path(spec.origin).parent
+
+
 def load_registry(settings: Settings) -> Registry:
     """The agents: the built-in ones and the user's. What is broken is logged and left out."""
-    loaded = load_agents(settings.agents)
+    loaded = load_all_agents(settings)
+    for agent_id, reason in loaded.left_out.items():
+        _log.info("agent_left_out", agent=agent_id, reason=reason)
     for problem in loaded.problems:
         _log.error("agent_left_out", reason=str(problem))
     return loaded.registry

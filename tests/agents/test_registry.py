@@ -1,12 +1,17 @@
 """Which agents there are, and how the user's own files join them."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from callboard.agents import Agent, Registry, load_agents, register
+from callboard.agents import Agent, LoadedAgents, Registry, load_all_agents, register
 from callboard.errors import AgentError, UnknownAgent
+from callboard.settings import Settings
+
+BUILT_IN = ["demo", "assistant", "naked"]
 
 GOOD = """
 from callboard import Agent, Skill, register, tool
@@ -29,6 +34,10 @@ def write_good(folder: Path, number: int = 1) -> str:
     return str(path)
 
 
+def load_agents(sources: Sequence[str] = (), **settings: Any) -> LoadedAgents:
+    return load_all_agents(Settings(agents=tuple(sources), **settings))
+
+
 def ids(registry: Registry) -> list[str]:
     return [agent.agent_id for agent in registry]
 
@@ -43,8 +52,19 @@ def test_an_unknown_agent_is_refused_naming_those_there_are() -> None:
         registry.add(Agent("one"))
 
 
-def test_every_server_has_the_demo_and_the_assistant() -> None:
-    assert ids(load_agents().registry) == ["demo", "assistant"]
+def test_every_server_has_the_agents_that_need_nothing_and_says_what_the_others_need() -> None:
+    loaded = load_agents()
+    assert ids(loaded.registry) == BUILT_IN
+    assert loaded.left_out == {
+        "media": "needs CALLBOARD_SEERR_URL",
+        "home": "needs CALLBOARD_HOME_ASSISTANT_URL",
+    }
+
+
+def test_a_service_that_is_set_brings_its_agent() -> None:
+    loaded = load_agents(seerr_url="http://seerr.local", seerr_api_key="k")
+    assert ids(loaded.registry) == [*BUILT_IN, "media"]
+    assert list(loaded.left_out) == ["home"]
 
 
 @pytest.fixture
@@ -58,8 +78,31 @@ def test_a_file_and_a_module_join_in_their_order(folder: Path) -> None:
     first = write_good(folder, 1)
     write_good(folder, 2)
     loaded = load_agents([first, "good_2"])
-    assert loaded.problems == ()
-    assert ids(loaded.registry)[2:] == ["greeter_1", "other_1", "greeter_2", "other_2"]
+    assert loaded.problems == []
+    assert ids(loaded.registry)[len(BUILT_IN) :] == ["greeter_1", "other_1", "greeter_2", "other_2"]
+
+
+def test_a_folder_brings_each_of_its_files_and_one_broken_file_costs_itself_alone(folder: Path) -> None:
+    write_good(folder, 4)
+    (folder / "neighbour_4.py").rename(folder / "_neighbour_4.py")
+    (folder / "good_4.py").write_text(GOOD.format(number=4).replace("neighbour_", "_neighbour_"))
+    (folder / "broken.py").write_text("x = 1 /")
+    loaded = load_agents([str(folder)])
+    assert ids(loaded.registry)[len(BUILT_IN) :] == ["greeter_4", "other_4"]
+    assert [loaded.sources[name] for name in ("demo", "greeter_4")] == ["built in", str(folder / "good_4.py")]
+    assert "broken.py:1: SyntaxError" in str(loaded.problems[0])
+
+
+def test_an_installed_package_brings_agents_by_an_entry_point(folder: Path) -> None:
+    (folder / "packaged_agents.py").write_text("from callboard import Agent\nAGENT = Agent('packaged')\n")
+    info = folder / "packaged-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: packaged\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[callboard.agents]\nmine = packaged_agents:AGENT\n")
+    sys.path.append(str(folder))
+    loaded = load_agents()
+    assert ids(loaded.registry) == [*BUILT_IN, "packaged"]
+    assert loaded.sources["packaged"] == "mine (packaged_agents:AGENT)"
 
 
 @pytest.mark.parametrize(
@@ -87,7 +130,7 @@ def test_a_broken_file_is_told_of_with_its_place_and_left_out_while_others_serve
     [problem] = loaded.problems
     with pytest.raises(AgentError, match=told):
         raise problem
-    assert ids(loaded.registry) == ["demo", "assistant", "greeter_3", "other_3"]
+    assert ids(loaded.registry) == [*BUILT_IN, "greeter_3", "other_3"]
 
 
 @pytest.mark.parametrize("source", ["/nowhere/at_all.py", "no_such_module", "no.such.module", "~/no_such_file.py"])

@@ -4,8 +4,9 @@
         model = OpenAICompatibleModel(server.base_url, "key", "m")
 
 Answers are used up one a request; a callable in their place gets each request's body. Every
-body is kept in `requests`. What an endpoint can do wrong is an answer too: `Refusal` for
-statuses, and an ending of `Chunks` for everything in mid-stream.
+body is kept in `requests`. `models` are what `/models` lists, 404 where there are none. What an
+endpoint can do wrong is an answer too: `Refusal` for statuses, and an ending of `Chunks` for
+everything in mid-stream.
 """
 
 import asyncio
@@ -99,13 +100,14 @@ class OpenAIServer:
     from such an answer.
     """
 
-    def __init__(self, script: Script) -> None:
+    def __init__(self, script: Script, models: Sequence[str] = ()) -> None:
         self.requests: list[Body] = []
         self.headers: list[dict[str, str]] = []
         self.base_url = ""
         self.hanging = asyncio.Event()
         self.disconnected = asyncio.Event()
         self._script = script
+        self._models = models
         self._answered = 0
 
     async def __aenter__(self) -> Self:
@@ -134,6 +136,9 @@ class OpenAIServer:
 
     async def _app(self, scope: ASGIMessage, receive: Receive, send: Send) -> None:
         body: Body = json.loads(await _read(receive) or b"{}")
+        if scope["path"] == "/v1/models" and self._models:
+            await _answer(send, 200, {"object": "list", "data": [{"id": name} for name in self._models]})
+            return
         if scope["path"] != "/v1/chat/completions":
             await _refuse(send, Refusal(404, f"no route {scope['path']}"))
             return
@@ -192,8 +197,12 @@ async def _read(receive: Receive) -> bytes:
 
 
 async def _refuse(send: Send, refusal: Refusal) -> None:
-    headers = [(b"content-type", b"application/json")]
-    headers += [(name.lower().encode(), value.encode()) for name, value in refusal.headers.items()]
-    await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
-    body = json.dumps({"error": {"message": refusal.message, "type": "error", "code": None}}).encode()
-    await send({"type": "http.response.body", "body": body})
+    error = {"message": refusal.message, "type": "error", "code": None}
+    await _answer(send, refusal.status, {"error": error}, refusal.headers)
+
+
+async def _answer(send: Send, status: int, body: Body, headers: Mapping[str, str] | None = None) -> None:
+    sent = [(b"content-type", b"application/json")]
+    sent += [(name.lower().encode(), value.encode()) for name, value in (headers or {}).items()]
+    await send({"type": "http.response.start", "status": status, "headers": sent})
+    await send({"type": "http.response.body", "body": json.dumps(body).encode()})

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from callboard.agents import RunContext
+from callboard.agents import Agent, RunContext
 from callboard.http import sse
 from callboard.runs import run as run_module
 from callboard_protocol import (
@@ -23,6 +23,7 @@ from callboard_protocol import (
     ToolStatus,
     ToolStatusData,
 )
+from tests.fakes.openai_server import OpenAIServer, chunks, finish, text
 from tests.runs.promises import check, read
 from tests.serving import Script, ScriptedAgent, Service, numbered, request, serving
 
@@ -317,3 +318,10 @@ async def test_a_reader_that_stalls_is_let_go(tmp_path: Path, monkeypatch: pytes
             head = f"POST /v1/runs HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
             connection.sendall(head.encode() + body)
             await ended.wait()
+
+
+async def test_what_the_client_asks_of_the_model_reaches_it(tmp_path: Path) -> None:
+    async with OpenAIServer([chunks(text("warm"), finish("stop"))]) as model:
+        async with serving(tmp_path, Agent("plain"), model_base_url=model.base_url, model="m") as service:
+            await service.events(request(agent="plain", options={"temperature": 0.9, "seed": 7}))
+    assert {"temperature": 0.9, "seed": 7}.items() <= model.requests[0].items()

@@ -206,3 +206,34 @@ async def test_cancelling_the_reader_closes_the_request() -> None:
         with pytest.raises(asyncio.CancelledError):
             await reading
         await model.aclose()
+
+
+async def test_without_a_name_the_first_model_that_the_endpoint_lists_is_used() -> None:
+    async with OpenAIServer([chunks(text("hi"), finish("stop"))] * 2, models=["first", "second"]) as server:
+        model = OpenAICompatibleModel(server.base_url, KEY, None, max_retries=0)
+        for used in (model, model.named("second")):
+            assert [delta async for delta in used.stream(ASK)] == [TextDelta("hi"), Finish("stop")]
+        assert await model.list_names() == ["first", "second"]
+        assert model.name == "first"
+        await model.aclose()
+    assert [request["model"] for request in server.requests] == ["first", "second"]
+
+
+async def test_an_endpoint_that_lists_no_models_needs_a_name() -> None:
+    async with OpenAIServer([], models=[""]) as server:
+        model = OpenAICompatibleModel(server.base_url, KEY, None, max_retries=0)
+        with pytest.raises(ModelError, match="name one in CALLBOARD_MODEL"):
+            await anext(aiter(model.stream(ASK)))
+        await model.aclose()
+
+
+async def test_what_a_client_asks_of_the_model_is_passed_on_and_nothing_else_of_a_request_is_its_to_say() -> None:
+    options = {"temperature": 0.2, "stop": "END", "messages": [], "model": "other", "stream": False, "tools": [1]}
+    async with OpenAIServer([chunks(finish("stop"))]) as server:
+        model = OpenAICompatibleModel(server.base_url, KEY, "m", max_retries=0)
+        async for _ in model.stream(ModelRequest(ASK.messages, stops=["Observation:"], options=options)):
+            pass
+        await model.aclose()
+    [sent] = server.requests
+    assert (sent["temperature"], sent["stop"]) == (0.2, ["Observation:", "END"])
+    assert (sent["model"], sent["messages"], sent["stream"], "tools" in sent) == ("m", ASK.messages, True, False)

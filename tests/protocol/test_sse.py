@@ -101,6 +101,7 @@ def test_events_are_frozen_and_keep_their_type_on_the_wire() -> None:
         "duration_ms": None,
         "files": [],
         "embeds": [],
+        "result_url": None,
     }
     with pytest.raises(ValueError, match="frozen"):
         RunStart(run_id="r", agent="a").run_id = "other"

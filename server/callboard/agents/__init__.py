@@ -3,10 +3,11 @@
 Above: runs. Below: the tool loop. Knows nothing of storage or HTTP.
 """
 
-from callboard.agents.agent import Agent, AgentLike, RunContext
+from callboard.agents.agent import Agent, AgentLike
 from callboard.agents.demo import demo_agent
-from callboard.agents.registry import LoadedAgents, Registry, load_agents, register
-from callboard.loop import AnswerTo, Consent, Limits
+from callboard.agents.loading import LoadedAgents, load_all_agents, register
+from callboard.agents.registry import Registry
+from callboard.loop import AnswerTo, Consent, Limits, RunContext
 
 __all__ = [
     "Agent",
@@ -18,6 +19,6 @@ __all__ = [
     "Registry",
     "RunContext",
     "demo_agent",
-    "load_agents",
+    "load_all_agents",
     "register",
 ]

@@ -5,53 +5,20 @@ the tool loop. Knows nothing of storage or HTTP.
 """
 
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 from callboard.errors import AgentError
 from callboard.formats import Format, FormatChoice, FormatName, choose_format
-from callboard.loop import Allowance, Caller, Consent, Limits, run_completion, run_tool_loop
+from callboard.loop import Allowance, Caller, Limits, RunContext, run_completion, run_tool_loop
 from callboard.models import ChatDict, ChatModel, content_text
 from callboard.skills import Skill
-from callboard.tools import Services, SourceNumbers, Tool
-from callboard_protocol import Event, User
+from callboard.tools import SourceNumbers, Tool
+from callboard_protocol import Event
 
 AGENT_ID_PATTERN = re.compile(r"[A-Za-z0-9_.:/-]{1,128}")
-
-
-@dataclass(frozen=True, slots=True)
-class RunContext:
-    """What one run gives its agent.
-
-    `messages` is the conversation as the model should see it, stored tool calls and full
-    results included. `claim_tool_call_id` makes an id unique within the chat: an agent that
-    sends its own ids to a model passes each through it before use, so that the events, the
-    store and the model all hold the same one. `model` is the server's default model, `task`
-    a background task of the client (no tools then), `limits` the server's limits for a turn,
-    `formats` how its model is asked to write tool calls. `consent` says which tools ask the user
-    first, and `consent.answer_to` waits for the answer to an `InputRequest` that the agent
-    yields. `services` is for the tools that come with the server. `options` are the client's
-    parameters for the model (`temperature` …).
-    New sources are numbered after `max_source_number`, the highest in the history; −1 where
-    there is none.
-    """
-
-    run_id: str
-    messages: Sequence[ChatDict]
-    claim_tool_call_id: Callable[[str], str]
-    model: ChatModel
-    chat_id: str | None = None
-    message_id: str | None = None
-    user: User | None = None
-    task: str | None = None
-    options: dict[str, Any] = field(default_factory=dict)
-    max_source_number: int = -1
-    limits: Limits = field(default_factory=Limits)
-    formats: FormatChoice = field(default_factory=FormatChoice)
-    consent: Consent = field(default_factory=Consent)
-    services: Services | None = field(default=None, repr=False)
 
 
 class AgentLike(Protocol):
@@ -84,7 +51,8 @@ class Agent:
     `model`, `limits` and `tool_format` override the server's; for a model of its own
     `tool_format` is `auto` unless it is set. `name` is what people read, the id where it is
     empty. `confirm`: name patterns (`request_*`) of tools that ask the user before they run,
-    beside those that always do. Raises `AgentError` for an id that a model list cannot hold, and for two tools of
+    beside those that always do. `requires`: settings (`seerr_url`) without which the server leaves
+    the agent out. Raises `AgentError` for an id that a model list cannot hold, and for two tools of
     one name.
     """
 
@@ -97,6 +65,7 @@ class Agent:
     limits: Limits | None = None
     tool_format: FormatName | None = None
     confirm: Sequence[str] = ()
+    requires: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if not AGENT_ID_PATTERN.fullmatch(self.agent_id):

@@ -120,6 +120,8 @@ class Run:
         self.cancel()
 
     async def _consume(self, agent: AgentLike, context: RunContext) -> None:
+        # Whatever is logged while the agent works says for which run.
+        structlog.contextvars.bind_contextvars(run_id=self.run_id, agent=agent.agent_id, chat_id=context.chat_id)
         await self._recorder.start(RunStart(run_id=self.run_id, agent=agent.agent_id))
         async with _closed_after(agent.run(context)) as events:
             async for event in events:

@@ -13,6 +13,7 @@ from callboard.agents import Consent, Limits, Registry, RunContext
 from callboard.errors import RunConflict, StorageError, TooManyRuns, UnknownChat, UnknownRun
 from callboard.formats import FormatChoice
 from callboard.history import ChatHistory, ChatJournal, Journal, NoJournal, Turn, bound, replay
+from callboard.runs.attachments import with_readable_files
 from callboard.runs.call_ids import CallIds
 from callboard.runs.files import RunFiles
 from callboard.runs.inputs import Inputs
@@ -68,6 +69,7 @@ class Runs:
         if run := self._attached(run_id, owner):
             return run
         agent = self._registry.get(request.agent)
+        request = await with_readable_files(request)
         history = await self._history(request)
         # While the database answered, the same request may have come in a second time.
         if run := self._attached(run_id, owner):

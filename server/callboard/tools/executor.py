@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 import anyio.to_thread
+import structlog
 from anyio.lowlevel import RunVar
 
 from callboard.errors import ToolError, ToolTimeout
@@ -82,6 +83,7 @@ def _outcome(ended: asyncio.Task[ToolResult], context: ToolContext) -> ToolResul
 
 async def _attempt(call: ToolCall, context: ToolContext) -> ToolResult:
     context.channel.activate()
+    structlog.contextvars.bind_contextvars(tool_call_id=context.tool_call_id, tool=context.tool_name)
     arguments = dict(call.arguments)
     if call.tool.context_parameter is not None:
         arguments[call.tool.context_parameter] = context

@@ -1,0 +1,161 @@
+"""Where agents come from: the built-in ones, the user's files, folders and modules, and installed packages."""
+
+import hashlib
+import importlib
+import importlib.util
+import os
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import partial
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+
+from callboard.agents.agent import AgentLike
+from callboard.agents.registry import Registry
+from callboard.errors import AgentError
+from callboard.settings import PREFIX, Settings
+
+BUILT_IN = "callboard.agents.builtin"
+ENTRY_POINTS = "callboard.agents"
+"""The entry point group of packages that bring agents."""
+
+
+@dataclass(slots=True)
+class LoadedAgents:
+    """What could be loaded, each agent's source by its id, and one error for each source that could not."""
+
+    registry: Registry = field(default_factory=Registry)
+    sources: dict[str, str] = field(default_factory=dict)
+    problems: list[AgentError] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)
+    """Agents that need a setting, by id, and which."""
+
+
+_loading: ContextVar[list[AgentLike] | None] = ContextVar("callboard_loading_agents", default=None)
+
+
+def register(agent: AgentLike) -> AgentLike:
+    """Offers an agent to the server; for the files that `CALLBOARD_AGENTS` names. Returns the agent.
+
+    Does nothing where no server is loading the file, so that its own tests can import it.
+    """
+    if not callable(getattr(agent, "run", None)) or not isinstance(getattr(agent, "agent_id", None), str):
+        raise AgentError(f"register() takes an agent, not {type(agent).__name__}: callboard.Agent(…) makes one.")
+    if (found := _loading.get()) is not None:
+        found.append(agent)
+    return agent
+
+
+def load_all_agents(settings: Settings) -> LoadedAgents:
+    """The built-in agents, those that `CALLBOARD_AGENTS` names and those of installed packages, in this order.
+
+    A source that cannot be imported, registers nothing or uses an id twice is left out whole and
+    told of in `problems`; the others serve. An agent whose settings are not set is `left_out`.
+    """
+    loaded = LoadedAgents()
+    for source in (BUILT_IN, *_sources(settings.agents)):
+        _load(_Source(source, partial(_import, source)), loaded, settings)
+    for point in entry_points(group=ENTRY_POINTS):
+        _load(_Source(f"{point.name} ({point.value})", partial(_import_entry_point, point)), loaded, settings)
+    return loaded
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    name: str
+    run: partial[None]
+
+
+def _load(source: _Source, loaded: LoadedAgents, settings: Settings) -> None:
+    try:
+        for agent in _agents_of(source, loaded.registry):
+            missing = [name for name in getattr(agent, "requires", ()) if getattr(settings, name) is None]
+            if missing:
+                loaded.left_out[agent.agent_id] = f"needs {', '.join(PREFIX + name.upper() for name in missing)}"
+            else:
+                loaded.registry.add(agent)
+                loaded.sources[agent.agent_id] = "built in" if source.name == BUILT_IN else source.name
+    except AgentError as error:
+        loaded.problems.append(error)
+
+
+def _sources(given: Sequence[str]) -> Iterator[str]:
+    """The files of folders in place of the folders."""
+    for source in given:
+        path = Path(source).expanduser()
+        if path.is_dir():
+            yield from (str(file) for file in sorted(path.glob("[!_.]*.py")))
+        else:
+            yield source
+
+
+def _agents_of(source: _Source, registry: Registry) -> list[AgentLike]:
+    found: list[AgentLike] = []
+    token = _loading.set(found)
+    try:
+        source.run()
+    # The one broad catch beside the three boundaries: a user's file may raise anything when it is
+    # imported, and must not keep the other agents from serving. SystemExit: a script without a main guard.
+    except (Exception, SystemExit) as error:
+        raise AgentError(
+            f"CALLBOARD_AGENTS: {source.name} cannot be loaded: {_explained(error, source.name)}"
+        ) from error
+    finally:
+        _loading.reset(token)
+    if not found:
+        raise AgentError(f"CALLBOARD_AGENTS: {source.name} registers no agent: call callboard.register(agent) in it.")
+    ids = [agent.agent_id for agent in (*registry, *found)]
+    for agent in found:
+        if ids.count(agent.agent_id) > 1:
+            raise AgentError(
+                f"CALLBOARD_AGENTS: {source.name} registers '{agent.agent_id}', an id that is already taken."
+            )
+    return found
+
+
+def _import(source: str) -> None:
+    if source.endswith(".py") or os.sep in source:
+        _import_file(Path(source).expanduser().resolve())
+    else:
+        # What was imported before would not register again.
+        sys.modules.pop(source, None)
+        importlib.import_module(source)
+
+
+def _import_entry_point(point: EntryPoint) -> None:
+    loaded = point.load()
+    if hasattr(loaded, "agent_id"):
+        register(loaded)
+
+
+def _import_file(path: Path) -> None:
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+    # Its neighbours can be imported, as in a script; last, so that they hide no installed package.
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))
+    name = f"callboard_agents_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    # Dataclasses and pydantic look their module up by name while it is being executed.
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+
+
+def _explained(error: BaseException, source: str) -> str:
+    """The exception, and the last line of the user's code that led to it."""
+    said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    if isinstance(error, SyntaxError):
+        return f"{error.filename}:{error.lineno}: {type(error).__name__}: {error.msg}"
+    stem = Path(source).stem if source.endswith(".py") else source.rpartition(".")[2]
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if Path(frame.filename).stem == stem or Path(frame.filename).parent.name == stem
+    ]
+    return f"{frames[-1].filename}:{frames[-1].lineno}: {said}" if frames else said

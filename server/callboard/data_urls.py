@@ -1,0 +1,35 @@
+"""`data:` URLs (RFC 2397), which is how files travel in messages and events."""
+
+import base64
+import binascii
+import re
+from dataclasses import dataclass
+from urllib.parse import unquote_to_bytes
+
+_HEAD = re.compile(r"data:([\w.+-]+/[\w.+-]+)?((?:;[\w.+-]+=[^;,]*)*)(;base64)?,", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """What a `data:` URL holds."""
+
+    content_type: str
+    content: bytes
+
+
+def content_type_of(url: str) -> str | None:
+    """The type that a `data:` URL names, `text/plain` where it names none; None for any other URL."""
+    head = _HEAD.match(url)
+    return (head[1] or "text/plain") if head else None
+
+
+def read_data_url(url: str) -> Data:
+    """The content. Raises `ValueError` where `url` is no `data:` URL or its base64 is broken."""
+    head = _HEAD.match(url)
+    if not head:
+        raise ValueError("this is no data: URL")
+    try:
+        content = base64.b64decode(url[head.end() :]) if head[3] else unquote_to_bytes(url[head.end() :])
+    except binascii.Error as error:
+        raise ValueError(f"its base64 is broken: {error}") from error
+    return Data(head[1] or "text/plain", content)

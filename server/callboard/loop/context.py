@@ -1,0 +1,45 @@
+"""What one run gives its agent, whichever kind of agent it is."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from callboard.formats import FormatChoice
+from callboard.loop.consent import Consent
+from callboard.loop.limits import Limits
+from callboard.models import ChatDict, ChatModel
+from callboard.tools import Services
+from callboard_protocol import User
+
+
+@dataclass(frozen=True, slots=True)
+class RunContext:
+    """What one run gives its agent.
+
+    `messages` is the conversation as the model should see it, stored tool calls and full
+    results included. `claim_tool_call_id` makes an id unique within the chat: an agent that
+    sends its own ids to a model passes each through it before use, so that the events, the
+    store and the model all hold the same one. `model` is the server's default model, `task`
+    a background task of the client (no tools then), `limits` the server's limits for a turn,
+    `formats` how its model is asked to write tool calls. `consent` says which tools ask the user
+    first, and `consent.answer_to` waits for the answer to an `InputRequest` that the agent
+    yields. `services` is for the tools that come with the server. `options` are the client's
+    parameters for the model (`temperature` …).
+    New sources are numbered after `max_source_number`, the highest in the history; −1 where
+    there is none.
+    """
+
+    run_id: str
+    messages: Sequence[ChatDict]
+    claim_tool_call_id: Callable[[str], str]
+    model: ChatModel
+    chat_id: str | None = None
+    message_id: str | None = None
+    user: User | None = None
+    task: str | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    max_source_number: int = -1
+    limits: Limits = field(default_factory=Limits)
+    formats: FormatChoice = field(default_factory=FormatChoice)
+    consent: Consent = field(default_factory=Consent)
+    services: Services | None = field(default=None, repr=False)
