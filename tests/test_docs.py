@@ -78,7 +78,7 @@ def test_every_package_of_the_server_is_in_the_architecture() -> None:
 
 
 def test_every_code_that_the_architecture_names_exists() -> None:
-    table = ARCHITECTURE.split("## Every way a run can end")[1].split("## The protocol")[0]
+    table = ARCHITECTURE.split("## Every way a run can end")[1].split("## Who is asked first")[0]
     codes = {cls.code for cls in _tree(CallboardError)} | {"cancelled", "interrupted"}
     named = {word for word in re.findall(r"\(`(\w+)`\)|`(\w+)`[,)]", table) for word in word if word}
     assert named <= codes

@@ -5,9 +5,10 @@ import json
 import pytest
 
 from callboard.agents import demo_agent
+from callboard.data_urls import read_data_url
 from callboard.formats import exchange
 from callboard.formats.format import RequestedCall
-from callboard_protocol import Done, Event, ToolCallComplete, ToolCallError, ToolCallStart, ToolStatus
+from callboard_protocol import Done, Event, Source, ToolCallComplete, ToolCallError, ToolCallStart, ToolStatus
 from tests.agents.conftest import ContextFor, play, text_of
 
 
@@ -39,6 +40,11 @@ async def test_any_prompt_shows_the_whole_range(context_for: ContextFor) -> None
         ("Slow!", ["generate_image"]),
         ("something BIG", ["read_archive"]),
         ("be nasty", ["echo_nasty"]),
+        ("think", ["get_weather"]),
+        ("a picture", ["draw_picture"]),
+        ("a page", ["show_clock"]),
+        ("cite it", ["search_archive"]),
+        ("let me approve", ["sell_ticket"]),
         ("slow and then fail", ["generate_image", "book_table"]),
         ("slowly failing", ["get_weather", "get_weather", "generate_image", "book_table"]),
     ],
@@ -98,3 +104,30 @@ async def test_a_title_is_a_title_and_no_demo(context_for: ContextFor) -> None:
     prompt = "### Task:\nGenerate a title.\nUSER: fail slow big"
     said = text_of(await play(demo_agent(pace=0), context_for(prompt, task="title_generation")))
     assert json.loads(said)["title"] == "fail slow big"
+
+
+async def test_it_thinks_before_it_speaks(context_for: ContextFor) -> None:
+    events = await play(demo_agent(pace=0), context_for("think"))
+    assert kinds(events)[:3] == ["reasoning", "message", "tool_call_start"]
+
+
+async def test_its_picture_is_a_png_too_large_to_be_inlined_and_its_page_a_page(context_for: ContextFor) -> None:
+    events = await play(demo_agent(pace=0), context_for("picture, page"))
+    painted, shown = (event for event in events if isinstance(event, ToolCallComplete))
+    data = read_data_url(painted.files[0]["url"])
+    assert data.content.startswith(b"\x89PNG")
+    assert len(data.content) > 64 * 1024
+    assert shown.embeds[0].startswith("<!DOCTYPE html>")
+
+
+async def test_its_sources_are_numbered_on_from_those_of_the_chat(context_for: ContextFor) -> None:
+    events = await play(demo_agent(pace=0), context_for("cite", max_source_number=4))
+    numbers = [event.metadata[0]["source_number"] for event in events if isinstance(event, Source)]
+    assert numbers == [5, 6]
+    assert "in 1989 [source6]; the Globe had burned down in 1613 [source5]" in text_of(events)
+
+
+async def test_nothing_is_sold_without_the_users_consent(context_for: ContextFor) -> None:
+    events = await play(demo_agent(pace=0), context_for("approve"))
+    [denied] = [event for event in events if isinstance(event, ToolCallError)]
+    assert denied.code == "denied"

@@ -16,16 +16,21 @@ from callboard.agents.demo_tools import (
     BIG_CHARS,
     NASTY,
     book_table,
+    draw_picture,
     echo_nasty,
     generate_image,
     get_weather,
     read_archive,
+    search_archive,
+    sell_ticket,
+    show_clock,
 )
 from callboard.models import (
     ChatDict,
     ModelDelta,
     ModelRequest,
     Pause,
+    ReasoningDelta,
     ScriptedModel,
     TextDelta,
     ToolCallDelta,
@@ -42,11 +47,15 @@ FIRST_WORDS = 8
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """One round: what is said before, the calls (tool name and arguments), what is said after."""
+    """One round: what is said before, the calls (tool name and arguments), what is said after.
+
+    `thought` is the model's reasoning, first of all.
+    """
 
     before: str
     calls: Sequence[tuple[str, Mapping[str, Any]]]
     after: str
+    thought: str = ""
 
 
 WEATHER = Scene(
@@ -75,19 +84,59 @@ NASTY_SCENE = Scene(
     (("echo_nasty", {"text": NASTY}),),
     f"If you can read this and the page's title has not changed, all is well. Once more: {NASTY}",
 )
-SCENES: Mapping[str, Scene] = {"slow": SLOW, "fail": FAIL, "big": BIG, "nasty": NASTY_SCENE}
+THINK = Scene(
+    "I have thought about it; what I thought is folded away above.\n\n",
+    (("get_weather", {"city": "Oslo", "seconds": 1.0}),),
+    "Now I know.",
+    "The user wants to see me think. I should look at the weather first: <b>Oslo</b>, not Lisbon. ",
+)
+PICTURE = Scene(
+    "A tool can give back a picture.\n\n", (("draw_picture", {"width": 256}),), "It stands under the call, above."
+)
+PAGE = Scene("A tool can give back a page.\n\n", (("show_clock", {}),), "The page counts down.")
+CITE = Scene(
+    "I look it up.\n\n",
+    (("search_archive", {"query": "old theatres"}),),
+    "The Rose was found again in 1989 [second]; the Globe had burned down in 1613 [first].",
+)
+APPROVE = Scene(
+    "Some tools ask you before they run.\n\n",
+    (("sell_ticket", {"play": "As You Like It", "seats": 2}),),
+    "That was your decision.",
+)
+SCENES: Mapping[str, Scene] = {
+    "slow": SLOW,
+    "fail": FAIL,
+    "big": BIG,
+    "nasty": NASTY_SCENE,
+    "think": THINK,
+    "picture": PICTURE,
+    "page": PAGE,
+    "cite": CITE,
+    "approve": APPROVE,
+}
 """By the word that picks it."""
 
 FULL_RANGE = (WEATHER, SLOW, FAIL)
 HINT = (
-    "\n\nWords to try: `slow`, `fail`, `big`, `nasty`, alone or together. "
+    f"\n\nWords to try: {', '.join(f'`{word}`' for word in SCENES)}, alone or together. "
     "And `remember` makes me say what I know of earlier calls."
 )
 
 
 def demo_agent(pace: float = 1.0) -> Agent:
     """The demo agent; `pace` 0 types and runs without any waiting."""
-    tools = (get_weather, generate_image, book_table, read_archive, echo_nasty)
+    tools = (
+        get_weather,
+        generate_image,
+        book_table,
+        read_archive,
+        echo_nasty,
+        draw_picture,
+        show_clock,
+        search_archive,
+        sell_ticket,
+    )
     skill = Skill("demo", "Shows every kind of tool call.", tools=tools)
     model = ScriptedModel(lambda request: demo_script(request, pace), name="demo", pace=pace)
     description = "Shows what tool calls look like; needs no model. Ask it anything, or say: slow, fail, big, nasty."
@@ -106,12 +155,14 @@ def demo_script(request: ModelRequest, pace: float = 1.0) -> Iterator[ModelDelta
     scenes = [scene for word, scene in SCENES.items() if _says(word, asked)] or list(FULL_RANGE)
     played = _rounds_played(request.messages)
     if played:
-        yield from typed(scenes[min(played, len(scenes)) - 1].after)
+        yield from typed(_cited(scenes[min(played, len(scenes)) - 1].after, request.messages))
     if played >= len(scenes) or not request.tools:
         yield from typed(HINT)
         return
     if played:
         yield TextDelta("\n\n")
+    for word in typed(scenes[played].thought):
+        yield ReasoningDelta(word.text) if isinstance(word, TextDelta) else word
     yield from typed(scenes[played].before)
     for index, (name, arguments) in enumerate(scenes[played].calls):
         yield from _call(index, f"call_{played}_{index}", name, _paced(arguments, pace))
@@ -141,6 +192,14 @@ def _rounds_played(messages: Sequence[ChatDict]) -> int:
             break
         played += bool(message.get("tool_calls"))
     return played
+
+
+def _cited(text: str, messages: Sequence[ChatDict]) -> str:
+    """The text with the numbers that the last result gave its two sources."""
+    numbers = re.findall(r'"source_number":(\d+)', content_text(messages[-1].get("content")))
+    for word, number in zip(("[first]", "[second]"), numbers, strict=False):
+        text = text.replace(word, f"[source{number}]")
+    return text
 
 
 def _memory(messages: Sequence[ChatDict]) -> str:
