@@ -1,0 +1,29 @@
+# Callboard's server, and what installs its pipe. compose.yaml builds it; by hand: docker build --tag callboard .
+#
+# tests/test_deployment.py lints it with hadolint, builds its wheel and runs its health check. No container engine was
+# at hand, so no image was ever built from it.
+FROM python:3.12-slim-bookworm AS build
+# Which of pyproject.toml's extras go in: "all", or some such as "mcp,postgresql".
+ARG EXTRAS=all
+WORKDIR /src
+COPY pyproject.toml README.md ./
+COPY server/ server/
+COPY shared/ shared/
+RUN python -m venv /opt/callboard && /opt/callboard/bin/pip install --no-cache-dir ".[${EXTRAS}]"
+
+FROM python:3.12-slim-bookworm
+RUN useradd --create-home --uid 10001 callboard && install --directory --owner=callboard --mode=700 /data
+COPY --from=build /opt/callboard/ /opt/callboard/
+COPY pipe/ /opt/callboard/pipe/
+COPY scripts/install_pipe.py /opt/callboard/scripts/
+ENV PATH=/opt/callboard/bin:$PATH \
+    CALLBOARD_HOST=0.0.0.0 \
+    CALLBOARD_PORT=8700 \
+    CALLBOARD_DATA_DIR=/data
+USER 10001
+WORKDIR /home/callboard
+VOLUME /data
+EXPOSE 8700
+HEALTHCHECK --interval=30s --timeout=5s --start-period=30s CMD ["python", "-c", "import http.client, os; c = http.client.HTTPConnection('127.0.0.1', int(os.environ['CALLBOARD_PORT']), timeout=4); c.request('GET', '/health'); raise SystemExit(c.getresponse().status != 200)"]
+ENTRYPOINT ["callboard"]
+CMD ["serve"]
