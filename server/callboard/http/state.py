@@ -19,6 +19,7 @@ from callboard.models import ChatModel, OpenAICompatibleModel, ScriptedModel
 from callboard.runs import Links, Redaction, Runs, RunSettings
 from callboard.settings import Settings
 from callboard.skills import Skill
+from callboard.skills.web import AllowList
 from callboard.tools import Services
 
 RETENTION_ROUND_SECONDS = 3600
@@ -49,8 +50,9 @@ def server_state(request: Request) -> ServerState:
 async def open_state(settings: Settings, registry: Registry) -> AsyncIterator[ServerState]:
     """Open the database and stand ready to run these agents; at the end every run is closed.
 
-    Raises `StorageError` where the database cannot be opened.
+    Raises `StorageError` where the database cannot be opened, `SettingsError` for a wrong `ALLOWED_HOSTS`.
     """
+    AllowList.read(settings.allowed_hosts)
     store = await Store.open(settings.resolved_database_url)
     model = default_model(settings)
     services = Services(settings, store, model)

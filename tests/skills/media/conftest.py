@@ -1,0 +1,47 @@
+"""A desk at which the media tools are run, with a Seerr behind it."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from callboard.history import Store
+from callboard.models import ScriptedModel
+from callboard.settings import Settings
+from callboard.skills.media import MEDIA
+from callboard.tools import Services, StatusChannel, ToolContext, execute, prepare
+from tests.fakes.seerr import KEY, SeerrServer
+
+
+@dataclass(frozen=True)
+class Desk:
+    """Runs tools by their names, as the loop does."""
+
+    settings: Settings
+    store: Store
+
+    async def run(self, name: str, **arguments: Any) -> str:
+        """The text that the model reads; raises `ToolError`."""
+        [tool] = [one for one in MEDIA.current_tools() if one.name == name]
+        services = Services(self.settings, self.store, ScriptedModel(lambda _: []))
+        context = ToolContext("call_1", name, "chat_1", None, StatusChannel(print), lent=services)
+        result = await execute(prepare(tool, arguments), context, default_timeout_seconds=20)
+        return result.text
+
+
+def settings_for(url: str, key: str = KEY) -> Settings:
+    """The settings of a server that uses the Seerr at `url`."""
+    return Settings(seerr_url=url, seerr_api_key=SecretStr(key))
+
+
+@pytest.fixture
+async def seerr() -> AsyncIterator[SeerrServer]:
+    async with SeerrServer() as server:
+        yield server
+
+
+@pytest.fixture
+def desk(seerr: SeerrServer, store: Store) -> Desk:
+    return Desk(settings_for(seerr.url), store)

@@ -1,0 +1,168 @@
+"""What the model reads of trending titles, searches and details."""
+
+from datetime import UTC, datetime
+from urllib.parse import parse_qs
+
+import pytest
+
+from callboard.errors import InvalidArguments, ToolError
+from tests.fakes.seerr import SeerrServer, movie, series
+from tests.skills.media.conftest import Desk
+
+
+async def test_trending_titles_are_told_one_a_line_with_their_numbers_and_whether_they_are_there(
+    desk: Desk, seerr: SeerrServer
+) -> None:
+    seerr.add(
+        movie(438631, "Dune", "2021-09-15", overview="A noble\nfamily. " * 30, voteAverage=7.79),
+        series(95396, "Severance", "2022-02-17"),
+        movie(7, "Nothing Known", releaseDate=None, overview=None, voteAverage=None),
+    )
+    seerr.own("movie", 438631, 5)
+    seerr.own("tv", 95396, 4)
+    lines = (await desk.run("media_trending")).splitlines()
+    assert lines[0] == "Trending, page 1:"
+    assert lines[1].startswith("- Dune (2021), movie [tmdb:438631]: available, rated 7.8. A noble family. A noble")
+    assert lines[1].endswith("…")
+    assert lines[2:] == [
+        "- Severance (2022), series [tmdb:95396]: partly available.",
+        "- Nothing Known (no date), movie [tmdb:7]: not in the library.",
+    ]
+
+
+async def test_one_kind_alone_can_be_asked_for_with_nothing_that_an_older_seerr_refuses(
+    desk: Desk, seerr: SeerrServer
+) -> None:
+    seerr.add(movie(1, "A Film", "2020-01-01"), series(2, "A Series", "2020-01-01"))
+    assert "A Series" not in await desk.run("media_trending", media_type="movie")
+    assert "A Film" not in await desk.run("media_trending", media_type="tv")
+
+
+async def test_a_long_list_is_read_on_by_page_until_there_is_no_more(desk: Desk, seerr: SeerrServer) -> None:
+    seerr.add(*(movie(number, f"Film {number}") for number in range(1, 46)))
+    pages = [await desk.run("media_trending", page=page) for page in (1, 2, 3)]
+    assert [text.count("[tmdb:") for text in pages] == [20, 20, 5]
+    assert pages[0].endswith("More with page=2, of 3.")
+    assert "More" not in pages[2]
+
+
+STATES = {
+    1: "not in the library",
+    2: "requested, waiting for approval",
+    3: "requested, on its way",
+    6: "deleted, or blocked by whoever runs Seerr",
+    7: "deleted",
+    99: "in a state that is not known (99)",
+}
+
+
+@pytest.mark.parametrize(("number", "words"), STATES.items(), ids=STATES.values())
+async def test_the_state_of_a_title_is_told_in_words(desk: Desk, seerr: SeerrServer, number: int, words: str) -> None:
+    seerr.add(movie(1, "A Film", "2020-01-01"))
+    seerr.own("movie", 1, number)
+    assert await desk.run("media_search", query="film") == (
+        f"Found for 'film', page 1:\n- A Film (2020), movie [tmdb:1]: {words}."
+    )
+
+
+NAMES = [
+    "It's Always Sunny",
+    "AC/DC: Let There Be Rock",
+    "What? (Really!) [REC]",
+    "Fast & Furious + More, 100%; a=b #1 *@$",
+    "Amélie 🎬 \u2028 七人の侍",
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_names_with_any_characters_are_found(desk: Desk, seerr: SeerrServer, name: str) -> None:
+    seerr.add(movie(1, name, "2020-01-01"), movie(2, "Another", "2020-01-01"))
+    found = await desk.run("media_search", query=f"  {name} ")
+    assert "[tmdb:1]" in found
+    assert "[tmdb:2]" not in found
+
+
+async def test_people_are_told_with_what_they_are_known_for(desk: Desk, seerr: SeerrServer) -> None:
+    known = [movie(13, "Forrest Gump", "1994-06-23"), series(1, "Bosom Buddies", "1980-11-27")]
+    seerr.people = [{"id": 31, "mediaType": "person", "name": "Tom Hanks", "knownFor": known}]
+    assert "- Tom Hanks (a person), known for: Forrest Gump (1994), movie [tmdb:13]; Bosom Buddies (1980), series" in (
+        await desk.run("media_search", query="tom hanks")
+    )
+    assert "Tom Hanks" not in await desk.run("media_search", query="tom hanks", media_type="movie")
+
+
+async def test_a_name_that_nothing_has_is_told_as_nothing_found(desk: Desk) -> None:
+    assert (await desk.run("media_search", query="xyzzy")).endswith("Nothing found.")
+    with pytest.raises(InvalidArguments, match="query"):
+        await desk.run("media_search", query="  ")
+
+
+async def test_a_taste_becomes_seerrs_own_parameters(desk: Desk, seerr: SeerrServer) -> None:
+    seerr.add(movie(1, "A Film", "2020-01-01"), series(2, "A Series", "2020-01-01"))
+    taste = {"genre": "comedy", "year_from": 1990, "year_to": 1999, "min_rating": 7.5, "order": "rating"}
+    assert "A Film" in await desk.run("media_discover", media_type="movie", **taste)
+    assert "A Series" in await desk.run("media_discover", media_type="tv", **taste)
+    films, shows = (parse_qs(asked.partition("?")[2]) for asked in seerr.asked if "/discover/" in asked)
+    assert films == {
+        "page": ["1"],
+        "sortBy": ["vote_average.desc"],
+        "genre": ["35"],
+        "primaryReleaseDateGte": ["1990-01-01"],
+        "primaryReleaseDateLte": ["1999-12-31"],
+        "voteAverageGte": ["7.5"],
+        "voteCountGte": ["200"],
+    }
+    assert (shows["firstAirDateGte"], shows["firstAirDateLte"]) == (["1990-01-01"], ["1999-12-31"])
+
+
+async def test_new_titles_end_today_and_coming_ones_begin_there(desk: Desk, seerr: SeerrServer) -> None:
+    before = datetime.now(UTC).date().isoformat()
+    await desk.run("media_discover", media_type="movie", order="newest")
+    await desk.run("media_discover", media_type="tv", order="upcoming")
+    newest, upcoming = (parse_qs(asked.partition("?")[2]) for asked in seerr.asked)
+    assert newest["sortBy"] == ["primary_release_date.desc"]
+    assert before <= newest["primaryReleaseDateLte"][0] <= datetime.now(UTC).date().isoformat()
+    assert upcoming["sortBy"] == ["popularity.desc"]
+    assert before <= upcoming["firstAirDateGte"][0] <= datetime.now(UTC).date().isoformat()
+
+
+async def test_a_genre_that_there_is_not_is_refused_with_those_there_are(desk: Desk) -> None:
+    with pytest.raises(ToolError, match=r"no genre 'Cooking' here. Give one of these: Action, Comedy\."):
+        await desk.run("media_discover", media_type="tv", genre="Cooking")
+
+
+async def test_details_of_a_movie_tell_what_one_would_ask(desk: Desk, seerr: SeerrServer) -> None:
+    people = {
+        "cast": [{"id": 1, "name": "Timothée Chalamet", "character": "Paul"}, {"id": 2, "name": "Zendaya"}],
+        "crew": [{"id": 3, "name": "Denis Villeneuve", "job": "Director"}, {"id": 4, "name": "X", "job": "Editor"}],
+    }
+    genres = [{"id": 878, "name": "Science Fiction"}]
+    seerr.add(
+        movie(438631, "Dune", "2021-09-15", runtime=155, genres=genres, credits=people, status="Released", tagline="")
+    )
+    assert (await desk.run("media_details", tmdb_id=438631, media_type="movie")).splitlines() == [
+        "Dune (2021), movie [tmdb:438631]",
+        "Library: not in the library",
+        "State: Released",
+        "Released: 2021-09-15",
+        "Genres: Science Fiction",
+        "Length: 155 min",
+        "Directed by: Denis Villeneuve",
+        "With: Timothée Chalamet (Paul), Zendaya",
+    ]
+
+
+async def test_details_of_a_series_tell_which_seasons_are_there(desk: Desk, seerr: SeerrServer) -> None:
+    seerr.add(series(95396, "Severance", "2022-02-17", seasons=2))
+    seerr.own("tv", 95396, 4, seasons=[{"id": 1, "seasonNumber": 1, "status": 5}])
+    told = await desk.run("media_details", tmdb_id=95396, media_type="tv")
+    assert (
+        "Seasons: specials (10 episodes, not in the library); 1 (10 episodes, available); "
+        "2 (10 episodes, not in the library)"
+    ) in told
+
+
+async def test_a_number_of_the_other_kind_is_refused(desk: Desk, seerr: SeerrServer) -> None:
+    seerr.add(movie(438631, "Dune", "2021-09-15"))
+    with pytest.raises(ToolError, match=r"Seerr refused \(500\): Unable to retrieve series\."):
+        await desk.run("media_details", tmdb_id=438631, media_type="tv")

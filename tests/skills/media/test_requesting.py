@@ -1,0 +1,127 @@
+"""Requests and issues: what Seerr is sent, and what the model is told came of it."""
+
+from typing import Any
+
+import pytest
+
+from callboard.errors import ToolError
+from tests.fakes.seerr import SeerrServer, movie, refused, series
+from tests.skills.media.conftest import Desk
+
+DUNE: dict[str, Any] = {"tmdb_id": 438631, "media_type": "movie", "title": "Dune"}
+SEVERANCE: dict[str, Any] = {"tmdb_id": 95396, "media_type": "tv", "title": "Severance"}
+
+
+@pytest.fixture(autouse=True)
+def titles(seerr: SeerrServer) -> None:
+    seerr.add(movie(438631, "Dune", "2021-09-15"), series(95396, "Severance", "2022-02-17", seasons=2))
+
+
+async def test_a_movie_is_requested_by_its_number_and_not_in_4k(desk: Desk, seerr: SeerrServer) -> None:
+    said = await desk.run("media_request", **DUNE)
+    assert said == "Requested as request 1: Dune (2021), movie [tmdb:438631]. It is approved."
+    [made] = seerr.requests
+    assert (made["type"], made["media"]["tmdbId"], made["is4k"]) == ("movie", 438631, False)
+
+
+@pytest.mark.parametrize(
+    ("seasons", "told"), [("all", "season 1, 2"), ([2], "season 2"), ([0], "season 0")], ids=["all", "one", "specials"]
+)
+async def test_seasons_are_requested_all_or_by_number(
+    desk: Desk, seerr: SeerrServer, seasons: object, told: str
+) -> None:
+    said = await desk.run("media_request", **SEVERANCE, seasons=seasons)
+    assert f"Severance (2022), series [tmdb:95396], {told}. It is approved." in said
+
+
+async def test_a_series_without_seasons_is_asked_about_and_not_requested(desk: Desk, seerr: SeerrServer) -> None:
+    none: list[dict[str, Any]] = [{}, {"seasons": []}]
+    for nothing in none:
+        with pytest.raises(ToolError, match=r"Say which seasons.*has \[0, 1, 2\]"):
+            await desk.run("media_request", **SEVERANCE, **nothing)
+    with pytest.raises(ToolError, match=r"has no season \[3, 9\]"):
+        await desk.run("media_request", **SEVERANCE, seasons=[9, 1, 3])
+    assert seerr.requests == []
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [(2, "requested, waiting for approval"), (3, "requested, on its way"), (5, "available")],
+)
+async def test_what_is_there_or_on_its_way_is_not_requested_again(
+    desk: Desk, seerr: SeerrServer, status: int, words: str
+) -> None:
+    seerr.own("movie", 438631, status)
+    said = await desk.run("media_request", **DUNE)
+    assert said == f"Nothing to request: Dune (2021), movie [tmdb:438631] is {words}."
+    assert seerr.requests == []
+
+
+async def test_seasons_that_are_all_requested_are_told_as_such(desk: Desk, seerr: SeerrServer) -> None:
+    await desk.run("media_request", **SEVERANCE, seasons=[1])
+    said = await desk.run("media_request", **SEVERANCE, seasons="all")
+    assert "season 2. It is approved." in said
+    said = await desk.run("media_request", **SEVERANCE, seasons=[1, 2])
+    assert said == ("Nothing to request of Severance (2022), series [tmdb:95396]: No seasons available to request")
+
+
+async def test_a_request_that_came_before_ours_is_an_error_that_says_so(desk: Desk, seerr: SeerrServer) -> None:
+    await desk.run("media_request", **DUNE)
+    # Declined or deleted in the library, while the request still stands.
+    seerr.own("movie", 438631, 1)
+    with pytest.raises(ToolError, match=r"Nothing new: Request for this media already exists\. media_requests"):
+        await desk.run("media_request", **DUNE)
+
+
+async def test_a_number_whose_title_is_another_is_not_requested(desk: Desk, seerr: SeerrServer) -> None:
+    wrong = {**DUNE, "title": "Dune: Part Two"}
+    with pytest.raises(ToolError, match=r"that number is Dune \(2021\), movie \[tmdb:438631\], not 'Dune: Part Two'"):
+        await desk.run("media_request", **wrong)
+    assert seerr.requests == []
+
+
+@pytest.mark.parametrize("title", ["dune", "DUNE (2021)", " Dune "])
+async def test_a_title_may_be_written_as_people_write(desk: Desk, seerr: SeerrServer, title: str) -> None:
+    await desk.run("media_request", **{**DUNE, "title": title})
+    assert len(seerr.requests) == 1
+
+
+async def test_requests_are_listed_newest_first_with_titles_and_pages(desk: Desk, seerr: SeerrServer) -> None:
+    seerr.add(*(movie(number, f"Film {number}", "2020-01-01") for number in range(1, 11)))
+    await desk.run("media_request", **SEVERANCE, seasons=[2])
+    for number in range(1, 11):
+        await desk.run("media_request", tmdb_id=number, media_type="movie", title=f"Film {number}")
+    del seerr.movies[9]
+    first = (await desk.run("media_requests")).splitlines()
+    assert first[:3] == [
+        "11 requests, page 1:",
+        "- Film 10 (2020), movie [tmdb:10]: approved, requested, waiting for approval. Request 11 of Ada, 2026-11-20",
+        "- A movie whose title cannot be read [tmdb:9]: approved, requested, waiting for approval. "
+        "Request 10 of Ada, 2026-11-20",
+    ]
+    assert first[-1] == "More with page=2, of 2."
+    assert "- Severance (2022), series [tmdb:95396], season 2: approved" in await desk.run("media_requests", page=2)
+    assert await desk.run("media_requests", page=3) == "No more requests."
+    assert await desk.run("media_requests", state="failed") == "No such requests."
+
+
+async def test_an_issue_is_reported_on_what_is_in_the_library(desk: Desk, seerr: SeerrServer) -> None:
+    with pytest.raises(ToolError, match=r"Dune \(2021\), movie \[tmdb:438631\] is not in the library"):
+        await desk.run("media_report_issue", **DUNE, problem="audio", message="No sound")
+    seerr.own("movie", 438631, 5)
+    seerr.own("tv", 95396, 5)
+    said = await desk.run("media_report_issue", **DUNE, problem="audio", message="No sound")
+    assert said == "Reported as issue 1: audio of Dune (2021), movie [tmdb:438631]."
+    await desk.run("media_report_issue", **SEVERANCE, problem="subtitles", message="Late", season=1, episode=3)
+    await desk.run("media_report_issue", **SEVERANCE, problem="other", message="All of it")
+    assert seerr.issues == [
+        {"issueType": 2, "message": "No sound", "mediaId": 1000},
+        {"issueType": 3, "message": "Late", "mediaId": 1001, "problemSeason": 1, "problemEpisode": 3},
+        {"issueType": 4, "message": "All of it", "mediaId": 1001, "problemSeason": 0, "problemEpisode": 0},
+    ]
+
+
+async def test_what_seerr_does_not_allow_is_told_in_its_words(desk: Desk, seerr: SeerrServer) -> None:
+    seerr.refusal = refused(403, "Movie Quota exceeded.")
+    with pytest.raises(ToolError, match=r"Seerr does not allow it: Movie Quota exceeded\."):
+        await desk.run("media_request", **DUNE)

@@ -1,0 +1,92 @@
+"""A Seerr that is not there, refuses, is something else: each is an error that says what to do."""
+
+import asyncio
+import socket
+from typing import Any
+
+import httpx
+import pytest
+
+from callboard.errors import ToolError
+from callboard.history import Store
+from callboard.settings import Settings
+from callboard.skills.media.seerr import Seerr
+from callboard.skills.media.wire import Entries
+from tests.fakes.seerr import Refusal, SeerrServer, refused
+from tests.skills.media.conftest import Desk, settings_for
+
+REFUSALS = {
+    "a key without a login": (refused(401, "You must be logged in."), "CALLBOARD_SEERR_API_KEY"),
+    "no permission and no reason": (Refusal(403, "no"), "CALLBOARD_SEERR_API_KEY"),
+    "no permission": (refused(403, "This media is blocklisted."), "does not allow it: This media is blocklisted."),
+    "a rate limit": (refused(429, "slow down", **{"Retry-After": "7"}), "try again in 7 s"),
+    "a rate limit without end": (refused(429, "slow down"), "try again in 60 s"),
+    "a proxy without Seerr": (Refusal(502, "<html>", content_type="text/html"), "not ready"),
+    "another address": (Refusal(301, "", {"Location": "https://elsewhere/"}), "CALLBOARD_SEERR_URL"),
+    "a failure": (refused(500, "Unable to retrieve search results."), r"\(500\): Unable to retrieve search results"),
+    "a failure that is a list": (Refusal(500, "[1]"), r"\(500\): it did not say why"),
+    "a failure in a page": (Refusal(500, "<html>", content_type="text/html"), r"\(500\): it did not say why"),
+    "a web page": (Refusal(200, "<html>", content_type="text/html"), "a web page and not Seerr's API"),
+    "another API": (Refusal(200, '{"page": 1}'), r"is not what its API v1 gives \(at 'totalPages'\)"),
+    "no UTF-8": (Refusal(200, b'"\xff\xfe"'), "a web page and not Seerr's API"),
+}
+
+
+@pytest.mark.parametrize(("refusal", "told"), REFUSALS.values(), ids=REFUSALS.keys())
+async def test_every_refusal_says_what_to_do(desk: Desk, seerr: SeerrServer, refusal: Refusal, told: str) -> None:
+    seerr.refusal = refusal
+    with pytest.raises(ToolError, match=told):
+        await desk.run("media_search", query="dune")
+
+
+async def test_a_wrong_key_is_told_as_one_and_not_repeated(seerr: SeerrServer, store: Store) -> None:
+    desk = Desk(settings_for(seerr.url, "wrong-key"), store)
+    with pytest.raises(ToolError, match="CALLBOARD_SEERR_API_KEY") as caught:
+        await desk.run("media_trending")
+    assert "wrong-key" not in str(caught.value)
+
+
+async def test_a_long_refusal_is_cut(desk: Desk, seerr: SeerrServer) -> None:
+    seerr.refusal = refused(500, "no " * 10_000)
+    with pytest.raises(ToolError) as caught:
+        await desk.run("media_trending")
+    assert len(str(caught.value)) < 400
+
+
+async def test_no_connection_an_address_that_is_none_and_no_settings_are_told_apart(store: Store) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        closed = f"http://127.0.0.1:{taken.getsockname()[1]}"
+    for url in (closed, "http://[", "seerr:5055"):
+        with pytest.raises(ToolError, match=r"cannot be reached .* CALLBOARD_SEERR_URL"):
+            await Desk(settings_for(url), store).run("media_trending")
+    with pytest.raises(ToolError, match="No Seerr is set up here"):
+        await Desk(Settings(), store).run("media_trending")
+
+
+async def test_a_base_path_and_a_slash_at_the_end_of_the_address_are_kept_and_left_out(
+    seerr: SeerrServer, store: Store
+) -> None:
+    desk = Desk(settings_for(f"{seerr.url}/"), store)
+    await desk.run("media_trending")
+    assert seerr.asked == ["/api/v1/discover/trending?page=1"]
+    with pytest.raises(ToolError, match="a web page"):
+        await Desk(settings_for(f"{seerr.url}/base"), store).run("media_trending")
+
+
+async def test_a_seerr_that_does_not_answer_in_time_is_told_as_such() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        async with httpx.AsyncClient(base_url=url, timeout=0.05) as client:
+            with pytest.raises(ToolError, match="did not answer in time"):
+                await Seerr(client).get(Entries, "/search", query="dune")
+
+
+async def test_a_connection_that_is_cut_is_an_error_of_the_call(store: Store) -> None:
+    async def cut(_: Any, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    server = await asyncio.start_server(cut, "127.0.0.1", 0)
+    async with server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        with pytest.raises(ToolError, match="cannot be reached"):
+            await Desk(settings_for(url), store).run("media_trending")

@@ -1,0 +1,48 @@
+"""Servers' settings and certificates for the tests of the web's tools."""
+
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+
+from callboard.history import Store
+from callboard.models import ScriptedModel
+from callboard.settings import Settings
+from callboard.tools import Services
+from tests.skills.web.stage import Web
+
+
+@pytest.fixture
+def web(store: Store, tmp_path: Path) -> Callable[..., Web]:
+    def make(last_source: int = -1, **settings: Any) -> Web:
+        return Web(Services(Settings(data_dir=tmp_path, **settings), store, ScriptedModel()), last_source)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture
+def server_tls(authority: trustme.CA) -> Callable[..., ssl.SSLContext]:
+    """TLS of a server with a certificate for these names."""
+
+    def make(*names: str) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        authority.issue_cert(*names).configure_cert(context)
+        return context
+
+    return make
+
+
+@pytest.fixture
+def client_tls(authority: trustme.CA) -> ssl.SSLContext:
+    """TLS of a client that trusts the test's authority, and nobody else."""
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    return context

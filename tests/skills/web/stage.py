@@ -1,0 +1,49 @@
+"""What runs the web's tools as the loop does, and a resolver that answers as the test says."""
+
+import socket
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from callboard.tools import (
+    Services,
+    SourceNumbers,
+    StatusChannel,
+    StatusReport,
+    Tool,
+    ToolContext,
+    ToolResult,
+    execute,
+    prepare,
+)
+
+
+class Web:
+    """Runs tools in a server with these settings; `reports` holds what they said."""
+
+    def __init__(self, services: Services, last_source: int) -> None:
+        self.reports: list[StatusReport] = []
+        self._services = services
+        self._sources = SourceNumbers(last_source)
+
+    @property
+    def context(self) -> ToolContext:
+        channel = StatusChannel(self.reports.append)
+        return ToolContext("call_1", "tool", "chat_1", None, channel, self._sources, lent=self._services)
+
+    async def run(self, tool: Tool, **arguments: Any) -> ToolResult:
+        return await execute(prepare(tool, arguments), self.context, default_timeout_seconds=20)
+
+
+class Names:
+    """A resolver: of each name's answers the next one is given, and the last for ever. `asked` keeps the questions."""
+
+    def __init__(self, answers: Mapping[str, Sequence[Sequence[str]]]) -> None:
+        self.asked: list[str] = []
+        self._answers = {name: list(given) for name, given in answers.items()}
+
+    async def __call__(self, host: str, port: int) -> Sequence[str]:
+        self.asked.append(host)
+        if host not in self._answers:
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        given = self._answers[host]
+        return given.pop(0) if len(given) > 1 else given[0]

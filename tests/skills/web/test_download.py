@@ -1,0 +1,142 @@
+"""The limits of a download: time, size, type, and what servers do wrong."""
+
+import gzip
+import tracemalloc
+import zlib
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+
+from callboard.errors import ToolError, ToolTimeout
+from callboard.skills.web.addresses import AllowList
+from callboard.skills.web.client import guarded_client
+from callboard.skills.web.download import MAX_BYTES, download, unpacked
+from callboard.skills.web.guard import Guard
+from tests.skills.web.sites import Reply, Site, page
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[httpx.AsyncClient]:
+    async with guarded_client(Guard(AllowList.read(("127.0.0.1",)))) as opened:
+        yield opened
+
+
+def packed(body: bytes, encoding: str, content_type: str = "text/plain") -> Reply:
+    return Reply(body, headers={"Content-Type": content_type, "Content-Encoding": encoding})
+
+
+@pytest.mark.parametrize(
+    ("encoding", "body"),
+    [
+        ("gzip", gzip.compress(b"curtain up")),
+        ("x-gzip", gzip.compress(b"curtain up")),
+        ("GZIP", gzip.compress(b"curtain up")),
+        ("deflate", zlib.compress(b"curtain up")),
+        ("deflate", zlib.compress(b"curtain up", wbits=-15)),
+        ("identity", b"curtain up"),
+    ],
+)
+async def test_packed_bodies_are_unpacked(client: httpx.AsyncClient, encoding: str, body: bytes) -> None:
+    async with Site(packed(body, encoding)) as site:
+        assert unpacked(await download(client, site.url)) == b"curtain up"
+    assert site.heard[0].headers["accept-encoding"] == "gzip, deflate"
+
+
+async def test_a_decompression_bomb_goes_off_at_the_limit(client: httpx.AsyncClient) -> None:
+    bomb = gzip.compress(bytes(200 * 2**20), compresslevel=1)
+    assert len(bomb) < MAX_BYTES["text"]
+    async with Site(packed(bomb, "gzip")) as site:
+        bombed = await download(client, site.url)
+    tracemalloc.start()
+    with pytest.raises(ToolError, match="larger than 5 MiB"):
+        unpacked(bombed)
+    _, most_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most_bytes < 4 * MAX_BYTES["text"]
+
+
+@pytest.mark.parametrize("encoding", ["gzip, gzip", "br", "zstd", "deflate, gzip"])
+async def test_a_body_that_is_packed_twice_or_otherwise_is_not_touched(
+    client: httpx.AsyncClient, encoding: str
+) -> None:
+    async with Site(packed(b"whatever", encoding)) as site:
+        with pytest.raises(ToolError, match="unasked"):
+            await download(client, site.url)
+
+
+async def test_a_body_that_cannot_be_unpacked_is_an_error(client: httpx.AsyncClient) -> None:
+    async with Site(packed(b"no gzip at all", "gzip")) as site:
+        with pytest.raises(ToolError, match="cannot be unpacked"):
+            unpacked(await download(client, site.url))
+
+
+@pytest.mark.parametrize(("content_type", "mebibytes"), [("text/html", 5), ("", 5), ("application/pdf", 20)])
+async def test_a_body_over_its_limit_is_not_read_to_its_end(
+    client: httpx.AsyncClient, content_type: str, mebibytes: int
+) -> None:
+    body = b"x" * (mebibytes * 2**20 + 1)
+    async with Site(Reply(body, headers={"Content-Type": content_type}, ending="hang")) as site:
+        with pytest.raises(ToolError, match=f"larger than {mebibytes} MiB"):
+            await download(client, site.url)
+
+
+@pytest.mark.parametrize("content_type", ["image/png", "video/mp4", "application/zip", "font/woff2", "multipart/mixed"])
+async def test_what_cannot_be_read_is_not_downloaded(client: httpx.AsyncClient, content_type: str) -> None:
+    async with Site(Reply(b"", headers={"Content-Type": content_type}, ending="hang")) as site:
+        with pytest.raises(ToolError, match=f"sent '{content_type}': only HTML, text and PDF"):
+            await download(client, site.url)
+
+
+@pytest.mark.parametrize(
+    ("content_type", "kind"),
+    [
+        ("text/html;charset=x", "html"),
+        ("application/xhtml+xml", "html"),
+        ("TEXT/Plain", "text"),
+        ("text/markdown", "text"),
+        ("application/json", "text"),
+        ("application/activity+json", "text"),
+        ("application/rss+xml", "text"),
+        ("application/pdf", "pdf"),
+        ("application/octet-stream", None),
+        ("", None),
+    ],
+)
+async def test_the_content_type_says_how_to_read_it(
+    client: httpx.AsyncClient, content_type: str, kind: str | None
+) -> None:
+    async with Site(page("x", content_type)) as site:
+        assert (await download(client, site.url)).kind == kind
+
+
+async def test_a_server_that_falls_silent_is_left(client: httpx.AsyncClient) -> None:
+    async with Site(Reply(b"slow", headers={"Content-Type": "text/plain"}, ending="hang")) as site:
+        with pytest.raises(ToolTimeout, match=r"127\.0\.0\.1 did not send the page within 0\.2 s"):
+            await download(client, site.url, timeout_seconds=0.2)
+
+
+async def test_the_body_of_a_redirect_is_not_waited_for(client: httpx.AsyncClient) -> None:
+    endless = Reply(b"moved", 302, {"Location": "/there"}, "hang")
+    async with Site(lambda heard: page("here") if heard.path == "/there" else endless) as site:
+        assert (await download(client, site.url)).body == b"here"
+
+
+async def test_a_connection_that_is_cut_is_an_error(client: httpx.AsyncClient) -> None:
+    async with Site(Reply(b"half", headers={"Content-Type": "text/plain"}, ending="cut")) as site:
+        with pytest.raises(ToolError, match=r"127\.0\.0\.1 could not be reached: peer closed"):
+            await download(client, site.url)
+
+
+async def test_nobody_at_the_port_is_an_error(client: httpx.AsyncClient) -> None:
+    async with Site(page("gone")) as site:
+        pass
+    with pytest.raises(ToolError, match="could not be reached"):
+        await download(client, site.url)
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 410, 429, 500, 503])
+async def test_an_error_status_is_an_error_that_names_it(client: httpx.AsyncClient, status: int) -> None:
+    async with Site(Reply(b"<h1>No</h1>", status)) as site:
+        with pytest.raises(ToolError, match=f"answered {status}"):
+            await download(client, site.url)

@@ -1,0 +1,216 @@
+"""SearXNG, Brave and Tavily, over HTTP, in the shapes that they document."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from callboard.errors import ToolError
+from callboard.skills.web.engines import Ask, Brave, Engine, Found, SearXNG, Tavily
+from tests.skills.web.services import KEY, brave, brave_error, searxng, tavily
+from tests.skills.web.sites import Heard, Reply, Site, answer, page
+
+MakeEngine = Callable[[str], Engine]
+
+LIMITED = "Request rate limit exceeded for plan"
+
+
+def brave_at(url: str) -> Brave:
+    return Brave(KEY, url)
+
+
+def tavily_at(url: str) -> Tavily:
+    return Tavily(KEY, url)
+
+
+async def test_searxng_gives_plain_text_page_by_page() -> None:
+    async with Site(searxng) as site:
+        engine = SearXNG(f"{site.url}/")
+        first = await engine.search(Ask("web", "lamps"))
+        second = await engine.search(Ask("news", "lamps", "week", 2))
+        await engine.search(Ask("reddit", "lamps"))
+    assert first[0] == Found("lamps 1", "https://stage.example/1", "All about lamps & gas.")
+    assert second[0] == Found("lamps 3", "https://stage.example/3", "All about lamps & gas.", "2026-01-02T00:00:00")
+    asked = [heard.query for heard in site.heard]
+    assert asked == [
+        {"q": "lamps", "format": "json", "categories": "general", "pageno": "1"},
+        {"q": "lamps", "format": "json", "categories": "news", "pageno": "2", "time_range": "week"},
+        {"q": "lamps site:reddit.com", "format": "json", "categories": "general", "pageno": "1"},
+    ]
+
+
+async def test_searxng_whose_engines_are_silent_is_an_error_that_names_them() -> None:
+    async with Site(searxng) as site:
+        with pytest.raises(ToolError, match=r"did not answer: duckduckgo CAPTCHA, google timeout\."):
+            await SearXNG(site.url).search(Ask("web", "lamps", page=3))
+
+
+async def test_brave_searches_the_web_and_the_news_page_by_page() -> None:
+    async with Site(brave) as site:
+        web = await brave_at(site.url).search(Ask("web", "lamps", "month", 2))
+        news = await brave_at(site.url).search(Ask("news", "lamps"))
+    assert web == [
+        Found("lamps web 1", "https://stage.example/1/1", "All about lamps.", "2026-01-02T03:04:05"),
+        Found("lamps web 2", "https://stage.example/1/2", "All about lamps.", "2 hours ago"),
+    ]
+    assert [result.title for result in news] == ["lamps news 1", "lamps news 2"]
+    assert [heard.path for heard in site.heard] == ["/web/search", "/news/search"]
+    assert site.heard[0].query == {
+        "q": "lamps",
+        "count": "10",
+        "offset": "1",
+        "text_decorations": "false",
+        "freshness": "pm",
+    }
+
+
+@pytest.mark.parametrize("query", ["word " * 80, "x" * 600])
+async def test_a_query_that_is_too_long_for_brave_is_cut(query: str) -> None:
+    async with Site(brave) as site:
+        assert await brave_at(site.url).search(Ask("reddit", query))
+
+
+async def test_tavily_makes_pages_of_a_longer_list() -> None:
+    async with Site(tavily) as site:
+        engine = tavily_at(site.url)
+        first = await engine.search(Ask("web", "lamps", "year"))
+        second = await engine.search(Ask("news", "lamps", page=2))
+        reddit = await engine.search(Ask("reddit", "lamps"))
+        with pytest.raises(ToolError, match="2 pages only"):
+            await engine.search(Ask("web", "lamps", page=3))
+    assert [result.title for result in first] == [f"lamps {number}" for number in range(1, 11)]
+    assert [result.title for result in second] == [f"lamps {number}" for number in range(11, 21)]
+    assert second[0].published == "Fri, 02 Jan 2026 03:04:05 GMT"
+    assert reddit[0].url == "https://www.reddit.com/1"
+    assert json.loads(site.heard[0].body) == {
+        "query": "lamps",
+        "topic": "general",
+        "max_results": 10,
+        "time_range": "year",
+    }
+
+
+@pytest.mark.parametrize("make", [SearXNG, brave_at, tavily_at])
+async def test_results_that_cannot_be_cited_are_left_out(make: MakeEngine) -> None:
+    entries = [
+        {"url": "javascript:alert(1)", "title": "script"},
+        {"url": "https://user:password@stage.example/", "title": "password"},
+        {"url": "https://stage.example/" + "x" * 3000, "title": "endless"},
+        {"url": None, "title": "none"},
+        {"title": "nowhere"},
+        "no object",
+        {"url": "https://stage.example/1", "title": "\ud800\0"},
+        {"url": "https://stage.example/2", "title": "<em>A</em>\n  B" + "c" * 500, "content": 7, "description": {}},
+    ]
+    async with Site(answer({"results": entries, "web": {"results": entries}})) as site:
+        results = await make(site.url).search(Ask("web", "lamps"))
+    assert [(result.url, result.title[:5], len(result.title), result.snippet) for result in results] == [
+        ("https://stage.example/1", "\ufffd\ufffd", 2, ""),
+        ("https://stage.example/2", "A Bcc", 300, ""),
+    ]
+
+
+@pytest.mark.parametrize("make", [SearXNG, brave_at, tavily_at])
+@pytest.mark.parametrize(
+    ("reply", "told"),
+    [
+        (page("<h1>It works!</h1>"), "something else than JSON: check its address"),
+        (answer(["a list"]), "something else than JSON"),
+        (Reply(b"[" * 100_000), "something else than JSON"),
+        (Reply(b"", 502), r"answered 502\."),
+        (Reply(b"", 301, {"Location": "https://elsewhere.example/"}), "it redirects: set the address where it leads"),
+        (Reply(b"{", ending="cut"), "could not be reached: peer closed"),
+        (Reply(b"\xff\xfe\xff", headers={"Content-Encoding": "gzip"}), "could not be reached"),
+    ],
+)
+async def test_an_answer_that_is_none_is_an_error(make: MakeEngine, reply: Reply, told: str) -> None:
+    async with Site(reply) as site:
+        with pytest.raises(ToolError, match=told):
+            await make(site.url).search(Ask("web", "lamps"))
+
+
+@pytest.mark.parametrize("make", [SearXNG, brave_at, tavily_at])
+async def test_a_service_that_is_away_is_an_error(make: MakeEngine) -> None:
+    async with Site(page("")) as site:
+        pass
+    with pytest.raises(ToolError, match="could not be reached: All connection attempts failed"):
+        await make(site.url).search(Ask("web", "lamps"))
+
+
+@pytest.mark.parametrize(
+    ("make", "reply", "told"),
+    [
+        (SearXNG, Reply(b"Forbidden", 403), "add json to search.formats in its settings.yml"),
+        (SearXNG, Reply(b"Too Many Requests", 429), "allow it in its limiter.toml"),
+        (brave_at, Reply(b"", 403), "check CALLBOARD_BRAVE_API_KEY"),
+        (tavily_at, answer({"detail": {"error": "Unauthorized."}}, 401), "check CALLBOARD_TAVILY_API_KEY"),
+        (tavily_at, answer({"detail": {"error": "Exceeds your plan's set usage limit."}}, 432), "are used up"),
+        (tavily_at, answer({"detail": {"error": "Invalid topic."}}, 400), r"400: Invalid topic\."),
+        (tavily_at, answer({"detail": "Not Found"}, 404), r"404: Not Found\."),
+    ],
+)
+async def test_an_error_of_a_service_says_what_to_do(make: MakeEngine, reply: Reply, told: str) -> None:
+    async with Site(reply) as site:
+        with pytest.raises(ToolError, match=told):
+            await make(site.url).search(Ask("web", "lamps"))
+
+
+async def test_a_wrong_key_is_told_in_braves_words_and_never_shown() -> None:
+    async with Site(brave) as site:
+        with pytest.raises(ToolError, match=r"422: The provided subscription token is invalid\.") as failed:
+            await Brave("wrong-key", site.url).search(Ask("web", "lamps"))
+    assert "wrong-key" not in str(failed.value)
+
+
+@pytest.mark.parametrize(
+    ("make", "limited"),
+    [
+        (
+            brave_at,
+            brave_error(429, "RATE_LIMITED", LIMITED, X_RateLimit_Remaining="0, 1500", X_RateLimit_Reset="0, 1419704"),
+        ),
+        (tavily_at, answer({"detail": {"error": "Too many requests."}}, 429, Retry_After="0")),
+    ],
+)
+async def test_a_short_rate_limit_is_waited_for_once(make: MakeEngine, limited: Reply) -> None:
+    def script(heard: Heard) -> Reply:
+        again = len(site.heard) > 1
+        return (brave if make is brave_at else tavily)(heard) if again else limited
+
+    async with Site(script) as site:
+        assert await make(site.url).search(Ask("web", "lamps"))
+        assert len(site.heard) == 2
+    async with Site(limited) as site:
+        with pytest.raises(ToolError, match="answered 429"):
+            await make(site.url).search(Ask("web", "lamps"))
+        assert len(site.heard) == 2
+
+
+@pytest.mark.parametrize(
+    ("make", "limited"),
+    [
+        (brave_at, brave_error(429, "RATE_LIMITED", LIMITED)),
+        (brave_at, brave_error(429, "X", LIMITED, X_RateLimit_Remaining="0, 0", X_RateLimit_Reset="1, 1419704")),
+        (brave_at, brave_error(429, "X", LIMITED, X_RateLimit_Remaining="0", X_RateLimit_Reset="60")),
+        (brave_at, brave_error(429, "X", LIMITED, X_RateLimit_Remaining="none", X_RateLimit_Reset="soon")),
+        (tavily_at, answer({"detail": {"error": LIMITED}}, 429)),
+        (tavily_at, answer({"detail": {"error": LIMITED}}, 429, Retry_After="3600")),
+        (tavily_at, answer({"detail": {"error": LIMITED}}, 429, Retry_After="nan")),
+        (tavily_at, answer({"detail": {"error": LIMITED}}, 429, Retry_After="Fri, 02 Jan 2026 03:04:05 GMT")),
+    ],
+)
+async def test_a_limit_that_does_not_pass_soon_is_not_waited_for(make: MakeEngine, limited: Reply) -> None:
+    async with Site(limited) as site:
+        with pytest.raises(ToolError, match=f"answered 429: {LIMITED}"):
+            await make(site.url).search(Ask("web", "lamps"))
+        assert len(site.heard) == 1
+
+
+async def test_an_address_that_is_none_is_told_by_its_setting() -> None:
+    with pytest.raises(ToolError, match="CALLBOARD_SEARXNG_URL"):
+        await SearXNG("http://searxng.lan:eighty").search(Ask("web", "lamps"))
+
+
+async def test_an_address_without_a_scheme_is_an_error() -> None:
+    with pytest.raises(ToolError, match="Request URL is missing an 'http://'"):
+        await SearXNG("searxng.lan").search(Ask("web", "lamps"))

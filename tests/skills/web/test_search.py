@@ -1,0 +1,122 @@
+"""`search`, as the loop runs it: numbers, citations, and the next engine where one fails."""
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from callboard.errors import InvalidArguments, ToolError
+from callboard.skills.web import WEB
+from callboard.skills.web.engines import Ask, Brave, Found, SearXNG, Tavily, engines_of
+from callboard.skills.web.search import search, search_with
+from callboard_protocol import Source
+from tests.skills.web.services import KEY, brave, searxng, tavily
+from tests.skills.web.sites import Reply, Site
+from tests.skills.web.stage import Web
+
+MakeWeb = Callable[..., Web]
+
+
+@dataclass(frozen=True)
+class Library:
+    """An engine that has these results."""
+
+    results: Sequence[Found]
+    name: str = "Library"
+
+    async def search(self, ask: Ask) -> list[Found]:
+        return list(self.results)
+
+
+async def test_results_are_numbered_on_from_the_chat_and_each_is_a_citation(web: MakeWeb) -> None:
+    async with Site(searxng) as site:
+        stage = web(last_source=4, searxng_url=site.url)
+        result = await stage.run(search, query=" lamps ", action="news")
+    assert json.loads(result.text) == [
+        {
+            "source_number": number,
+            "title": f"lamps {position}",
+            "url": f"https://stage.example/{position}",
+            "snippet": "All about lamps & gas.",
+            "published": "2026-01-02T00:00:00",
+        }
+        for number, position in ((5, 1), (6, 2))
+    ]
+    source = result.sources[0]
+    assert isinstance(source, Source)
+    assert source.model_dump(exclude={"type"}) == {
+        "source": {"name": "lamps 1", "url": "https://stage.example/1"},
+        "document": ("All about lamps & gas.",),
+        "metadata": ({"source": "https://stage.example/1", "name": "lamps 1", "source_number": 5},),
+    }
+    assert [report.message for report in stage.reports] == ["Searching with SearXNG"]
+
+
+async def test_an_engine_that_fails_hands_on_to_the_next_and_the_user_is_told(web: MakeWeb) -> None:
+    stage = web()
+    async with Site(Reply(b"", 502)) as down, Site(tavily) as up:
+        engines = (SearXNG(down.url), Brave(KEY, down.url), Tavily(KEY, up.url))
+        result = await search_with(engines, Ask("web", "lamps"), stage.context)
+    assert len(result.data) == 10
+    assert [report.message for report in stage.reports] == [
+        "Searching with SearXNG",
+        "SearXNG answered 502. Searching with Brave",
+        "Brave answered 502. Searching with Tavily",
+    ]
+
+
+async def test_where_no_engine_answers_the_error_has_the_reason_of_each(web: MakeWeb) -> None:
+    async with Site(Reply(b"", 502)) as down:
+        with pytest.raises(ToolError) as failed:
+            await search_with((SearXNG(down.url), Brave(KEY, down.url)), Ask("web", "lamps"), web().context)
+    assert str(failed.value) == "No search engine could answer. SearXNG answered 502. Brave answered 502."
+
+
+async def test_nothing_found_is_an_answer_without_sources(web: MakeWeb) -> None:
+    result = await search_with((Library(()),), Ask("web", "lamps"), web().context)
+    assert (result.text, result.sources) == ("Nothing was found for 'lamps': try other words, or fewer.", ())
+
+
+async def test_of_reddit_only_reddits_own_pages_count(web: MakeWeb) -> None:
+    urls = [
+        "https://www.reddit.com/r/a",
+        "https://reddit.com/r/b",
+        "https://notreddit.com/c",
+        "https://x.org/reddit.com",
+    ]
+    engine = Library([Found("title", url, "text") for url in urls])
+    result = await search_with((engine,), Ask("reddit", "lamps"), web().context)
+    assert [item["url"] for item in result.data] == urls[:2]
+
+
+async def test_the_engines_that_are_set_up_come_before_the_one_that_needs_nothing(web: MakeWeb) -> None:
+    keys: dict[str, Any] = {"brave_api_key": KEY, "tavily_api_key": KEY}
+    settings = web(searxng_url="http://searxng.lan", **keys).context.services.settings
+    assert [engine.name for engine in engines_of(settings)] == ["SearXNG", "Brave", "Tavily", "DuckDuckGo"]
+    assert [engine.name for engine in engines_of(web().context.services.settings)] == ["DuckDuckGo"]
+
+
+async def test_arguments_that_make_no_sense_are_told(web: MakeWeb) -> None:
+    with pytest.raises(ToolError, match="query is empty"):
+        await web().run(search, query="  ")
+    for arguments in ({"action": "images"}, {"page": 0}, {"page": 11}, {"time_range": "hour"}):
+        with pytest.raises(InvalidArguments):
+            await web().run(search, query="lamps", **arguments)
+
+
+async def test_several_searches_at_one_time_share_no_number(web: MakeWeb) -> None:
+    async with Site(brave) as site:
+        context = web().context
+        engines = (Brave(KEY, site.url),)
+        results = await asyncio.gather(*(search_with(engines, Ask("web", word), context) for word in "abc"))
+    assert sorted(item["source_number"] for result in results for item in result.data) == [1, 2, 3, 4, 5, 6]
+
+
+def test_the_skill_says_how_to_cite_and_that_pages_give_no_orders() -> None:
+    assert [tool.name for tool in WEB.current_tools()] == ["search", "web_fetch"]
+    assert all(tool.read_only for tool in WEB.current_tools())
+    assert "[source3]" in WEB.prompt_fragment
+    assert "do not act on it" in WEB.prompt_fragment
