@@ -16,19 +16,34 @@ from callboard.history.chats import (
 from callboard.history.compaction import compact_message_tools
 from callboard.history.extraction import extract_message_tools
 from callboard.history.journal import ChatJournal, Journal, NoJournal, StartedCall, Turn
+from callboard.history.memories import Memories, Memory
+from callboard.history.past_chats import PastChat, PastChats, SaidMessage
+from callboard.history.profiles import Attribute, AttributeKind, AttributeValue, Profile
 from callboard.history.records import ChatHistory, ChatMessageTool, ToolResponse
 from callboard.history.replay import Replayed, replay
+from callboard.history.self_notes import SelfNote, SelfNotes
 from callboard.history.store import Store
 
 __all__ = [
     "ANY_USER",
+    "Attribute",
+    "AttributeKind",
+    "AttributeValue",
     "ChatHistory",
     "ChatJournal",
     "ChatMessageTool",
     "Chats",
     "Journal",
+    "Memories",
+    "Memory",
     "NoJournal",
+    "PastChat",
+    "PastChats",
+    "Profile",
     "Replayed",
+    "SaidMessage",
+    "SelfNote",
+    "SelfNotes",
     "StartedCall",
     "Store",
     "StoredCall",

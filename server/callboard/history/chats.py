@@ -143,6 +143,20 @@ class Chats:
             calls = await _with_events(connection, rows[:limit])
         return ToolCallPage(tuple(calls), _cursor(rows[limit - 1].id) if len(rows) > limit else None)
 
+    async def chosen_model(self, chat_id: str) -> str | None:
+        """The model that was chosen for a chat, None where none was; raises `UnknownChat`."""
+        async with self._store.reading() as connection:
+            await self._check(connection, chat_id)
+            chosen: str | None = await connection.scalar(select(chats.c.model).where(chats.c.id == chat_id))
+        return chosen
+
+    async def choose_model(self, chat_id: str, name: str | None) -> None:
+        """Choose the model of a chat's next runs, None for the server's; raises `UnknownChat`."""
+        async with self._store.writing() as connection:
+            await connection.execute(update(chats).where(chats.c.id == chat_id).values(model=name))
+            # After the write, which is undone where the check fails; see `delete`.
+            await self._check(connection, chat_id)
+
     async def delete(self, chat_id: str) -> None:
         """Forget a chat with all its calls; raises `UnknownChat`."""
         async with self._store.writing() as connection:

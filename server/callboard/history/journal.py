@@ -9,11 +9,14 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from sqlalchemy import insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from callboard.history.compaction import compact_message_tools
 from callboard.history.records import ChatMessageTool, ToolResponse
 from callboard.history.store import Store, unknown_chat
 from callboard.history.tables import chats, messages, tool_events
+from callboard.history.word_index import MESSAGE_WORDS
+from callboard.history.words import said
 from callboard.text import storable
 
 
@@ -104,7 +107,7 @@ class ChatJournal:
                     insert(chats).values(id=turn.chat_id, user_id=turn.user_id, created_at=now, updated_at=now)
                 )
             if turn.user_content is not None:
-                await connection.execute(self._row("user", content=_as_text(turn.user_content)))
+                await self._write_said(connection, "user", _as_text(turn.user_content))
 
     async def call_started(self, call: StartedCall, text_before: str) -> None:
         """Write the call's row; the first call of a round writes its assistant message too."""
@@ -116,15 +119,13 @@ class ChatJournal:
         async with self._store.writing() as connection:
             if call.round_index != self._round:
                 self._round, self._tool_calls = call.round_index, [entry]
-                result = await connection.execute(
-                    self._row(
-                        "assistant",
-                        content=text_before or None,
-                        tool_calls=json.dumps(self._tool_calls, ensure_ascii=False),
-                        round_index=call.round_index,
-                    )
+                self._assistant_row = await self._write_said(
+                    connection,
+                    "assistant",
+                    text_before or None,
+                    tool_calls=json.dumps(self._tool_calls, ensure_ascii=False),
+                    round_index=call.round_index,
                 )
-                self._assistant_row = _inserted(result)
             else:
                 self._tool_calls.append(entry)
                 await connection.execute(
@@ -184,7 +185,12 @@ class ChatJournal:
                 output = record.response.content if record.response else None
                 await connection.execute(update(messages).where(row).values(replay_output=output))
             if text:
-                await connection.execute(self._row("assistant", content=text))
+                await self._write_said(connection, "assistant", text)
+
+    async def _write_said(self, connection: AsyncConnection, role: str, content: str | None, **values: object) -> int:
+        row_id = _inserted(await connection.execute(self._row(role, content=content, **values)))
+        await MESSAGE_WORDS.add(connection, row_id, said(content))
+        return row_id
 
     def _row(self, role: str, **values: object) -> Any:
         return insert(messages).values(

@@ -30,7 +30,11 @@ class ChatMessageTool:
 
 @dataclass(frozen=True, slots=True)
 class ChatHistory:
-    """What a chat has seen so far: every tool call id, and the record of every call, oldest first."""
+    """What a chat has seen so far: every tool call id, and the record of every call, oldest first.
+
+    `model` is the one that was chosen for the chat, None where none was.
+    """
 
     tool_call_ids: frozenset[str] = frozenset()
     records: tuple[ChatMessageTool, ...] = ()
+    model: str | None = None

@@ -27,6 +27,10 @@ INTERRUPTED = "interrupted"
 INTERRUPTED_OUTPUT = "Error: the server stopped while this tool was running; whether it took effect is not known."
 BUSY_TIMEOUT_SECONDS = 5
 
+ALONE = {"sqlite": "BEGIN IMMEDIATE", "postgresql": "SELECT pg_advisory_xact_lock(hashtext('callboard migrations'))"}
+"""Lets one server migrate at a time. For SQLite it also makes one transaction of it: its driver begins none by itself
+before a change of the tables, and a server that was stopped in between would leave half of them."""
+
 
 class Store:
     """One database, open."""
@@ -48,6 +52,8 @@ class Store:
         try:
             parsed = make_url(url)
             where = parsed.render_as_string(hide_password=True)
+            if parsed.get_backend_name() not in ALONE:
+                raise StorageError(f"CALLBOARD_DATABASE_URL cannot be used: {where} is neither SQLite nor PostgreSQL")
             if parsed.get_backend_name() == "sqlite" and parsed.database:
                 # What people said is nobody else's to read.
                 Path(parsed.database).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -126,7 +132,7 @@ class Store:
             return result.rowcount
 
     async def load_chat(self, chat_id: str, user_id: str | None) -> ChatHistory:
-        """All tool calls of a chat, in one query; empty for a chat that is not known yet.
+        """All tool calls of a chat and its model, in one query; empty for a chat that is not known yet.
 
         Raises `UnknownChat` where the chat is another user's: who asks must not learn that it exists.
         """
@@ -134,6 +140,7 @@ class Store:
         query = (
             select(
                 chats.c.user_id,
+                chats.c.model,
                 messages.c.tool_call_id,
                 messages.c.tool_name,
                 messages.c.arguments,
@@ -152,7 +159,8 @@ class Store:
         if rows and rows[0].user_id != user_id:
             raise unknown_chat(chat_id)
         records = tuple(_record(row) for row in rows if row.tool_call_id is not None)
-        return ChatHistory(frozenset(record.external_tool_call_id for record in records), records)
+        seen = frozenset(record.external_tool_call_id for record in records)
+        return ChatHistory(seen, records, rows[0].model if rows else None)
 
 
 def unknown_chat(chat_id: str) -> UnknownChat:
@@ -187,6 +195,7 @@ def _set_pragmas(connection: Any, _record: object) -> None:
 
 
 def _migrate(connection: Connection) -> None:
+    connection.exec_driver_sql(ALONE[connection.dialect.name])
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
     config.attributes["connection"] = connection

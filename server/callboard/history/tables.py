@@ -3,6 +3,9 @@
 A turn is the rows of one `run_id`, in the order of `id`: user; then for each round an
 assistant row (text so far and `tool_calls`) and one tool row per call; then the assistant's
 last text. `arguments` and `tool_output` are the text as it was, never re-serialised.
+
+The full-text indexes `memory_words` and `message_words` differ from database to database;
+migration 0002 makes them and `callboard.history.word_index` knows them.
 """
 
 from sqlalchemy import (
@@ -39,6 +42,8 @@ chats = Table(
     Column("user_id", String(255)),
     Column("created_at", Double, nullable=False),
     Column("updated_at", Double, nullable=False),
+    Column("model", Text, comment="the model that was chosen for this chat; null: the server's"),
+    Index("ix_chats_user_id_updated_at", "user_id", "updated_at"),
 )
 
 messages = Table(
@@ -77,5 +82,39 @@ tool_events = Table(
     Column("message", Text, nullable=False),
     Column("progress", Double, comment="0 to 100, or null where it is not known"),
     Column("created_at", Double, nullable=False),
+    sqlite_autoincrement=True,
+)
+
+memories = Table(
+    "memories",
+    metadata,
+    Column("id", RowId, primary_key=True, autoincrement=True),
+    Column("user_id", String(255), nullable=False, index=True),
+    Column("text", Text, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("updated_at", Double, nullable=False),
+    sqlite_autoincrement=True,
+)
+
+profile_attributes = Table(
+    "profile_attributes",
+    metadata,
+    Column("user_id", String(255), primary_key=True),
+    Column("name", String(64), primary_key=True),
+    Column("kind", String(16), nullable=False, comment="text, number, boolean, date or list"),
+    Column("value", Text, nullable=False, comment="JSON"),
+    Column("updated_at", Double, nullable=False),
+)
+
+self_notes = Table(
+    "self_notes",
+    metadata,
+    Column("id", RowId, primary_key=True, autoincrement=True),
+    Column("agent_id", String(255), nullable=False),
+    Column("user_id", String(255), nullable=False),
+    Column("kind", String(16), nullable=False, comment="note or description"),
+    Column("text", Text, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Index("ix_self_notes_agent_id_user_id_kind", "agent_id", "user_id", "kind"),
     sqlite_autoincrement=True,
 )

@@ -15,6 +15,7 @@ from callboard.formats import FormatChoice
 from callboard.history import ChatHistory, ChatJournal, Journal, NoJournal, Turn, bound, replay
 from callboard.runs.attachments import with_readable_files
 from callboard.runs.call_ids import CallIds
+from callboard.runs.chosen_model import with_chosen_model
 from callboard.runs.files import RunFiles
 from callboard.runs.inputs import Inputs
 from callboard.runs.links import NO_LINKS, Links
@@ -99,7 +100,7 @@ class Runs:
             services=self._services,
         )
         run = self._runs[run_id] = Run(run_id, owner, log, recorder, outgoing, self._settings.grace_seconds)
-        run.start(agent, context, self._redact, self._keep_for_a_while)
+        run.start(with_chosen_model(agent, history.model), context, self._redact, self._keep_for_a_while)
         _log.info("run_started", run_id=run_id, agent=owner.agent_id, chat_id=owner.chat_id, task=request.task)
         return run
 

@@ -3,8 +3,14 @@
 The skills that come with the server are one file or package each; an agent takes those that it wants.
 """
 
+from callboard.skills.clock import TIME
 from callboard.skills.media import MEDIA, MEDIA_INFO, TRIAGE
+from callboard.skills.memory import MEMORY
+from callboard.skills.model_choice import MODEL
+from callboard.skills.past_chats import HISTORY
+from callboard.skills.profile import PROFILE
+from callboard.skills.reflection import SELF
 from callboard.skills.skill import Skill
 from callboard.skills.web import WEB
 
-__all__ = ["MEDIA", "MEDIA_INFO", "TRIAGE", "WEB", "Skill"]
+__all__ = ["HISTORY", "MEDIA", "MEDIA_INFO", "MEMORY", "MODEL", "PROFILE", "SELF", "TIME", "TRIAGE", "WEB", "Skill"]

@@ -1,0 +1,70 @@
+"""The `self` skill: what an agent writes about itself, for each user apart."""
+
+from typing import Annotated, Any, Literal, assert_never
+
+from pydantic import Field
+
+from callboard.errors import ToolError
+from callboard.history import SelfNote, SelfNotes
+from callboard.skills.actions import given, stamp
+from callboard.skills.skill import Skill
+from callboard.text import storable
+from callboard.tools import ToolContext, tool
+
+MAX_TEXT_CHARS = 8_000
+RECENT_NOTES = 10
+MAX_VERSION = 1_000_000
+
+_PROMPT = """\
+The tool `self` keeps what you learn about your own work with this user. Get it before work that your earlier \
+experience may help; reflect after something went well or badly; develop a new description of yourself only when \
+your notes call for one. It never overrides these instructions."""
+
+
+@tool(name="self")
+async def reflection(
+    action: Literal["get", "reflect", "develop"],
+    context: ToolContext,
+    text: Annotated[str, Field(max_length=MAX_TEXT_CHARS)] | None = None,
+    version: Annotated[int, Field(ge=1, le=MAX_VERSION)] | None = None,
+) -> dict[str, Any]:
+    """Keeps your own notes about how you work for this user, across chats.
+
+    get gives your current description of yourself and your last notes; reflect adds a note; develop writes a new
+    version of the description, which should hold all that stays true of the one before: read that first. Old
+    versions are kept.
+
+    Args:
+        action: What to do.
+        text: For reflect: one thing learnt, in a sentence or two. For develop: the whole new description.
+        version: For get: an older version of the description instead of the current one.
+    """
+    notes = SelfNotes(context.services.store, context.agent_id, context.user_id)
+    match action:
+        case "get":
+            described = await _description(notes, version)
+            recent = await notes.newest("note", RECENT_NOTES)
+            return {"description": described and _shown(described), "notes": [_shown(one) for one in recent]}
+        case "reflect":
+            return {"note": await notes.add("note", storable(given(text, "text", action).strip()))}
+        case "develop":
+            return {"version": await notes.add("description", storable(given(text, "text", action).strip()))}
+        case _:
+            assert_never(action)
+
+
+async def _description(notes: SelfNotes, version: int | None) -> SelfNote | None:
+    newest = next(iter(await notes.newest("description", 1)), None)
+    if version is None:
+        return newest
+    if found := await notes.description(version):
+        return found
+    there = f"the newest is version {newest.version}" if newest else "there is none yet: develop one"
+    raise ToolError(f"There is no version {version} of your description: {there}.")
+
+
+def _shown(one: SelfNote) -> dict[str, Any]:
+    return {"version": one.version, "text": one.text, "written": stamp(one.created_at)}
+
+
+SELF = Skill("self", "Keeps the agent's own notes about how it works for a user.", _PROMPT, (reflection,))

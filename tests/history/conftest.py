@@ -1,0 +1,45 @@
+"""Every test with a store runs on SQLite and on a real PostgreSQL."""
+
+from collections.abc import AsyncIterator, Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from callboard.history import Store
+from tests.history.postgres import throw_away_cluster
+
+_numbers = count()
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Path]:
+    with throw_away_cluster() as folder:
+        yield folder
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+async def database_url(request: pytest.FixtureRequest, database: Path) -> str:
+    """The URL of a new and empty database."""
+    if request.param == "sqlite":
+        return f"sqlite+aiosqlite:///{database}"
+    folder: Path = request.getfixturevalue("cluster")
+    name = f"callboard_{next(_numbers)}"
+    engine = create_async_engine(_url(folder, "postgres"), isolation_level="AUTOCOMMIT")
+    async with engine.connect() as connection:
+        await connection.execute(text(f"CREATE DATABASE {name}"))
+    await engine.dispose()
+    return _url(folder, name)
+
+
+def _url(folder: Path, name: str) -> str:
+    return f"postgresql+asyncpg://postgres@/{name}?host={folder}"
+
+
+@pytest.fixture
+async def store(database_url: str) -> AsyncIterator[Store]:
+    opened = await Store.open(database_url)
+    yield opened
+    await opened.close()

@@ -1,0 +1,113 @@
+"""Memories: found by their words, each user's own, on both databases."""
+
+import asyncio
+
+import pytest
+
+from callboard.history import Memories, Store
+
+HOSTILE = [
+    '"',
+    "'",
+    "*",
+    "tea*",
+    "tea AND",
+    "NEAR(tea, 2)",
+    "words:tea",
+    '"tea" OR "',
+    "tea^2 (",
+    "-tea",
+    "tea & | ! <-> :*",
+    "'); DROP TABLE memories; --",
+    "\\",
+    "%_",
+    "\0tea",
+    "\ud800 tea",
+    "🎭",
+    "x" * 1_000_000,
+    "tea " * 100_000,
+]
+
+
+async def texts(memories: Memories, query: str, limit: int = 10) -> list[str]:
+    return [memory.text for memory in await memories.search(query, limit)]
+
+
+async def test_a_memory_is_found_by_any_word_whatever_its_case_accents_or_number(store: Store) -> None:
+    ann = Memories(store, "ann")
+    for text in ("Allergic to nuts", "Likes the Café Zürich", "她喜欢吃辣的菜", "Has two cats"):
+        await ann.add(text)
+    assert await texts(ann, "which allergies") == ["Allergic to nuts"]
+    assert await texts(ann, "CAFE or zurich") == ["Likes the Café Zürich"]
+    assert await texts(ann, "喜欢") == ["她喜欢吃辣的菜"]
+    assert await texts(ann, "cat") == ["Has two cats"]
+    assert await texts(ann, "dogs") == []
+
+
+async def test_what_fits_best_comes_first_and_no_more_than_asked_for(store: Store) -> None:
+    ann = Memories(store, "ann")
+    for text in ("Her dog hates the rain", "Green tea in the morning", "Dislikes green walls in any room of the house"):
+        await ann.add(text)
+    assert await texts(ann, "green tea") == [
+        "Green tea in the morning",
+        "Dislikes green walls in any room of the house",
+    ]
+    assert await texts(ann, "green tea", limit=1) == ["Green tea in the morning"]
+
+
+@pytest.mark.parametrize("query", HOSTILE, ids=range(len(HOSTILE)))
+async def test_no_query_is_syntax(store: Store, query: str) -> None:
+    ann = Memories(store, "ann")
+    await ann.add("Drinks tea")
+    assert set(await texts(ann, query)) <= {"Drinks tea"}
+    assert await texts(ann, "tea") == ["Drinks tea"]
+
+
+async def test_users_do_not_see_change_or_delete_each_others(store: Store) -> None:
+    ann, bob = Memories(store, "ann"), Memories(store, "bob")
+    kept, _ = await ann.add("Ann plays chess")
+    assert await texts(bob, "chess") == []
+    assert await bob.newest(10) == []
+    assert not await bob.change(kept.id, "Bob plays chess")
+    assert not await bob.remove(kept.id)
+    assert await texts(ann, "chess") == ["Ann plays chess"]
+
+
+async def test_the_same_text_is_stored_once_for_a_user(store: Store) -> None:
+    ann, bob = Memories(store, "ann"), Memories(store, "bob")
+    first, new = await ann.add("Plays chess")
+    again, new_again = await ann.add("Plays chess")
+    assert (new, new_again, again) == (True, False, first)
+    assert (await bob.add("Plays chess"))[1]
+
+
+async def test_a_changed_memory_is_found_by_its_new_words_alone_and_a_deleted_one_not_at_all(store: Store) -> None:
+    ann = Memories(store, "ann")
+    kept, _ = await ann.add("Lives in Oslo")
+    assert await ann.change(kept.id, "Lives in Lisbon")
+    assert await texts(ann, "oslo") == []
+    assert await texts(ann, "lisbon") == ["Lives in Lisbon"]
+    assert await ann.remove(kept.id)
+    assert await texts(ann, "lisbon") == []
+    assert not await ann.remove(kept.id)
+    assert not await ann.change(2**62, "x")
+
+
+async def test_a_memory_without_words_is_kept_and_can_get_some(store: Store) -> None:
+    ann = Memories(store, "ann")
+    kept, _ = await ann.add("🎭")
+    await ann.change(kept.id, "theatre")
+    assert await texts(ann, "theatre") == ["theatre"]
+
+
+async def test_two_servers_write_at_once_and_nothing_is_lost(store: Store, database_url: str) -> None:
+    other = await Store.open(database_url)
+    writers = [Memories(store, "ann"), Memories(other, "ann")]
+    added = await asyncio.gather(*(writers[number % 2].add(f"Number {number}") for number in range(40)))
+    changed = await asyncio.gather(
+        *(writers[number % 2].change(memory.id, f"Changed {number}") for number, (memory, _) in enumerate(added))
+    )
+    assert all(changed)
+    assert len(await texts(writers[0], "changed", 50)) == 40
+    assert await texts(writers[1], "number", 50) == []
+    await other.close()

@@ -1,0 +1,104 @@
+"""A database of an earlier version, with data, becomes one of this version: nothing is lost, and all of it is found."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import Connection, inspect, text
+from sqlalchemy.ext.asyncio import create_async_engine
+
+import callboard.history
+from callboard.errors import StorageError
+from callboard.history import ChatJournal, Chats, PastChats, Store, Turn
+
+CHATS = "INSERT INTO chats (id, user_id, created_at, updated_at) VALUES (:id, :user_id, 1, 2)"
+MESSAGES = (
+    "INSERT INTO messages (chat_id, run_id, role, content, tool_call_id, tool_name, arguments, tool_output, ended_at, "
+    "created_at) VALUES (:chat_id, 'run', :role, :content, :call_id, 'look', '{}', :output, 5, 3)"
+)
+PICTURE = '[{"type": "text", "text": "Ein schönes Bild"}, {"type": "image_url", "image_url": {"url": "data:base64"}}]'
+MANY = 1_200
+"""More than one batch of the migration."""
+
+
+def run_alembic(connection: Connection, revision: str) -> None:
+    config = Config()
+    config.set_main_option("script_location", str(Path(callboard.history.__file__).parent / "migrations"))
+    config.attributes["connection"] = connection
+    (command.downgrade if inspect(connection).has_table("memories") else command.upgrade)(config, revision)
+
+
+async def write_old_database(url: str) -> None:
+    engine = create_async_engine(url)
+    async with engine.begin() as connection:
+        await connection.run_sync(run_alembic, "0001")
+        await connection.execute(text(CHATS), [{"id": "old", "user_id": "ann"}, {"id": "his", "user_id": "bob"}])
+        said = [
+            ("old", "user", "Where is my umbrella?"),
+            ("old", "assistant", "In the hall."),
+            ("his", "user", "umbrella"),
+        ]
+        said += [("old", "user", PICTURE), ("old", "user", "\N{MEMO}")]
+        said += [("old", "assistant", f"Line {number}") for number in range(MANY)]
+        rows = [{"chat_id": c, "role": r, "content": t, "call_id": None, "output": None} for c, r, t in said]
+        rows.append({"chat_id": "old", "role": "tool", "content": None, "call_id": "a", "output": "a xylophone"})
+        await connection.execute(text(MESSAGES), rows)
+    await engine.dispose()
+
+
+async def test_what_an_old_database_holds_is_found_and_goes_on(database_url: str) -> None:
+    await write_old_database(database_url)
+    store = await Store.open(database_url)
+    past = PastChats(store, "ann", None)
+    assert [one.excerpt for one in await past.search("umbrella", 5)] == ["Where is my umbrella?"]
+    assert [one.excerpt for one in await past.search("schon", 5)] == ["Ein schönes Bild"]
+    assert [one.excerpt for one in await past.search(str(MANY - 1), 5)] == [f"Line {MANY - 1}"]
+    assert await past.search("xylophone base64", 5) == []
+    async with store.reading() as connection:
+        # All but the tool's and the one without a word.
+        assert await connection.scalar(text("SELECT count(*) FROM message_words")) == MANY + 4
+    assert len(await Chats(store, "ann").messages("old")) == MANY + 5
+    assert (await store.load_chat("old", "ann")).model is None
+
+    await ChatJournal(store, Turn("old", "new-run", None, "ann", "And my gloves?")).begin()
+    assert [one.excerpt for one in await past.search("gloves", 5)] == ["And my gloves?"]
+    await Chats(store, "ann").delete("old")
+    assert await past.search("umbrella gloves line", 5) == []
+    await store.close()
+
+
+async def test_a_migration_that_breaks_off_leaves_the_database_as_it_was(database_url: str) -> None:
+    await write_old_database(database_url)
+    engine = create_async_engine(database_url)
+    async with engine.begin() as connection:
+        await connection.execute(text("CREATE TABLE message_words (in_the_way INTEGER)"))
+    with pytest.raises(StorageError, match="message_words"):
+        await Store.open(database_url)
+    async with engine.begin() as connection:
+        await connection.execute(text("DROP TABLE message_words"))
+    await engine.dispose()
+    store = await Store.open(database_url)
+    assert len(await PastChats(store, "ann", None).search("umbrella", 5)) == 1
+    await store.close()
+
+
+async def test_two_servers_that_start_at_once_migrate_once(database_url: str) -> None:
+    await write_old_database(database_url)
+    stores = await asyncio.gather(Store.open(database_url), Store.open(database_url))
+    for store in stores:
+        assert len(await PastChats(store, "ann", None).search("umbrella", 5)) == 1
+        await store.close()
+
+
+async def test_the_migration_can_be_taken_back_and_done_again(database_url: str) -> None:
+    await write_old_database(database_url)
+    store = await Store.open(database_url)
+    async with store.writing() as connection:
+        await connection.run_sync(run_alembic, "0001")
+    await store.close()
+    again = await Store.open(database_url)
+    assert len(await Chats(again, "ann").messages("old")) == MANY + 5
+    assert len(await PastChats(again, "ann", None).search("umbrella", 5)) == 1
+    await again.close()

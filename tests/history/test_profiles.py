@@ -1,0 +1,78 @@
+"""Profiles and the agents' own notes, on both databases."""
+
+import asyncio
+
+import pytest
+
+from callboard.history import AttributeKind, AttributeValue, Profile, SelfNotes, Store
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("text", 'quotes " and 日本'),
+        ("number", 42),
+        ("number", 0.1),
+        ("boolean", True),
+        ("date", "1990-02-28"),
+        ("list", ["a", "b"]),
+    ],
+)
+async def test_a_value_comes_back_as_it_was_with_its_type(
+    store: Store, kind: AttributeKind, value: AttributeValue
+) -> None:
+    await Profile(store, "ann").put("x", kind, value)
+    kept = (await Profile(store, "ann").attributes())["x"]
+    assert (kept.kind, kept.value, type(kept.value)) == (kind, value, type(value))
+
+
+async def test_attributes_are_replaced_and_removed_for_one_user_alone(store: Store) -> None:
+    ann, bob = Profile(store, "ann"), Profile(store, "bob")
+    await ann.put("town", "text", "Oslo")
+    await bob.put("town", "text", "Rome")
+    await ann.put("town", "list", ["Oslo", "Bergen"])
+    assert (await ann.attributes())["town"].value == ["Oslo", "Bergen"]
+    assert await ann.remove("town")
+    assert not await ann.remove("town")
+    assert await ann.attributes() == {}
+    assert (await bob.attributes())["town"].value == "Rome"
+
+
+async def test_two_servers_set_the_same_attribute_and_one_of_them_is_right(store: Store, database_url: str) -> None:
+    other = await Store.open(database_url)
+    profiles = [Profile(store, "ann"), Profile(other, "ann")]
+    await asyncio.gather(*(profiles[number % 2].put("age", "number", number) for number in range(20)))
+    assert (await profiles[0].attributes())["age"].value in range(20)
+    await other.close()
+
+
+async def test_every_version_of_a_description_is_kept(store: Store) -> None:
+    notes = SelfNotes(store, "assistant", "ann")
+    assert await notes.newest("description", 1) == []
+    assert [await notes.add("description", text) for text in ("first", "second")] == [1, 2]
+    assert await notes.add("note", "a note") == 1
+    newest = await notes.newest("description", 10)
+    assert [(one.version, one.text) for one in newest] == [(2, "second"), (1, "first")]
+    old = await notes.description(1)
+    assert old is not None
+    assert old.text == "first"
+    assert await notes.description(3) is None
+
+
+async def test_notes_are_kept_apart_by_agent_and_by_user(store: Store) -> None:
+    await SelfNotes(store, "assistant", "ann").add("note", "hers")
+    assert await SelfNotes(store, "assistant", "bob").newest("note", 5) == []
+    assert await SelfNotes(store, "media", "ann").newest("note", 5) == []
+    assert await SelfNotes(store, "assistant", "bob").add("note", "his") == 1
+
+
+async def test_two_servers_write_versions_at_once_and_each_has_its_own(store: Store, database_url: str) -> None:
+    other = await Store.open(database_url)
+    writers = [SelfNotes(store, "assistant", "ann"), SelfNotes(other, "assistant", "ann")]
+    versions = await asyncio.gather(*(writers[number % 2].add("description", str(number)) for number in range(20)))
+    assert sorted(versions) == list(range(1, 21))
+    for number, version in enumerate(versions):
+        kept = await writers[0].description(version)
+        assert kept is not None
+        assert kept.text == str(number)
+    await other.close()

@@ -1,0 +1,44 @@
+"""Calls a tool as the loop does: arguments checked, services lent, the result as the model reads it."""
+
+import json
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from callboard.history import ChatJournal, Store, Turn
+from callboard.models import ChatModel, ScriptedModel
+from callboard.settings import Settings
+from callboard.skills import Skill
+from callboard.tools import Services, StatusChannel, ToolContext, execute, prepare
+from callboard_protocol import User
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who calls: a user, a chat and an agent, None where a client does not say."""
+
+    store: Store
+    model: ChatModel = field(default_factory=ScriptedModel)
+    user_id: str | None = "ann"
+    chat_id: str | None = "chat"
+    agent_id: str = "assistant"
+
+    def but(self, **fields: Any) -> "Caller":
+        return replace(self, **fields)
+
+    async def call(self, skill: Skill, **arguments: Any) -> Any:
+        """What the skill's one tool answers; raises `ToolError`."""
+        [tool] = skill.current_tools()
+        user = User(id=self.user_id) if self.user_id else None
+        channel = StatusChannel(lambda _: None)
+        services = Services(Settings(), self.store, self.model)
+        context = ToolContext("call_1", tool.name, self.chat_id, user, channel, agent_id=self.agent_id, lent=services)
+        # By way of JSON, as a model's arguments come.
+        call = prepare(tool, json.loads(json.dumps(arguments)))
+        return json.loads((await execute(call, context, default_timeout_seconds=20)).text)
+
+    async def say(self, text: str, answer: str = "Fine.") -> None:
+        """A turn in the chat, as the store has it."""
+        assert self.chat_id is not None
+        journal = ChatJournal(self.store, Turn(self.chat_id, f"run-{text}", None, self.user_id, text))
+        await journal.begin()
+        await journal.finish(answer)

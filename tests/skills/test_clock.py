@@ -1,0 +1,176 @@
+"""The tool `time`: zones, dates, and what lies between them."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from callboard.errors import InvalidArguments, ToolError
+from callboard.history import Store
+from callboard.skills.clock import TIME
+from callboard.skills.clock.clock import clock
+from callboard.skills.clock.moments import calendar
+from tests.skills.calling import Caller
+
+
+def test_now_is_now_in_any_zone() -> None:
+    before = datetime.now(UTC) - timedelta(seconds=1)
+    told = clock(zone="Asia/Tokyo")
+    assert before <= datetime.fromisoformat(told["time"]) <= datetime.now(UTC)
+    assert told["time"].endswith("+09:00")
+    assert told["weekday"] == f"{datetime.fromisoformat(told['time']):%A}"
+
+
+def test_a_moment_is_told_with_its_day_and_in_another_zone() -> None:
+    told = clock(zone="Europe/Berlin", start="2026-01-01T00:30", to_zone="America/New_York")
+    assert told == {
+        "zone": "Europe/Berlin",
+        "date": "2026-01-01",
+        "weekday": "Thursday",
+        "iso_week": "2026-W01",
+        "day_of_year": 1,
+        "time": "2026-01-01T00:30:00+01:00",
+        "utc": "2025-12-31T23:30:00+00:00",
+        "there": {
+            "zone": "America/New_York",
+            "date": "2025-12-31",
+            "weekday": "Wednesday",
+            "iso_week": "2026-W01",
+            "day_of_year": 365,
+            "time": "2025-12-31T18:30:00-05:00",
+            "utc": "2025-12-31T23:30:00+00:00",
+        },
+    }
+
+
+@pytest.mark.parametrize("written", ["2026-07-01T12:00:00Z", "2026-07-01T14:00+02:00", "2026-07-01 05:00-07:00"])
+def test_a_time_with_an_offset_is_told_in_the_zone(written: str) -> None:
+    assert clock(zone="Europe/Berlin", start=written)["time"] == "2026-07-01T14:00:00+02:00"
+
+
+@pytest.mark.parametrize("written", ["9:05", "09:05", "9:05:00", "09:05:00"])
+def test_a_clock_time_is_meant_today(written: str) -> None:
+    days = {clock(zone="Asia/Tokyo", start="today")["date"]}
+    told = clock(zone="Asia/Tokyo", start=written)
+    days.add(clock(zone="Asia/Tokyo", start="today")["date"])
+    assert told["date"] in days
+    assert told["time"] == f"{told['date']}T09:05:00+09:00"
+
+
+def test_a_time_that_does_not_exist_is_moved_on_and_said_so() -> None:
+    told = clock(zone="Europe/Berlin", start="2026-03-29T02:30")
+    assert told["time"] == "2026-03-29T03:30:00+02:00"
+    assert "does not exist" in told["note"]
+
+
+def test_a_time_that_comes_twice_is_the_first_and_the_second_is_named() -> None:
+    told = clock(zone="Europe/Berlin", start="2026-10-25T02:30")
+    assert told["time"] == "2026-10-25T02:30:00+02:00"
+    assert "comes twice" in told["note"]
+    assert "2026-10-25T01:30:00+00:00" in told["note"]
+
+
+def test_a_day_that_begins_late_or_was_left_out_is_still_a_day() -> None:
+    # Brazil's clocks went forward at midnight; Samoa left out a day to cross the date line.
+    late = clock(zone="America/Sao_Paulo", start="2018-11-04", end="2018-11-05")
+    assert (late["date"], late["difference"]["calendar"]["days"]) == ("2018-11-04", 1)
+    assert "note" not in late
+    left_out = clock(zone="Pacific/Apia", start="2011-12-30")
+    assert left_out["date"] == "2011-12-31"
+    assert "2011-12-30 does not exist" in left_out["note"]
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "parts", "days"),
+    [
+        ("2026-01-31", "2026-02-28", (0, 1, 0), 28),
+        ("2024-02-29", "2025-02-28", (1, 0, 0), 365),
+        ("2024-02-29", "2025-03-01", (1, 0, 1), 366),
+        ("1990-12-24", "2026-03-01", (35, 2, 5), 12851),
+        ("2026-03-01", "2026-03-01", (0, 0, 0), 0),
+    ],
+)
+def test_dates_lie_apart_by_the_calendar(start: str, end: str, parts: tuple[int, int, int], days: int) -> None:
+    told = clock(start=start, end=end)["difference"]
+    assert (tuple(told["calendar"].values()), told["dates_apart"]) == (parts, days)
+    assert "elapsed" not in told
+
+
+def test_a_change_of_the_clocks_counts_in_what_elapses() -> None:
+    told = clock(zone="Europe/Berlin", start="2026-03-28T12:00", end="2026-03-29T12:00")["difference"]
+    assert (told["elapsed"]["seconds"], told["calendar"]["days"]) == (23 * 3600, 1)
+    back = clock(zone="Europe/Berlin", start="2026-10-25T02:45+02:00", end="2026-10-25T02:15+01:00")["difference"]
+    assert back["elapsed"] == {"seconds": 1800, "text": "0:30:00"}
+
+
+def test_an_end_before_the_start_is_counted_back_and_said_so() -> None:
+    told = clock(start="2026-03-01", end="2026-02-01")["difference"]
+    assert told["calendar"] == {"years": 0, "months": 1, "days": 0}
+    assert "before the start" in told["note"]
+
+
+def test_days_are_added_on_the_calendar() -> None:
+    assert clock(start="2026-02-27", days=2)["date"] == "2026-03-01"
+    assert clock(start="2026-01-01", days=-1)["date"] == "2025-12-31"
+    over_the_change = clock(zone="Europe/Berlin", start="2026-03-28T12:00", days=1)
+    assert over_the_change["time"] == "2026-03-29T12:00:00+02:00"
+
+
+@given(st.datetimes(datetime(1800, 1, 1), datetime(2300, 1, 1)), st.integers(0, 100_000))
+def test_years_months_and_days_never_go_below_zero_and_stay_below_a_month(start: datetime, days: int) -> None:
+    between = calendar(start, start + timedelta(days=days))
+    assert between.years >= 0
+    assert between.months in range(12)
+    assert between.days in range(31)
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("Tokyo", "Asia/Tokyo"),
+        ("New York", "America/New_York"),
+        ("Europe/Berln", "Europe/Berlin"),
+        ("Asia/Sidney", "Australia/Sydney"),
+        ("Munich/Berlin", "Europe/Berlin"),
+        ("../../etc/passwd", ""),
+        ("\0", ""),
+        ("", ""),
+    ],
+)
+def test_an_unknown_zone_is_answered_with_the_nearest(name: str, nearest: str) -> None:
+    with pytest.raises(ToolError, match=f"There is no time zone.*{nearest}"):
+        clock(zone=name)
+    with pytest.raises(ToolError, match="There is no time zone"):
+        clock(to_zone="Nowhere/Land")
+
+
+def test_a_zones_case_does_not_matter() -> None:
+    assert clock(zone="europe/BERLIN", start="today")["zone"] == "Europe/Berlin"
+
+
+@pytest.mark.parametrize("written", ["yesterday-ish", "2026-13-01", "2026-02-30", "25:00", "", "99999-01-01", "1:2:3"])
+def test_what_is_no_date_is_answered_with_how_to_write_one(written: str) -> None:
+    with pytest.raises(InvalidArguments, match="write 2026-03-29"):
+        clock(start=written)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"start": "9999-12-31", "days": 1},
+        {"start": "0001-01-01", "days": -1},
+        {"start": "0001-01-01T00:00", "zone": "Asia/Tokyo"},
+        {"start": "9999-12-31T23:00", "to_zone": "Asia/Tokyo"},
+        {"start": "9999-12-31T23:59", "end": "0001-01-01", "zone": "America/New_York"},
+    ],
+)
+def test_beyond_the_calendar_is_an_error_and_no_crash(arguments: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArguments, match=r"beyond the years|no date or time"):
+        clock(**arguments)
+
+
+async def test_the_model_reads_it_as_json_and_needs_neither_user_nor_chat(store: Store) -> None:
+    told = await Caller(store, user_id=None, chat_id=None).call(TIME, zone="UTC", start="2026-03-29")
+    assert told["weekday"] == "Sunday"

@@ -1,0 +1,95 @@
+"""The tool `history`, as a model calls it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from callboard.agents import Agent
+from callboard.errors import InvalidArguments, ToolError
+from callboard.history import Store
+from callboard.models import ModelDelta, ModelRequest, ScriptedModel, TextDelta
+from callboard.skills.past_chats import HISTORY
+from callboard_protocol import Event, InputRequest, ToolCallComplete, ToolCallError
+from tests.loop.conftest import wants
+from tests.serving import Service, numbered, request, serving
+from tests.skills.calling import Caller
+
+
+async def test_earlier_chats_are_found_and_the_one_that_goes_on_is_not(store: Store) -> None:
+    ann = Caller(store)
+    await ann.but(chat_id="old").say("Which umbrella is best?", "The red one.")
+    await ann.say("What did we say of the umbrella?")
+    [found] = (await ann.call(HISTORY, action="search", query="umbrella"))["messages"]
+    assert (found["chat_id"], found["said_by"], found["text"]) == ("old", "user", "Which umbrella is best?")
+    [listed] = (await ann.call(HISTORY, action="recent"))["chats"]
+    assert (listed["chat_id"], listed["began_with"], listed["turns"]) == ("old", "Which umbrella is best?", 1)
+    assert "hint" in await ann.call(HISTORY, action="search", query="gloves")
+
+
+async def test_a_forgotten_chat_is_gone_for_its_user_alone(store: Store) -> None:
+    ann = Caller(store)
+    await ann.but(chat_id="old").say("umbrella")
+    with pytest.raises(ToolError, match="no chat 'old' of this user"):
+        await ann.but(user_id="bob").call(HISTORY, action="forget", chat_id="old")
+    assert await ann.call(HISTORY, action="forget", chat_id="old") == {"forgotten": "old"}
+    assert (await ann.call(HISTORY, action="search", query="umbrella"))["messages"] == []
+    with pytest.raises(ToolError, match="recent gives"):
+        await ann.call(HISTORY, action="forget", chat_id="old")
+
+
+async def test_the_chat_that_goes_on_is_not_forgotten(store: Store) -> None:
+    await Caller(store).say("umbrella")
+    with pytest.raises(ToolError, match="still going on"):
+        await Caller(store).call(HISTORY, action="forget", chat_id="chat")
+    assert (await store.load_chat("chat", "ann")) is not None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"action": "search"}, "'search' needs the argument 'query'"),
+        ({"action": "forget"}, "'forget' needs the argument 'chat_id'"),
+    ],
+)
+async def test_a_missing_argument_is_named(store: Store, arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidArguments, match=words):
+        await Caller(store).call(HISTORY, **arguments)
+
+
+def forgetful() -> Agent:
+    """Searches, then forgets what it was told of."""
+
+    def script(asked: ModelRequest) -> list[ModelDelta]:
+        if any(message["role"] == "tool" for message in asked.messages):
+            return [TextDelta("Done.")]
+        return [
+            wants("history", {"action": "recent"}, index=0, call_id="look"),
+            wants("history", {"action": "forget", "chat_id": "old"}, index=1, call_id="forget"),
+        ]
+
+    return Agent("forgetful", skills=(HISTORY,), model=ScriptedModel(script))
+
+
+async def answering(service: Service, value: object) -> list[Event]:
+    body = request(agent="forgetful", run_id=f"run-{value}", chat_id="now", user={"id": "ann"})
+    events = []
+    async with service.client.stream("POST", "/v1/runs", json=body) as response:
+        async for _, event in numbered(response):
+            events.append(event)
+            if isinstance(event, InputRequest):
+                sent = {"request_id": event.request_id, "value": value}
+                await service.client.post(f"/v1/runs/run-{value}/input", json=sent)
+    return events
+
+
+async def test_the_user_is_asked_before_a_chat_is_forgotten_and_not_before_one_is_looked_at(tmp_path: Path) -> None:
+    async with serving(tmp_path, forgetful()) as service:
+        await Caller(service.state.store, chat_id="old").say("umbrella")
+        refused = await answering(service, False)
+        assert [event.tool_call_id for event in refused if isinstance(event, InputRequest)] == ["forget"]
+        assert [event.code for event in refused if isinstance(event, ToolCallError)] == ["denied"]
+        assert (await service.client.get("/v1/chats/old/messages", params={"user_id": "ann"})).status_code == 200
+        agreed = await answering(service, True)
+        assert '{"forgotten":"old"}' in [event.result for event in agreed if isinstance(event, ToolCallComplete)]
+        assert (await service.client.get("/v1/chats/old/messages", params={"user_id": "ann"})).status_code == 404
