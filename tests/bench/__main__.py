@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from callboard.cli import set_up_logging
+from tests.bench.browsing import measure_browsing
+from tests.bench.crowd import measure_crowd
 from tests.bench.handing import measure_handing
 from tests.bench.parsing import measure_parsing
 from tests.bench.replaying import measure_replay
@@ -22,6 +24,7 @@ BENCHMARKS: dict[str, Sequence[Measure]] = {
     "stream": (measure_handing, measure_events, measure_streaming),
     "history": (measure_replay, measure_writing),
     "parsing": (measure_parsing,),
+    "browser": (measure_browsing, measure_crowd),
 }
 
 

@@ -7,7 +7,7 @@ loop, as requests to its API would, and it is exact to a millisecond.
 import asyncio
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -51,12 +51,13 @@ Pipe.pipe = _timed
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`seconds` from the start of what answers, the pipe or the endpoint, until the answer is saved.
+    """`seconds` from the start of what answers, the pipe or the endpoint, until the answer is saved at `saved_at`.
 
     `updates` is how many strings or dicts the pipe yielded; None where none did.
     """
 
     seconds: float
+    saved_at: float
     updates: int | None
     content: str
 
@@ -67,6 +68,7 @@ class OpenWebUI:
 
     url: str
     notes: Path
+    token: str
     http: httpx.AsyncClient
     database: sqlite3.Connection
 
@@ -97,9 +99,27 @@ class OpenWebUI:
         await self._call("POST", "/openai/config/update", config)
         await self._call("GET", "/api/models?refresh=true")
 
-    async def ask(self, model: str) -> Answer:
+    async def add_tool(self, tool_id: str, source: str) -> None:
+        """A tool of Open WebUI's own, with this source."""
+        tool = {"id": tool_id, "name": "Reader", "content": source, "meta": {"description": "Reads files."}}
+        await self._call("POST", "/api/v1/tools/create", tool)
+
+    async def add_model(self, model_id: str, base_model_id: str, tool_ids: Sequence[str]) -> None:
+        """A model of Open WebUI's own, over another, with these of its tools."""
+        body = {"id": model_id, "base_model_id": base_model_id, "name": model_id, "is_active": True}
+        extras = {"meta": {"toolIds": list(tool_ids)}, "params": {"function_calling": "native"}, "access_grants": []}
+        await self._call("POST", "/api/v1/models/create", {**body, **extras})
+
+    async def sign_up(self, name: str) -> "OpenWebUI":
+        """The same Open WebUI for another admin, made now."""
+        account = {"name": name, "email": f"{name}@localhost", "password": CREDENTIALS.password, "role": "admin"}
+        token = (await self._call("POST", "/api/v1/auths/add", account))["token"]
+        headers = {"Authorization": f"Bearer {token}"}
+        http = httpx.AsyncClient(base_url=self.url, headers=headers, timeout=60, trust_env=False)
+        return replace(self, token=token, http=http)
+
+    async def ask(self, model: str, text: str = "Tell it.") -> Answer:
         """A question in a new chat, and its answer once it is saved."""
-        text = "Tell it."
         question_id, message_id = str(uuid4()), str(uuid4())
         question = {"id": question_id, "parentId": None, "childrenIds": list[str](), "role": "user", "content": text}
         history = {"currentId": question_id, "messages": {question_id: question}}
@@ -122,7 +142,7 @@ class OpenWebUI:
         await self._idle(chat_id)
         started, updates = float((self.notes / "started").read_text()), self.notes / "updates"
         content = stored["chat"]["history"]["messages"][message_id]["content"]
-        return Answer(saved - started, int(updates.read_text()) if updates.exists() else None, content)
+        return Answer(saved - started, saved, int(updates.read_text()) if updates.exists() else None, content)
 
     async def _saved(self, chat_id: str) -> float:
         async with asyncio.timeout(ANSWER_SECONDS):
@@ -143,13 +163,13 @@ class OpenWebUI:
 
 
 @asynccontextmanager
-async def running(folder: Path) -> AsyncIterator[OpenWebUI]:
-    """A fresh Open WebUI with an admin and nothing else."""
+async def running(folder: Path, version: str = openwebui.VERSION) -> AsyncIterator[OpenWebUI]:
+    """A fresh Open WebUI of that version with an admin and nothing else."""
     port, notes = free_port(), folder / "notes"
     notes.mkdir()
-    service = openwebui.service(openwebui.install(say=say), folder / "open-webui", port, secret_key="bench")
+    service = openwebui.service(openwebui.install(version, say=say), folder / "open-webui", port, secret_key="bench")
     service = replace(service, environment={**service.environment, "CALLBOARD_BENCH_NOTES": str(notes)})
-    say(f"Starting Open WebUI {openwebui.VERSION} (up to a minute) …")
+    say(f"Starting Open WebUI {version} (up to a minute) …")
     try:
         service.start()
         service.wait_until_healthy(openwebui.START_SECONDS)
@@ -158,7 +178,14 @@ async def running(folder: Path) -> AsyncIterator[OpenWebUI]:
         headers = {"Authorization": f"Bearer {token}"}
         database = sqlite3.connect(f"file:{folder / 'open-webui' / 'webui.db'}?mode=ro", uri=True, isolation_level=None)
         async with httpx.AsyncClient(base_url=url, headers=headers, timeout=60, trust_env=False) as http:
-            yield OpenWebUI(url, notes, http, database)
+            await _hide_release_notes(http, version)
+            yield OpenWebUI(url, notes, token, http, database)
         database.close()
     finally:
         service.stop()
+
+
+async def _hide_release_notes(http: httpx.AsyncClient, version: str) -> None:
+    """They would cover the page."""
+    response = await http.post("/api/v1/users/user/settings/update", json={"ui": {"version": version}})
+    response.raise_for_status()

@@ -9,7 +9,7 @@ import os
 import shutil
 import sys
 import urllib.request
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from tests.e2e import library as libraries
 from tests.e2e.library import Library
 from tests.e2e.open_webui_page import Chat
 from tests.e2e.recording_proxy import RecordingProxy, recording
-from tests.e2e.versions import Recorder
+from tests.e2e.tables import RENDERINGS, Recorder
 
 ROOT = Path(__file__).resolve().parents[2]
 ARTIFACTS = ROOT / "artifacts" / "e2e"
@@ -42,7 +42,8 @@ CHROMIUM_FLAGS = [
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "cell(*names): proves these cells of the README's table of versions")
+    config.addinivalue_line("markers", "cell(*columns): proves these columns of the README's table of versions")
+    config.addinivalue_line("markers", "ending(*rows): proves these rows of ARCHITECTURE.md's table of endings")
     config.pluginmanager.register(Recorder(config.getoption("open_webui")))
 
 
@@ -62,6 +63,7 @@ class OpenWebUI:
     url: str
     token: str
     version: str
+    service: Service
 
 
 @pytest.fixture(scope="session")
@@ -74,9 +76,10 @@ def version(pytestconfig: pytest.Config) -> str:
 def open_webui(version: str, artifacts: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenWebUI]:
     """A fresh Open WebUI of that version with an admin and nothing else."""
     home, data, port = openwebui.install(version), tmp_path_factory.mktemp("open-webui"), free_port()
-    with _running(openwebui.service(home, data, port, secret_key="e2e"), openwebui.START_SECONDS, artifacts):
+    service = openwebui.service(home, data, port, secret_key="e2e")
+    with running(service, openwebui.START_SECONDS, artifacts):
         url = f"http://127.0.0.1:{port}"
-        started = OpenWebUI(url, openwebui.first_admin(url, EMAIL, PASSWORD), version)
+        started = OpenWebUI(url, openwebui.first_admin(url, EMAIL, PASSWORD), version, service)
         _hide_release_notes(started)
         yield started
 
@@ -95,14 +98,20 @@ def server(artifacts: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         log=data / "callboard.log",
         health=f"http://127.0.0.1:{port}/health",
     )
-    with _running(callboard, SERVER_START_SECONDS, artifacts):
+    with running(callboard, SERVER_START_SECONDS, artifacts):
         yield f"http://127.0.0.1:{port}"
 
 
-@pytest.fixture(scope="session")
-def demo(open_webui: OpenWebUI, server: str) -> str:
-    """The demo agent's model id in Open WebUI, with the pipe installed."""
-    return _install(open_webui, server, install_pipe.FUNCTION_ID)
+@pytest.fixture(params=RENDERINGS)
+def rendering(request: pytest.FixtureRequest) -> str:
+    """How the pipe draws."""
+    return str(request.param)
+
+
+@pytest.fixture
+def demo(open_webui: OpenWebUI, server: str, rendering: str) -> str:
+    """The demo agent's model id in Open WebUI, through a pipe with that rendering."""
+    return _demo(open_webui, server, f"{install_pipe.FUNCTION_ID}_{rendering}", rendering)
 
 
 @pytest.fixture
@@ -113,9 +122,9 @@ def proxy(server: str) -> Iterator[RecordingProxy]:
 
 
 @pytest.fixture
-def recorded_demo(open_webui: OpenWebUI, proxy: RecordingProxy) -> str:
-    """The demo agent's model id, through a second installation of the pipe that talks to the proxy."""
-    return _install(open_webui, proxy.url, "recorded")
+def recorded_demo(open_webui: OpenWebUI, proxy: RecordingProxy, rendering: str) -> str:
+    """The demo agent's model id, through another installation of the pipe that talks to the proxy."""
+    return _demo(open_webui, proxy.url, f"recorded_{rendering}", rendering)
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
@@ -126,16 +135,18 @@ async def opened_library(
     async with libraries.endpoint() as (endpoint, script):
         port, data = free_port(), tmp_path_factory.mktemp("library")
         service = libraries.service(port, data, KEY, endpoint.base_url)
-        with _running(service, SERVER_START_SECONDS, artifacts):
-            opened = Library(service, f"http://127.0.0.1:{port}", KEY, script)
-            await asyncio.to_thread(libraries.install, open_webui.url, EMAIL, PASSWORD, opened.url, KEY)
-            yield opened
+        with running(service, SERVER_START_SECONDS, artifacts):
+            url = f"http://127.0.0.1:{port}"
+            for kind in RENDERINGS:
+                await asyncio.to_thread(install, open_webui, url, f"{libraries.FUNCTION_ID}_{kind}", kind)
+            yield Library(service, url, KEY, script)
 
 
 @pytest.fixture
-def library(opened_library: Library) -> Library:
-    """The librarian, whose model has not been sent anything yet."""
+def library(opened_library: Library, rendering: str) -> Library:
+    """The librarian, through a pipe with that rendering; its model has not been sent anything yet."""
     opened_library.forget()
+    opened_library.model = f"{libraries.FUNCTION_ID}_{rendering}.librarian"
     return opened_library
 
 
@@ -148,10 +159,8 @@ def artifacts(version: str) -> Path:
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def browser() -> AsyncIterator[Browser]:
     """A headless Chromium."""
-    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    assert found, "the end-to-end tests need Chromium: apt-get install chromium"
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=found, args=CHROMIUM_FLAGS)
+        browser = await playwright.chromium.launch(executable_path=chromium(), args=CHROMIUM_FLAGS)
         yield browser
         await browser.close()
 
@@ -176,17 +185,29 @@ async def chat(
     await chat.screenshot(request.node.name.removeprefix("test_"))
 
 
-def _install(webui: OpenWebUI, server: str, function_id: str) -> str:
-    credentials = install_pipe.Credentials(EMAIL, PASSWORD)
-    valves = {"CALLBOARD_URL": server, "CALLBOARD_API_KEY": KEY}
-    models = install_pipe.install(webui.url, credentials, valves, function_id).models
-    model = f"{function_id}.demo"
+def install(webui: OpenWebUI, server: str, function_id: str, rendering: str, key: str = KEY) -> Mapping[str, str]:
+    """Install the pipe for that server; the names of its models by their ids."""
+    # With the session's token: Open WebUI limits how often one may sign in.
+    credentials = install_pipe.Credentials(api_key=webui.token)
+    valves = {"CALLBOARD_URL": server, "CALLBOARD_API_KEY": key, "RENDERING": rendering}
+    return install_pipe.install(webui.url, credentials, valves, function_id).models
+
+
+def chromium() -> str:
+    """Where the browser is."""
+    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    assert found, "the end-to-end tests need Chromium: apt-get install chromium"
+    return found
+
+
+def _demo(webui: OpenWebUI, server: str, function_id: str, rendering: str) -> str:
+    models, model = install(webui, server, function_id, rendering), f"{function_id}.demo"
     assert model in models, f"the demo agent is not among {sorted(models)}"
     return model
 
 
 @contextlib.contextmanager
-def _running(service: Service, seconds: float, artifacts: Path) -> Iterator[None]:
+def running(service: Service, seconds: float, artifacts: Path) -> Iterator[None]:
     """Keeps a service up for a block, and its log among the artefacts."""
     try:
         service.start()

@@ -23,12 +23,10 @@ from typing import Any
 
 import httpx
 
-import install_pipe
 from service import Service
 from tests.fakes.openai_server import Answer, Body, OpenAIServer, Refusal, call, chunks, finish, text
 
 FUNCTION_ID = "library"
-MODEL = f"{FUNCTION_ID}.librarian"
 AGENTS = Path(__file__).with_name("librarian.py")
 START_SECONDS = 60.0
 
@@ -117,7 +115,7 @@ class Turn:
 class Library:
     """The server at `url` with what its model was sent since `forget`; `model` is its id in Open WebUI."""
 
-    model = MODEL
+    model = ""
 
     def __init__(self, service: Service, url: str, key: str, script: Script) -> None:
         self.url = url
@@ -195,13 +193,6 @@ def service(port: int, data: Path, key: str, model_base_url: str) -> Service:
         log=data / "library.log",
         health=f"http://127.0.0.1:{port}/health",
     )
-
-
-def install(open_webui: str, email: str, password: str, server: str, key: str) -> None:
-    """The pipe once more, under an id of its own, for this server."""
-    valves = {"CALLBOARD_URL": server, "CALLBOARD_API_KEY": key}
-    models = install_pipe.install(open_webui, install_pipe.Credentials(email, password), valves, FUNCTION_ID).models
-    assert MODEL in models, f"the librarian is not among {sorted(models)}"
 
 
 class Script:

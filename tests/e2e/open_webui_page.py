@@ -21,17 +21,20 @@ import openwebui
 TIMEOUT_MS = 30_000
 MARGIN_PX = 16
 
+# Blocks in a text end in -tc and -detail-group, items of their own in -detail-1 and -detail-group-1.
+CHIP = '[id$="-tc"], [id*="-detail-"]'
+
 # HEAD is the selector of a chip's line, as a JSON string.
-_READ_CHIPS = """
-answer => [...answer.querySelectorAll('[id$="-tc"], [id$="-detail-group"]')].map(chip => {
+_READ_CHIPS = f"""
+answer => [...answer.querySelectorAll('{CHIP}')].flatMap(chip => {{
     const head = chip.querySelector(HEAD);
-    return {
+    return !head || head.closest('{CHIP}') !== chip ? [] : {{
         label: head.innerText.replace(/\\s+/g, ' ').trim(),
         running: head.querySelector('[class*="spinner"]') !== null,
         failed: head.querySelector('.text-red-500') !== null,
-        group: chip.id.endsWith('-detail-group'),
-    };
-})
+        group: chip.id.includes('-detail-group'),
+    }};
+}})
 """
 
 # Each state of the newest answer's chips, as the page changes: what is shown only for a moment cannot be missed.
@@ -160,15 +163,15 @@ class Chat:
         await self.send(prompt)
         await self.wait_until_finished()
 
-    async def wait_until_finished(self) -> None:
+    async def wait_until_finished(self, seconds: float = TIMEOUT_MS / 1000) -> None:
         """Return once the answer has ended: Open WebUI offers to copy it and no longer to stop it."""
-        await expect(self._stop_button).to_have_count(0, timeout=TIMEOUT_MS)
+        await expect(self._stop_button).to_have_count(0, timeout=seconds * 1000)
         copy = self.page.locator("button.copy-response-button")
-        await expect(copy).to_have_count(self._answers, timeout=TIMEOUT_MS)
+        await expect(copy).to_have_count(self._answers, timeout=seconds * 1000)
 
-    async def stop(self) -> None:
-        """Press the stop button and wait for the answer to end."""
-        await self._stop_button.click()
+    async def stop(self, times: int = 1) -> None:
+        """Press the stop button, as often as that in one go, and wait for the answer to end."""
+        await self._stop_button.click(click_count=times)
         await self.wait_until_finished()
 
     async def reload(self) -> None:
@@ -178,6 +181,16 @@ class Chat:
         await self.page.reload()
         await expect(self.page.locator(".chat-assistant")).to_have_count(self._answers, timeout=TIMEOUT_MS)
 
+    async def reopen_in_a_new_tab(self) -> None:
+        """Close the tab and open the chat in another one."""
+        await self.page.wait_for_url(re.compile(r"/c/[0-9a-f-]+"))
+        url, context = self.page.url, self.page.context
+        await self.page.close()
+        self.page = await context.new_page()
+        await self.page.add_init_script(_RECORD_CHIPS.replace("HEAD", json.dumps(self.look.head)))
+        await self.page.goto(url)
+        await expect(self.page.locator(".chat-assistant")).to_have_count(self._answers, timeout=TIMEOUT_MS)
+
     async def text(self) -> str:
         """The newest answer as it can be read on screen."""
         return await self.answer.inner_text()
@@ -185,6 +198,11 @@ class Chat:
     async def chips(self) -> list[Chip]:
         """The newest answer's chips, from top to bottom; those in a group follow it once it is expanded."""
         return [Chip(**chip) for chip in await self.answer.evaluate(self._read_chips)]
+
+    async def chips_of(self, position: int) -> list[Chip]:
+        """The chips of an answer, counted from 0."""
+        answer = self.page.locator(".chat-assistant").nth(position)
+        return [Chip(**chip) for chip in await answer.evaluate(self._read_chips)]
 
     async def chips_seen(self) -> list[list[Chip]]:
         """Every state in which the newest answers' chips have been since the page was loaded."""
@@ -344,7 +362,7 @@ class Chat:
 
     @property
     def _chips(self) -> Locator:
-        return self.answer.locator('[id$="-tc"], [id$="-detail-group"]')
+        return self.answer.locator(CHIP)
 
     def _head(self, label: str | re.Pattern[str]) -> Locator:
         return self._chips.locator(self.look.head).filter(has_text=label)

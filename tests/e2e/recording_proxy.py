@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import http.client
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -36,6 +37,9 @@ class RecordingProxy(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.upstream = urlsplit(upstream).netloc
         self.runs: list[RecordedRun] = []
+        self.cut_after = b""
+        """Text of a run's stream behind which the connection is cut, once; empty for never."""
+        self.cuts = 0
         self.changed = threading.Condition()
 
     @property
@@ -99,6 +103,10 @@ class _Handler(BaseHTTPRequestHandler):
                         run.stream += chunk
                     self.wfile.write(chunk)
                     self.wfile.flush()
+                    if run is not None and self.server.cut_after and self.server.cut_after in run.stream:
+                        self.server.cut_after, self.server.cuts = b"", self.server.cuts + 1
+                        self.connection.shutdown(socket.SHUT_RDWR)
+                        return
 
     def log_message(self, *_: object) -> None:
         """Say nothing: the test's output is for its own words."""

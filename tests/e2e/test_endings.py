@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.async_api import expect
 
-import install_pipe
-from tests.e2e.conftest import EMAIL, PASSWORD, OpenWebUI
+from tests.e2e.conftest import OpenWebUI, install
 from tests.e2e.library import Library, Told
 from tests.e2e.open_webui_page import Chat
 
@@ -60,9 +59,8 @@ async def test_a_server_that_is_down_is_named_with_the_valve_and_works_when_it_i
 
 
 async def test_a_wrong_key_is_named_with_its_valve(chat: Chat, library: Library, open_webui: OpenWebUI) -> None:
-    valves = {"CALLBOARD_URL": library.url, "CALLBOARD_API_KEY": "wrong"}
-    installed = install_pipe.install(open_webui.url, install_pipe.Credentials(EMAIL, PASSWORD), valves, "locked_out")
-    assert "CALLBOARD_API_KEY" in installed.models["locked_out.unreachable"]
+    models = install(open_webui, library.url, "locked_out", "details", key="wrong")
+    assert "CALLBOARD_API_KEY" in models["locked_out.unreachable"]
     await chat.open("locked_out.unreachable")
     await chat.ask("hello")
     assert "refused the key. It is the valve CALLBOARD_API_KEY" in await chat.text()

@@ -1,0 +1,62 @@
+"""The agents of the endings' tests, in a file as users write theirs: `CALLBOARD_AGENTS` names it."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from callboard import Agent, Skill, ToolContext, register, tool
+from callboard.agents import RunContext
+from callboard.models import OpenAICompatibleModel, user_text
+from callboard.models.model import ModelRequest
+from callboard_protocol import Event, Message, ToolCallStart
+
+PATIENCE_SECONDS = 2.0
+
+
+@tool
+async def note(word: str) -> str:
+    """Note a word down.
+
+    Args:
+        word: The word.
+    """
+    return f"noted: {word}"
+
+
+@tool
+async def search(context: ToolContext, subject: str) -> str:
+    """Search until somebody stops it.
+
+    Args:
+        subject: What to look for.
+    """
+    await context.status("processing", "Searching", progress=10)
+    await asyncio.Event().wait()
+    return subject
+
+
+@dataclass(frozen=True, slots=True)
+class Clumsy:
+    """Raises in the middle of a call."""
+
+    agent_id: str = "clumsy"
+    name: str = "Clumsy"
+    description: str = "Stumbles in the middle of a call."
+
+    async def run(self, context: RunContext) -> AsyncIterator[Event]:
+        if "hello" in user_text(ModelRequest(context.messages)):
+            yield Message(content="Hello again.")
+            return
+        yield Message(content="Once upon a time. ")
+        yield ToolCallStart(tool_call_id="open", tool_name="search", tool_args={"subject": "owls"})
+        raise RuntimeError("over its own feet")
+
+
+acting = Skill("acting", "Notes and searches.", tools=(note, search))
+impatient = OpenAICompatibleModel(
+    os.environ["CALLBOARD_MODEL_BASE_URL"], None, "scripted", timeout_seconds=PATIENCE_SECONDS, max_retries=0
+)
+register(Agent("actor", "Does what the script says.", (acting,)))
+register(Agent("impatient", "The same, and waits for nobody.", (acting,), model=impatient))
+register(Clumsy())
