@@ -7,7 +7,7 @@ from pydantic_core import PydanticUndefined
 
 from callboard.agents import load_all_agents
 from callboard.errors import CallboardError
-from callboard.http import chat_routes, run_routes
+from callboard.http import chat_routes, openai, run_routes
 from callboard.settings import Settings
 from tests.formats import corpus
 from tests.pipe.loader import load_pipe
@@ -65,7 +65,7 @@ def test_two_commands_stand_in_the_first_25_lines_of_a_readme_that_stays_short()
 
 
 def test_every_route_is_in_the_architecture() -> None:
-    for route in [*run_routes.ROUTES, *chat_routes.ROUTES]:
+    for route in [*run_routes.ROUTES, *chat_routes.ROUTES, *openai.ROUTES]:
         path = route.path.replace(":path", "")
         for method in (route.methods or set()) - {"HEAD"}:
             assert f"`{method} {path}" in ARCHITECTURE, f"{method} {path}"

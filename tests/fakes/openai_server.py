@@ -74,7 +74,9 @@ def call(
 ) -> Body:
     """A chunk with a piece of a tool call; what is None is left out."""
     function = {key: value for key, value in (("name", name), ("arguments", arguments)) if value is not None}
-    entry: Body = {"index": index, "id": call_id, "function": function}
+    # As OpenAI's own: the type comes with the name.
+    kind = "function" if name is not None else None
+    entry: Body = {"index": index, "id": call_id, "type": kind, "function": function}
     return _chunk({"tool_calls": [{key: value for key, value in entry.items() if value is not None}]})
 
 
@@ -149,8 +151,10 @@ class OpenAIServer:
                 await _refuse(send, refusal)
             case Silence():
                 await self._hang(receive)
-            case Chunks() as stream:
+            case Chunks() as stream if body.get("stream"):
                 await self._stream(stream, receive, send)
+            case Chunks() as whole:
+                await _send_whole(whole, send)
 
     async def _stream(self, stream: Chunks, receive: Receive, send: Send) -> None:
         headers = [(b"content-type", stream.content_type.encode())]
@@ -185,6 +189,17 @@ class _QuietServer(uvicorn.Server):
 
 def _chunk(delta: Body) -> Body:
     return {"id": "c", "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": delta}]}
+
+
+async def _send_whole(answer: Chunks, send: Send) -> None:
+    """The text of a stream as one completion, for a client that did not ask for a stream."""
+    choices = [choice for chunk in answer.chunks if not isinstance(chunk, str) for choice in chunk["choices"]]
+    said = "".join(choice["delta"].get("content") or "" for choice in choices)
+    message = {"role": "assistant", "content": said}
+    choice = {"index": 0, "message": message, "finish_reason": "stop"}
+    completion = {"id": "c", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice]}
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/json")]})
+    await send({"type": "http.response.body", "body": json.dumps(completion).encode()})
 
 
 async def _read(receive: Receive) -> bytes:

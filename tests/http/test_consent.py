@@ -120,7 +120,8 @@ async def test_arguments_too_long_to_be_read_are_not_approved_by_anybody(tmp_pat
         """Posts a text."""
         raise AssertionError("it ran")
 
-    answers = iter([[wants("post", {"text": "x" * 9000}, call_id="long")], [TextDelta("I see.")]])
+    said: list[list[ModelDelta]] = [[wants("post", {"text": "x" * 9000}, call_id="long")], [TextDelta("I see.")]]
+    answers = iter(said)
     skill = Skill("posts", "Posts.", tools=(post,))
     agent = Agent("poster", skills=(skill,), model=ScriptedModel(lambda _: next(answers)))
     async with serving(tmp_path, agent) as service:

@@ -1,5 +1,7 @@
 """Request bodies: read up to a limit, then into their wire type."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -23,8 +25,15 @@ async def read_body(request: Request, kind: type[Body], max_bytes: int) -> Body:
             chunks.append(chunk)
     except ClientDisconnect as error:
         raise RequestError("the client went away before the request was complete") from error
-    try:
+    with refusing():
         return kind.model_validate_json(b"".join(chunks))
+
+
+@contextmanager
+def refusing() -> Iterator[None]:
+    """Turns what a wire type does not take into a `RequestError` that names the wrong fields."""
+    try:
+        yield
     except ValidationError as error:
         lines = [f"{'.'.join(map(str, detail['loc'])) or 'body'}: {detail['msg']}" for detail in error.errors()[:10]]
         raise RequestError("; ".join(lines)) from None

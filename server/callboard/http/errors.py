@@ -1,4 +1,4 @@
-"""From errors to answers: `{"error": {"code": …, "message": …}}` with a fitting status."""
+"""From errors to answers: `{"error": {"code", "message", "type", "param"}}` as OpenAI has it, with a fitting status."""
 
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -34,15 +34,22 @@ STATUS: Mapping[type[errors.CallboardError], HTTPStatus] = {
 """The status of each class; a class that is not named has its nearest base's."""
 
 
-def answer(error: errors.CallboardError) -> JSONResponse:
-    """The response that says what went wrong."""
-    status = next(STATUS[cls] for cls in type(error).__mro__ if cls in STATUS)
+def answer(error: errors.CallboardError, status: HTTPStatus | None = None) -> JSONResponse:
+    """The response that says what went wrong; `status` is that of the error's class unless it is given."""
+    status = status or next(STATUS[cls] for cls in type(error).__mro__ if cls in STATUS)
     headers = {"WWW-Authenticate": "Bearer"} if status == HTTPStatus.UNAUTHORIZED else None
     return _body(status, error.code, str(error), headers)
 
 
+def error_object(status: int, code: str, message: str) -> dict[str, dict[str, str | None]]:
+    """What went wrong, as OpenAI's clients read it: in a body, or in mid-stream."""
+    kinds = {HTTPStatus.UNAUTHORIZED: "authentication_error", HTTPStatus.TOO_MANY_REQUESTS: "rate_limit_error"}
+    kind = kinds.get(HTTPStatus(status), "server_error" if status >= 500 else "invalid_request_error")
+    return {"error": {"code": code, "message": message, "type": kind, "param": None}}
+
+
 def _body(status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    return JSONResponse({"error": {"code": code, "message": message}}, status, headers)
+    return JSONResponse(error_object(status, code, message), status, headers)
 
 
 async def _callboard_error(_: Request, error: Exception) -> Response:

@@ -22,12 +22,12 @@ AppStatus.enable_automatic_graceful_drain = False
 
 
 class RunStream(EventSourceResponse):
-    """The events of a run from the one after `after`."""
+    """Frames that tell of a run: its events from the one after `after`, unless other `frames` are given."""
 
-    def __init__(self, run: Run, after: int = 0) -> None:
+    def __init__(self, run: Run, after: int = 0, frames: AsyncIterator[bytes] | None = None) -> None:
         self._run = run
         super().__init__(
-            _frames(run, after),
+            frames or _frames(run, after),
             ping=PING_SECONDS,
             ping_message_factory=lambda: ServerSentEvent(comment="ping", sep="\n"),
             send_timeout=SEND_TIMEOUT_SECONDS,

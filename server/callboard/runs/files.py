@@ -37,6 +37,11 @@ class RunFiles:
         self._chars += len(url)
         return {"content_type": kind, **file, "url": f"/v1/runs/{self._run_id}/files/{file_id}"}
 
+    def inlined(self, file: Mapping[str, Any]) -> dict[str, Any]:
+        """The file with its content as a `data:` URL again, where `linked` set that aside."""
+        url = file.get("url")
+        return {**file, "url": self._urls.get(str(url).rpartition("/")[2], url)}
+
     def get(self, file_id: str) -> Data:
         """The file; raises `UnknownFile`."""
         try:

@@ -17,7 +17,7 @@ from callboard.errors import CallboardError
 from callboard.runs.log import EventLog
 from callboard.runs.outgoing import Outgoing
 from callboard.runs.recorder import Ending, Recorder
-from callboard_protocol import Done, Error, Event, RunStart
+from callboard_protocol import Decoder, Done, Error, Event, RunStart, decode
 
 CANCEL_PATIENCE_SECONDS = 5
 """How long a cancelled agent may tidy up before the run ends without it."""
@@ -109,6 +109,14 @@ class Run:
             self._listeners -= 1
             if not self._listeners:
                 self._await_listeners()
+
+    async def events(self) -> AsyncIterator[Event]:
+        """All the run's events, as a listener on this side of the wire reads them."""
+        decoder = Decoder()
+        async for chunk in self.listen():
+            for frame in decoder.feed(chunk):
+                if event := decode(frame):
+                    yield event
 
     def _await_listeners(self) -> None:
         if not self.ended:

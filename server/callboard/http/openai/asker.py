@@ -1,0 +1,77 @@
+"""Who asks, in which chat, and what they want to see: said in headers or in the body's field `callboard`.
+
+Open WebUI sends the headers of the user and the chat where ENABLE_FORWARD_USER_INFO_HEADERS
+is on, and any header that an admin writes into the connection, as `X-OpenWebUI-Task: {{TASK}}`.
+"""
+
+from collections.abc import Mapping
+from typing import Literal
+from urllib.parse import unquote
+
+from pydantic import ConfigDict
+from starlette.datastructures import Headers
+
+from callboard.http.body import refusing
+from callboard_protocol import User
+from callboard_protocol.events import Wire
+from callboard_protocol.requests import Identifier
+
+ToolActivity = Literal["none", "status", "details", "items"]
+"""How tool calls are told: not at all, as Open WebUI's status events, as `<details>` blocks, as items of a response."""
+
+UNSAVED_CHATS = ("local:", "temporary:", "channel:")
+"""How Open WebUI begins the ids of what it does not save as a chat."""
+
+_HEADERS = {
+    "chat_id": "x-openwebui-chat-id",
+    "message_id": "x-openwebui-message-id",
+    "task": "x-openwebui-task",
+    "tool_activity": "x-callboard-tool-activity",
+}
+_USER_HEADERS = {
+    "id": "x-openwebui-user-id",
+    "name": "x-openwebui-user-name",
+    "email": "x-openwebui-user-email",
+    "role": "x-openwebui-user-role",
+}
+
+
+class Asker(Wire):
+    """The field `callboard` of a request's body; what it leaves out, the headers say.
+
+    Without `chat_id` nothing is kept. `task` names a background task, which gets a plain
+    completion without tools.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    chat_id: Identifier | None = None
+    message_id: Identifier | None = None
+    task: str | None = None
+    tool_activity: ToolActivity | None = None
+
+
+def with_headers(asker: Asker | None, headers: Headers) -> Asker:
+    """`asker` with what the headers say beside it. Raises `RequestError` for a header that does not fit."""
+    said = _said(_HEADERS, headers)
+    if said.get("chat_id", "").startswith(UNSAVED_CHATS):
+        del said["chat_id"]
+    with refusing():
+        return Asker.model_validate(said | (asker or Asker()).model_dump(exclude_none=True))
+
+
+def user_of(user_id: str | None, headers: Headers) -> User | None:
+    """The user whom the headers name, else the one of the body's field `user`. Raises `RequestError`."""
+    said = _said(_USER_HEADERS, headers)
+    # Percent-encoded, as a header cannot hold every name.
+    said["name"] = unquote(said.get("name", ""))
+    with refusing():
+        if "id" in said:
+            return User.model_validate(said)
+        return User(id=user_id) if user_id else None
+
+
+def _said(names: Mapping[str, str], headers: Headers) -> dict[str, str]:
+    values = ((name, headers.get(header, "").strip()) for name, header in names.items())
+    # Open WebUI before 0.11 sends some of its placeholders as they stand.
+    return {name: value for name, value in values if value and not value.startswith("{{")}

@@ -1,0 +1,63 @@
+"""Tool calls as clients of this API are told of them: what their starts and their ends say, together."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from callboard_protocol import Event, ToolCallComplete, ToolCallError, ToolCallStart
+
+
+@dataclass(frozen=True, slots=True)
+class EndedCall:
+    """One call that has ended. `arguments` as in `ToolCallStart`; `result` is what the model read, errors too."""
+
+    tool_call_id: str
+    tool_name: str
+    arguments: dict[str, Any] | str
+    result: str
+    failed: bool = False
+    round_index: int = 0
+    files: tuple[dict[str, Any], ...] = ()
+    embeds: tuple[str, ...] = ()
+
+
+class OpenCalls:
+    """The calls that have started and not ended."""
+
+    def __init__(self) -> None:
+        self._starts: dict[str, ToolCallStart] = {}
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def see(self, event: Event) -> EndedCall | None:
+        """The call that the event ends, if it ends one."""
+        match event:
+            case ToolCallStart():
+                self._starts[event.tool_call_id] = event
+            case ToolCallComplete():
+                result = cut_note(event.result, event.result_chars if event.truncated else 0)
+                return self._ended(event.tool_call_id, result, files=event.files, embeds=event.embeds)
+            case ToolCallError():
+                error = event.error if event.error.startswith("Error:") else f"Error: {event.error}"
+                return self._ended(event.tool_call_id, error, failed=True)
+            case _:
+                pass
+        return None
+
+    def _ended(self, tool_call_id: str, result: str, **fields: Any) -> EndedCall:
+        start = self._starts.pop(tool_call_id)
+        return EndedCall(
+            tool_call_id, start.tool_name, start.tool_args, result, round_index=start.round_index, **fields
+        )
+
+
+def arguments_text(arguments: dict[str, Any] | str) -> str:
+    """The arguments as a model writes them."""
+    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+
+
+def cut_note(shown: str, whole_chars: int) -> str:
+    """`shown`, with a line on what is missing where that is not all."""
+    missing = whole_chars - len(shown)
+    return f"{shown}\n… [{missing:,} more characters]" if missing > 0 else shown

@@ -1,0 +1,113 @@
+"""A run as a chat completion: its events as chunks, and all of them as one completion. Pure.
+
+The shape is that of https://platform.openai.com/docs/api-reference/chat, with
+`reasoning_content` (as DeepSeek, vLLM and llama.cpp have it) beside `content`. There is
+never a `tool_calls`: that would ask the client to run what has run here.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from callboard.http.openai.asker import ToolActivity
+from callboard.http.openai.blocks import BlockText
+from callboard.http.openai.calls import OpenCalls
+from callboard.http.openai.failures import Failure
+from callboard.http.openai.sources import url_citation
+from callboard.http.openai.status_lines import StatusLines
+from callboard_protocol import Done, Event, Message, Reasoning, RunStart, Source, Usage
+
+Json = dict[str, Any]
+
+
+class ChatAnswer:
+    """One chat completion; `created` is in seconds since the epoch."""
+
+    last_frame = b"data: [DONE]\n\n"
+
+    def __init__(
+        self, run_id: str, model: str, created: int, activity: ToolActivity, *, wants_usage: bool = False
+    ) -> None:
+        self._head: Json = {"id": f"chatcmpl-{run_id}", "created": created, "model": model}
+        self._wants_usage = wants_usage
+        self._calls = OpenCalls()
+        self._blocks = BlockText() if activity == "details" else None
+        self._status = StatusLines() if activity == "status" else None
+        self._text: list[str] = []
+        self._reasoning: list[str] = []
+        self._annotations: list[Json] = []
+        self._usage: Json | None = None
+        self._finish_reason = "stop"
+
+    def feed(self, event: Event) -> list[Json]:
+        """The chunks that the event adds."""
+        return list(self._chunks(event))
+
+    def failed(self, failure: Failure) -> list[Json]:
+        """What ends the stream of a run that failed."""
+        return [failure.body]
+
+    def whole(self) -> Json:
+        """The completion, once all events were fed."""
+        message: Json = {"role": "assistant", "content": "".join(self._text), "refusal": None}
+        if self._reasoning:
+            message["reasoning_content"] = "".join(self._reasoning)
+        if self._annotations:
+            message["annotations"] = self._annotations
+        choice = {"index": 0, "message": message, "finish_reason": self._finish_reason, "logprobs": None}
+        return {**self._head, "object": "chat.completion", "choices": [choice], "usage": self._usage}
+
+    def _chunks(self, event: Event) -> Iterator[Json]:
+        match event:
+            case RunStart():
+                yield self._chunk({"role": "assistant", "content": ""})
+            case Message(content=content):
+                yield from self._say(self._blocks.say(content) if self._blocks else content)
+            case Reasoning(content=content):
+                self._reasoning.append(content)
+                yield self._chunk({"reasoning_content": content})
+            case Source():
+                yield from self._cite(event)
+            case Usage():
+                self._usage = {
+                    "prompt_tokens": event.input_tokens,
+                    "completion_tokens": event.output_tokens,
+                    "total_tokens": event.total_tokens,
+                }
+            case Done():
+                yield from self._end(event)
+            case _:
+                yield from self._tell(event)
+
+    def _tell(self, event: Event) -> Iterator[Json]:
+        """The run's activity, as the client wants it."""
+        if self._status and (line := self._status.line(event)):
+            # Open WebUI shows the field `event` of any chunk; other clients skip what they do not know.
+            yield self._frame([]) | {"event": {"type": "status", "data": line}}
+        if self._blocks and (call := self._calls.see(event)):
+            yield from self._say(self._blocks.block(call))
+
+    def _say(self, text: str) -> Iterator[Json]:
+        if text:
+            self._text.append(text)
+            yield self._chunk({"content": text})
+
+    def _cite(self, source: Source) -> Iterator[Json]:
+        if citation := url_citation(source, sum(map(len, self._text))):
+            annotation = {"type": "url_citation", "url_citation": citation}
+            self._annotations.append(annotation)
+            yield self._chunk({"annotations": [annotation]})
+
+    def _end(self, event: Done) -> Iterator[Json]:
+        if self._blocks:
+            yield from self._say(self._blocks.finish())
+        # An agent over its tool calls has answered with what it knew: that answer is whole.
+        self._finish_reason = "length" if event.finish_reason == "length" else "stop"
+        yield self._chunk({}, self._finish_reason)
+        if self._wants_usage and self._usage:
+            yield self._frame([]) | {"usage": self._usage}
+
+    def _chunk(self, delta: Json, finish_reason: str | None = None) -> Json:
+        return self._frame([{"index": 0, "delta": delta, "finish_reason": finish_reason, "logprobs": None}])
+
+    def _frame(self, choices: list[Json]) -> Json:
+        return {**self._head, "object": "chat.completion.chunk", "choices": choices}

@@ -1,0 +1,89 @@
+"""The body of `POST /v1/chat/completions`, and the run that it asks for."""
+
+from typing import Any
+
+import structlog
+from pydantic import ConfigDict, Field
+
+from callboard.errors import RequestError
+from callboard.http.openai.asker import Asker
+from callboard.http.openai.blocks import read_blocks
+from callboard.models import MODEL_OPTIONS
+from callboard_protocol import ChatMessage, RunRequest, User
+from callboard_protocol.events import Wire
+from callboard_protocol.requests import Identifier
+
+_NOT_THE_MODELS = frozenset({"annotations", "reasoning_content"})
+"""What our own answers carry beside the text; few endpoints take it back."""
+
+_log = structlog.get_logger(__name__)
+
+
+class StreamOptions(Wire):
+    """`include_usage`: a last chunk tells the tokens."""
+
+    include_usage: bool | None = None
+
+
+class ChatBody(Wire):
+    """OpenAI's body. What it says of how a model answers (`MODEL_OPTIONS`) goes to the agent's model."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    model: Identifier
+    messages: tuple[ChatMessage, ...] = Field(min_length=1)
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    n: int | None = None
+    tools: tuple[Any, ...] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    user: str | None = None
+    callboard: Asker | None = None
+
+    @property
+    def wants_usage(self) -> bool:
+        """Whether the stream is to end with the tokens."""
+        return bool(self.stream_options and self.stream_options.include_usage)
+
+    def run_request(self, asker: Asker, user: User | None) -> RunRequest:
+        """The run. Raises `RequestError` for what no agent can do."""
+        if self.n not in (None, 1):
+            raise RequestError(f"n is {self.n}: an agent gives one answer; ask again for another")
+        refuse_client_tools(self.tools, self.tool_choice, self.model)
+        return RunRequest(
+            agent=self.model,
+            chat_id=asker.chat_id,
+            message_id=asker.message_id,
+            user=user,
+            messages=tuple(told for message in self.messages for told in read_blocks(_bare(message))),
+            task=asker.task,
+            options={
+                name: value
+                for name, value in (self.model_extra or {}).items()
+                if name in MODEL_OPTIONS and value is not None
+            },
+        )
+
+
+def refuse_client_tools(tools: tuple[Any, ...] | None, tool_choice: str | dict[str, Any] | None, model: str) -> None:
+    """Raises `RequestError` where the answer must be a call of the client's own tools.
+
+    Tools that the client merely offers are left out: Open WebUI offers some with every
+    request, and an agent has its own.
+    """
+    if tool_choice == "required" or isinstance(tool_choice, dict):
+        raise RequestError(
+            "tool_choice asks for a call of a tool of the client's: agents run their own tools on the server and call "
+            "no others; leave tools and tool_choice out, or ask the model's own endpoint"
+        )
+    if tools:
+        _log.info("client_tools_left_out", agent=model, tools=len(tools))
+
+
+def _bare(message: ChatMessage) -> ChatMessage:
+    extra = message.model_extra or {}
+    if message.role != "assistant" or extra.keys().isdisjoint(_NOT_THE_MODELS):
+        return message
+    kept = {name: value for name, value in extra.items() if name not in _NOT_THE_MODELS}
+    named = {name: getattr(message, name) for name in type(message).model_fields}
+    return ChatMessage(**named, **kept)

@@ -1,0 +1,65 @@
+"""Runs that fail, as OpenAI's clients expect it: a status and an error object, or the object in mid-stream."""
+
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+from starlette.responses import JSONResponse
+
+from callboard.errors import CallboardError, RequestError
+from callboard.http.errors import answer, error_object
+from callboard_protocol import Done, Error, Event
+
+CANCELLED = "cancelled"
+
+# A key or address of the server's own that is wrong is no fault of the client's.
+_STATUS = {
+    "model_rate_limited": HTTPStatus.TOO_MANY_REQUESTS,
+    "model_timeout": HTTPStatus.GATEWAY_TIMEOUT,
+    "model_unauthorized": HTTPStatus.BAD_GATEWAY,
+    "model_unreachable": HTTPStatus.BAD_GATEWAY,
+    "model_error": HTTPStatus.BAD_GATEWAY,
+    "storage": HTTPStatus.SERVICE_UNAVAILABLE,
+    "interrupted": HTTPStatus.SERVICE_UNAVAILABLE,
+    CANCELLED: HTTPStatus.CONFLICT,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why there is no whole answer; `code` is that of the run's last event."""
+
+    code: str
+    message: str
+
+    @property
+    def status(self) -> HTTPStatus:
+        """The status of an answer that has not begun."""
+        return _STATUS.get(self.code, HTTPStatus.INTERNAL_SERVER_ERROR)
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The error object."""
+        return error_object(self.status, self.code, self.message)
+
+    def response(self) -> JSONResponse:
+        """The answer of a request without a stream."""
+        # OpenAI's clients send a request again unless they are told not to; its tools would run twice.
+        return JSONResponse(self.body, self.status, {"X-Should-Retry": "false"})
+
+
+def failure_of(event: Event) -> Failure | None:
+    """Why the run failed, if this is the event that says so."""
+    match event:
+        case Error(code=code, message=message):
+            return Failure(code, message)
+        case Done(finish_reason="cancelled"):
+            return Failure(CANCELLED, "The run was cancelled; ask again.")
+        case _:
+            return None
+
+
+def refusal(error: CallboardError) -> JSONResponse:
+    """The answer to a request that starts no run."""
+    # OpenAI answers 400 to what it cannot read, and its clients name their exception after that.
+    return answer(error, HTTPStatus.BAD_REQUEST if type(error) is RequestError else None)

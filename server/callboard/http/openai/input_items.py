@@ -1,0 +1,145 @@
+"""The items of a response's input, and the chat messages that they amount to. Pure."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal, assert_never
+
+from pydantic import Discriminator, Tag
+
+from callboard.errors import RequestError
+from callboard.http.openai.blocks import read_blocks
+from callboard_protocol import ChatMessage, FunctionCall, ToolCallPart
+from callboard_protocol.events import Wire
+
+
+class Part(Wire):
+    """A part of a message or of a call's output: text, an image or a file, by its `type`."""
+
+    type: str
+    text: str = ""
+    refusal: str = ""
+    image_url: str | None = None
+    detail: str | None = None
+    filename: str | None = None
+    file_data: str | None = None
+
+    def to_chat(self) -> dict[str, Any]:
+        """The part as a chat message has it."""
+        match self.type:
+            case "input_image":
+                detail = {"detail": self.detail} if self.detail else {}
+                return {"type": "image_url", "image_url": {"url": self.image_url or "", **detail}}
+            case "input_file":
+                return {"type": "file", "file": {"filename": self.filename, "file_data": self.file_data}}
+            case _:
+                return {"type": "text", "text": self.text or self.refusal}
+
+
+class MessageItem(Wire):
+    """What somebody said."""
+
+    type: Literal["message"] = "message"
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | tuple[Part, ...]
+
+
+class CallItem(Wire):
+    """A call of an earlier answer; `arguments` is JSON text."""
+
+    type: Literal["function_call"]
+    call_id: str
+    name: str
+    arguments: str = ""
+
+
+class OutputItem(Wire):
+    """What came back from a call."""
+
+    type: Literal["function_call_output"]
+    call_id: str
+    output: str | tuple[Part, ...]
+
+
+class OtherItem(Wire):
+    """Reasoning, and items of tools that only OpenAI has: the model is not told of them."""
+
+    type: str
+
+
+def _kind(item: object) -> str:
+    kind = (item.get("type") or "message") if isinstance(item, dict) else getattr(item, "type", "other")
+    return kind if kind in ("message", "function_call", "function_call_output") else "other"
+
+
+InputItem = Annotated[
+    Annotated[MessageItem, Tag("message")]
+    | Annotated[CallItem, Tag("function_call")]
+    | Annotated[OutputItem, Tag("function_call_output")]
+    | Annotated[OtherItem, Tag("other")],
+    Discriminator(_kind),
+]
+
+
+def chat_messages(items: Iterable[InputItem]) -> list[ChatMessage]:
+    """The items as chat messages: calls that stand together are one round, each output follows its call's round.
+
+    Raises `RequestError` for an item that only refers to something kept.
+    """
+    items = tuple(items)
+    outputs: defaultdict[str, list[OutputItem]] = defaultdict(list)
+    for item in items:
+        if isinstance(item, OutputItem):
+            outputs[item.call_id].append(item)
+    messages: list[ChatMessage] = []
+    calls: list[CallItem] = []
+    for item in items:
+        match item:
+            case CallItem():
+                calls.append(item)
+            case OutputItem():
+                _end_round(messages, calls, outputs)
+            case MessageItem():
+                _end_round(messages, calls, outputs)
+                messages += read_blocks(ChatMessage(role=item.role, content=_content(item)))
+            case OtherItem(type="item_reference"):
+                raise RequestError("item_reference is not supported: nothing is kept; send the item itself")
+            case OtherItem():
+                pass
+            case _:
+                assert_never(item)
+    _end_round(messages, calls, outputs)
+    return messages
+
+
+def _end_round(messages: list[ChatMessage], calls: list[CallItem], outputs: Mapping[str, list[OutputItem]]) -> None:
+    """Moves the calls to the messages: into the text that stands right before them, and their outputs after it."""
+    if not calls:
+        return
+    tool_calls = tuple(
+        ToolCallPart(id=call.call_id, function=FunctionCall(name=call.name, arguments=call.arguments)) for call in calls
+    )
+    calls.clear()
+    said = messages[-1] if messages else None
+    if said and said.role == "assistant" and not said.tool_calls:
+        messages[-1] = said.model_copy(update={"tool_calls": tool_calls})
+    else:
+        messages.append(ChatMessage(role="assistant", tool_calls=tool_calls))
+    messages += (
+        ChatMessage(role="tool", tool_call_id=call.id, content=_text(outputs[call.id].pop(0).output))
+        for call in tool_calls
+        if outputs.get(call.id)
+    )
+
+
+def _content(item: MessageItem) -> str | list[dict[str, Any]]:
+    parts = [] if isinstance(item.content, str) else [part.to_chat() for part in item.content]
+    # A plain text is what every model takes.
+    if item.role == "assistant" or all(part["type"] == "text" for part in parts):
+        return _text(item.content)
+    return parts
+
+
+def _text(content: str | tuple[Part, ...]) -> str:
+    if isinstance(content, str):
+        return content
+    return "".join(part.text or part.refusal for part in content)

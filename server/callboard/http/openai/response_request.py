@@ -1,0 +1,98 @@
+"""The body of `POST /v1/responses`, and the run that it asks for.
+
+The shape is that of https://platform.openai.com/docs/api-reference/responses/create. No
+response is kept: each request brings the whole conversation, earlier calls and their
+outputs as items.
+"""
+
+from typing import Any
+
+from pydantic import Field
+
+from callboard.errors import RequestError
+from callboard.http.openai.asker import Asker
+from callboard.http.openai.chat_request import refuse_client_tools
+from callboard.http.openai.input_items import InputItem, chat_messages
+from callboard_protocol import ChatMessage, RunRequest, User
+from callboard_protocol.events import Wire
+from callboard_protocol.requests import Identifier
+
+
+class ReasoningOptions(Wire):
+    """How hard a model is to think."""
+
+    effort: str | None = None
+
+
+class TextOptions(Wire):
+    """What form the answer is to have."""
+
+    format: dict[str, Any] | None = None
+
+
+class ResponseBody(Wire):
+    """OpenAI's body."""
+
+    model: Identifier
+    input: str | tuple[InputItem, ...] = Field(min_length=1)
+    instructions: str | None = None
+    stream: bool | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    max_output_tokens: int | None = None
+    reasoning: ReasoningOptions | None = None
+    text: TextOptions | None = None
+    metadata: dict[str, str] | None = None
+    tools: tuple[Any, ...] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    previous_response_id: str | None = None
+    conversation: str | dict[str, Any] | None = None
+    prompt: dict[str, Any] | None = None
+    background: bool | None = None
+    user: str | None = None
+    callboard: Asker | None = None
+
+    def run_request(self, asker: Asker, user: User | None) -> RunRequest:
+        """The run. Raises `RequestError` for what no agent can do, and what would need an earlier response."""
+        for name in ("previous_response_id", "conversation", "prompt"):
+            if getattr(self, name):
+                raise RequestError(f"{name} is not supported: responses are not kept; send the whole input each time")
+        if self.background:
+            raise RequestError("background is not supported: stream the response, or wait for it")
+        refuse_client_tools(self.tools, self.tool_choice, self.model)
+        return RunRequest(
+            agent=self.model,
+            chat_id=asker.chat_id,
+            message_id=asker.message_id,
+            user=user,
+            messages=tuple(self._messages()),
+            task=asker.task,
+            options=self._options(),
+        )
+
+    def _messages(self) -> list[ChatMessage]:
+        system = [ChatMessage(role="system", content=self.instructions)] if self.instructions else []
+        if isinstance(self.input, str):
+            return [*system, ChatMessage(role="user", content=self.input)]
+        return [*system, *chat_messages(self.input)]
+
+    def _options(self) -> dict[str, Any]:
+        """OpenAI's parameters under the names that they have for chat completions."""
+        options = {
+            "temperature": self.temperature,
+            "top_p": self.top_p,
+            "max_tokens": self.max_output_tokens,
+            "reasoning_effort": self.reasoning.effort if self.reasoning else None,
+            "response_format": _response_format(self.text.format if self.text else None),
+        }
+        return {name: value for name, value in options.items() if value is not None}
+
+
+def _response_format(asked: dict[str, Any] | None) -> dict[str, Any] | None:
+    match asked:
+        case None | {"type": "text"}:
+            return None
+        case {"type": "json_schema"}:
+            return {"type": "json_schema", "json_schema": {key: asked[key] for key in asked if key != "type"}}
+        case _:
+            return asked

@@ -1,0 +1,84 @@
+"""The routes of OpenAI's API, beside `GET /v1/models`."""
+
+import time
+from collections.abc import Awaitable, Callable
+
+import structlog
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from callboard.errors import CallboardError, RequestError, UnknownChat
+from callboard.http.body import read_body, refusing
+from callboard.http.openai.asker import Asker, ToolActivity, user_of, with_headers
+from callboard.http.openai.chat_answer import ChatAnswer
+from callboard.http.openai.chat_request import ChatBody
+from callboard.http.openai.failures import refusal
+from callboard.http.openai.response_answer import ResponseAnswer
+from callboard.http.openai.response_request import ResponseBody
+from callboard.http.openai.streams import Answer, AnswerStream, whole_answer
+from callboard.http.state import server_state
+from callboard.runs import Run
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+_log = structlog.get_logger(__name__)
+
+
+async def chat_completions(request: Request) -> Response:
+    """A chat completion: an agent's answer, as a model would give it."""
+    body = await read_body(request, ChatBody, server_state(request).max_request_bytes)
+    asker = with_headers(body.callboard, request.headers)
+    activity = _activity(asker, "none", "status", "details")
+    run = await _start(request, body, asker)
+    answer = ChatAnswer(run.run_id, body.model, int(time.time()), activity, wants_usage=body.wants_usage)
+    return await _respond(request, run, answer, body.stream)
+
+
+async def responses(request: Request) -> Response:
+    """A response: an agent's answer with its calls and their outputs as items."""
+    body = await read_body(request, ResponseBody, server_state(request).max_request_bytes)
+    asker = with_headers(body.callboard, request.headers)
+    activity = _activity(asker, "items", "none")
+    run = await _start(request, body, asker)
+    return await _respond(request, run, ResponseAnswer(run.run_id, body, int(time.time()), activity), body.stream)
+
+
+def _activity(asker: Asker, default: ToolActivity, *others: ToolActivity) -> ToolActivity:
+    activity = asker.tool_activity or default
+    if activity not in (default, *others):
+        raise RequestError(f"tool_activity {activity!r} is not for this route: use {' or '.join((default, *others))}")
+    return activity
+
+
+async def _start(request: Request, body: ChatBody | ResponseBody, asker: Asker) -> Run:
+    user = user_of(body.user, request.headers)
+    with refusing():
+        wanted = body.run_request(asker, user)
+    runs = server_state(request).runs
+    try:
+        return await runs.start(wanted)
+    except UnknownChat:
+        # Somebody else's chat, shared to be continued: answered from what the client sent, and not kept.
+        _log.info("chat_of_another_user", chat_id=wanted.chat_id)
+        return await runs.start(wanted.model_copy(update={"chat_id": None}))
+
+
+async def _respond(request: Request, run: Run, answer: Answer, stream: bool | None) -> Response:
+    return AnswerStream(run, answer) if stream else await whole_answer(request, run, answer)
+
+
+def _with_openais_errors(endpoint: Endpoint) -> Endpoint:
+    async def answered(request: Request) -> Response:
+        try:
+            return await endpoint(request)
+        except CallboardError as error:
+            return refusal(error)
+
+    return answered
+
+
+ROUTES = [
+    Route("/v1/chat/completions", _with_openais_errors(chat_completions), methods=["POST"]),
+    Route("/v1/responses", _with_openais_errors(responses), methods=["POST"]),
+]

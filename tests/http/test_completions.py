@@ -1,0 +1,181 @@
+"""`POST /v1/chat/completions`, as the official client reads it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from openai.types.chat import ChatCompletionChunk
+
+from callboard.agents import Agent
+from callboard.models import ModelDelta, ModelRequest, ScriptedModel, TextDelta, TokenUsage
+from callboard.skills import Skill
+from callboard.tools import tool
+from tests.loop.conftest import wants
+from tests.openai_client import EVERYTHING, QUESTION, URL, asking
+from tests.serving import Service
+
+WHOLE_TEXT = "Let me see.\nBoth are fruits."
+
+
+async def streamed(folder: Path, **fields: Any) -> list[ChatCompletionChunk]:
+    async with asking(folder, EVERYTHING) as (_, client):
+        stream = await client.chat.completions.create(model="scripted", messages=QUESTION, stream=True, **fields)
+        return [chunk async for chunk in stream]
+
+
+def content(chunks: list[ChatCompletionChunk]) -> str:
+    return "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+
+
+async def test_an_agent_answers_as_a_model_does(tmp_path: Path) -> None:
+    async with asking(tmp_path, EVERYTHING) as (_, client):
+        answer = await client.chat.completions.create(model="scripted", messages=QUESTION)
+    [choice] = answer.choices
+    assert answer.object == "chat.completion"
+    assert answer.model == "scripted"
+    assert (choice.message.role, choice.message.content, choice.finish_reason) == ("assistant", WHOLE_TEXT, "stop")
+    assert choice.message.tool_calls is None
+    assert choice.message.model_extra == {"reasoning_content": "Two words."}
+    assert [one.url_citation.model_dump() for one in choice.message.annotations or ()] == [
+        {"url": URL, "title": "Apples", "start_index": 11, "end_index": 11}
+    ]
+    assert answer.usage
+    assert (answer.usage.prompt_tokens, answer.usage.completion_tokens, answer.usage.total_tokens) == (30, 12, 42)
+
+
+async def test_a_stream_says_the_same_and_never_asks_the_client_to_run_a_tool(tmp_path: Path) -> None:
+    chunks = await streamed(tmp_path)
+    assert content(chunks) == WHOLE_TEXT
+    assert chunks[0].choices[0].delta.role == "assistant"
+    deltas = [chunk.choices[0].delta for chunk in chunks]
+    assert not any(delta.tool_calls for delta in deltas)
+    beside = [delta.model_extra for delta in deltas if delta.model_extra]
+    assert [list(extra) for extra in beside] == [["reasoning_content"], ["annotations"]]
+    assert beside[0]["reasoning_content"] == "Two words."
+    assert [chunk.choices[0].finish_reason for chunk in chunks][-2:] == [None, "stop"]
+    assert len({chunk.id for chunk in chunks}) == 1
+    assert all(chunk.usage is None for chunk in chunks)
+
+
+async def test_usage_is_streamed_to_who_asks_for_it(tmp_path: Path) -> None:
+    *_, last = await streamed(tmp_path, stream_options={"include_usage": True})
+    assert last.choices == []
+    assert last.usage
+    assert last.usage.total_tokens == 42
+
+
+async def test_the_stream_is_of_openais_form_to_the_letter(tmp_path: Path) -> None:
+    async with asking(tmp_path, EVERYTHING) as (service, _):
+        body = {"model": "scripted", "messages": QUESTION, "stream": True}
+        response = await service.client.post("/v1/chat/completions", json=body)
+    assert response.headers["content-type"].startswith("text/event-stream")
+    *lines, last = [line for line in response.text.split("\n") if line]
+    assert last == "data: [DONE]"
+    assert all(line.startswith("data: {") for line in lines)
+    for line in lines:
+        ChatCompletionChunk.model_validate_json(line.removeprefix("data: "), strict=True)
+
+
+async def test_status_events_are_what_open_webui_shows_and_do_not_repeat(tmp_path: Path) -> None:
+    chunks = await streamed(tmp_path, extra_body={"callboard": {"tool_activity": "status"}})
+    events = [chunk.model_extra["event"] for chunk in chunks if chunk.model_extra]
+    assert content(chunks) == WHOLE_TEXT
+    assert {event["type"] for event in events} == {"status"}
+    assert [(event["data"]["description"], event["data"]["done"]) for event in events] == [
+        ("Running look_up", False),
+        ("Running borrow", False),
+        ("borrow: Asking", False),
+        ("borrow failed", False),
+        ("look_up has answered", True),
+        ("Running look_up", False),
+        ("look_up has answered", True),
+        ("Writing", True),
+    ]
+
+
+async def test_blocks_stand_where_their_calls_ended(tmp_path: Path) -> None:
+    chunks = await streamed(tmp_path, extra_headers={"X-Callboard-Tool-Activity": "details"})
+    borrowed, apple, pear = (
+        f'<details type="tool_calls" done="true"{attributes}>\n<summary>Tool Executed</summary>\n</details>'
+        for attributes in (
+            ' status="failed" id="b" name="borrow" arguments="{}" result="&quot;Error: it is lent&quot;" round="0"',
+            ' id="a" name="look_up" arguments="{&quot;word&quot;: &quot;\\u00e4pple&quot;}"'
+            ' result="&quot;a fruit, \\&quot;round\\&quot; &amp; &lt;b&gt;red&lt;/b&gt;&quot;" round="0"',
+            ' id="c" name="look_up" arguments="{&quot;word&quot;: &quot;pear&quot;}"'
+            ' result="&quot;another fruit&quot;" round="1"',
+        )
+    )
+    assert content(chunks) == f"Let me see.\n\n{borrowed}\n{apple}\n{pear}\n\nBoth are fruits."
+
+
+class Words:
+    """An agent whose model looks a word up and then says what it was told; `asked` is each of its requests."""
+
+    def __init__(self, activity: str = "details") -> None:
+        self.asked: list[ModelRequest] = []
+        self.activity = activity
+
+        @tool
+        async def look_up(word: str) -> str:
+            """Looks a word up."""
+            return f"{word}: " + "x" * 20_000
+
+        skill = Skill("words", "Words.", tools=(look_up,))
+        self.agent = Agent("words", skills=(skill,), model=ScriptedModel(self.script))
+
+    def script(self, request: ModelRequest) -> list[ModelDelta]:
+        self.asked.append(request)
+        spent = TokenUsage(100, 10, 110)
+        if request.messages[-1]["role"] == "user":
+            return [TextDelta("I look."), wants("look_up", '{ "word":"apple" }', call_id="call_0"), spent]
+        return [TextDelta("It is a fruit."), spent]
+
+    async def ask(self, client: Any, messages: list[Any], **fields: Any) -> Any:
+        extra = {"extra_headers": {"X-Callboard-Tool-Activity": self.activity, **fields.pop("extra_headers", {})}}
+        return await client.chat.completions.create(model="words", messages=messages, **extra, **fields)
+
+
+async def test_usage_is_that_of_all_model_calls_of_the_turn(tmp_path: Path) -> None:
+    words = Words()
+    async with asking(tmp_path, words.agent) as (_, client):
+        answer = await words.ask(client, QUESTION)
+    assert len(words.asked) == 2
+    assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (200, 20)
+
+
+OPEN_WEBUI = {"X-OpenWebUI-User-Id": "u", "X-OpenWebUI-User-Name": "Ad%C3%A8le", "X-OpenWebUI-Chat-Id": "chat"}
+
+
+@pytest.mark.parametrize("headers", [OPEN_WEBUI, {}], ids=["kept", "not kept"])
+async def test_the_next_turn_reads_the_blocks_as_calls_and_a_kept_chat_whole(
+    tmp_path: Path, headers: dict[str, str]
+) -> None:
+    words = Words()
+    async with asking(tmp_path, words.agent) as (service, client):
+        first = await words.ask(client, QUESTION, extra_headers=headers)
+        again = [*QUESTION, first.choices[0].message.model_dump(), {"role": "user", "content": "Sure?"}]
+        await words.ask(client, again, extra_headers=headers)
+        stored = await calls_of(service, "u")
+    result = "apple: " + "x" * 20_000
+    _, asked, answered, said, _ = words.asked[2].messages
+    [call] = asked["tool_calls"]
+    assert asked["content"] == "I look."
+    assert (call["function"]["name"], answered["tool_call_id"]) == ("look_up", call["id"])
+    assert said == {"role": "assistant", "content": "It is a fruit."}
+    if headers:
+        assert (call["function"]["arguments"], answered["content"]) == ('{ "word":"apple" }', result)
+        assert [one["result"] for one in stored] == [result, result]
+    else:
+        assert json.loads(call["function"]["arguments"]) == {"word": "apple"}
+        assert answered["content"].startswith("apple: xxx")
+        assert answered["content"].endswith("\n… [10,007 more characters]")
+        assert stored == []
+
+
+async def calls_of(service: Service, user_id: str) -> list[dict[str, Any]]:
+    found = (await service.client.get(f"/v1/tool-calls?user_id={user_id}")).json()["tool_calls"]
+    return [
+        (await service.client.get(f"/v1/tool-calls/{call['tool_call_id']}?chat_id=chat&user_id={user_id}")).json()
+        for call in found
+    ]

@@ -1,0 +1,345 @@
+"""What both routes of OpenAI's API share: who asks, what is passed on, what is refused, and how runs end."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from openai import AsyncOpenAI
+
+from callboard.agents import Agent, RunContext
+from callboard.errors import ModelRateLimited, ModelUnauthorized
+from callboard_protocol import Error, Event, Message, ToolCallStart
+from tests.fakes.openai_server import OpenAIServer, chunks, finish, text
+from tests.http.test_consent import Shop
+from tests.openai_client import EVERYTHING, QUESTION, asking
+from tests.serving import ScriptedAgent, Service
+
+OPEN_WEBUI = {
+    "X-OpenWebUI-User-Id": "u",
+    "X-OpenWebUI-User-Name": "Ad%C3%A8le",
+    "X-OpenWebUI-User-Email": "a@example.org",
+    "X-OpenWebUI-User-Role": "admin",
+    "X-OpenWebUI-Chat-Id": "chat",
+    "X-OpenWebUI-Message-Id": "message",
+    "X-OpenWebUI-Task": "",
+}
+
+Ask = Callable[..., Awaitable[Any]]
+
+
+async def complete(client: AsyncOpenAI, model: str = "scripted", **fields: Any) -> Any:
+    return await client.chat.completions.create(model=model, messages=QUESTION, **fields)
+
+
+async def respond(client: AsyncOpenAI, model: str = "scripted", **fields: Any) -> Any:
+    return await client.responses.create(model=model, input=QUESTION, **fields)
+
+
+both = pytest.mark.parametrize("ask", [complete, respond])
+
+
+class Listener:
+    """An agent that only remembers what it was given."""
+
+    def __init__(self) -> None:
+        self.contexts: list[RunContext] = []
+        self.agent = ScriptedAgent(self.run)
+
+    async def run(self, context: RunContext) -> AsyncIterator[Event]:
+        self.contexts.append(context)
+        yield Message(content="I see.")
+
+
+@both
+async def test_open_webuis_headers_say_who_asks_in_which_chat(tmp_path: Path, ask: Ask) -> None:
+    listener = Listener()
+    async with asking(tmp_path, listener.agent) as (_, client):
+        await ask(client, extra_headers=OPEN_WEBUI)
+    [context] = listener.contexts
+    assert context.user
+    assert context.user.model_dump() == {"id": "u", "name": "Adèle", "email": "a@example.org", "role": "admin"}
+    assert (context.chat_id, context.message_id, context.task) == ("chat", "message", None)
+
+
+@both
+async def test_the_body_says_it_too_and_goes_before_the_headers(tmp_path: Path, ask: Ask) -> None:
+    listener = Listener()
+    async with asking(tmp_path, listener.agent) as (_, client):
+        extra = {"callboard": {"chat_id": "other", "task": "title_generation"}}
+        await ask(client, user="somebody", extra_body=extra, extra_headers={"X-OpenWebUI-Chat-Id": "chat"})
+    [context] = listener.contexts
+    assert context.user
+    assert (context.user.id, context.chat_id, context.task) == ("somebody", "other", "title_generation")
+
+
+@both
+async def test_what_open_webui_saves_as_no_chat_is_kept_as_none(tmp_path: Path, ask: Ask) -> None:
+    listener = Listener()
+    async with asking(tmp_path, listener.agent) as (_, client):
+        for chat_id in ("local:abc", "temporary:abc", "channel:abc"):
+            await ask(client, extra_headers={**OPEN_WEBUI, "X-OpenWebUI-Chat-Id": chat_id})
+    assert [context.chat_id for context in listener.contexts] == [None, None, None]
+
+
+@both
+async def test_a_placeholder_that_an_older_open_webui_does_not_fill_says_nothing(tmp_path: Path, ask: Ask) -> None:
+    listener = Listener()
+    headers = {"X-OpenWebUI-User-Id": "{{USER_ID}}", "X-OpenWebUI-Task": "{{TASK}}"}
+    async with asking(tmp_path, listener.agent) as (_, client):
+        await ask(client, extra_headers=headers | {"X-OpenWebUI-Chat-Id": "{{CHAT_ID}}"})
+    [context] = listener.contexts
+    assert (context.user, context.chat_id, context.task) == (None, None, None)
+
+
+@both
+async def test_a_chat_of_somebody_else_is_answered_and_not_kept(tmp_path: Path, ask: Ask) -> None:
+    async with asking(tmp_path, EVERYTHING) as (service, client):
+        await ask(client, extra_headers=OPEN_WEBUI)
+        await ask(client, extra_headers={**OPEN_WEBUI, "X-OpenWebUI-User-Id": "other"})
+        stored = {user: await calls_of(service, user) for user in ("u", "other")}
+    assert {user: len(calls) for user, calls in stored.items()} == {"u": 3, "other": 0}
+    assert {call["message_id"] for call in stored["u"]} == {"message"}
+
+
+async def calls_of(service: Service, user_id: str) -> list[dict[str, Any]]:
+    calls: list[dict[str, Any]] = (await service.client.get(f"/v1/tool-calls?user_id={user_id}")).json()["tool_calls"]
+    return calls
+
+
+@both
+async def test_tools_that_the_client_merely_offers_are_left_out(tmp_path: Path, ask: Ask) -> None:
+    listener = Listener()
+    offered = [{"type": "function", "name": "f", "function": {"name": "f", "parameters": {}}}]
+    async with asking(tmp_path, listener.agent) as (_, client):
+        await ask(client, tools=offered, tool_choice="auto")
+    assert listener.contexts[0].options == {}
+
+
+async def test_parameters_of_a_completion_reach_the_model(tmp_path: Path) -> None:
+    given = {
+        "temperature": 0.5,
+        "max_completion_tokens": 50,
+        "stop": ["."],
+        "seed": 7,
+        "response_format": {"type": "json_object"},
+    }
+    async with OpenAIServer([chunks(text("{}"), finish("stop"))]) as endpoint:
+        async with asking(tmp_path, Agent("naked"), model_base_url=endpoint.base_url, model="m") as (_, client):
+            await complete(client, "naked", logprobs=True, **given)
+    sent = endpoint.requests[-1]
+    assert {name: sent.get(name) for name in given} == given
+    assert "logprobs" not in sent
+
+
+async def test_parameters_of_a_response_reach_the_model_under_the_names_it_knows(tmp_path: Path) -> None:
+    schema = {"name": "answer", "schema": {"type": "object"}, "strict": True}
+    async with OpenAIServer([chunks(text("{}"), finish("stop"))]) as endpoint:
+        async with asking(tmp_path, Agent("naked"), model_base_url=endpoint.base_url, model="m") as (_, client):
+            await respond(
+                client,
+                "naked",
+                top_p=0.5,
+                max_output_tokens=50,
+                reasoning={"effort": "low"},
+                text={"format": {"type": "json_schema", **schema}},
+            )
+    sent = endpoint.requests[-1]
+    assert (sent["top_p"], sent["max_tokens"], sent["reasoning_effort"]) == (0.5, 50, "low")
+    assert sent["response_format"] == {"type": "json_schema", "json_schema": schema}
+
+
+@both
+async def test_a_question_of_the_run_is_answered_at_once_with_nothing(tmp_path: Path, ask: Ask) -> None:
+    shop = Shop(confirm=("*",))
+    async with asking(tmp_path, shop.agent, input_timeout_seconds=600) as (_, client):
+        async with asyncio.timeout(20):
+            await ask(client, "shop")
+    assert shop.bought == []
+    assert all("nobody allowed it" in told for told in shop.told)
+
+
+@both
+async def test_an_unknown_agent_is_a_model_that_is_not_found(tmp_path: Path, ask: Ask) -> None:
+    async with asking(tmp_path, EVERYTHING) as (_, client):
+        with pytest.raises(openai.NotFoundError) as caught:
+            await ask(client, "nobody")
+    assert (caught.value.code, caught.value.type) == ("unknown_agent", "invalid_request_error")
+    assert "The agents are: scripted." in str(caught.value)
+
+
+@both
+async def test_a_wrong_key_is_an_authentication_error(tmp_path: Path, ask: Ask) -> None:
+    async with asking(tmp_path, EVERYTHING, api_key="another") as (_, client):
+        with pytest.raises(openai.AuthenticationError, match="CALLBOARD_API_KEY") as caught:
+            await ask(client)
+    assert (caught.value.code, caught.value.type) == ("unauthorized", "authentication_error")
+
+
+FORCED: Any = {"type": "function", "name": "f", "function": {"name": "f"}}
+REFUSED: list[tuple[Ask, dict[str, Any], str]] = [
+    (complete, {"n": 2}, "n is 2"),
+    (complete, {"tool_choice": "required"}, "tool_choice asks"),
+    (complete, {"tool_choice": FORCED}, "tool_choice asks"),
+    (complete, {"extra_body": {"messages": []}}, "messages: Tuple should have at least 1 item"),
+    (complete, {"extra_body": {"callboard": {"tool_activity": "items"}}}, "use none or status or details"),
+    (complete, {"extra_body": {"callboard": {"activity": "none"}}}, "callboard.activity: Extra inputs"),
+    (complete, {"extra_headers": {"X-Callboard-Tool-Activity": "loud"}}, "tool_activity: Input should be"),
+    (complete, {"extra_headers": {"X-OpenWebUI-User-Id": "x" * 300}}, "id: String should have at most 255"),
+    (complete, {"user": "x" * 300}, "id: String should have at most 255"),
+    (respond, {"tool_choice": FORCED}, "tool_choice asks"),
+    (respond, {"previous_response_id": "resp_1"}, "previous_response_id is not supported"),
+    (respond, {"conversation": "conv_1"}, "conversation is not supported"),
+    (respond, {"background": True}, "background is not supported"),
+    (respond, {"extra_body": {"input": []}}, "input"),
+    (respond, {"extra_body": {"input": [{"type": "item_reference", "id": "msg_1"}]}}, "item_reference is not"),
+    (respond, {"extra_body": {"input": [{"type": "function_call", "name": "f"}]}}, "call_id: Field required"),
+    (respond, {"extra_body": {"callboard": {"tool_activity": "details"}}}, "use items or none"),
+]
+
+
+@pytest.mark.parametrize(("ask", "fields", "words"), REFUSED, ids=[words for _, _, words in REFUSED])
+async def test_what_no_agent_can_do_is_a_bad_request(
+    tmp_path: Path, ask: Ask, fields: dict[str, Any], words: str
+) -> None:
+    async with asking(tmp_path, EVERYTHING) as (_, client):
+        with pytest.raises(openai.BadRequestError) as caught:
+            await ask(client, **fields)
+    assert words in str(caught.value)
+    assert (caught.value.code, caught.value.type) == ("invalid_request", "invalid_request_error")
+
+
+class Failing:
+    """An agent that fails in the middle of a call, and counts how often it is asked."""
+
+    def __init__(self, error: Exception | Error) -> None:
+        self.error = error
+        self.runs = 0
+        self.agent = ScriptedAgent(self.run)
+
+    async def run(self, context: RunContext) -> AsyncIterator[Event]:
+        self.runs += 1
+        yield Message(content="Let me see.")
+        yield ToolCallStart(tool_call_id="a", tool_name="look_up")
+        if isinstance(self.error, Error):
+            yield self.error
+        else:
+            raise self.error
+
+
+ENDINGS: list[tuple[Exception | Error, type[openai.APIStatusError], int]] = [
+    (ModelRateLimited("slow down"), openai.RateLimitError, 429),
+    (ModelUnauthorized("slow down"), openai.InternalServerError, 502),
+    (RuntimeError("slow down"), openai.InternalServerError, 500),
+    (Error(message="slow down", code="its own"), openai.InternalServerError, 500),
+]
+
+
+@both
+@pytest.mark.parametrize(("error", "raised", "status"), ENDINGS, ids=[str(ending[2]) for ending in ENDINGS])
+async def test_a_run_that_fails_is_an_error_and_is_not_run_again(
+    tmp_path: Path, ask: Ask, error: Exception | Error, raised: type[openai.APIStatusError], status: int
+) -> None:
+    failing = Failing(error)
+    async with asking(tmp_path, failing.agent) as (_, client):
+        with pytest.raises(raised, match="slow down") as caught:
+            await ask(client)
+    assert caught.value.status_code == status
+    assert failing.runs == 1
+
+
+async def test_a_completion_that_fails_in_mid_stream_is_an_error_after_what_came(tmp_path: Path) -> None:
+    failing = Failing(ModelRateLimited("slow down"))
+    said = ""
+    async with asking(tmp_path, failing.agent) as (_, client):
+        stream = aiter(await complete(client, stream=True))
+        while said != "Let me see.":
+            said += (await anext(stream)).choices[0].delta.content or ""
+        with pytest.raises(openai.APIError, match="slow down") as caught:
+            await anext(stream)
+    assert (caught.value.code, caught.value.type) == ("model_rate_limited", "rate_limit_error")
+    assert failing.runs == 1
+
+
+@both
+async def test_a_run_that_is_cancelled_elsewhere_is_no_answer(tmp_path: Path, ask: Ask) -> None:
+    waiting = Waiting()
+    async with asking(tmp_path, waiting.agent) as (service, client):
+        answer = asyncio.ensure_future(ask(client))
+        await waiting.begun.wait()
+        await service.client.post(f"/v1/runs/{waiting.run_id}/cancel")
+        with pytest.raises(openai.ConflictError, match="was cancelled"):
+            await answer
+
+
+class Waiting:
+    """An agent that goes on for ever; says when it has begun and when it was cancelled."""
+
+    def __init__(self) -> None:
+        self.begun, self.cancelled = asyncio.Event(), asyncio.Event()
+        self.run_id = ""
+        self.agent = ScriptedAgent(self.run)
+
+    async def run(self, context: RunContext) -> AsyncIterator[Event]:
+        self.run_id = context.run_id
+        yield Message(content="Let me see.")
+        self.begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.cancelled.set()
+
+
+@both
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+async def test_a_client_that_leaves_ends_the_run_at_once(tmp_path: Path, ask: Ask, stream: bool) -> None:
+    waiting = Waiting()
+    async with asking(tmp_path, waiting.agent, detach_grace_seconds=600) as (_, client):
+        if stream:
+            answer = await ask(client, stream=True)
+            await waiting.begun.wait()
+            await answer.close()
+        else:
+            whole = asyncio.ensure_future(ask(client))
+            await waiting.begun.wait()
+            whole.cancel()
+        async with asyncio.timeout(20):
+            await waiting.cancelled.wait()
+
+
+@both
+async def test_a_server_at_its_limit_says_so_as_openai_does(tmp_path: Path, ask: Ask) -> None:
+    waiting = Waiting()
+    async with asking(tmp_path, waiting.agent, max_runs=1) as (_, client):
+        answer = await ask(client, stream=True)
+        await waiting.begun.wait()
+        with pytest.raises(openai.RateLimitError) as caught:
+            await ask(client.with_options(max_retries=0))
+        await answer.close()
+    assert (caught.value.code, caught.value.type) == ("too_many_runs", "rate_limit_error")
+
+
+async def test_a_reader_too_slow_for_its_run_is_told_so(tmp_path: Path) -> None:
+    said = asyncio.Event()
+
+    async def script(context: RunContext) -> AsyncIterator[Event]:
+        for _ in range(500):
+            yield Message(content="x" * 60_000)
+        said.set()
+        await asyncio.Event().wait()
+
+    async with asking(tmp_path, ScriptedAgent(script)) as (_, client):
+        stream = await complete(client, stream=True)
+        await said.wait()
+        with pytest.raises(openai.APIError, match="faster than it was read") as caught:
+            async for _ in stream:
+                pass
+    assert caught.value.code == "log_expired"
+
+
+async def test_agents_are_models_to_the_client(tmp_path: Path) -> None:
+    async with asking(tmp_path, EVERYTHING) as (_, client):
+        models = [model async for model in await client.models.list()]
+    assert [(model.id, model.owned_by) for model in models] == [("scripted", "callboard")]

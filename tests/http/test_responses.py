@@ -1,0 +1,280 @@
+"""`POST /v1/responses`, as the official client reads it."""
+
+import base64
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from openai.types.responses import ResponseStreamEvent
+from pydantic import TypeAdapter
+
+from callboard.agents import RunContext
+from callboard.errors import ModelRateLimited
+from callboard_protocol import Done, Event, Message, ToolCallComplete, ToolCallStart
+from tests.http.test_completions import OPEN_WEBUI, Words, calls_of
+from tests.http.test_openai_requests import Failing, Listener
+from tests.openai_client import EVERYTHING, QUESTION, URL, asking
+from tests.serving import ScriptedAgent
+
+# As they are read, any field may be missing; strictly, each must be there and of its type.
+EVENT: TypeAdapter[ResponseStreamEvent] = TypeAdapter(ResponseStreamEvent)
+
+
+async def streamed(folder: Path, agent: Any = EVERYTHING, **fields: Any) -> list[Any]:
+    async with asking(folder, agent) as (_, client):
+        stream = await client.responses.create(model=agent.agent_id, input=QUESTION, stream=True, **fields)
+        return [event async for event in stream]
+
+
+def told(item: Any) -> tuple[str, str, str]:
+    """An item's kind, what it belongs to and what it says."""
+    match item.type:
+        case "function_call":
+            return item.type, item.call_id, f"{item.name} {item.arguments}"
+        case "function_call_output":
+            return item.type, item.call_id, "".join(part.text for part in item.output)
+        case _:
+            return item.type, "", "".join(part.text for part in item.content)
+
+
+ITEMS = [
+    ("reasoning", "", "Two words."),
+    ("message", "", "Let me see."),
+    ("function_call", "a", 'look_up {"word": "äpple"}'),
+    ("function_call", "b", "borrow {}"),
+    ("function_call_output", "b", "Error: it is lent"),
+    ("function_call_output", "a", 'a fruit, "round" & <b>red</b>'),
+    ("function_call", "c", 'look_up {"word": "pear"}'),
+    ("function_call_output", "c", "another fruit"),
+    ("message", "", "Both are fruits."),
+]
+
+
+async def test_an_agents_calls_and_their_outputs_are_items_of_the_response(tmp_path: Path) -> None:
+    async with asking(tmp_path, EVERYTHING) as (_, client):
+        response = await client.responses.create(model="scripted", input=QUESTION, metadata={"a": "b"})
+    assert (response.status, response.model, response.metadata) == ("completed", "scripted", {"a": "b"})
+    assert [told(item) for item in response.output] == ITEMS
+    assert {item.status for item in response.output} == {"completed"}  # type: ignore[union-attr] # all of these have one
+    assert response.output_text == "Let me see.Both are fruits."
+    assert response.usage
+    assert (response.usage.input_tokens, response.usage.output_tokens, response.usage.total_tokens) == (30, 12, 42)
+
+
+async def test_sources_are_cited_in_the_text_that_follows_them(tmp_path: Path) -> None:
+    async with asking(tmp_path, EVERYTHING) as (_, client):
+        response: Any = await client.responses.create(model="scripted", input=QUESTION)
+    first, last = (item.content[0] for item in response.output if item.type == "message")
+    assert first.annotations == []
+    assert [annotation.model_dump() for annotation in last.annotations] == [
+        {"type": "url_citation", "url": URL, "title": "Apples", "start_index": 16, "end_index": 16}
+    ]
+
+
+async def test_the_stream_tells_each_item_from_its_beginning_to_its_end(tmp_path: Path) -> None:
+    events = await streamed(tmp_path)
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    assert [event.type for event in events[:2]] == ["response.created", "response.in_progress"]
+    assert [event.type for event in events if event.type == "response.completed"] == [events[-1].type]
+    added = [event for event in events if event.type == "response.output_item.added"]
+    done = {event.output_index: event.item for event in events if event.type == "response.output_item.done"}
+    assert [event.output_index for event in added] == list(range(len(ITEMS)))
+    assert [told(done[index]) for index in sorted(done)] == ITEMS
+    assert events[-1].response.output == [done[index] for index in sorted(done)]
+    assert [event.item.id for event in added] == [item.id for item in events[-1].response.output]
+    deltas = "".join(event.delta for event in events if event.type == "response.output_text.delta")
+    assert deltas == "Let me see.Both are fruits."
+
+
+async def test_a_call_is_seen_before_its_output_is(tmp_path: Path) -> None:
+    events = await streamed(tmp_path)
+    seen = [
+        (event.type.removeprefix("response."), getattr(event, "item", event).type)
+        for event in events
+        if getattr(event, "output_index", None) in (3, 4)
+    ]
+    assert seen == [
+        ("output_item.added", "function_call"),
+        ("function_call_arguments.delta", "response.function_call_arguments.delta"),
+        ("function_call_arguments.done", "response.function_call_arguments.done"),
+        ("output_item.done", "function_call"),
+        ("output_item.added", "function_call_output"),
+        ("output_item.done", "function_call_output"),
+    ]
+
+
+async def test_the_stream_is_of_openais_form_to_the_letter(tmp_path: Path) -> None:
+    async with asking(tmp_path, EVERYTHING) as (service, _):
+        body = {"model": "scripted", "input": "hi", "stream": True}
+        response = await service.client.post("/v1/responses", json=body)
+    *frames, rest = response.text.split("\n\n")
+    assert rest == ""
+    for frame in frames:
+        name, data = frame.split("\n")
+        event = EVENT.validate_json(data.removeprefix("data: "), strict=False)
+        assert name == f"event: {event.type}"
+
+
+async def test_the_clients_own_helper_puts_the_stream_together(tmp_path: Path) -> None:
+    async with asking(tmp_path, EVERYTHING) as (_, client):
+        async with client.responses.stream(model="scripted", input=QUESTION) as stream:
+            response = await stream.get_final_response()
+    assert [told(item) for item in response.output] == ITEMS
+
+
+async def test_a_client_that_would_run_calls_itself_can_ask_for_none(tmp_path: Path) -> None:
+    *_, last = await streamed(tmp_path, extra_body={"callboard": {"tool_activity": "none"}})
+    kinds = [item.type for item in last.response.output]
+    assert kinds == ["reasoning", "message"]
+    assert last.response.output_text == "Let me see.\nBoth are fruits."
+
+
+@pytest.mark.parametrize("headers", [OPEN_WEBUI, {}], ids=["kept", "not kept"])
+async def test_the_next_turn_brings_the_calls_back(tmp_path: Path, headers: dict[str, str]) -> None:
+    words = Words()
+    async with asking(tmp_path, words.agent) as (service, client):
+        first = await client.responses.create(model="words", input=QUESTION, extra_headers=headers)
+        items: Any = [item.model_dump(exclude_none=True) for item in first.output]
+        again = [*QUESTION, *items, {"role": "user", "content": "Sure?"}]
+        await client.responses.create(model="words", input=again, extra_headers=headers)
+        stored = await calls_of(service, "u")
+    assert len(stored) == (2 if headers else 0)
+    lived = words.asked[1].messages
+    question, asked, answered, said, now = words.asked[2].messages
+    [call] = asked["tool_calls"]
+    assert question == QUESTION[0]
+    assert (asked["content"], answered) == ("I look.", lived[2])
+    if headers:
+        assert asked == lived[1]
+    assert call["id"] == lived[1]["tool_calls"][0]["id"]
+    assert said == {"role": "assistant", "content": "It is a fruit."}
+    assert now == {"role": "user", "content": "Sure?"}
+
+
+def part(text: str, kind: str = "input_text") -> dict[str, str]:
+    return {"type": kind, "text": text}
+
+
+def fc(call_id: str) -> dict[str, str]:
+    return {"type": "function_call", "call_id": call_id, "name": "look_up", "arguments": "{}"}
+
+
+def fco(call_id: str, output: Any = "found") -> dict[str, Any]:
+    return {"type": "function_call_output", "call_id": call_id, "output": output}
+
+
+def calls(*call_ids: str, content: str | None = None) -> dict[str, Any]:
+    function = {"name": "look_up", "arguments": "{}"}
+    entries = [{"id": call_id, "type": "function", "function": function} for call_id in call_ids]
+    return {"role": "assistant", "content": content, "tool_calls": entries}
+
+
+def result(call_id: str, content: str = "found") -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": call_id, "content": content}
+
+
+USER = {"role": "user", "content": "hi"}
+PICTURE = {"type": "input_image", "image_url": "data:image/png;base64,AAAA", "detail": "low"}
+SEEN = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA", "detail": "low"}}
+INPUTS: dict[str, tuple[Any, list[dict[str, Any]]]] = {
+    "a text": ("hi", [USER]),
+    "a part": ([{"type": "message", "role": "user", "content": [part("hi")]}], [USER]),
+    "a picture": (
+        [{"role": "user", "content": [part("hi"), PICTURE]}],
+        [{"role": "user", "content": [part("hi", "text"), SEEN]}],
+    ),
+    "a file": (
+        [{"role": "user", "content": [{"type": "input_file", "filename": "a.txt", "file_data": "data:text/plain,a"}]}],
+        [{"role": "user", "content": [part('<file name="a.txt" type="text/plain">\na\n</file>', "text")]}],
+    ),
+    "rounds": ([USER, fc("a"), fco("a"), fc("b"), fco("b")], [USER, calls("a"), result("a"), calls("b"), result("b")]),
+    "a round of two, answered in another order": (
+        [USER, fc("a"), fc("b"), fco("b", "2"), fco("a", [part("1")])],
+        [USER, calls("a", "b"), result("a", "1"), result("b", "2")],
+    ),
+    "an output that comes after the next round began": (
+        [USER, fc("a"), fc("b"), fco("a"), fc("c"), fco("b"), fco("c")],
+        [USER, calls("a", "b"), result("a"), result("b"), calls("c"), result("c")],
+    ),
+    "text before a call, and what only OpenAI has": (
+        [
+            USER,
+            {"type": "reasoning", "id": "rs", "summary": []},
+            {"role": "assistant", "content": [part("I look.", "output_text")]},
+            {"type": "web_search_call", "id": "ws"},
+            fc("a"),
+            fco("a"),
+        ],
+        [USER, calls("a", content="I look."), result("a")],
+    ),
+    "a call without an output, and an output without a call": (
+        [USER, fc("a"), fco("b"), USER],
+        [USER, {"role": "assistant", "content": ""}, USER],
+    ),
+}
+
+
+@pytest.mark.parametrize(("items", "messages"), INPUTS.values(), ids=INPUTS.keys())
+async def test_the_input_is_what_a_model_would_be_sent(
+    tmp_path: Path, items: Any, messages: list[dict[str, Any]]
+) -> None:
+    listener = Listener()
+    async with asking(tmp_path, listener.agent) as (_, client):
+        await client.responses.create(model="scripted", input=items, instructions="Be brief.")
+    assert listener.contexts[0].messages == [{"role": "system", "content": "Be brief."}, *messages]
+
+
+async def test_a_run_that_fails_ends_the_stream_with_its_reason_and_every_call_closed(tmp_path: Path) -> None:
+    *_, last = await streamed(tmp_path, Failing(ModelRateLimited("slow down")).agent)
+    assert last.type == "response.failed"
+    assert (last.response.status, last.response.error.code) == ("failed", "rate_limit_exceeded")
+    assert last.response.error.message == "slow down"
+    assert [told(item)[:2] for item in last.response.output] == [
+        ("message", ""),
+        ("function_call", "a"),
+        ("function_call_output", "a"),
+    ]
+
+
+async def test_an_answer_that_was_cut_off_is_incomplete(tmp_path: Path) -> None:
+    async def script(context: RunContext) -> AsyncIterator[Event]:
+        yield Message(content="Once upon a")
+        yield Done(finish_reason="length")
+
+    *_, last = await streamed(tmp_path, ScriptedAgent(script))
+    assert last.type == "response.incomplete"
+    assert (last.response.status, last.response.incomplete_details.reason) == ("incomplete", "max_output_tokens")
+    assert last.response.output_text == "Once upon a"
+
+
+async def test_files_and_embeds_of_a_call_come_whole_with_its_output(tmp_path: Path) -> None:
+    picture = f"data:image/png;base64,{base64.b64encode(bytes(200_000)).decode()}"
+    embed = "<p>a chart</p>"
+
+    async def script(context: RunContext) -> AsyncIterator[Event]:
+        yield ToolCallStart(tool_call_id="a", tool_name="paint")
+        files = ({"type": "image", "url": picture}, {"type": "image", "url": "https://example.org/a.png"})
+        yield ToolCallComplete(tool_call_id="a", result="x" * 100_000, files=files, embeds=(embed,))
+
+    *_, last = await streamed(tmp_path, ScriptedAgent(script))
+    _, output = last.response.output
+    assert [file["url"] for file in output.files] == [picture, "https://example.org/a.png"]
+    assert output.embeds == [embed]
+    assert told(output)[2].endswith(f"x\n… [{100_000 - 65_536:,} more characters]")
+
+
+async def test_a_background_task_gets_a_plain_answer_without_tools(tmp_path: Path) -> None:
+    words = Words()
+    async with asking(tmp_path, words.agent) as (_, client):
+        for task in ("title_generation", ""):
+            headers = {"X-OpenWebUI-Task": task}
+            await client.responses.create(model="words", input=QUESTION, extra_headers=headers)
+    assert [len(request.tools) for request in words.asked][:2] == [0, 1]
+
+
+async def test_a_stream_that_cannot_begin_is_refused_as_any_request(tmp_path: Path) -> None:
+    async with asking(tmp_path, EVERYTHING) as (_, client):
+        with pytest.raises(openai.NotFoundError):
+            await client.responses.create(model="nobody", input="hi", stream=True)
