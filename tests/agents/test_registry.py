@@ -56,8 +56,8 @@ def test_every_server_has_the_agents_that_need_nothing_and_says_what_the_others_
     loaded = load_agents()
     assert ids(loaded.registry) == BUILT_IN
     assert loaded.left_out == {
-        "media": "needs CALLBOARD_SEERR_URL",
-        "home": "needs CALLBOARD_HOME_ASSISTANT_URL",
+        "media": "needs CALLBOARD_SEERR_URL, CALLBOARD_SEERR_API_KEY",
+        "home": "needs CALLBOARD_HOME_ASSISTANT_URL, CALLBOARD_HOME_ASSISTANT_TOKEN",
     }
 
 

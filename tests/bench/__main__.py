@@ -15,6 +15,7 @@ from tests.bench.parsing import measure_parsing
 from tests.bench.replaying import measure_replay
 from tests.bench.report import Target
 from tests.bench.serving_events import measure_events
+from tests.bench.starting import measure_starting
 from tests.bench.streaming import measure_streaming
 from tests.bench.writing import measure_writing
 
@@ -24,6 +25,7 @@ BENCHMARKS: dict[str, Sequence[Measure]] = {
     "stream": (measure_handing, measure_events, measure_streaming),
     "history": (measure_replay, measure_writing),
     "parsing": (measure_parsing,),
+    "start": (measure_starting,),
     "browser": (measure_browsing, measure_crowd),
 }
 

@@ -1,0 +1,57 @@
+"""How long the server takes from its start until it listens, with as many tools as a large team has."""
+
+import statistics
+import subprocess
+import time
+from pathlib import Path
+
+from tests.bench.report import Target, milliseconds, print_table
+from tests.processes import COMMAND, address, environment
+
+TOOLS = 200
+REPETITIONS = 5
+MAX_SECONDS = 2.0
+
+_HEAD = "from callboard import Agent, Skill, ToolContext, register, tool\n"
+_TOOL = '''
+@tool
+async def tool_{number}(context: ToolContext, city: str, days: int = 3, units: list[str] | None = None) -> str:
+    """Looks number {number} up.
+
+    Args:
+        city: Where.
+        days: How many days.
+        units: In which units.
+    """
+    return city
+'''
+
+
+async def measure_starting(folder: Path) -> list[Target]:
+    """Prints the table; the target is the median."""
+    agents = folder / "agents.py"
+    tools = "".join(_TOOL.format(number=number) for number in range(TOOLS))
+    names = ", ".join(f"tool_{number}" for number in range(TOOLS))
+    skill = f'register(Agent("large", skills=[Skill("all", "All of them.", tools=[{names}])]))\n'
+    agents.write_text(f"{_HEAD}{tools}\n{skill}")
+    with_tools = [_seconds(folder, AGENTS=str(agents)) for _ in range(REPETITIONS)]
+    without = [_seconds(folder) for _ in range(REPETITIONS)]
+    rows = [
+        (what, milliseconds(statistics.median(seconds)), milliseconds(min(seconds)), milliseconds(max(seconds)))
+        for what, seconds in ((f"with {TOOLS} tools", with_tools), ("with the built-in agents alone", without))
+    ]
+    print_table("From the start of the process until it listens", ("server", "median ms", "fastest", "slowest"), rows)
+    return [Target(f"start with {TOOLS} tools", statistics.median(with_tools), MAX_SECONDS, "s")]
+
+
+def _seconds(folder: Path, **settings: str) -> float:
+    started = time.perf_counter()
+    process = subprocess.Popen(
+        [*COMMAND, "serve"], env=environment(folder, **settings), stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    address(process.stderr)
+    seconds = time.perf_counter() - started
+    process.kill()
+    process.communicate()
+    return seconds
