@@ -23,6 +23,7 @@ from callboard.errors import CallboardError, SettingsError
 from callboard.history import ANY_USER, Chats, Store
 from callboard.http import ServerState, create_app, open_state
 from callboard.settings import Settings, load_settings, unknown_settings
+from callboard.skills.mcp import mcp_skills, try_mcp_server
 from callboard.version import __version__
 
 SHUTDOWN_SECONDS = 10
@@ -128,7 +129,8 @@ async def export_chat(chat_id: str) -> int:
 
 def list_agents() -> int:
     """Print each agent with its tools and its source, then what is missing; 1 where a source is broken."""
-    loaded = load_all_agents(load_settings())
+    settings = load_settings()
+    loaded = load_all_agents(settings)
     for agent in loaded.registry:
         tools = [tool.name for tool in agent.tools] if isinstance(agent, Agent) else []
         print(f"{agent.agent_id}: {agent.description} ({loaded.sources[agent.agent_id]})")
@@ -136,6 +138,9 @@ def list_agents() -> int:
             print(f"    tools: {', '.join(tools)}")
     for agent_id, reason in loaded.left_out.items():
         print(f"{agent_id}: left out, {reason}")
+    for skill in mcp_skills(settings.mcp_servers) if settings.mcp_servers else ():
+        if state := asyncio.run(try_mcp_server(skill)):
+            print(f"MCP server {skill.name}: {state.reason or f'{state.tools} tools'}")
     for problem in loaded.problems:
         print(f"left out: {problem}", file=sys.stderr)
     return 1 if loaded.problems else 0

@@ -3,7 +3,21 @@
 from callboard.agents.agent import Agent
 from callboard.agents.demo import demo_agent
 from callboard.agents.loading import register
-from callboard.skills import HISTORY, MEDIA, MEDIA_INFO, MEMORY, MODEL, PROFILE, SELF, TIME, TRIAGE, WEB
+from callboard.skills import (
+    HISTORY,
+    HOME,
+    MCP,
+    MEDIA,
+    MEDIA_INFO,
+    MEMORY,
+    MODEL,
+    PROFILE,
+    SELF,
+    TIME,
+    TRIAGE,
+    WEB,
+    home_intents,
+)
 
 ASSISTANT_PROMPT = """\
 You are a helpful assistant. Use your tools where they help, several at once where they do not need each other, and
@@ -15,7 +29,7 @@ register(
     Agent(
         "assistant",
         "Searches the web, remembers, and knows the time and what was said before.",
-        (WEB, MEMORY, PROFILE, HISTORY, SELF, TIME, MODEL),
+        (WEB, MEMORY, PROFILE, HISTORY, SELF, TIME, MODEL, MCP),
         ASSISTANT_PROMPT,
         name="Assistant",
     )
@@ -28,5 +42,14 @@ register(
         (MEDIA_INFO, MEDIA, TRIAGE),
         name="Media",
         requires=("seerr_url", "seerr_api_key"),
+    )
+)
+register(
+    Agent(
+        "home",
+        "Knows and controls your home, through Home Assistant.",
+        (HOME, home_intents()),
+        name="Home",
+        requires=("home_assistant_url", "home_assistant_token"),
     )
 )

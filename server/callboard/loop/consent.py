@@ -36,7 +36,8 @@ class Consent:
 
     def needed(self, tool: Tool, arguments: Mapping[str, Any]) -> bool:
         """Whether the call is to be asked about."""
-        return tool.asks_first(arguments) or any(fnmatchcase(tool.name, pattern) for pattern in self.patterns)
+        named = any(fnmatchcase(tool.name, pattern) for pattern in self.patterns)
+        return tool.asks_first(arguments) or (named and tool.does_change(arguments))
 
     def request(self, tool_name: str, arguments: Mapping[str, Any], tool_call_id: str) -> InputRequest:
         """The question, with the arguments exactly as they will be run; raises `ToolDenied` where they are too long."""

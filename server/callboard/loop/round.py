@@ -16,6 +16,7 @@ from callboard.loop.consent import WAITING, Consent
 from callboard.loop.limits import Budget
 from callboard.text import storable
 from callboard.tools import (
+    Quotas,
     Services,
     SourceNumbers,
     StatusChannel,
@@ -53,6 +54,7 @@ class Caller:
     agent_id: str = ""
     services: Services | None = None
     consent: Consent = field(default_factory=Consent)
+    quotas: Quotas = field(default_factory=Quotas)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +181,7 @@ async def _run(
         caller.sources,
         caller.agent_id,
         caller.services,
+        caller.quotas,
     )
     started = time.monotonic()
     outcome: ToolResult | ToolError

@@ -4,6 +4,8 @@ The skills that come with the server are one file or package each; an agent take
 """
 
 from callboard.skills.clock import TIME
+from callboard.skills.home import HOME, home_intents
+from callboard.skills.mcp import MCP, mcp_server
 from callboard.skills.media import MEDIA, MEDIA_INFO, TRIAGE
 from callboard.skills.memory import MEMORY
 from callboard.skills.model_choice import MODEL
@@ -13,4 +15,20 @@ from callboard.skills.reflection import SELF
 from callboard.skills.skill import Skill
 from callboard.skills.web import WEB
 
-__all__ = ["HISTORY", "MEDIA", "MEDIA_INFO", "MEMORY", "MODEL", "PROFILE", "SELF", "TIME", "TRIAGE", "WEB", "Skill"]
+__all__ = [
+    "HISTORY",
+    "HOME",
+    "MCP",
+    "MEDIA",
+    "MEDIA_INFO",
+    "MEMORY",
+    "MODEL",
+    "PROFILE",
+    "SELF",
+    "TIME",
+    "TRIAGE",
+    "WEB",
+    "Skill",
+    "home_intents",
+    "mcp_server",
+]

@@ -3,12 +3,14 @@
 from callboard.tools.context import SourceNumbers, StatusChannel, StatusReport, ToolContext, report_status
 from callboard.tools.decorator import tool
 from callboard.tools.executor import ToolCall, execute, prepare
+from callboard.tools.quotas import Quotas
 from callboard.tools.result import ToolResult, as_result
 from callboard.tools.services import Services
 from callboard.tools.tool import NeedsConfirmation, Tool
 
 __all__ = [
     "NeedsConfirmation",
+    "Quotas",
     "Services",
     "SourceNumbers",
     "StatusChannel",

@@ -11,6 +11,7 @@ from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
 
 from callboard.errors import ToolError
+from callboard.tools.quotas import Quotas
 from callboard.tools.services import Services
 from callboard_protocol import User
 
@@ -92,6 +93,7 @@ class ToolContext:
     sources: SourceNumbers = field(default_factory=SourceNumbers, repr=False)
     agent_id: str = ""
     lent: Services | None = field(default=None, repr=False)
+    quotas: Quotas = field(default_factory=Quotas, repr=False)
 
     @property
     def services(self) -> Services:

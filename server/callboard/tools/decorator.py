@@ -35,6 +35,7 @@ def tool(
     timeout_seconds: float | None = None,
     read_only: bool = False,
     requires_confirmation: bool | NeedsConfirmation = False,
+    changes: NeedsConfirmation | None = None,
 ) -> Callable[[Function], Tool]: ...
 
 
@@ -46,6 +47,7 @@ def tool(
     timeout_seconds: float | None = None,
     read_only: bool = False,
     requires_confirmation: bool | NeedsConfirmation = False,
+    changes: NeedsConfirmation | None = None,
 ) -> Tool | Callable[[Function], Tool]:
     """Makes a tool of a function; with or without parentheses.
 
@@ -68,6 +70,7 @@ def tool(
             timeout_seconds=timeout_seconds,
             read_only=read_only,
             requires_confirmation=requires_confirmation,
+            changes=changes,
         )
 
     return derive(function) if function is not None else derive

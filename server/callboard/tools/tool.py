@@ -26,6 +26,8 @@ class Tool:
     anything that JSON can hold. `timeout_seconds` overrides the server's limit. `read_only`: it
     changes nothing, so a call that was cut off may be completed and run. `requires_confirmation`:
     the user is asked before it runs, always or where the function says so of the arguments.
+    `changes`: which calls do more than read, where not all do; a pattern that puts the tool behind
+    the user's consent is about those alone.
     Written by hand, or derived by `@tool`. Raises `AgentError` where the definition cannot work.
     """
 
@@ -38,6 +40,7 @@ class Tool:
     context_parameter: str | None = field(default=None, repr=False)
     read_only: bool = False
     requires_confirmation: bool | NeedsConfirmation = False
+    changes: NeedsConfirmation | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if not NAME_PATTERN.fullmatch(self.name):
@@ -64,6 +67,10 @@ class Tool:
         """Whether the user is to be asked before a call with these arguments runs."""
         needed = self.requires_confirmation
         return needed if isinstance(needed, bool) else needed(arguments)
+
+    def does_change(self, arguments: Mapping[str, Any]) -> bool:
+        """Whether a call with these arguments may do more than read."""
+        return self.changes is None or self.changes(arguments)
 
     def _adopt_schema(self) -> None:
         if self.parameters.get("type") != "object":

@@ -1,0 +1,142 @@
+"""What is to be changed about a thing, as the calls of Home Assistant's services that do it."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from callboard.errors import ToolError
+from callboard.skills.home.house import UNAVAILABLE, Entity
+from callboard.skills.home.vocabulary import COLORS, COMMANDS, SETTINGS, Command, Setting, SettingName
+
+COLOR_MODES = frozenset({"hs", "rgb", "rgbw", "rgbww", "xy"})
+WHITE_MODES = frozenset({"color_temp", "rgbww"})
+FLAT_MODES = frozenset({"onoff", "unknown"})
+"""The colour modes of lights that can be neither dimmed nor coloured."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceCall:
+    """A service, as `light.turn_on`, with its data."""
+
+    service: str
+    data: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A command, settings, or both. Percentages are 0 to 100, temperatures in the unit of the house."""
+
+    command: Command | None = None
+    level_percent: int | None = None
+    color: str | None = None
+    color_temperature_kelvin: int | None = None
+    temperature: float | None = None
+    option: str | None = None
+    value: float | None = None
+
+    @property
+    def settings(self) -> dict[SettingName, int | float | str]:
+        """The settings that are given."""
+        every: dict[SettingName, int | float | str | None] = {
+            "level_percent": self.level_percent,
+            "color": self.color,
+            "color_temperature_kelvin": self.color_temperature_kelvin,
+            "temperature": self.temperature,
+            "option": self.option,
+            "value": self.value,
+        }
+        return {name: value for name, value in every.items() if value is not None}
+
+    def suits(self, entity: Entity) -> bool:
+        """Whether things of this kind take the command and all settings."""
+        domain = entity.domain
+        taken = self.command is None or self.command in COMMANDS.get(domain, {})
+        return taken and self.settings.keys() <= SETTINGS.get(domain, {}).keys()
+
+    def calls(self, entity: Entity) -> list[ServiceCall]:
+        """What Home Assistant is to be told. Raises `ToolError` where this thing cannot do it, and says what it can."""
+        self._refuse_contradictions()
+        self._refuse_what_does_not_suit(entity)
+        if entity.state.state == UNAVAILABLE:
+            raise ToolError(
+                f"{entity} is unavailable: Home Assistant has no connection to it. Ask the user to check it."
+            )
+        found: list[ServiceCall] = []
+        if self.command is not None:
+            muting = {"is_volume_muted": self.command == "mute"} if self.command in ("mute", "unmute") else {}
+            found.append(ServiceCall(f"{entity.domain}.{COMMANDS[entity.domain][self.command]}", muting))
+        found += [
+            ServiceCall(f"{entity.domain}.{setting.service}", {setting.argument: _value(entity, name, setting, given)})
+            for name, setting in SETTINGS.get(entity.domain, {}).items()
+            if (given := self.settings.get(name)) is not None
+        ]
+        return _merged(found)
+
+    def _refuse_contradictions(self) -> None:
+        if self.command is None and not self.settings:
+            raise ToolError(f"Say what to set: a command, or one of {', '.join(get_args(SettingName))}.")
+        if self.settings and self.command in ("off", "toggle", "open", "close", "stop"):
+            raise ToolError(f"Give either the command {self.command} or {', '.join(self.settings)}, not both.")
+        if self.color is not None and self.color_temperature_kelvin is not None:
+            raise ToolError("Give either color or color_temperature_kelvin, not both.")
+
+    def _refuse_what_does_not_suit(self, entity: Entity) -> None:
+        able = takes(entity)
+        asked = [*([self.command] if self.command else []), *self.settings]
+        wrong = [word for word in asked if word not in able]
+        if not able:
+            raise ToolError(f"{entity} is a {entity.domain}: it can be read, not set.")
+        if wrong:
+            raise ToolError(f"{entity} is a {entity.domain}: it takes {', '.join(able)}, not {', '.join(wrong)}.")
+
+
+def takes(entity: Entity) -> tuple[str, ...]:
+    """The commands and settings that this thing takes; none where it can only be read."""
+    features = int(entity.attributes.get("supported_features") or 0)
+    known = SETTINGS.get(entity.domain, {}).items()
+    settings = [name for name, setting in known if features & setting.feature == setting.feature]
+    if entity.domain == "light":
+        # Home Assistant drops, without a word, what a light cannot do.
+        modes = frozenset(entity.attributes.get("supported_color_modes") or ())
+        able = {"level_percent": modes - FLAT_MODES, "color": modes & COLOR_MODES}
+        able["color_temperature_kelvin"] = modes & WHITE_MODES
+        settings = [name for name in settings if able[name]]
+    return (*COMMANDS.get(entity.domain, {}), *settings)
+
+
+def _value(entity: Entity, name: SettingName, setting: Setting, given: int | float | str) -> object:
+    match name:
+        case "color":
+            return _rgb(str(given))
+        case "option":
+            return _choice(entity, setting, str(given))
+        case "level_percent" if setting.argument == "volume_level":
+            return float(given) / 100
+        case _:
+            return given
+
+
+def _rgb(color: str) -> tuple[int, ...]:
+    if (known := COLORS.get(color.strip().casefold())) is not None:
+        return known
+    if hexadecimal := re.fullmatch(r"#?([0-9a-f]{6})", color.strip(), re.IGNORECASE):
+        return tuple(bytes.fromhex(hexadecimal[1]))
+    raise ToolError(f"'{color}' is no colour known here: give it as #rrggbb, or one of {', '.join(COLORS)}.")
+
+
+def _choice(entity: Entity, setting: Setting, given: str) -> str:
+    choices = [str(choice) for choice in entity.attributes.get(setting.choices) or ()]
+    for choice in choices:
+        if choice.casefold() == given.strip().casefold():
+            return choice
+    raise ToolError(f"{entity} has no option '{given}'. It has: {', '.join(choices) or 'none at present'}.")
+
+
+def _merged(calls: list[ServiceCall]) -> list[ServiceCall]:
+    """One call for each service: a light is switched on, dimmed and coloured in one."""
+    merged: dict[str, ServiceCall] = {}
+    for call in calls:
+        earlier = merged.get(call.service)
+        merged[call.service] = ServiceCall(call.service, {**(earlier.data if earlier else {}), **call.data})
+    return list(merged.values())

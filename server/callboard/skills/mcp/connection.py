@@ -1,0 +1,184 @@
+"""Opens a connection to an MCP server by the official SDK, over its standard streams or streamable HTTP.
+
+This module and those below it that import the SDK are themselves imported when a server is started.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import Any, TextIO
+
+import anyio
+import httpx2
+import structlog
+from mcp import Client, MCPError, StdioServerParameters, stdio_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.client.subscriptions import SubscriptionLost
+from mcp_types import Implementation, ServerNotification, ToolListChangedNotification
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from callboard.skills.mcp.declaration import ServerDeclaration
+from callboard.skills.mcp.session import Session
+from callboard.skills.mcp.signals import Signals
+from callboard.skills.mcp.stream import WatchedStream
+from callboard.version import __version__
+
+REQUEST_SECONDS = 60.0
+"""What the handshake and a list may take each: `npx` may be loading the server first."""
+
+CONNECT_SECONDS = 30.0
+LISTEN_AGAIN_SECONDS = 5.0
+MAX_MESSAGE_BYTES = 32 * 1024 * 1024
+"""Of one message over HTTP: pictures come in them, as base64."""
+
+MAX_STDERR_CHARS = 2_000
+
+CONNECTION_ERRORS = (MCPError, OSError, RuntimeError, ValueError, httpx2.HTTPError, anyio.BrokenResourceError)
+"""What a connection that fails raises, alone or in the groups that anyio makes of it."""
+
+_log = structlog.get_logger(__name__)
+
+# The SDK logs what it cannot read with all its text and a traceback; what matters of that is said here.
+logging.getLogger("mcp").setLevel(logging.CRITICAL)
+
+
+@asynccontextmanager
+async def connected(declaration: ServerDeclaration, signals: Signals) -> AsyncIterator[Session]:
+    """An open session. Enter and leave it in one task. Raises `CONNECTION_ERRORS`, in groups too."""
+
+    async def on_message(message: ServerNotification | Exception) -> None:
+        match message:
+            case ToolListChangedNotification():
+                signals.change_tools()
+            case Exception():
+                _log.debug("mcp_message_unreadable", server=declaration.name, error=type(message).__name__)
+            case _:
+                pass
+
+    async with AsyncExitStack() as stack:
+        client = Client(
+            _watched(await _transport(declaration, stack), declaration, signals),
+            read_timeout_seconds=REQUEST_SECONDS,
+            message_handler=on_message,
+            client_info=Implementation(name="callboard", version=__version__),
+            cache=None,
+        )
+        await stack.enter_async_context(client)
+        if client.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            await stack.enter_async_context(_listening(client, signals))
+        yield Session(declaration, client, signals)
+
+
+_Streams = tuple[Any, Any]
+
+
+async def _transport(
+    declaration: ServerDeclaration, stack: AsyncExitStack
+) -> AbstractAsyncContextManager[_Streams, bool | None]:
+    if declaration.url:
+        http = await stack.enter_async_context(_http_client(declaration))
+        return streamable_http_client(declaration.url, http_client=http, max_sse_event_size=MAX_MESSAGE_BYTES)
+    parameters = StdioServerParameters(
+        command=declaration.command,
+        args=list(declaration.args),
+        env=dict(declaration.env),
+        cwd=declaration.cwd,
+        encoding_error_handler="replace",
+    )
+    return stdio_client(parameters, errlog=await stack.enter_async_context(_logged_stderr(declaration)))
+
+
+@asynccontextmanager
+async def _watched(
+    transport: AbstractAsyncContextManager[_Streams, bool | None], declaration: ServerDeclaration, signals: Signals
+) -> AsyncIterator[_Streams]:
+    async with transport as (read, write):
+        yield WatchedStream(read, declaration.name, signals), write
+
+
+@asynccontextmanager
+async def _listening(client: Client, signals: Signals) -> AsyncIterator[None]:
+    """Since 2026-07-28 servers tell of changes to those alone who ask for it."""
+    capability = client.server_capabilities.tools
+    if capability is None or not capability.list_changed:
+        yield
+        return
+    async with anyio.create_task_group() as group:
+        group.start_soon(_listen, client, signals)
+        yield
+        group.cancel_scope.cancel()
+
+
+async def _listen(client: Client, signals: Signals) -> None:
+    while True:
+        try:
+            async with client.listen(tools_list_changed=True) as changes:
+                async for _ in changes:
+                    signals.change_tools()
+        except SubscriptionLost:
+            pass
+        except (MCPError, TimeoutError):
+            return  # it says that it tells of changes, and does not: the list stays as it is
+        await anyio.sleep(LISTEN_AGAIN_SECONDS)
+        signals.change_tools()
+
+
+def _http_client(declaration: ServerDeclaration) -> httpx2.AsyncClient:
+    async def guard(response: httpx2.Response) -> None:
+        if response.status_code in (401, 403):
+            raise ConnectionRefusedError(f"it answered HTTP {response.status_code}: check its headers")
+        if not response.headers.get("content-type", "").startswith("text/event-stream"):
+            assert isinstance(response.stream, httpx2.AsyncByteStream)
+            response.stream = _BoundedStream(response.stream)
+
+    # No limit on reading: streams of notifications are silent for hours. The executor bounds a call.
+    timeout = httpx2.Timeout(CONNECT_SECONDS, read=None)
+    return httpx2.AsyncClient(headers=dict(declaration.headers), timeout=timeout, event_hooks={"response": [guard]})
+
+
+class _BoundedStream(httpx2.AsyncByteStream):
+    """A body of `MAX_MESSAGE_BYTES` at most: the SDK bounds events, and not plain answers."""
+
+    def __init__(self, inner: httpx2.AsyncByteStream) -> None:
+        self._inner = inner
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
+        async for chunk in self._inner:
+            size += len(chunk)
+            if size > MAX_MESSAGE_BYTES:
+                raise httpx2.StreamError(f"the answer is over {MAX_MESSAGE_BYTES} bytes")
+            yield chunk
+
+    async def aclose(self) -> None:
+        """Ends the answer."""
+        await self._inner.aclose()
+
+
+@asynccontextmanager
+async def _logged_stderr(declaration: ServerDeclaration) -> AsyncIterator[TextIO]:
+    """A file for the server's standard error whose lines go to our log, at debug."""
+    reading, writing = os.pipe()
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.connect_read_pipe(lambda: _StderrLines(declaration), os.fdopen(reading, "rb", 0))
+    try:
+        with os.fdopen(writing, "w") as file:
+            yield file
+    finally:
+        transport.close()
+
+
+class _StderrLines(asyncio.Protocol):
+    def __init__(self, declaration: ServerDeclaration) -> None:
+        self._declaration = declaration
+        self._rest = ""
+
+    def data_received(self, data: bytes) -> None:
+        *lines, self._rest = (self._rest + data.decode(errors="replace")).split("\n")
+        if len(self._rest) > MAX_STDERR_CHARS:
+            lines, self._rest = [*lines, self._rest], ""
+        for line in lines:
+            said = self._declaration.hide(line.strip())[:MAX_STDERR_CHARS]
+            _log.debug("mcp_server_stderr", server=self._declaration.name, line=said)

@@ -1,0 +1,70 @@
+"""How an MCP server is reached, and what of its tools asks the user first."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, get_args
+
+from callboard.errors import AgentError
+
+Confirm = Literal["never", "unless_read_only", "always"]
+"""Which tools of a server ask the user before they run; whether one only reads is what the server says of it."""
+
+MIN_SECRET_CHARS = 6
+"""Shorter values would be found in ordinary words."""
+
+_SECRET_NAME = re.compile(r"key|token|secret|passw|auth|credential|cookie", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerDeclaration:
+    """One MCP server: a `command` that speaks over its standard streams, or the `url` of a streamable HTTP endpoint.
+
+    `env` is added to a safe few of our own variables (`PATH`, `HOME` …), and nothing else of them is
+    passed on. `timeout_seconds` is what a call may take, the server's limit where it is None. Raises
+    `AgentError` where it is neither or both, or the name cannot begin a tool's name.
+    """
+
+    name: str
+    command: str = ""
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    cwd: Path | None = None
+    url: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    confirm: Confirm = "never"
+    timeout_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        where = f"The MCP server '{self.name}'"
+        if not self.prefix:
+            raise AgentError(f"{where} needs a name with letters or digits: its tools' names begin with it.")
+        if bool(self.command) == bool(self.url):
+            raise AgentError(f"{where} needs either a command to run or a url, and not both.")
+        if self.url and not re.match(r"https?://[^/]", self.url):
+            raise AgentError(f"{where} needs a url that begins with http:// or https://.")
+        if self.confirm not in get_args(Confirm):
+            raise AgentError(f"{where}: confirm is {self.confirm!r}; use one of {', '.join(get_args(Confirm))}.")
+        if self.timeout_seconds is not None and not self.timeout_seconds > 0:
+            raise AgentError(f"{where} needs a timeout_seconds above 0, not {self.timeout_seconds}.")
+
+    @property
+    def prefix(self) -> str:
+        """What the names of its tools begin with."""
+        return re.sub(r"[^A-Za-z0-9_-]+", "_", self.name).strip("_")[:32]
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The values given to the server that are keys and the like by their names; longest first."""
+        named = [*self.env.items(), *self.headers.items()]
+        values = [value for name, value in named if _SECRET_NAME.search(name)]
+        # `Bearer <key>`: a server may repeat the key alone.
+        found = {part for value in values for part in (value, *value.split()) if len(part) >= MIN_SECRET_CHARS}
+        return tuple(sorted(found, key=len, reverse=True))
+
+    def hide(self, text: str) -> str:
+        """`text` without the secrets, which no prompt, log or event may hold."""
+        for secret in self.secrets:
+            text = text.replace(secret, "[secret]")
+        return text

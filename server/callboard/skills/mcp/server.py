@@ -1,0 +1,188 @@
+"""Keeps one MCP server running: starts it, starts it again when it dies, and ends it.
+
+A task of its own owns the connection: anyio's scopes must be left in the task that entered
+them. Calls come from the tasks of the runs.
+"""
+
+import asyncio
+import math
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import anyio
+import structlog
+
+from callboard.errors import ToolError
+from callboard.skills.mcp.catalogue import catalogue
+from callboard.skills.mcp.declaration import ServerDeclaration
+from callboard.skills.mcp.signals import ENDED, Signals
+from callboard.tools import Services, Tool, ToolContext, ToolResult
+
+if TYPE_CHECKING:
+    from callboard.skills.mcp.session import Session
+
+FIRST_TOOLS_SECONDS = 5.0
+"""How long our own start waits for a server's tools; a slower one brings them later."""
+
+STABLE_SECONDS = 60.0
+"""A connection that lasted so long was no failed start: the back-off begins anew."""
+
+STOP_SECONDS = 10.0
+CHANGE_PAUSE_SECONDS = 0.2
+"""Changes come in bursts: the list is read once for all of one."""
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """The pauses before a server is started again: each twice the last."""
+
+    first_seconds: float = 1.0
+    most_seconds: float = 60.0
+
+    def pause(self, failures: int) -> float:
+        """Seconds to wait after so many failures in a row, from 1."""
+        return min(self.most_seconds, self.first_seconds * 2.0 ** min(failures - 1, 30))
+
+
+@dataclass(frozen=True, slots=True)
+class McpState:
+    """How a server is. `reason`: why it does not run; `tools`: how many it has, or had when it last ran."""
+
+    status: Literal["stopped", "starting", "ready", "restarting"] = "stopped"
+    reason: str = ""
+    tools: int = 0
+
+
+class McpServer:
+    """One server, whose tools are those it had last."""
+
+    def __init__(self, declaration: ServerDeclaration, backoff: Backoff | None = None) -> None:
+        self.declaration = declaration
+        self.state = McpState()
+        self._backoff = backoff or Backoff()
+        self._tools: tuple[Tool, ...] = ()
+        self._session: Session | None = None
+        self._ready_since: float | None = None
+        self._next_start = 0.0
+
+    def tools(self) -> tuple[Tool, ...]:
+        """The tools it has, or had before it was lost."""
+        return self._tools
+
+    @asynccontextmanager
+    async def lifespan(
+        self, _services: Services | None = None, *, wait_seconds: float = FIRST_TOOLS_SECONDS
+    ) -> AsyncIterator[None]:
+        """Runs the server; begins once it has tools, has failed, or `wait_seconds` are over."""
+        signals, settled, scope = Signals(), asyncio.Event(), anyio.CancelScope()
+        self.state = McpState("starting", tools=len(self._tools))
+        keeping = asyncio.create_task(self._keep(signals, settled, scope), name=f"mcp {self.declaration.name}")
+        first = asyncio.create_task(settled.wait())
+        try:
+            await asyncio.wait({first, keeping}, timeout=wait_seconds, return_when=asyncio.FIRST_COMPLETED)
+            yield
+        finally:
+            first.cancel()
+            signals.stop()
+            if self._session is None:
+                scope.cancel()
+            # Over the scope and never by the task's own cancel(), which breaks off the SDK's ending of the process.
+            await asyncio.wait({keeping}, timeout=STOP_SECONDS)
+            scope.cancel()
+            await keeping
+            self.state = McpState("stopped", tools=len(self._tools))
+
+    async def call(self, tool_name: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        """Runs a tool at the server; raises `ToolError`, also where the server is not there."""
+        if self._session is None or self._session.signals.end_reason:
+            raise ToolError(self._absence())
+        return await self._session.call(tool_name, arguments, context)
+
+    def _absence(self) -> str:
+        name = self.declaration.name
+        match self.state.status:
+            case "starting":
+                return f"The MCP server '{name}' is still starting; try again in a few seconds."
+            case "stopped":
+                return f"The MCP server '{name}' does not run: its tools work in a Callboard server alone."
+            case "ready" | "restarting":
+                seconds = max(1, math.ceil(self._next_start - time.monotonic()))
+                return f"The MCP server '{name}' is being restarted; try again in {seconds} s."
+
+    async def _keep(self, signals: Signals, settled: asyncio.Event, scope: anyio.CancelScope) -> None:
+        failures, last_reason = 0, ""
+        with scope:
+            while True:
+                reason = await self._connection(signals, settled)
+                if signals.stopping:
+                    return
+                worked = self._ready_since is not None
+                stable = self._ready_since is not None and time.monotonic() - self._ready_since > STABLE_SECONDS
+                failures = 1 if stable else failures + 1
+                pause = self._backoff.pause(failures)
+                self._next_start = time.monotonic() + pause
+                self.state = McpState("restarting", reason, len(self._tools))
+                settled.set()
+                # Once for each reason: a server that can never start would fill the log.
+                log = _log.warning if worked or reason != last_reason else _log.debug
+                log("mcp_server_lost", server=self.declaration.name, reason=reason, restart_seconds=pause)
+                last_reason = reason
+                await self._pause(signals, pause)
+                if signals.stopping:
+                    return
+
+    async def _connection(self, signals: Signals, settled: asyncio.Event) -> str:
+        """One connection from its beginning to its end; says why it ended."""
+        # Not at the top: the SDK takes longer to import than all of Callboard.
+        from callboard.skills.mcp.connection import CONNECTION_ERRORS, connected
+
+        signals.begin()
+        self._ready_since = None
+        try:
+            async with connected(self.declaration, signals) as session:
+                await self._serve(session, settled)
+        except (*CONNECTION_ERRORS, ExceptionGroup) as error:
+            signals.end(self.declaration.hide(_explained(error)))
+            if self._session is None and signals.end_reason == ENDED:
+                return "it ended before it was ready; CALLBOARD_LOG_LEVEL=debug logs what it writes"
+        finally:
+            self._session = None
+        return signals.end_reason or ENDED
+
+    async def _serve(self, session: "Session", settled: asyncio.Event) -> None:
+        signals = session.signals
+        while not (signals.stopping or signals.end_reason):
+            if signals.tools_changed:
+                signals.tools_changed = False
+                self._tools = catalogue(self.declaration, await session.listed_tools(), self.call)
+                self._session = session
+                self._ready_since = self._ready_since or time.monotonic()
+                self.state = McpState("ready", tools=len(self._tools))
+                _log.info("mcp_server_ready", server=self.declaration.name, tools=len(self._tools))
+                settled.set()
+            await signals.wake.wait()
+            signals.wake.clear()
+            if signals.tools_changed:
+                await self._pause(signals, CHANGE_PAUSE_SECONDS)
+        self.state = replace(self.state, status="restarting", reason=signals.end_reason)
+
+    async def _pause(self, signals: Signals, seconds: float) -> None:
+        """Waits, and no longer once the server is to stop."""
+        with anyio.move_on_after(seconds):
+            while not signals.stopping:
+                await signals.wake.wait()
+                signals.wake.clear()
+
+
+def _explained(error: BaseException) -> str:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, FileNotFoundError):
+        return f"there is no command or folder '{error.filename}'"
+    text = " ".join(str(error).split())[:300]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,0 +1,37 @@
+"""What a connection tells the task that keeps it."""
+
+import asyncio
+from dataclasses import dataclass, field
+
+ENDED = "it ended"
+"""Why a connection is of no more use, where nothing more is known."""
+
+
+@dataclass(slots=True)
+class Signals:
+    """Set from anywhere in the event loop; `wake` with each."""
+
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    stopping: bool = False
+    tools_changed: bool = True
+    end_reason: str = ""
+
+    def change_tools(self) -> None:
+        """The server's list of tools is to be read again."""
+        self.tools_changed = True
+        self.wake.set()
+
+    def end(self, reason: str) -> None:
+        """The connection is of no more use; the first reason counts."""
+        self.end_reason = self.end_reason or reason
+        self.wake.set()
+
+    def stop(self) -> None:
+        """Nobody needs the server any longer."""
+        self.stopping = True
+        self.wake.set()
+
+    def begin(self) -> None:
+        """A new connection: what was said of the last one counts no more."""
+        self.tools_changed = True
+        self.end_reason = ""

@@ -1,0 +1,79 @@
+"""A Home Assistant that is not there, does not let us in, or is none."""
+
+import logging
+
+import pytest
+
+from callboard.errors import ToolError
+from callboard.history import Store
+from callboard.settings import Settings
+from tests.fakes.home_assistant import TOKEN, HomeAssistantServer
+from tests.skills.home.conftest import Room, settings_for
+
+
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [
+        (200, "is not Home Assistant's API"),
+        (400, "name the proxy in trusted_proxies"),
+        (401, "refused the token (401): set CALLBOARD_HOME_ASSISTANT_TOKEN"),
+        (403, "Delete it from ip_bans.yaml"),
+        (404, "is not Home Assistant's API"),
+        (500, "answered with an error (500): look at its log"),
+        (503, "is not ready (503): it may be starting"),
+    ],
+)
+@pytest.mark.parametrize("field", ["status", "rest_status"])
+async def test_a_status_is_told_with_what_to_do(
+    room: Room, assistant: HomeAssistantServer, field: str, status: int, told: str
+) -> None:
+    setattr(assistant, field, status)
+    with pytest.raises(ToolError) as raised:
+        await room.home("query")
+    assert told in str(raised.value)
+
+
+async def test_a_wrong_token_is_told_and_kept_out_of_errors_and_logs(
+    assistant: HomeAssistantServer, store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    room = Room(settings_for(assistant.url, "not-the-token"), store)
+    with pytest.raises(ToolError, match="refused the token") as raised:
+        await room.home("query")
+    assert [offer["access_token"] for offer in assistant.offered] == ["not-the-token"]
+    # The server's own log is the fake's.
+    logged = [record.getMessage() for record in caplog.records if not record.name.startswith("uvicorn")]
+    assert "not-the-token" not in "\n".join([*logged, str(raised.value)])
+
+
+async def test_a_redirect_is_not_followed_with_the_token(room: Room, assistant: HomeAssistantServer) -> None:
+    async with HomeAssistantServer() as elsewhere:
+        assistant.location = f"{elsewhere.url}/api/websocket"
+        with pytest.raises(ToolError, match=r"sends us elsewhere \(302\)"):
+            await room.home("query")
+        assert elsewhere.offered == []
+
+
+async def test_something_else_at_the_address_is_told(room: Room, assistant: HomeAssistantServer) -> None:
+    assistant.garbled = True
+    with pytest.raises(ToolError, match="is not Home Assistant's API"):
+        await room.home("query")
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9", "homeassistant.local:8123", "http://[", "ftp://127.0.0.1"])
+async def test_an_address_without_a_home_assistant_is_told(store: Store, url: str) -> None:
+    with pytest.raises(ToolError, match=r"cannot be reached .* CALLBOARD_HOME_ASSISTANT_URL"):
+        await Room(settings_for(url), store).home("query")
+
+
+async def test_without_settings_the_error_names_them(store: Store) -> None:
+    with pytest.raises(ToolError, match="CALLBOARD_HOME_ASSISTANT_URL and CALLBOARD_HOME_ASSISTANT_TOKEN"):
+        await Room(Settings(), store).home("query")
+
+
+@pytest.mark.parametrize("ending", ["/", "/api", "/api/"])
+async def test_the_address_may_end_as_people_write_it(
+    assistant: HomeAssistantServer, store: Store, ending: str
+) -> None:
+    assert "Kitchen:" in await Room(settings_for(assistant.url + ending), store).home("query")
+    assert assistant.offered == [{"type": "auth", "access_token": TOKEN}]

@@ -1,0 +1,52 @@
+"""Home Assistant's own tools, by its MCP server."""
+
+from contextlib import AbstractAsyncContextManager
+
+import pytest
+
+from callboard.errors import ToolError
+from callboard.history import Store
+from callboard.models import ScriptedModel
+from callboard.settings import Settings
+from callboard.skills import Skill
+from callboard.skills.home import home_intents
+from callboard.tools import Services, StatusChannel, ToolContext, execute, prepare
+from tests.fakes.home_assistant import HomeAssistantServer
+from tests.skills.home.conftest import settings_for
+
+
+def running(skill: Skill, settings: Settings, store: Store) -> AbstractAsyncContextManager[None]:
+    """The skill while a server with these settings runs."""
+    assert skill.lifespan is not None
+    return skill.lifespan(Services(settings, store, ScriptedModel(lambda _: [])))
+
+
+async def called(skill: Skill, **arguments: object) -> str:
+    [tool] = skill.current_tools()
+    context = ToolContext("call_1", tool.name, "chat_1", None, StatusChannel(print))
+    return (await execute(prepare(tool, arguments), context, default_timeout_seconds=20)).text
+
+
+async def test_its_intents_are_tools_of_the_skill(assistant: HomeAssistantServer, store: Store) -> None:
+    skill = home_intents()
+    assert skill.current_tools() == ()
+    async with running(skill, settings_for(f"{assistant.url}/"), store):
+        assert [tool.name for tool in skill.current_tools()] == ["home_HassTurnOn"]
+        assert "action_done" in await called(skill, name="Bed Light")
+        assert assistant.states["light.bed_light"]["state"] == "on"
+        with pytest.raises(ToolError, match="MatchFailedError"):
+            await called(skill, name="Nothing")
+
+
+async def test_a_home_assistant_that_does_not_let_us_in_leaves_the_skill_without_tools(
+    assistant: HomeAssistantServer, store: Store
+) -> None:
+    skill = home_intents()
+    async with running(skill, settings_for(assistant.url, "not-the-token"), store):
+        assert skill.current_tools() == ()
+
+
+async def test_without_a_home_assistant_there_are_no_intents(store: Store) -> None:
+    skill = home_intents()
+    async with running(skill, Settings(), store):
+        assert skill.current_tools() == ()

@@ -1,0 +1,110 @@
+"""Which thing is meant by what people say."""
+
+import pytest
+
+from callboard.errors import ToolError
+from tests.fakes.home_assistant import HomeAssistantServer
+from tests.skills.home.conftest import Room
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ("light.bed_light", "light.bed_light"),
+        ("Bed Light", "light.bed_light"),
+        ("the bed lights", "light.bed_light"),
+        ("reading lamp", "light.bed_light"),
+        ("bedroom lamp", "light.bed_light"),
+        ("light in the kitchen", "light.kitchen_lights"),
+        ("garage", "cover.garage_door"),
+        ("Thermostat", "climate.hvac"),
+        ("lounge fan", "fan.living_room_fan"),
+        ("AC", "switch.ac"),
+    ],
+)
+async def test_a_thing_is_found_by_name_alias_area_and_kind(room: Room, said: str, meant: str) -> None:
+    assert f"({meant})" in (await room.home("get", said)).splitlines()[0]
+
+
+async def test_an_exact_name_wins_over_longer_ones(room: Room, assistant: HomeAssistantServer) -> None:
+    assistant.add("light.bed_light_2", "Bed light of the guest")
+    assert (await room.home("get", "bed light")).startswith("Bed Light (light.bed_light):")
+
+
+async def test_what_fits_several_is_not_guessed_at(room: Room, assistant: HomeAssistantServer) -> None:
+    with pytest.raises(ToolError) as raised:
+        await room.home("set", "living room light", command="off")
+    assert str(raised.value) == (
+        "'living room light' could be several: Ceiling Lights (light.ceiling_lights) in Living Room, "
+        "Living Room RGBWW Lights (light.living_room_rgbww_lights) in Living Room. "
+        "Say which by its id; ask the user if need be."
+    )
+    assert assistant.called == []
+
+
+async def test_two_things_of_one_name_are_told_apart_by_the_area(room: Room, assistant: HomeAssistantServer) -> None:
+    assistant.add("switch.fridge", "Fridge", area_id="kitchen")
+    assistant.add("switch.fridge_2", "Fridge", area_id="garage")
+    with pytest.raises(ToolError, match="could be several"):
+        await room.home("set", "fridge", command="on")
+    await room.home("set", "fridge", area="garage", command="on")
+    await room.home("set", "kitchen fridge", command="on")
+    assert [entity_id for _, entity_id, _ in assistant.called] == ["switch.fridge_2", "switch.fridge"]
+
+
+async def test_of_things_with_exactly_that_name_the_one_that_takes_the_command_is_meant(
+    room: Room, assistant: HomeAssistantServer
+) -> None:
+    assistant.add("switch.window", "Kitchen Window", area_id="kitchen")
+    await room.home("set", "kitchen window", command="open")
+    await room.home("set", "kitchen window", command="on")
+    assert [entity_id for _, entity_id, _ in assistant.called] == ["cover.kitchen_window", "switch.window"]
+
+
+async def test_a_sensor_is_not_what_is_to_be_changed(room: Room, assistant: HomeAssistantServer) -> None:
+    assistant.add("sensor.bed_light_power", "Bedroom power", area_id="bedroom")
+    await room.home("set", "bedroom", command="on")
+    assert [entity_id for _, entity_id, _ in assistant.called] == ["light.bed_light"]
+
+
+@pytest.mark.parametrize("said", ["the door", "door", "a blind", "cover"])
+async def test_a_vague_name_opens_nothing(room: Room, assistant: HomeAssistantServer, said: str) -> None:
+    # Of all doors only the garage's can be told to open: that does not make it the one.
+    with pytest.raises(ToolError, match=r"could be several|There is no"):
+        await room.home("set", said, command="open")
+    assert assistant.called == []
+
+
+async def test_a_name_that_is_also_a_room_is_not_taken_for_the_thing_alone(
+    room: Room, assistant: HomeAssistantServer
+) -> None:
+    with pytest.raises(ToolError, match="could be several"):
+        await room.home("set", "living room", command="off")
+    assert assistant.called == []
+
+
+async def test_a_typo_is_read_but_never_acted_on(room: Room, assistant: HomeAssistantServer) -> None:
+    assert (await room.home("get", "kithcen lights")).startswith("Kitchen Lights")
+    with pytest.raises(ToolError) as raised:
+        await room.home("set", "kithcen lights", command="off")
+    assert str(raised.value) == (
+        "There is no 'kithcen lights'. Did you mean Kitchen Lights (light.kitchen_lights) in Kitchen?"
+    )
+    assert assistant.called == []
+
+
+@pytest.mark.parametrize("said", ["spot 2", "spot1 kitchen", "", "the", "lift spot", "spotlight2", "light.spot_9"])
+async def test_what_is_not_there_is_not_found_by_likeness(
+    room: Room, assistant: HomeAssistantServer, said: str
+) -> None:
+    assistant.add("light.spot_1", "Left spot 1")
+    assistant.add("light.spotlight", "Spotlight1")
+    with pytest.raises(ToolError, match=r"There is no|needs the argument"):
+        await room.home("get", said)
+
+
+async def test_names_of_other_alphabets_and_accents_are_found(room: Room, assistant: HomeAssistantServer) -> None:
+    assistant.add("light.salon", "Lumière du salon")
+    assistant.add("light.kukhnya", "Свет на кухне")
+    assert "(light.salon)" in await room.home("get", "LUMIERE DU SALON")
+    assert "(light.kukhnya)" in await room.home("get", "свет на кухне")

@@ -1,0 +1,174 @@
+"""What is changed in a house, and what is refused before anything is."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from callboard.errors import InvalidArguments, ToolError, ToolLimit, ToolTimeout
+from callboard.skills.home.connection import connect
+from callboard.skills.home.names import find_entity
+from callboard.skills.home.tool import outcome
+from tests.fakes.home_assistant import HomeAssistantServer, fault
+from tests.skills.home.conftest import Room
+
+
+@pytest.mark.parametrize(
+    ("target", "arguments", "calls"),
+    [
+        ("kitchen lights", {"command": "off"}, [("light.turn_off", {})]),
+        (
+            "kitchen lights",
+            {"command": "on", "level_percent": 40, "color": "Blue"},
+            [("light.turn_on", {"brightness_pct": 40, "rgb_color": [0, 0, 255]})],
+        ),
+        ("bed light", {"color": "#FF8000"}, [("light.turn_on", {"rgb_color": [255, 128, 0]})]),
+        ("bed light", {"color_temperature_kelvin": 2700}, [("light.turn_on", {"color_temp_kelvin": 2700})]),
+        ("garage door", {"command": "open"}, [("cover.open_cover", {})]),
+        ("living room window", {"level_percent": 25}, [("cover.set_cover_position", {"position": 25})]),
+        ("front garden", {"command": "close"}, [("valve.close_valve", {})]),
+        ("front door", {"command": "unlock"}, [("lock.unlock", {})]),
+        (
+            "hvac",
+            {"temperature": 21.5, "option": "HEAT"},
+            [("climate.set_hvac_mode", {"hvac_mode": "heat"}), ("climate.set_temperature", {"temperature": 21.5})],
+        ),
+        (
+            "media_player.living_room",
+            {"command": "play", "level_percent": 30},
+            [("media_player.media_play", {}), ("media_player.volume_set", {"volume_level": 0.3})],
+        ),
+        ("media_player.kitchen", {"command": "mute"}, [("media_player.volume_mute", {"is_volume_muted": True})]),
+        ("media_player.kitchen", {"command": "unmute"}, [("media_player.volume_mute", {"is_volume_muted": False})]),
+        ("living room fan", {"level_percent": 66}, [("fan.set_percentage", {"percentage": 66})]),
+        ("dose", {"value": 3}, [("input_number.set_value", {"value": 3})]),
+        ("house mode", {"option": "away"}, [("input_select.select_option", {"option": "Away"})]),
+        ("movie night", {"command": "activate"}, [("scene.turn_on", {})]),
+        ("push", {"command": "activate"}, [("button.press", {})]),
+        ("0 ground floor", {"command": "start"}, [("vacuum.start", {})]),
+    ],
+)
+async def test_each_kind_of_thing_is_set_by_its_own_service(
+    room: Room,
+    assistant: HomeAssistantServer,
+    target: str,
+    arguments: dict[str, Any],
+    calls: list[tuple[str, dict[str, Any]]],
+) -> None:
+    await room.home("set", target, **arguments)
+    assert [(name, data) for name, _, data in assistant.called] == calls
+
+
+async def test_the_answer_is_the_state_after_and_before(room: Room) -> None:
+    assert await room.home("set", "kitchen lights", level_percent=40) == (
+        "- Kitchen Lights (light.kitchen_lights): on, 40 % (was on, 71 %)"
+    )
+    assert [report.message for report in room.reports] == ["Kitchen Lights"]
+
+
+async def test_a_state_that_has_not_changed_is_not_claimed_to_have(room: Room) -> None:
+    assert await room.home("set", "bed light", command="off") == (
+        "- Bed Light (light.bed_light): told, and its state is as it was: off"
+    )
+
+
+@pytest.mark.parametrize(
+    ("target", "arguments", "told"),
+    [
+        ("garage door", {"command": "on"}, "is a cover: it takes open, close, stop, toggle, not on."),
+        ("kitchen lights", {"command": "open"}, "it takes on, off, toggle, level_percent, color, color_temperature"),
+        ("front door", {"command": "open"}, "is a lock: it takes lock, unlock, not open."),
+        ("garage door", {"level_percent": 10}, "not level_percent."),
+        ("outside temperature", {"command": "off"}, "is a sensor: it can be read, not set."),
+        ("kitchen lights", {}, "Say what to set: a command, or one of level_percent, color"),
+        ("kitchen lights", {"command": "off", "level_percent": 10}, "Give either the command off or level_percent"),
+        ("bed light", {"color": "red", "color_temperature_kelvin": 3000}, "Give either color or color_temperature"),
+        ("bed light", {"color": "mauve"}, "'mauve' is no colour known here: give it as #rrggbb, or one of red"),
+        ("hvac", {"option": "warm"}, "has no option 'warm'. It has: off, heat, cool, auto, dry, fan_only."),
+        ("plain lamp", {"level_percent": 10}, "is a light: it takes on, off, toggle, not level_percent."),
+        ("lost lamp", {"command": "on"}, "is unavailable: Home Assistant has no connection to it."),
+        ("light.nope", {"command": "on"}, "There is no 'light.nope'"),
+    ],
+)
+async def test_what_a_thing_cannot_do_is_refused_with_what_it_can(
+    room: Room, assistant: HomeAssistantServer, target: str, arguments: dict[str, Any], told: str
+) -> None:
+    assistant.add("light.plain", "Plain lamp", supported_color_modes=["onoff"])
+    assistant.add("light.lost", "Lost lamp", "unavailable", supported_color_modes=["onoff"])
+    with pytest.raises(ToolError) as raised:
+        await room.home("set", target, **arguments)
+    assert told in str(raised.value)
+    assert assistant.called == []
+
+
+async def test_a_turn_changes_three_devices_over_all_its_calls(room: Room, assistant: HomeAssistantServer) -> None:
+    await room.home("set", "bed light", "kitchen lights", command="on")
+    await room.home("set", "garage door", command="open")
+    # One that was changed already is no further device.
+    await room.home("set", "garage door", command="close")
+    with pytest.raises(ToolLimit, match="a turn may change 3 devices"):
+        await room.home("set", "front door", command="unlock")
+    assert await room.home("query", "front door") == "No area:\n- Front Door (lock.front_door): locked"
+    assert len(assistant.called) == 4
+    room.next_turn()
+    await room.home("set", "front door", command="unlock")
+
+
+async def test_a_call_for_more_than_three_devices_changes_none(room: Room, assistant: HomeAssistantServer) -> None:
+    with pytest.raises(ToolError, match="set takes 3 targets at most, not 4"):
+        await room.home("set", "bed light", "kitchen lights", "ceiling lights", "ac", command="off")
+    await room.home("set", "bed light", command="on")
+    with pytest.raises(ToolLimit):
+        await room.home("set", "kitchen lights", "ceiling lights", "ac", command="off")
+    assert len(assistant.called) == 1
+
+
+async def test_nothing_is_done_where_one_of_the_targets_cannot_be(room: Room, assistant: HomeAssistantServer) -> None:
+    with pytest.raises(ToolError, match="is a cover"):
+        await room.home("set", "bed light", "garage door", command="on")
+    assert assistant.called == []
+    assert await room.home("set", "bed light", "kitchen lights", "ac", command="on")
+
+
+async def test_what_home_assistant_refuses_is_told_beside_what_was_done(
+    room: Room, assistant: HomeAssistantServer
+) -> None:
+    assistant.refusals["switch.turn_on"] = fault("home_assistant_error", "Failed to reach the plug")
+    with pytest.raises(ToolError) as raised:
+        await room.home("set", "AC", "bed light", command="on")
+    assert str(raised.value) == (
+        "This failed:\n- AC (switch.ac): Home Assistant refused: Failed to reach the plug\n"
+        "This was done:\n- Bed Light (light.bed_light): on (was off)"
+    )
+
+
+async def test_a_refusal_of_a_value_says_why(room: Room) -> None:
+    with pytest.raises(ToolError, match="Provided temperature 500"):
+        await room.home("set", "hvac", temperature=500)
+
+
+async def test_a_command_that_is_answered_too_late_is_given_up_and_its_answer_is_no_other_s(
+    room: Room, assistant: HomeAssistantServer
+) -> None:
+    assistant.late.add("cover.open_cover")
+    async with connect(room.settings) as home:
+        hasty = replace(home, command_seconds=0.1)
+        with pytest.raises(ToolTimeout, match="it may still happen"):
+            await hasty.call("cover.open_cover", "cover.garage_door", {})
+        assert len((await home.house()).areas) == 4
+
+
+async def test_a_state_that_cannot_be_read_afterwards_does_not_make_it_undone(
+    room: Room, assistant: HomeAssistantServer
+) -> None:
+    async with connect(room.settings) as home:
+        before = find_entity(await home.house(), "garage door")
+        assistant.rest_status = 503
+        assert (await outcome(home, before)).startswith(
+            "- Garage Door (cover.garage_door): done, but how it is now cannot be seen. Home Assistant is not ready"
+        )
+
+
+async def test_a_set_needs_targets(room: Room) -> None:
+    with pytest.raises(InvalidArguments, match="needs the argument 'targets'"):
+        await room.home("set", area="kitchen", command="off")

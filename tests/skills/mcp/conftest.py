@@ -1,0 +1,139 @@
+"""MCP servers as processes, and what runs the tools of a skill as the loop does."""
+
+import asyncio
+import json
+import os
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+
+from callboard.skills.mcp.declaration import ServerDeclaration
+from callboard.skills.mcp.server import Backoff, McpServer
+from callboard.tools import StatusChannel, StatusReport, Tool, ToolContext, ToolResult, execute, prepare
+from tests.skills.mcp import installed
+
+HERE = Path(__file__).parent
+QUICK = Backoff(0.05, 0.2)
+
+
+class Played:
+    """An MCP server that runs, and its tools by the server's own names."""
+
+    def __init__(self, server: McpServer) -> None:
+        self.server = server
+        self.reports: list[StatusReport] = []
+        self.reported = asyncio.Event()
+
+    def tool(self, name: str) -> Tool:
+        found = {tool.name: tool for tool in self.server.tools()}
+        return found[f"{self.server.declaration.prefix}_{name}"]
+
+    async def call(self, name: str, timeout_seconds: float = 20, /, **arguments: Any) -> ToolResult:
+        tool = self.tool(name)
+        context = ToolContext("call_1", tool.name, "chat_1", None, StatusChannel(self._report))
+        return await execute(prepare(tool, arguments), context, default_timeout_seconds=timeout_seconds)
+
+    async def pid(self) -> int:
+        return int((await self.call("pid")).text)
+
+    def _report(self, report: StatusReport) -> None:
+        self.reports.append(report)
+        self.reported.set()
+
+
+class Log:
+    """What is logged; `until` waits for a line that was not waited for before."""
+
+    def __init__(self) -> None:
+        self.lines: list[dict[str, Any]] = []
+        self._more = asyncio.Event()
+        self._read = 0
+
+    def __call__(self, _logger: object, level: str, line: structlog.types.EventDict) -> structlog.types.EventDict:
+        self.lines.append({**line, "level": level})
+        self._more.set()
+        raise structlog.DropEvent
+
+    def of(self, event: str) -> list[dict[str, Any]]:
+        return [line for line in self.lines if line["event"] == event]
+
+    async def until(self, event: str, **fields: Any) -> dict[str, Any]:
+        async with asyncio.timeout(20):
+            while True:
+                for line in self.lines[self._read :]:
+                    self._read += 1
+                    if line["event"] == event and fields.items() <= line.items():
+                        return line
+                self._more.clear()
+                await self._more.wait()
+
+
+@pytest.fixture
+async def log() -> AsyncIterator[Log]:
+    log = Log()
+    before = structlog.get_config()["processors"]
+    structlog.configure(processors=[log])
+    yield log
+    structlog.configure(processors=before)
+
+
+Make = Callable[..., Played]
+
+
+@pytest.fixture
+def ours() -> Make:
+    """Our own server; fields are those of its declaration."""
+
+    def make(**fields: Any) -> Played:
+        declaration = ServerDeclaration("ours", sys.executable, (str(HERE / "our_server.py"),), **fields)
+        return Played(McpServer(declaration, QUICK))
+
+    return make
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Make:
+    """A server that follows a script."""
+
+    def make(*tools: dict[str, Any], confirm: Any = "never", **script: Any) -> Played:
+        path = tmp_path / "script.json"
+        path.write_text(json.dumps({"pages": [tools], "results": {}, **script}))
+        arguments = (str(HERE / "plain_server.py"), str(path))
+        return Played(McpServer(ServerDeclaration("plain", sys.executable, arguments, confirm=confirm), QUICK))
+
+    return make
+
+
+@pytest.fixture
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+@pytest.fixture(scope="session")
+def python_servers() -> Path:
+    return installed.python_servers()
+
+
+@pytest.fixture(scope="session")
+def node_servers() -> Path:
+    return installed.node_servers()
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    # A process that nobody has waited for yet is dead all the same.
+    stat = Path(f"/proc/{pid}/stat")
+    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]

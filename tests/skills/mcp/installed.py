@@ -1,0 +1,58 @@
+"""MCP servers as their makers publish them: installed once into the user's cache folder, each kind in its own.
+
+They never go into the server's own environment: what they ask for may clash with it.
+"""
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+PYPI = ("mcp-server-git==2026.10.19", "mcp-server-time==2026.10.19")
+NPM = (
+    "@modelcontextprotocol/server-everything@2026.8.31",
+    "@modelcontextprotocol/server-filesystem@2026.8.31",
+)
+
+
+def python_servers() -> Path:
+    """The folder with the commands of the servers from PyPI."""
+    return _once("mcp-pypi", PYPI, _install_from_pypi) / "bin"
+
+
+def node_servers() -> Path:
+    """The folder with the commands of the servers from npm."""
+    assert shutil.which("npm"), "The tests of MCP need Node.js and npm: apt-get install nodejs npm"
+    return _once("mcp-npm", NPM, _install_from_npm) / "node_modules" / ".bin"
+
+
+def _install_from_pypi(folder: Path) -> None:
+    _run(sys.executable, "-m", "venv", folder)
+    _run(folder / "bin" / "python", "-m", "pip", "install", "--quiet", *PYPI)
+
+
+def _install_from_npm(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    _run("npm", "install", "--prefix", folder, "--no-audit", "--no-fund", "--loglevel=error", *NPM)
+
+
+def _once(name: str, packages: Sequence[str], install: Callable[[Path], None]) -> Path:
+    """The folder, made where it is not there, only half, or of other packages; safe in several processes at once."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "callboard"
+    folder, stamp = cache / name, cache / f"{name}.installed"
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (stamp.exists() and stamp.read_text() == "\n".join(packages) and folder.exists()):
+            stamp.unlink(missing_ok=True)
+            shutil.rmtree(folder, ignore_errors=True)
+            install(folder)
+            stamp.write_text("\n".join(packages))
+    return folder
+
+
+def _run(*command: str | Path) -> None:
+    subprocess.run(command, check=True, stdin=subprocess.DEVNULL)

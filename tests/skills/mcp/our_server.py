@@ -1,0 +1,141 @@
+"""An MCP server by the official SDK that does on request what servers do: `our_server.py [port]`."""
+
+import asyncio
+import os
+import sys
+
+import anyio
+import uvicorn
+from mcp.server import MCPServer
+from mcp.server.mcpserver import Context, Image
+from mcp_types import ElicitRequest, ElicitRequestFormParams, InputRequiredResult, ToolAnnotations
+from starlette.datastructures import Headers
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+server = MCPServer("ours")
+cancelled = asyncio.Event()
+company: list[asyncio.Event] = []
+PIXEL = bytes.fromhex("89504e470d0a1a0a0000000d4948445200000001000000010806000000")
+
+
+@server.tool(annotations=ToolAnnotations(read_only_hint=True))
+async def count(steps: int, context: Context) -> str:
+    """Counts aloud."""
+    for step in range(1, steps + 1):
+        await context.report_progress(step, steps, f"step {step}")
+    return f"counted to {steps}"
+
+
+@server.tool()
+async def wait(context: Context) -> str:
+    """Waits for ever."""
+    await context.report_progress(1, None, "waiting")
+    try:
+        await anyio.sleep_forever()
+    finally:
+        cancelled.set()
+    return "never"
+
+
+@server.tool()
+async def was_cancelled() -> str:
+    """Ends once `wait` was cancelled."""
+    await cancelled.wait()
+    return "yes"
+
+
+@server.tool()
+async def meet(guests: int) -> str:
+    """Ends once so many calls of it run at one time."""
+    company.append(asyncio.Event())
+    if len(company) == guests:
+        for guest in company:
+            guest.set()
+    await company[len(company) - 1].wait()
+    return "met"
+
+
+@server.tool()
+async def die() -> str:
+    """Ends the server without a word."""
+    os._exit(3)
+
+
+@server.tool()
+async def grow(context: Context) -> str:
+    """Gives the server another tool."""
+    server.add_tool(_grown, "grown", description="Came later.")
+    await context.notify_tools_changed()
+    return "grown"
+
+
+def _grown() -> str:
+    return "here"
+
+
+@server.tool()
+async def ask() -> InputRequiredResult:
+    """Asks the user where they are."""
+    question = ElicitRequestFormParams(message="Where are you?", requested_schema={"type": "object", "properties": {}})
+    return InputRequiredResult(input_requests={"where": ElicitRequest(params=question)})
+
+
+@server.tool(structured_output=False)
+def big(characters: int) -> str:
+    """Says much."""
+    return "x" * characters
+
+
+@server.tool()
+def fail() -> str:
+    """Fails."""
+    raise ValueError("the oven is cold")
+
+
+@server.tool()
+def picture() -> Image:
+    """Draws."""
+    return Image(data=PIXEL, format="png")
+
+
+@server.tool()
+def variable(name: str) -> str:
+    """Reads one of the server's variables."""
+    return os.environ.get(name, "not set")
+
+
+@server.tool()
+async def complain(words: str, context: Context) -> str:
+    """Says something as its progress and to standard error."""
+    await context.report_progress(1, None, words)
+    print(words, file=sys.stderr, flush=True)
+    return "said"
+
+
+@server.tool()
+def pid() -> int:
+    """The process."""
+    return os.getpid()
+
+
+class Locked:
+    """Lets nobody in without the token of the environment."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        token = os.environ.get("OUR_TOKEN")
+        given = Headers(scope=scope).get("authorization") if scope["type"] == "http" else None
+        refused = token is not None and scope["type"] == "http" and given != f"Bearer {token}"
+        await (PlainTextResponse("no", 401) if refused else self._app)(scope, receive, send)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        uvicorn.run(
+            Locked(server.streamable_http_app()), port=int(sys.argv[1]), log_level="error", timeout_graceful_shutdown=1
+        )
+    else:
+        server.run()

@@ -1,0 +1,50 @@
+"""An MCP server of the older protocol, written by hand so that it can say anything: `plain_server.py script.json`.
+
+The script has `pages` (the tools of each page of the list), `results` (by tool name, what is answered),
+`asks` (a request that it makes of its client in every call, whose reply is its result), and words for
+what else it does: `deaf` (ends for nothing but SIGKILL), `mute` (never answers), `noisy` (writes to
+standard output what is no message).
+"""
+
+import json
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+script = json.loads(Path(sys.argv[1]).read_text())
+
+
+def send(message: dict[str, Any]) -> None:
+    print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+
+
+def answer(request: dict[str, Any]) -> dict[str, Any]:
+    parameters = request.get("params", {})
+    match request["method"]:
+        case "initialize":
+            capabilities = {"tools": {"listChanged": True}}
+            info = {"name": "plain", "version": "1"}
+            return {"result": {"protocolVersion": "2025-06-18", "capabilities": capabilities, "serverInfo": info}}
+        case "tools/list":
+            page = int(parameters.get("cursor") or 0)
+            more = {"nextCursor": str(page + 1)} if page + 1 < len(script["pages"]) else {}
+            return {"result": {"tools": script["pages"][page], **more}}
+        case "tools/call" if "asks" in script:
+            send({"id": "question", **script["asks"]})
+            return {"result": {"content": [{"type": "text", "text": sys.stdin.readline()}]}}
+        case "tools/call":
+            return {"result": script["results"][parameters["name"]]}
+        case _:
+            return {"error": {"code": -32601, "message": "there is no such method"}}
+
+
+if "deaf" in script:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if "noisy" in script:
+    print("Welcome! This is no message.", flush=True)
+for line in sys.stdin:
+    if "id" in (request := json.loads(line)) and "mute" not in script:
+        send({"id": request["id"], **answer(request)})
+while "deaf" in script:
+    signal.pause()

@@ -1,0 +1,54 @@
+"""The servers that `CALLBOARD_MCP_SERVERS` names: the assistant has their tools, `callboard agents` tells of them."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from callboard.agents import load_all_agents
+from callboard.errors import SettingsError
+from callboard.settings import Settings
+from tests.fakes.openai_server import OpenAIServer, chunks, finish, text
+from tests.processes import run
+from tests.serving import request, serving
+
+OURS = str(Path(__file__).with_name("our_server.py"))
+
+
+def configured(folder: Path, **servers: dict[str, object]) -> Path:
+    file = folder / "mcp.json"
+    file.write_text(json.dumps({"mcpServers": servers}))
+    return file
+
+
+async def test_the_assistant_has_the_tools_of_the_servers(tmp_path: Path) -> None:
+    file = configured(
+        tmp_path, ours={"command": sys.executable, "args": [OURS]}, broken={"command": "no-such-command-anywhere"}
+    )
+    assistant = load_all_agents(Settings()).registry.get("assistant")
+    async with OpenAIServer([chunks(text("Hello."), finish("stop"))]) as model:
+        settings = {"model_base_url": model.base_url, "model": "m", "mcp_servers": file}
+        async with serving(tmp_path, assistant, **settings) as service:
+            await service.events(request(agent="assistant"))
+    offered = [tool["function"]["name"] for tool in model.requests[0]["tools"]]
+    assert "web_fetch" in offered
+    assert [name for name in offered if name.startswith("ours_")]
+
+
+async def test_a_file_that_cannot_be_read_keeps_the_server_from_starting_and_says_where(tmp_path: Path) -> None:
+    file = configured(tmp_path, ours={"comand": "x"})
+    assistant = load_all_agents(Settings()).registry.get("assistant")
+    with pytest.raises(SettingsError, match=r"mcp\.json: mcpServers\.ours"):
+        async with serving(tmp_path, assistant, mcp_servers=file):
+            pass
+
+
+def test_callboard_agents_tells_how_each_server_is(tmp_path: Path) -> None:
+    file = configured(
+        tmp_path, ours={"command": sys.executable, "args": [OURS]}, broken={"command": "no-such-command-anywhere"}
+    )
+    listed = run(tmp_path, "agents", MCP_SERVERS=str(file)).stdout
+    assert "MCP server ours: " in listed
+    assert " tools\n" in listed
+    assert "no-such-command-anywhere" in listed

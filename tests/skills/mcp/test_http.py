@@ -1,0 +1,96 @@
+"""Servers over streamable HTTP."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from callboard.errors import ToolError, ToolTimeout
+from callboard.skills.mcp.declaration import ServerDeclaration
+from callboard.skills.mcp.server import McpServer
+from tests.skills.mcp.conftest import HERE, QUICK, Log, Played
+
+
+@contextmanager
+def listening(port: int, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, str(HERE / "our_server.py"), str(port)]
+    with subprocess.Popen(command, env={**os.environ, **environment}) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def at(port: int, **headers: str) -> Played:
+    return Played(McpServer(ServerDeclaration("far", url=f"http://127.0.0.1:{port}/mcp", headers=headers), QUICK))
+
+
+async def test_calls_progress_and_cancellation_work_as_over_pipes(free_port: int, log: Log) -> None:
+    far = at(free_port)
+    with listening(free_port):
+        async with far.server.lifespan():
+            await log.until("mcp_server_ready")
+            assert (await far.call("count", steps=2)).text == "counted to 2"
+            assert [report.progress for report in far.reports] == [50, 100]
+            with pytest.raises(ToolTimeout):
+                await far.call("wait", 0.3)
+            assert (await far.call("was_cancelled")).text == "yes"
+            results = await asyncio.gather(*(far.call("meet", guests=4) for _ in range(4)))
+            assert [result.text for result in results] == ["met"] * 4
+
+
+async def test_changed_tools_are_told_of_over_http_too(free_port: int, log: Log) -> None:
+    far = at(free_port)
+    with listening(free_port):
+        async with far.server.lifespan():
+            count = (await log.until("mcp_server_ready"))["tools"]
+            await far.call("grow")
+            assert (await log.until("mcp_server_ready"))["tools"] == count + 1
+
+
+async def test_a_server_that_comes_back_is_found_again(free_port: int, log: Log) -> None:
+    far = at(free_port)
+    async with far.server.lifespan():
+        lost = await log.until("mcp_server_lost")
+        assert lost["reason"].startswith("ConnectError")
+        with listening(free_port):
+            await log.until("mcp_server_ready")
+            assert (await far.call("count", steps=1)).text == "counted to 1"
+            with pytest.raises(ToolError, match="'far' was lost during this call"):
+                await far.call("die")
+        await log.until("mcp_server_lost")
+        with pytest.raises(ToolError, match="'far' is being restarted; try again in 1 s"):
+            await far.call("count", steps=1)
+        with listening(free_port):
+            await log.until("mcp_server_ready")
+            assert (await far.call("count", steps=1)).text == "counted to 1"
+
+
+async def test_a_server_that_wants_a_key_gets_it_in_its_headers(free_port: int, log: Log) -> None:
+    far = at(free_port, Authorization="Bearer open-sesame")
+    with listening(free_port, OUR_TOKEN="open-sesame"):
+        async with far.server.lifespan():
+            await log.until("mcp_server_ready")
+            assert (await far.call("variable", name="OUR_TOKEN")).text == "[secret]"
+    assert "open-sesame" not in str(log.lines)
+
+
+async def test_a_server_that_refuses_the_key_says_what_to_do(free_port: int, log: Log) -> None:
+    far = at(free_port, Authorization="Bearer wrong-word")
+    with listening(free_port, OUR_TOKEN="open-sesame"):
+        async with far.server.lifespan():
+            await log.until("mcp_server_lost", reason="ConnectionRefusedError: it answered HTTP 401: check its headers")
+
+
+async def test_an_answer_that_is_too_large_for_us_is_not_read_to_its_end(free_port: int, log: Log) -> None:
+    far = at(free_port)
+    with listening(free_port):
+        async with far.server.lifespan():
+            await log.until("mcp_server_ready")
+            with pytest.raises(ToolError, match="the answer is over 33554432 bytes"):
+                await far.call("big", characters=40_000_000)
+            assert len((await far.call("big", characters=90_000)).text) == 90_000

@@ -1,0 +1,139 @@
+"""A server's life: it starts, dies, is started again, changes its tools and ends with ours."""
+
+import asyncio
+import os
+import signal
+
+import pytest
+
+from callboard.errors import ToolError
+from callboard.skills.mcp.declaration import ServerDeclaration
+from callboard.skills.mcp.server import Backoff, McpServer, McpState
+from tests.skills.mcp.conftest import QUICK, Log, Make, Played, children_of, is_alive
+
+
+async def test_the_process_is_gone_when_the_lifespan_ends(ours: Make) -> None:
+    played = ours()
+    async with played.server.lifespan():
+        pid = await played.pid()
+        assert is_alive(pid)
+        assert played.server.state == McpState("ready", tools=13)
+    assert not is_alive(pid)
+    assert played.server.state == McpState("stopped", tools=13)
+
+
+async def test_a_lifespan_that_is_cancelled_leaves_no_process(ours: Make) -> None:
+    played = ours()
+    ready: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    async def live() -> None:
+        async with played.server.lifespan():
+            ready.set_result(await played.pid())
+            await asyncio.Event().wait()
+
+    living = asyncio.create_task(live())
+    pid = await ready
+    living.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await living
+    assert not is_alive(pid)
+
+
+async def test_a_server_that_will_not_end_is_killed(plain: Make, log: Log) -> None:
+    played = plain({"name": "a", "inputSchema": {"type": "object"}}, deaf=True)
+    async with played.server.lifespan():
+        children = children_of(os.getpid())
+        assert len(children) == 1
+    assert not is_alive(children[0])
+
+
+async def test_a_server_that_never_answers_holds_up_neither_our_start_nor_our_end(plain: Make) -> None:
+    played = plain(mute=True)
+    async with asyncio.timeout(8), played.server.lifespan(wait_seconds=0.1):
+        assert played.server.state.status == "starting"
+        assert played.server.tools() == ()
+        children = children_of(os.getpid())
+    assert [child for child in children if is_alive(child)] == []
+
+
+async def test_a_server_that_dies_is_restarted_and_its_tools_work_again(ours: Make, log: Log) -> None:
+    played = ours()
+    async with played.server.lifespan():
+        before = await played.pid()
+        await log.until("mcp_server_ready")
+        with pytest.raises(ToolError, match="'ours' was lost during this call"):
+            await played.call("die")
+        await log.until("mcp_server_ready")
+        assert await played.pid() != before
+        assert not is_alive(before)
+
+
+async def test_a_server_that_is_killed_between_calls_is_restarted(ours: Make, log: Log) -> None:
+    played = ours()
+    async with played.server.lifespan():
+        await log.until("mcp_server_ready")
+        for _ in range(2):
+            os.kill(await played.pid(), signal.SIGKILL)
+            lost = await log.until("mcp_server_lost")
+            assert (lost["reason"], lost["level"]) == ("it ended", "warning")
+            await log.until("mcp_server_ready")
+        assert (await played.call("count", steps=1)).text == "counted to 1"
+
+
+async def test_meanwhile_its_tools_say_when_to_try_again(ours: Make, log: Log) -> None:
+    played = ours()
+    slow = Played(McpServer(played.server.declaration, Backoff(first_seconds=30)))
+    async with slow.server.lifespan():
+        with pytest.raises(ToolError):
+            await slow.call("die")
+        await log.until("mcp_server_lost")
+        assert slow.server.state.status == "restarting"
+        assert slow.server.state.tools == len(slow.server.tools())
+        with pytest.raises(ToolError, match=r"'ours' is being restarted; try again in (30|29) s"):
+            await slow.call("count", steps=1)
+
+
+async def test_tools_of_a_server_that_no_one_runs_say_so(ours: Make) -> None:
+    played = ours()
+    async with played.server.lifespan():
+        pass
+    with pytest.raises(ToolError, match="its tools work in a Callboard server alone"):
+        await played.call("count", steps=1)
+
+
+async def test_a_server_that_cannot_start_is_tried_again_and_told_of_once(log: Log) -> None:
+    server = McpServer(ServerDeclaration("none", "/no/such/command"), QUICK)
+    async with server.lifespan():
+        assert server.tools() == ()
+        assert server.state.status == "restarting"
+        assert server.state.reason == "there is no command or folder '/no/such/command'"
+        lost = [await log.until("mcp_server_lost") for _ in range(4)]
+    assert [line["level"] for line in lost] == ["warning", "debug", "debug", "debug"]
+    assert [line["restart_seconds"] for line in lost] == [0.05, 0.1, 0.2, 0.2]
+
+
+async def test_a_command_that_is_no_mcp_server_is_told_of(log: Log) -> None:
+    server = McpServer(ServerDeclaration("wrong", "true"), QUICK)
+    async with server.lifespan():
+        assert server.state.status == "restarting"
+        assert server.state.reason.startswith("it ended before it was ready; CALLBOARD_LOG_LEVEL=debug")
+
+
+def test_pauses_double_up_to_a_minute() -> None:
+    assert [Backoff().pause(failures) for failures in (1, 2, 3, 6, 7, 10_000)] == [1, 2, 4, 32, 60, 60]
+
+
+async def test_tools_that_come_later_are_there_at_once(ours: Make, log: Log) -> None:
+    played = ours()
+    async with played.server.lifespan():
+        count = (await log.until("mcp_server_ready"))["tools"]
+        await played.call("grow")
+        assert (await log.until("mcp_server_ready"))["tools"] == count + 1
+        assert (await played.call("grown")).data == {"result": "here"}
+
+
+async def test_a_skill_can_be_started_again(ours: Make) -> None:
+    played = ours()
+    for _ in range(2):
+        async with played.server.lifespan():
+            assert (await played.call("count", steps=1)).text == "counted to 1"

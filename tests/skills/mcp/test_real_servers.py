@@ -1,0 +1,114 @@
+"""Servers as their makers publish them on PyPI and npm."""
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+import pytest
+
+from callboard.errors import ToolError
+from callboard.skills.mcp.declaration import ServerDeclaration
+from callboard.skills.mcp.server import McpServer
+from tests.skills.mcp.conftest import QUICK, Log, Played
+
+pytestmark = pytest.mark.timeout(600)  # the first of them installs the servers
+START_SECONDS = 40.0
+"""What a test waits: the machine may be busy with others."""
+
+
+def played(name: str, command: Path, *arguments: str) -> Played:
+    return Played(McpServer(ServerDeclaration(name, str(command), arguments)))
+
+
+async def test_the_time_of_a_zone_by_the_server_from_pypi(python_servers: Path) -> None:
+    time = played("time", python_servers / "mcp-server-time")
+    async with time.server.lifespan(wait_seconds=START_SECONDS):
+        assert {tool.name for tool in time.server.tools()} == {"time_get_current_time", "time_convert_time"}
+        result = await time.call("convert_time", source_timezone="Europe/Vienna", time="12:00", target_timezone="UTC")
+        assert result.data["source"]["timezone"] == "Europe/Vienna"
+        assert "UTC" in result.text
+        with pytest.raises(ToolError, match="No/Where"):
+            await time.call("get_current_time", timezone="No/Where")
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    subprocess.run(["git", "init", "--quiet", str(tmp_path)], check=True)
+    (tmp_path / "new.txt").write_text("new")
+    return tmp_path
+
+
+async def test_a_repository_by_the_server_from_pypi(python_servers: Path, repository: Path) -> None:
+    git = played("git", python_servers / "mcp-server-git")
+    async with git.server.lifespan(wait_seconds=START_SECONDS):
+        assert "new.txt" in (await git.call("git_status", repo_path=str(repository))).text
+        await git.call("git_add", repo_path=str(repository), files=["new.txt"])
+        assert "Changes to be committed" in (await git.call("git_status", repo_path=str(repository))).text
+        assert git.tool("git_status").read_only
+        assert not git.tool("git_add").read_only
+
+
+async def test_files_by_the_server_from_npm(node_servers: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("hello")
+    files = played("files", node_servers / "mcp-server-filesystem", str(tmp_path))
+    async with files.server.lifespan(wait_seconds=START_SECONDS):
+        assert (await files.call("read_text_file", path=str(tmp_path / "a.txt"))).text == "hello"
+        await files.call("write_file", path=str(tmp_path / "b.txt"), content="written")
+        with pytest.raises(ToolError, match="Access denied"):
+            await files.call("read_text_file", path="/etc/passwd")
+    assert (tmp_path / "b.txt").read_text() == "written"
+
+
+async def test_everything_that_the_reference_server_from_npm_does(node_servers: Path, log: Log) -> None:
+    every = played("every", node_servers / "mcp-server-everything")
+    async with every.server.lifespan(wait_seconds=START_SECONDS):
+        assert (await every.call("echo", message="hi")).text == "Echo: hi"
+        assert (await every.call("get-structured-content", location="Chicago")).data.keys() >= {"temperature"}
+        assert (await every.call("get-tiny-image")).files[0]["url"].startswith("data:image/png;base64,")
+        await every.call("trigger-long-running-operation", duration=0.2, steps=4)
+        assert [report.progress for report in every.reports] == [25, 50, 75, 100]
+        assert "demo://resource" in (await every.call("get-resource-links", count=2)).text
+        # It tells of a change of its tools once it knows the client.
+        await log.until("mcp_server_ready")
+        await log.until("mcp_server_ready")
+
+
+@pytest.fixture
+def far_server(node_servers: Path, free_port: int) -> Callable[[], AbstractContextManager[str]]:
+    """Starts the reference server over HTTP, and gives its address once it listens."""
+    environment = {"PATH": os.environ["PATH"], "PORT": str(free_port)}
+    command = [str(node_servers / "mcp-server-everything"), "streamableHttp"]
+
+    @contextmanager
+    def start() -> Iterator[str]:
+        pipe, joined = subprocess.PIPE, subprocess.STDOUT
+        with subprocess.Popen(command, env=environment, stdout=pipe, stderr=joined, text=True) as process:
+            assert process.stdout is not None
+            try:
+                assert any("listening on port" in line for line in process.stdout)
+                yield f"http://127.0.0.1:{free_port}/mcp"
+            finally:
+                process.kill()
+
+    return start
+
+
+async def test_the_reference_server_over_http_also_after_a_restart_in_which_it_forgot_us(
+    far_server: Callable[[], AbstractContextManager[str]], log: Log
+) -> None:
+    with far_server() as url:
+        pass
+    every = Played(McpServer(ServerDeclaration("every", url=url), QUICK))
+    async with every.server.lifespan():
+        with far_server():
+            await log.until("mcp_server_ready")
+            assert (await every.call("echo", message="hi")).text == "Echo: hi"
+            await every.call("trigger-long-running-operation", duration=0.2, steps=2)
+            assert [report.progress for report in every.reports] == [50, 100]
+        with far_server():
+            with pytest.raises(ToolError, match="'every' was lost during this call"):
+                await every.call("echo", message="hi")
+            await log.until("mcp_server_ready")
+            assert (await every.call("echo", message="hi")).text == "Echo: hi"

@@ -1,0 +1,97 @@
+"""MCP servers in a Callboard server: what the user sees, who is asked first, and that nothing is left running."""
+
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from callboard.agents import Agent
+from callboard.models import OpenAICompatibleModel
+from callboard.skills.mcp import mcp_server
+from callboard_protocol import InputRequest, ToolCallComplete, ToolCallError, ToolStatus
+from tests import processes
+from tests.fakes.openai_server import Answer, OpenAIServer, call, chunks, finish, text
+from tests.serving import request, serving
+from tests.skills.mcp.conftest import HERE, children_of, is_alive
+
+SERVER = str(HERE / "our_server.py")
+AGENTS = f"""
+from callboard import Agent, register
+from callboard.skills.mcp import mcp_server
+register(Agent("mine", skills=(mcp_server("ours", command={sys.executable!r}, args=({SERVER!r},)),)))
+register(Agent("broken", skills=(mcp_server("none", command="/no/such/command"),)))
+"""
+
+
+def script(tool: str, arguments: str) -> list[Answer]:
+    return [
+        chunks(call(tool, arguments, call_id="a"), finish("tool_calls")),
+        chunks(text("There."), finish("stop")),
+    ]
+
+
+@asynccontextmanager
+async def speaking_to(endpoint: OpenAIServer) -> AsyncIterator[OpenAICompatibleModel]:
+    model = OpenAICompatibleModel(endpoint.base_url, "key", "m")
+    yield model
+    await model.aclose()
+
+
+async def test_progress_and_result_of_an_mcp_tool_are_events_of_the_run(tmp_path: Path) -> None:
+    ours = mcp_server("ours", command=sys.executable, args=[SERVER])
+    async with OpenAIServer(script("ours_count", '{"steps": 2}')) as endpoint, speaking_to(endpoint) as model:
+        async with serving(tmp_path, Agent("scripted", skills=(ours,), model=model)) as service:
+            events = await service.events(request())
+    statuses = [event.data for event in events if isinstance(event, ToolStatus)]
+    assert [(status.message, status.progress) for status in statuses] == [("step 1", 50), ("step 2", 100)]
+    assert [event.result for event in events if isinstance(event, ToolCallComplete)] == ["counted to 2"]
+    assert "ours_meet" in [tool["function"]["name"] for tool in endpoint.requests[0]["tools"]]
+
+
+@pytest.mark.parametrize(("confirm", "patterns"), [("unless_read_only", ()), ("never", ("ours_g*",))])
+async def test_a_tool_behind_confirmation_does_not_run_unasked(
+    tmp_path: Path, confirm: str, patterns: tuple[str, ...]
+) -> None:
+    ours = mcp_server("ours", command=sys.executable, args=[SERVER], confirm=confirm)  # type: ignore[arg-type]
+    async with OpenAIServer(script("ours_grow", "{}")) as endpoint, speaking_to(endpoint) as model:
+        agent = Agent("scripted", skills=(ours,), model=model, confirm=patterns)
+        async with serving(tmp_path, agent, input_timeout_seconds=0.1) as service:
+            events = await service.events(request())
+    assert [event.title for event in events if isinstance(event, InputRequest)] == ["Run ours_grow?"]
+    assert [event.code for event in events if isinstance(event, ToolCallError)] == ["denied"]
+
+
+@pytest.fixture
+def _ctrl_c_is_heard() -> Iterator[None]:
+    """What a shell starts in the background is started with Ctrl-C ignored, and hands that on to its children."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_ctrl_c_is_heard")
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_a_stop_of_callboard_ends_its_mcp_servers_and_one_that_cannot_start_is_no_hindrance(
+    tmp_path: Path, stop: signal.Signals
+) -> None:
+    (tmp_path / "agents.py").write_text(AGENTS)
+    with processes.serving(tmp_path, AGENTS=str(tmp_path / "agents.py")) as (url, process):
+        served = httpx.get(f"{url}/v1/models").json()["data"]
+        assert {"mine", "broken"} <= {agent["id"] for agent in served}
+        [child] = children_of(process.pid)
+        process.send_signal(stop)
+        process.wait(20)
+        assert not is_alive(child)
+        assert process.stderr is not None
+        assert not re.search("Traceback|Error", process.stderr.read())
+
+
+def test_the_sdk_is_not_imported_before_a_server_starts() -> None:
+    code = "import sys, callboard.skills.mcp; sys.exit('mcp' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
