@@ -57,10 +57,11 @@ class Traffic:
     seen_at_seconds: dict[int, float] = field(default_factory=dict)
 
     def watch(self, page: Page) -> None:
-        page.on("websocket", self._watch_socket)
+        # Functions of their own: Playwright writes a mark upon the object of a method.
+        page.on("websocket", lambda socket: self._watch_socket(socket))
 
     def _watch_socket(self, socket: WebSocket) -> None:
-        socket.on("framereceived", self._read)
+        socket.on("framereceived", lambda payload: self._read(payload))
 
     def _read(self, payload: str | bytes) -> None:
         text = payload.decode("utf-8", "replace") if isinstance(payload, bytes) else payload

@@ -2,8 +2,9 @@
 
 `versions` (README.md): a row for each version of Open WebUI and rendering; a test says which columns it proves,
 `@pytest.mark.cell("live")`. `endings` (ARCHITECTURE.md): a row for each way an answer can end,
-`@pytest.mark.ending("stop")`, a column for each rendering. Where something else is shown, a test records it: `record_property("instead", "words")`.
-A run keeps what it found among the artefacts, once every cell of a version has been proven.
+`@pytest.mark.ending("stop")`, a column for each rendering. Where something else is shown, a test records it:
+`record_property("instead", "in words")`. A run keeps what it found among the artefacts, once every cell of a version
+has been proven.
 `python -m tests.e2e.tables` takes what is there into `tables.json` and the documents.
 """
 
