@@ -9,17 +9,25 @@ required_open_webui_version: 0.6.43
 
 # ruff: noqa: D102, D106 - what small members do is told by their class
 import asyncio
+import base64
 import html
+import inspect
+import io
 import json
 import logging
 import re
 import time
 import uuid
-from bisect import bisect_left
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import groupby, takewhile
+from math import inf
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
+from urllib.parse import quote
 
 import httpx
 from pydantic import BaseModel, Field
@@ -33,14 +41,12 @@ log = logging.getLogger("callboard.pipe")
 Json = dict[str, Any]
 _BACKGROUND: set[asyncio.Task[None]] = set()  # The event loop itself keeps no hold of its tasks.
 
-UPDATE_INTERVAL_SECONDS = 0.1
-# These events rewrite the whole chat in Open WebUI's database, so they get slower beats.
+# What changes in place is sent anew; the larger it is, the slower. Events rewrite the whole chat in the database.
+UPDATE_INTERVAL_SECONDS, CHANGED_CHARS_PER_SECOND = 0.1, 200_000
 REPLACE_INTERVAL_SECONDS, STATUS_INTERVAL_SECONDS = 0.25, 1.0
-CONNECT_TIMEOUT_SECONDS = 5.0
-# The server pings every 15 s; four missed pings are a dead connection.
-READ_TIMEOUT_SECONDS = 60.0
-MODELS_TIMEOUT_SECONDS = 3.0
-LABEL_CHARS, NOTICE_CHARS, CUT_LINE_CHARS, GROUP_CALLS = 80, 1000, 40, 10
+CONNECT_TIMEOUT_SECONDS, MODELS_TIMEOUT_SECONDS = 5.0, 3.0
+READ_TIMEOUT_SECONDS = 60.0  # The server pings every 15 s; four missed pings are a dead connection.
+LABEL_CHARS, NOTICE_CHARS, CUT_LINE_CHARS, GROUP_BLOCKS = 80, 1000, 40, 10
 
 OPTIONS = ("temperature", "top_p", "max_tokens", "seed", "stop")
 NOTICE = "> **Callboard:** "
@@ -52,41 +58,29 @@ FINISH_NOTICES = {
 PIPE_FAILED = "The pipe failed; the reason is in Open WebUI's log."
 CANNOT_REACH = "Cannot reach the Callboard server at {url}. Is it running (callboard serve)? The address is the valve CALLBOARD_URL."  # noqa: E501 - one message
 NOT_CALLBOARD = "What answers at {url} does not look like a Callboard server. The address is the valve CALLBOARD_URL."
-WRONG_KEY = "The Callboard server at {url} refused the key. It is the valve CALLBOARD_API_KEY."
 BAD_KEY = "The key cannot be sent. It is the valve CALLBOARD_API_KEY, and holds characters that do not belong there."
-CHOOSE_AGENT = " Choose one of them in the model list; where it is not there, reload the page."
 LOST = "The connection to the Callboard server at {url} was lost and the answer could not be resumed: the server was restarted, cannot be reached, or no longer has the run's log."  # noqa: E501 - one message
 
 
 # --- Server-sent events: bytes to events. Pure. ---------------------------------------------------------------------
 # The line ends of https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream, and no
 # others: str.splitlines() would cut JSON at U+2028 or U+0085.
-_LINE_END = re.compile(rb"\r\n|\r|\n")
+_LINE_END, _FRAME_END = re.compile(rb"\r\n|\r|\n"), re.compile(rb"\r\n\r\n|\r\r|\n\n")
 
 
 class FrameDecoder:
     """Reads a stream of bytes, cut at any place, into frames: the last id seen, and the data."""
 
     def __init__(self) -> None:
-        self._rest, self._after_cr = b"", False
-        self._id, self._data = "", list[str]()
+        self._rest, self._id = b"", ""
 
-    def feed(self, chunk: bytes) -> list[tuple[str, str]]:
-        # The CR that ended the last chunk already ended its line: its LF is no second end.
-        fresh = chunk.removeprefix(b"\n") if self._after_cr else chunk
-        self._after_cr = chunk.endswith(b"\r") or (self._after_cr and not chunk)
-        *lines, self._rest = _LINE_END.split(self._rest + fresh)
-        frames = []
-        for line in lines:
-            name, _, value = line.decode("utf-8", "replace").partition(":")
-            if not line and self._data:
-                frames.append((self._id, "\n".join(self._data)))
-                self._data.clear()
-            elif name == "data":
-                self._data.append(value.removeprefix(" "))
-            elif name == "id" and "\0" not in value:
-                self._id = value.removeprefix(" ")
-        return frames
+    def feed(self, chunk: bytes) -> Iterator[tuple[str, str]]:
+        *frames, self._rest = _FRAME_END.split(self._rest + chunk)
+        for frame in frames:
+            fields = [line.decode("utf-8", "replace").partition(":") for line in _LINE_END.split(frame)]
+            self._id = next((value.removeprefix(" ") for name, _, value in fields if name == "id"), self._id)
+            if data := [value.removeprefix(" ") for name, _, value in fields if name == "data"]:
+                yield self._id, "\n".join(data)
 
 
 def read_event(data: str) -> Json | None:
@@ -99,149 +93,63 @@ def read_event(data: str) -> Json | None:
     return None
 
 
+def _dicts(values: object) -> list[Json]:
+    return [value for value in values if isinstance(value, dict)] if isinstance(values, list) else []
+
+
 # --- Rendering: events to the text of the answer. Pure. -------------------------------------------------------------
 _FENCE = re.compile(r"( *(?:(?:[-*+]|\d{1,9}[.)]) +)*)(`{3,}(?=[^`]*$)|~{3,})")
 _HTML_BLOCK = re.compile(r"(?i) {0,3}<(?:(script|pre|style|textarea)(?=[\s>]|$)|(!--|\?|!\[CDATA\[|![A-Z]))")
 _HTML_ENDS = {"!--": "-->", "?": "?>", "![cdata[": "]]>"}
-# HTML's <details> has no type; with one it is a block that Open WebUI draws itself. A longer tag is not waited for.
-TAG_CHARS = 300
-_UNSAFE = re.compile(rf"<details(?=\s[^>]{{0,{TAG_CHARS}}}type=|\s[^>]{{{TAG_CHARS}}})")
-# With an invisible space it is no tag, and reads as it should in code too, where no entity would be decoded.
-GUARDED = "<\u200bdetails"
+BLOCKS = ("thought", "call")
+# Plain <details> is HTML; with attributes it may be a block that Open WebUI draws itself. With an invisible space it
+# is no tag, and reads as it should in code too, where no entity would be decoded.
+_UNSAFE, GUARDED = re.compile("<details(?!>)"), "<\u200bdetails"
+_CITATION = re.compile(r"(?i)[\[【]sources? ?\d{1,9}(?:[,;] ?(?:source ?)?\d{1,9})*[\]】]")
+_HELD = re.compile(r"(?i)(?:<d?e?t?a?i?l?s?|[\[【][source\d ,;]{0,200})\Z")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
 
 
-class OpenConstruct:
-    """What is open after the lines so far: a code fence, or HTML that ends at a terminator (CommonMark 4.6, 1-5).
-
-    `end` is the text that would close it, or "".
-    """
-
-    def __init__(self) -> None:
-        self.end = ""
-
-    def line(self, line: str) -> None:
-        marker = self.end.lstrip(" ")
-        if not self.end:
-            self._outside(line)
-        elif marker[0] not in "`~":
-            self.end = "" if self.end in line.lower() else self.end
-        elif line.strip().startswith(marker) and not line.strip().strip(marker[0]):
-            self.end = ""
-
-    def _outside(self, line: str) -> None:
-        if fence := _FENCE.match(line):
-            self.end = " " * len(fence[1]) + fence[2]
+def closing(text: str) -> str:
+    """What closes a code fence, or HTML that ends at a terminator (CommonMark 4.6, 1-5), and would swallow a block."""
+    end = ""
+    for line in text.split("\n"):
+        marker = end.lstrip(" ")
+        if marker[:1] in ("`", "~") and marker:
+            end = "" if line.strip().startswith(marker) and not line.strip().strip(marker[0]) else end
+        elif end:
+            end = "" if end in line.lower() else end
+        elif fence := _FENCE.match(line):
+            end = " " * len(fence[1]) + fence[2]
         elif block := _HTML_BLOCK.match(line):
             end = f"</{block[1]}>".lower() if block[1] else _HTML_ENDS.get(block[2].lower(), ">")
             # `<!-->` is a whole comment: its end may share the dashes.
-            rest = line[block.end() - 2 * (block[2] == "!--") :]
-            self.end = "" if end in rest.lower() else end
-
-
-class TextSegment:
-    """A run of the model's text, which is not trusted: it can neither fake a tool call's block nor break one.
-
-    A `<details` with a type is guarded; a tail that may still become one is held back, so the text only grows.
-    A segment's `version` counts its changes, 0 with nothing to show.
-    """
-
-    def __init__(self) -> None:
-        self.in_place = False
-        self.finished = False
-        self._parts: list[str] = []
-        self._held = ""
-        self._line = ""
-        self.construct = OpenConstruct()
-
-    @property
-    def version(self) -> int:
-        return len(self._parts)
-
-    def text(self, after_version: int = 0) -> str:
-        return "".join(self._parts[after_version:])
-
-    def feed(self, delta: str) -> None:
-        text = self._held + delta
-        # From the first tag that is not closed: the `>` of a later one would close it too.
-        tag = text.find("<details", text.rfind(">") + 1)
-        if tag < 0:
-            start = text.rfind("<")
-            tag = start if start >= 0 and "<details".startswith(text[start:]) else len(text)
-        elif len(text) - tag > len("<details ") + TAG_CHARS:
-            tag = len(text)
-        self._held = text[tag:]
-        self._add(text[:tag])
-
-    def finish(self) -> None:
-        if self.finished:
-            return
-        self.finished = True
-        self._add(self._held)
-        if self._line:
-            self.construct.line(self._line)
-        if self.construct.end:
-            # It would swallow the block below.
-            self._parts.append("\n" * bool(self._line) + self.construct.end)
-
-    def _add(self, text: str) -> None:
-        if text:
-            *lines, self._line = (self._line + text).split("\n")
-            for line in lines:
-                self.construct.line(line)
-            self._parts.append(_UNSAFE.sub(GUARDED, text))
-
-
-class NoticeSegment(TextSegment):
-    """Something the pipe itself has to say, marked so that the model never reads it as its own words."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__()
-        # One line, and no markup: messages quote whatever failed.
-        plain = _CONTROL.sub(" ", message).strip()[:NOTICE_CHARS].replace("<", "&lt;").replace("](", "] (")
-        self._parts, self.finished = [f"\n{NOTICE}{plain}\n"], True
+            end = "" if end in line[block.end() - 2 * (block[2] == "!--") :].lower() else end
+    return end and "\n" * (not text.endswith("\n")) + end
 
 
 @dataclass(slots=True)
-class Call:
-    """One tool call as it stands. `arguments` and `files` are JSON text, `label` what its chip says while it runs."""
+class Piece:
+    """What an answer is made of: text, a notice of the pipe's own, a thought (the model's reasoning), or a tool call.
 
-    id: str
+    A run of calls and thoughts is one `segment`, and so is each text and each notice. `text` is what is shown, or what
+    came back from the call; `arguments` are JSON text; `label` is what the call's chip says instead of its name.
+    """
+
+    kind: Literal["text", "notice", "thought", "call"]
+    text: str = ""
+    is_open: bool = False
+    segment: int = 0
+    held: str = ""
+    began_at_seconds: float = 0.0
+    seconds: int = 0
+    id: str = ""
     name: str = "tool"
-    state: Literal["preparing", "running", "done", "failed"] = "preparing"
-    is_open: bool = True
-    arguments: str = "{}"
-    written: str = ""
     label: str = ""
-    result: str = ""
-    files: str = ""
+    state: Literal["preparing", "running", "done", "failed"] = "preparing"
+    arguments: str = "{}"
+    files: list[Json] = field(default_factory=list)
     round: str = "0"
-    block: str = ""
-
-
-class CallGroup:
-    """Consecutive tool calls with no text in between. It changes in place, and begins with the blank line it needs."""
-
-    def __init__(self) -> None:
-        self.in_place, self.version, self.sealed, self.calls = True, 0, False, list[Call]()
-
-    @property
-    def finished(self) -> bool:
-        return self.sealed and not any(call.is_open for call in self.calls)
-
-    @property
-    def is_full(self) -> bool:
-        # A change re-emits its group, so what a call costs must not grow with the calls before it.
-        return len(self.calls) >= GROUP_CALLS and not any(call.is_open for call in self.calls)
-
-    def text(self, after_version: int = 0) -> str:  # noqa: ARG002 - a change is re-emitted whole
-        return "".join(f"\n{call.block}" for call in self.calls) + "\n"
-
-    def changed(self, call: Call) -> None:
-        self.version, call.block = self.version + 1, render_call(call)
-
-    def finish(self) -> None:
-        self.sealed = True
 
 
 def _escape(text: str) -> str:
@@ -254,195 +162,292 @@ def _plain(text: str) -> str:
     return _escape(_CONTROL.sub(" ", text).replace("<", "‹").replace(">", "›").replace("](", "] ("))
 
 
-def render_call(call: Call) -> str:
-    """The call's block, in the form that every Open WebUI parses, 0.6 to 0.12; `round` is for the way back."""
+def _block(piece: Piece) -> str:
+    """In the form that every Open WebUI parses, 0.6 to 0.12; `round` is for the way back."""
+    done = "false" if piece.is_open else "true"
+    if piece.kind == "thought":
+        lines = _escape("\n".join(f"> {line}" for line in piece.text.splitlines()))
+        seconds = "" if piece.is_open else f' duration="{piece.seconds}"'
+        return f'<details type="reasoning" done="{done}"{seconds}>\n<summary>Thought</summary>\n{lines}\n</details>'
     # JSON is ASCII on one line: a raw line end or U+2028 would lose an attribute, a raw `>` the whole block.
     # "completed" beside done="false" reads "Executing" everywhere; nothing reads "Preparing".
-    status = {"running": ' status="completed"', "failed": ' status="failed"'}.get(call.state, "")
-    name = call.label if call.state == "running" and call.label else call.name
-    result = "" if call.is_open else f' result="{_escape(json.dumps(call.result))}"'
-    files = f' files="{_escape(call.files)}"' if call.files else ""
+    status = {"running": ' status="completed"', "failed": ' status="failed"'}.get(piece.state, "")
+    result = "" if piece.is_open else f' result="{_escape(json.dumps(piece.text))}"'
+    files = f' files="{_escape(json.dumps(piece.files))}"' if piece.files else ""
     return (
-        f'<details type="tool_calls" done="{"false" if call.is_open else "true"}"{status} id="{_plain(call.id)}"'
-        f' name="{_plain(name)}" arguments="{_escape(call.arguments)}"{result}{files} round="{call.round}">\n'
-        "<summary>Tool Executed</summary>\n</details>"
+        f'<details type="tool_calls" done="{done}"{status} id="{_plain(piece.id)}"'
+        f' name="{_plain(piece.label or piece.name)}" arguments="{_escape(piece.arguments)}"{result}{files}'
+        f' round="{piece.round}">\n<summary>Tool Executed</summary>\n</details>'
     )
 
 
-def _label(name: str, data: object) -> str:
-    if not isinstance(data, dict):
-        raise ValueError("tool:status: data is not an object")  # noqa: TRY004 - nobody's mistake in here
-    message, progress = data.get("message"), data.get("progress")
-    percent = f"{progress:.0f}% " if isinstance(progress, (int, float)) and 0 <= progress <= 100 else ""
-    words = percent + (message if isinstance(message, str) else "").strip()[:LABEL_CHARS]
-    return f"{name} · {words.strip()}" if words else ""
-
-
-def _images(files: object) -> str:
-    known = files if isinstance(files, list) else []
-    typed = [file for file in known if isinstance(file, dict) and file.get("type") == "image" and file.get("url")]
-    images = typed + [file for file in known if isinstance(file, str) and file.startswith("data:image/")]
-    return json.dumps(images) if images else ""
-
-
-def _string(event: Json, name: str, default: str | None = None) -> str:
-    value = default if event.get(name) is None else event[name]
-    if not isinstance(value, str):
-        raise ValueError(f"{event['type']}: {name} is not a string")  # noqa: TRY004 - see above
-    # PostgreSQL refuses NUL in JSON, UTF-8 refuses lone surrogates: either would lose the whole answer.
-    return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
+def render(segment: list[Piece]) -> str:
+    """A segment's text. Blocks begin with the blank line that they need."""
+    return "".join(f"\n{_block(piece)}" for piece in segment) + "\n" if segment[0].kind in BLOCKS else segment[0].text
 
 
 class Transcript:
-    """The answer so far: what the events of one run, in any order, amount to; `render` is the whole content.
+    """The answer so far: what the events of one run amount to; `render` is the whole content.
 
-    An event that cannot be read is logged and survived. The protocol's promises are not relied upon: ends without
-    starts, repeated starts and empty ids cost only what they must. `result_chars` is where results are cut.
+    The model's text is not trusted: it can neither fake a block nor break one, and as a tail that may yet do so is held
+    back, it only grows. An event that cannot be read is logged and survived, as are ends without starts and second
+    ends. Results are cut at `result_chars`. Beside the text there are `events` (Open WebUI's own), `status` and
+    `usage`; `found` are sources that are on the message already.
     """
 
-    def __init__(self, result_chars: int = 10_000) -> None:
-        self.segments, self.ended = list[TextSegment | CallGroup](), False
-        self._result_chars, self._space = result_chars, ""
-        self._calls: dict[str, tuple[CallGroup, Call]] = {}
+    clock = staticmethod(time.monotonic)
+
+    def __init__(self, result_chars: int = 10_000, found: object = None) -> None:
+        self.pieces, self.ended = list[Piece](), False
+        self.events, self.status, self.usage = list[Json](), Json(), Json()
+        self._result_chars, self._calls = result_chars, dict[str, Piece]()
+        self._space, self._embeds, self._places, self._numbers = "", list[str](), dict[str, int](), dict[str, int]()
+        for source in _dicts(found):
+            self._cite(source)
+        self._numbers.clear()
+
+    def segments(self, after_pieces: int = 0) -> list[list[Piece]]:
+        return [[*pieces] for _, pieces in groupby(self.pieces[after_pieces:], key=lambda piece: piece.segment)]
+
+    def is_settled(self, segment: list[Piece]) -> bool:
+        """Whether nothing in the segment will change any more."""
+        is_last = segment[-1] is self.pieces[-1] and not self.ended
+        return not is_last and not any(piece.is_open for piece in segment)
 
     def render(self) -> str:
-        return "\n".join(segment.text() for segment in self.segments)
+        return "\n".join(map(render, self.segments()))
 
     def apply(self, event: Json) -> None:
-        if self.ended:
-            return
         try:
-            match event["type"]:
-                case "message":
-                    self._say(_string(event, "content"))
-                case "tool_call_args_delta" | "tool_call_start" | "tool_call_complete" | "tool_call_error":
-                    self._step(event)
-                case "tool:status":
-                    group, call = self._calls.get(_string(event, "tool_call_id", ""), (None, None))
-                    if group and call and call.state == "running":
-                        call.label = _label(call.name, event.get("data"))
-                        group.changed(call)
-                case "done":
-                    self.close("no result arrived", FINISH_NOTICES.get(str(event.get("finish_reason")), ""))
-                case "error":
-                    self.close("the run failed", str(event.get("message") or "The run failed."))
-        except (ValueError, RecursionError) as error:
-            log.warning("Callboard: skipped an event that cannot be read: %s", error)
+            if not self.ended:
+                self._apply(event)
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            log.warning("Callboard: skipped an event that cannot be read: %s (%r)", event["type"], error)
+
+    def _apply(self, event: Json) -> None:
+        kind, call = event["type"], self._calls.get(str(event.get("tool_call_id")))
+        match kind:
+            case "message":
+                self._say(_storable(event["content"]))
+            case "reasoning":
+                self._think(_storable(event["content"]))
+            case "tool_call_args_delta" | "tool_call_start" | "tool_call_complete" | "tool_call_error":
+                self._step(event)
+            case "tool:status" if call and call.state == "running":
+                call.label = _label(call.name, event["data"])
+            case "input_request" if call and call.is_open:
+                call.label = f"{call.name} · waiting for {'approval' if event.get('kind') == 'confirmation' else 'you'}"
+            case "status":
+                self.status = {"description": _storable(event["content"]), "done": event.get("done") is True}
+            case "source":
+                self.events.append({"type": "source", "data": self._cite(event)})
+            case "usage":
+                self.usage = {key: value for key, value in event.items() if isinstance(value, int)}
+            case "done" | "error":
+                reason = str(event.get("finish_reason") or event.get("message") or "The run failed.")
+                self.close("no result arrived", FINISH_NOTICES.get(reason, "") if kind == "done" else reason)
 
     def close(self, reason: str, notice: str = "") -> None:
         """Ends the answer. Calls that are still open are shown as failed, for this reason; idempotent."""
-        self.ended = True
-        for segment in self.segments:
-            segment.finish()
-        for group, call in self._calls.values():
+        self._finish()
+        for call in self._calls.values():
             if call.is_open:
                 self._end(call, "failed", f"Error: {reason}")
-                group.changed(call)
+        if self._embeds and not self.ended:
+            # This name is kept with the chat: once, for it adds to what is there.
+            self.events.append({"type": "embeds", "data": {"embeds": self._embeds}})
         if notice:
-            self.segments.append(NoticeSegment(notice))
+            self._notify(notice)
+        self.ended = True
+
+    def _finish(self) -> Piece:
+        """What the answer ends in; a text or a thought ends with it."""
+        last = self.pieces[-1] if self.pieces else Piece("notice")
+        if last.kind == "text" and last.is_open:
+            last.text += self._safe(last.held)
+            last.held, last.is_open = closing(last.text), False
+            last.text += last.held
+        elif last.kind == "thought" and last.is_open:
+            last.seconds, last.is_open = round(self.clock() - last.began_at_seconds), False
+        return last
+
+    def _put(self, piece: Piece) -> Piece:
+        last = self._finish()
+        group = [block for block in self.pieces[-GROUP_BLOCKS:] if block.segment == last.segment]
+        # A change re-emits its group, so what a call costs must not grow with the calls before it.
+        is_full = len(group) >= GROUP_BLOCKS and not any(block.is_open for block in group)
+        piece.segment = last.segment + (is_full or not (piece.kind in BLOCKS and last.kind in BLOCKS))
+        self.pieces.append(piece)
+        self._space = ""
+        return piece
+
+    def _notify(self, message: str, url: str = "") -> None:
+        # One line, and no markup: messages quote whatever failed.
+        plain = _CONTROL.sub(" ", message).strip()[:NOTICE_CHARS].replace("<", "&lt;").replace("](", "] (")
+        address = f"]({quote(url, safe=':/?#@!$&*+,;=%~')})"
+        self._put(Piece("notice", f"\n{NOTICE}{'[' * bool(url)}{plain}{address * bool(url)}\n"))
 
     def _say(self, text: str) -> None:
-        last = self.segments[-1] if self.segments else None
-        if not isinstance(last, TextSegment):
+        last = self.pieces[-1] if self.pieces else Piece("notice")
+        if last.kind != "text":
             # Blank text between two calls would only tear their group apart.
-            self._space += text
-            if not self._space.strip():
+            text = self._space = self._space + text
+            if not text.strip():
                 return
-            text, self._space = self._space, ""
-            if last:
-                last.finish()
-            self.segments.append(last := TextSegment())
-        last.feed(text)
+            last = self._put(Piece("text", is_open=True))
+        text = last.held + text
+        end = held.start() if (held := _HELD.search(text)) else len(text)
+        last.text, last.held = last.text + self._safe(text[:end]), text[end:]
+
+    def _safe(self, text: str) -> str:
+        """Guarded, and with `[k#sourceN]` for `[sourceN]`: it is drawn as `[k]`, and read back as N."""
+
+        def link(citation: re.Match[str]) -> str:
+            numbers = re.findall(r"\d+", citation[0])
+            known = [f"{self._numbers[number]}#source{number}" for number in numbers if number in self._numbers]
+            return f"[{', '.join(known)}]" if len(known) == len(numbers) else citation[0]
+
+        return _CITATION.sub(link, _UNSAFE.sub(GUARDED, text))
+
+    def _cite(self, event: Json) -> Json:
+        """A source as Open WebUI takes it: it draws `[k]` as the k-th of a message, agents count over all turns."""
+        source, abouts = event["source"], _dicts(event.get("metadata")) or [Json()]
+        for index, about in enumerate(abouts):
+            key = str(about.get("source") or source.get("id") or source.get("url") or source.get("name"))
+            place = self._places.setdefault(key, len(self._places) + 1)
+            self._numbers[str(about.get("source_number", place))] = place
+            abouts[index] = about | {"source": key}
+        documents = [str(text) for text in event.get("document") or ()] + [""] * len(abouts)
+        return {"source": source, "document": documents[: len(abouts)], "metadata": abouts}
+
+    def _think(self, text: str) -> None:
+        last = self.pieces[-1] if self.pieces else Piece("notice")
+        if last.kind != "thought" and text.strip():
+            last = self._put(Piece("thought", is_open=True, began_at_seconds=self.clock()))
+        if last.kind == "thought":
+            last.text = _UNSAFE.sub(GUARDED, last.text + text)
 
     def _step(self, event: Json) -> None:
-        kind, call_id = event["type"], _string(event, "tool_call_id", "")
-        group, call = self._calls.get(call_id) or self._add(call_id)
-        if not call.is_open or (call.state == "running" and kind in ("tool_call_args_delta", "tool_call_start")):
-            if call_id:
-                return
-            # Without an id it can only be the next such call.
-            group, call = self._add(call_id)
-        name = _string(event, "tool_name", "") or call.name
-        match kind:
+        call_id = _storable(event["tool_call_id"])
+        if call_id not in self._calls:
+            self._calls[call_id] = self._put(Piece("call", is_open=True, id=call_id))
+        call = self._calls[call_id]
+        if not call.is_open:
+            return
+        if call.state == "preparing":
+            call.name = _storable(event.get("tool_name") or call.name)
+        match event["type"]:
             case "tool_call_args_delta":
-                call.written += _string(event, "delta")
-                if name == call.name:
-                    return
-            case "tool_call_start":
-                call.state, call.arguments = "running", json.dumps(event.get("tool_args", {}))
+                call.held += _storable(event["delta"])
+            case "tool_call_start" if call.state == "preparing":
+                call.state, call.arguments, call.label = "running", json.dumps(event.get("tool_args", {})), ""
                 call.round = str(event["round_index"]) if isinstance(event.get("round_index"), int) else "0"
             case "tool_call_complete":
-                result, chars = event.get("result", ""), event.get("result_chars")
-                call.files = _images(event.get("files"))
-                whole_chars = chars if event.get("truncated") is True and isinstance(chars, int) else 0
-                self._end(call, "done", result if isinstance(result, str) else json.dumps(result), whole_chars)
+                result, chars, url = event.get("result", ""), event.get("result_chars"), event.get("result_url")
+                chars = chars if event.get("truncated") is True and isinstance(chars, int) else 0
+                text = result if isinstance(result, str) else json.dumps(result)
+                self._end(call, "done", text, chars, f": {url}" if isinstance(url, str) else "")
+                self._attach(call, event)
             case "tool_call_error":
                 error = str(event.get("error") or "the tool failed")
                 self._end(call, "failed", error if error.lower().startswith("error:") else f"Error: {error}")
-        call.name = name
-        group.changed(call)
 
-    def _end(self, call: Call, state: Literal["done", "failed"], result: str, whole_chars: int = 0) -> None:
-        if call.state == "preparing" and call.written:
+    def _end(self, call: Piece, state: Literal["done", "failed"], result: str, chars: int = 0, link: str = "") -> None:
+        if call.state == "preparing" and call.held:
             # It never started, so what the model wrote is all there is.
-            call.arguments = json.dumps(call.written)
-        whole_chars = max(whole_chars, len(result))
-        if whole_chars > self._result_chars:
+            call.arguments = json.dumps(call.held)
+        chars = max(chars, len(result))
+        if chars > self._result_chars:
             # The line counts too: Open WebUI hides what is beyond its own 10,000 characters behind a button.
-            shown = result[: max(0, self._result_chars - CUT_LINE_CHARS)]
-            result = f"{shown}\n… [{whole_chars - len(shown):,} more characters]"
-        call.result = result
-        call.state, call.is_open = state, False
+            shown = result[: max(0, self._result_chars - CUT_LINE_CHARS - len(link))]
+            result = f"{shown}\n… [{chars - len(shown):,} more characters{link}]"
+        call.text, call.state, call.is_open, call.label = result, state, False, ""
 
-    def _add(self, call_id: str) -> tuple[CallGroup, Call]:
-        group = self.segments[-1] if self.segments else None
-        if not isinstance(group, CallGroup) or group.is_full:
-            if group:
-                group.finish()
-            self.segments.append(group := CallGroup())
-        self._space = ""
-        if known := self._calls.pop(call_id, None):
-            self._calls[known[1].id] = known
-        # In its block a call without an id needs one of its own.
-        call = Call(call_id or f"call_{uuid.uuid4().hex}")
-        group.calls.append(call)
-        group.changed(call)
-        self._calls[call_id] = group, call
-        return group, call
+    def _attach(self, call: Piece, event: Json) -> None:
+        """Images are drawn under their call, other files are links below it, pages are frames of the message."""
+        for file in _dicts(event.get("files")):
+            url, name = str(file.get("url") or ""), str(file.get("name") or "file")
+            if file.get("type") == "image" and url.startswith(("data:image/", "/api/")):
+                call.files.append({"type": "image", "url": url})
+            elif url.startswith(("https://", "http://", "/api/")):
+                self._notify(name.translate({91: "(", 93: ")"}), url)
+            else:
+                self._notify(f"The file {name} could not be kept: Open WebUI's log has the reason.")
+        if embeds := [embed for embed in event.get("embeds") or () if isinstance(embed, str)]:
+            # In the block's own attribute they would hide its input and output. This name replaces what it showed.
+            self._embeds += embeds
+            self.events.append({"type": "chat:message:embeds", "data": {"embeds": [*self._embeds]}})
+
+
+def _storable(text: str) -> str:
+    # PostgreSQL refuses NUL in JSON, UTF-8 refuses lone surrogates: either would lose the whole answer.
+    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
+
+
+def _label(name: str, data: Json) -> str:
+    progress = data.get("progress")
+    percent = f"{progress:.0f}% " if isinstance(progress, (int, float)) and 0 <= progress <= 100 else ""
+    words = percent + str(data.get("message") or "").strip()[:LABEL_CHARS]
+    return f"{name} · {words.strip()}" if words else ""
 
 
 # --- Emission: a transcript's changes as dicts for Open WebUI. Pure. ------------------------------------------------
 class Emitter:
-    """Hands a transcript's changes over; `waiting`: some are due at `due_at_seconds`; `live`: events are shown too.
+    """Hands a transcript's changes over; some wait until `due_at_seconds`. `live`: Open WebUI's events are shown too.
 
     This one is for a caller of Open WebUI's API without a saved chat: its stream goes out as it is, to an OpenAI
     client. Nothing can be taken back there, so a group of calls is sent when all of them have ended.
     """
 
-    def __init__(self, model: str = "", *, live: bool = False) -> None:
-        self.live, self.waiting, self.due_at_seconds = live, False, 0.0
-        self._model, self._id = model, uuid.uuid4().hex
-        self._closed, self._version, self._versions, self._shown = 0, 0, list[int](), ""
+    live = False
 
-    def updates(self, transcript: Transcript, now_seconds: float, *, final: bool = False) -> list[Json]:  # noqa: ARG002 - others
+    def __init__(self, model: str = "") -> None:
+        self.due_at_seconds, self._model, self._id = inf, model, uuid.uuid4().hex
+        self._beat_at_seconds, self._status_at_seconds = 0.0, 0.0
+        self._events, self._shown, self._status = 0, "", Json()
+
+    def updates(self, transcript: Transcript, now_seconds: float, *, final: bool = False) -> list[Json]:
         """What to yield now; with `final` all that is left of a transcript that has ended."""
-        text = []
-        for segment in transcript.segments[self._closed :]:
-            if segment.in_place and not segment.finished:
-                break
-            if self._version < segment.version:
-                text += ["\n" if self._closed and not self._version else "", segment.text(self._version)]
-                self._version = segment.version
-            if not segment.finished:
-                break
-            self._closed, self._version = self._closed + 1, 0
-        return self._chunk("".join(text))
+        self.due_at_seconds = inf
+        updates = [*self._content(transcript, now_seconds, final=final)]
+        if self.live:
+            updates += [{"event": event} for event in transcript.events[self._events :]]
+            self._events = len(transcript.events)
+            status = transcript.status and transcript.status | ({"done": True} if final else {})
+            if status != self._status and not final and now_seconds < self._status_at_seconds:
+                self.due_at_seconds = min(self.due_at_seconds, self._status_at_seconds)
+            elif status != self._status:
+                self._status, self._status_at_seconds = status, now_seconds + STATUS_INTERVAL_SECONDS
+                updates.append({"event": {"type": "status", "data": status}})
+        return updates + ([self._chunk(usage=transcript.usage)] if final and transcript.usage else [])
 
-    def _chunk(self, text: str) -> list[Json]:
+    def _content(self, transcript: Transcript, now_seconds: float, *, final: bool) -> Iterator[Json]:  # noqa: ARG002 - others
+        final_ones = takewhile(lambda it: it[0].kind not in BLOCKS or transcript.is_settled(it), transcript.segments())
+        text = "\n".join(map(render, final_ones))
+        shown, self._shown = self._shown, text
+        return iter([self._chunk(text[len(shown) :])] if len(text) > len(shown) else [])
+
+    def _chunk(self, text: str = "", **fields: Any) -> Json:
         # Never a plain string: Open WebUI passes one that begins with "data:" through as it is.
-        choice = {"index": 0, "delta": {"content": text}, "finish_reason": None}
+        choices = [{"index": 0, "delta": {"content": text}, "finish_reason": None}] if text else []
         chunk = {"id": f"chatcmpl-{self._id}", "object": "chat.completion.chunk", "created": int(time.time())}
-        return [chunk | {"model": self._model, "choices": [choice]}] if text else []
+        return chunk | {"model": self._model, "choices": choices} | fields
+
+
+class EventEmitter(Emitter):
+    """For Open WebUI 0.6 and 0.7: `replace` events, and the whole text as a chunk at the end, for events get lost."""
+
+    live = True
+
+    def _content(self, transcript: Transcript, now_seconds: float, *, final: bool) -> Iterator[Json]:
+        content = transcript.render()
+        if final and content:
+            yield self._chunk(content)
+        elif content != self._shown and now_seconds < self._beat_at_seconds:
+            self.due_at_seconds = self._beat_at_seconds
+        elif content != self._shown:
+            self._shown, self._beat_at_seconds = content, now_seconds + REPLACE_INTERVAL_SECONDS
+            yield {"event": {"type": "replace", "data": {"content": content}}}
 
 
 class StreamEmitter(Emitter):
@@ -452,189 +457,104 @@ class StreamEmitter(Emitter):
     the browser of 0.11.1+ inserts it before the last one). A change costs its segment, not the whole answer.
     """
 
-    def updates(self, transcript: Transcript, now_seconds: float, *, final: bool = False) -> list[Json]:
-        # Text goes out at once; a group at its beat, or when text below it is to be opened.
-        segments, updates = transcript.segments, list[Json]()
-        pressing = any(segment.version and not segment.in_place for segment in segments[len(self._versions) :])
-        flush = final or pressing or now_seconds >= self.due_at_seconds
-        self.waiting = False
-        for index in range(self._closed, len(segments)):
-            segment = segments[index]
-            if segment.version != (self._versions[index] if index < len(self._versions) else 0):
-                if segment.in_place and not flush:
-                    self.waiting = True
-                    continue
-                updates += self._change(index, segment)
-                self.due_at_seconds = now_seconds + UPDATE_INTERVAL_SECONDS if segment.in_place else self.due_at_seconds
-            if segment.finished and index == self._closed:
-                self._closed += 1
-                updates.append(self._item("done", index, "completed", segment.text()))
-        return updates
+    live = True
 
-    def _change(self, index: int, segment: TextSegment | CallGroup) -> Iterator[Json]:
-        if index == len(self._versions):
-            self._versions.append(0)
-            yield self._item("added", index, "in_progress", "")
-        shown, self._versions[index] = self._versions[index], segment.version
-        kind, key = ("done", "text") if segment.in_place and shown else ("delta", "delta")
-        where = {"item_id": f"msg_{self._id}_{index}", "output_index": index, "content_index": 0}
-        yield {"type": f"response.output_text.{kind}", **where, key: segment.text(shown)}
+    def __init__(self, model: str = "") -> None:
+        super().__init__(model)
+        self._settled, self._places, self._sent = 0, dict[str, int](), dict[str, Any]()
 
-    def _item(self, event: str, index: int, status: str, text: str) -> Json:
-        content = [{"type": "output_text", "text": text}]
-        item = {"type": "message", "id": f"msg_{self._id}_{index}", "role": "assistant", "status": status}
-        return {"type": f"response.output_item.{event}", "output_index": index, "item": item | {"content": content}}
-
-
-class EventEmitter(Emitter):
-    """For Open WebUI 0.6 and 0.7: `replace` events, and the whole text as a chunk at the end, for events get lost."""
-
-    def updates(self, transcript: Transcript, now_seconds: float, *, final: bool = False) -> list[Json]:
-        if final:
-            return self._chunk(transcript.render())
-        self.waiting = now_seconds < self.due_at_seconds
-        content = "" if self.waiting else transcript.render()
-        if content in ("", self._shown):
-            return []
-        self._shown, self.due_at_seconds = content, now_seconds + REPLACE_INTERVAL_SECONDS
-        return [{"event": {"type": "replace", "data": {"content": content}}}]
-
-
-def choose_emitter(version: str, model: str, metadata: Json, *, has_event_emitter: bool) -> Emitter:
-    """The emitter that this Open WebUI understands; an unknown version is taken for the newest."""
-    # An event emitter is passed even where its ids are None. What Open WebUI's own stream handler looks at are the
-    # ids: chat and message, before 0.9 the session too.
-    match = re.match(r"(\d+)\.(\d+)", version)
-    release = (int(match[1]), int(match[2])) if match and version != "0.0.0" else (99, 0)
-    needed = ("chat_id", "message_id") if release >= (0, 9) else ("chat_id", "message_id", "session_id")
-    if not has_event_emitter or not all(metadata.get(name) for name in needed):
-        return Emitter(model)
-    return StreamEmitter(model, live=True) if release >= (0, 8) else EventEmitter(model, live=True)
-
-
-class SideEvents:
-    """Citations, and the run's status at a beat, as `{"event": …}`: Open WebUI gives them to its event emitter."""
-
-    def __init__(self) -> None:
-        self.waiting, self.due_at_seconds, self._sources = False, 0.0, list[Json]()
-        self._status, self._shown = Json(), Json()
-
-    def offer(self, event: Json) -> None:
-        match event:
-            case {"type": "status", "content": str()}:
-                self._status = {"description": _string(event, "content"), "done": event.get("done") is True}
-            case {"type": "source", "source": dict()}:
-                data = {key: event.get(key) for key in ("source", "document", "metadata")}
-                self._sources.append({"event": {"type": "source", "data": data}})
-
-    def updates(self, now_seconds: float, *, final: bool = False) -> list[Json]:
-        updates, self._sources = self._sources, []
-        if final and self._status:
-            self._status = self._status | {"done": True}
-        self.waiting = self._status != self._shown and now_seconds < self.due_at_seconds and not final
-        if self._status != self._shown and not self.waiting:
-            self._shown, self.due_at_seconds = self._status, now_seconds + STATUS_INTERVAL_SECONDS
-            updates.append({"event": {"type": "status", "data": self._status}})
-        return updates
-
-
-# --- The way back: the text of earlier answers to messages with tool calls. Pure, linear, never raises. -------------
-# What stands on a line of its own and is not the model's: its text cannot begin one like that.
-_OWN_LINE = re.compile(r"^(?:<details\s([^>\n]*)>|> \*\*Callboard:\*\* .*)$", re.MULTILINE)
-_ATTRIBUTE = re.compile(r'(?<!\w)(\w++)="([^"]*)"')
-_SUMMARY = re.compile(r"\n*<summary>[^<]*</summary>")
-
-
-def _decoded(text: str) -> str:
-    # An attribute is JSON. A JSON string is text as it was; anything else stays JSON text.
-    with suppress(ValueError, RecursionError):
-        if isinstance(value := json.loads(text), str):
-            return value
-    return text
-
-
-def _past_call(attributes: dict[str, str], body: str) -> Call:
-    values = {name: html.unescape(value) for name, value in attributes.items()}
-    call = Call(values.get("id") or f"call_{uuid.uuid4().hex}", values.get("name", ""), "done")
-    call.arguments, call.round = _decoded(values.get("arguments", "")), values.get("round", "")
-    call.result = html.unescape(_SUMMARY.sub("", body, count=1).strip("\n")) or _decoded(values.get("result", ""))
-    if values.get("done") == "false":
-        call.name = call.name.partition(" · ")[0]
-    else:
-        call.is_open = False
-    return call
-
-
-def read_answer(content: str) -> Iterator[str | Call]:
-    """Takes an earlier answer apart into its texts and its tool calls, in order."""
-    ends = [end.end() for end in re.finditer("</details>", content)]
-    position = 0
-    for own in _OWN_LINE.finditer(content):
-        attributes, end, at = dict(_ATTRIBUTE.findall(own[1] or "")), own.end(), bisect_left(ends, own.end())
-        if own[1]:
-            if attributes.get("type") not in ("tool_calls", "reasoning") or at == len(ends):
+    def _content(self, transcript: Transcript, now_seconds: float, *, final: bool) -> Iterator[Json]:
+        # Text goes out at once; blocks at their beat, or when there is text below them.
+        segments, in_row = transcript.segments(self._settled), True
+        below = any(segment[0].kind not in BLOCKS and self._key(segment) not in self._places for segment in segments)
+        flush = final or below or now_seconds >= self._beat_at_seconds
+        for segment in segments:
+            if segment[0].kind in BLOCKS and not flush:
+                self.due_at_seconds, in_row = self._beat_at_seconds, False
                 continue
-            end = ends[at]
-        if own.start() < position:
-            continue  # it stands inside a block
-        # Two line breaks stand before a block and after it: its own, and the one that joins it to the text.
-        yield content[position : own.start()].removesuffix("\n").removesuffix("\n")
-        if attributes.get("type") == "tool_calls":
-            yield _past_call(attributes, content[own.end() : end].removesuffix("</details>"))
-        position = end + content.startswith("\n", end)
-        position += content.startswith("\n", position)
-    yield content[position:]
+            changes = [*self._changes(segment)]
+            if changes and segment[0].kind in BLOCKS:
+                chars = sum(len(str(change)) for change in changes)
+                self._beat_at_seconds = now_seconds + max(UPDATE_INTERVAL_SECONDS, chars / CHANGED_CHARS_PER_SECOND)
+            yield from changes
+            in_row = in_row and transcript.is_settled(segment)
+            self._settled += len(segment) * in_row
+
+    def _key(self, segment: list[Piece]) -> str:
+        return f"msg_{self._id}_{segment[0].segment}"
+
+    def _changes(self, segment: list[Piece]) -> Iterator[Json]:
+        key, text = self._key(segment), render(segment)
+        shown, self._sent[key] = self._sent.get(key, ""), text
+        if text and key not in self._places:
+            item = {"type": "message", "id": key, "role": "assistant", "status": "in_progress"}
+            yield self._added(item | {"content": [{"type": "output_text", "text": ""}]})
+        if text != shown:
+            where = {"item_id": key, "output_index": self._places[key], "content_index": 0}
+            kind, change = (
+                ("delta", {"delta": text[len(shown) :]}) if text.startswith(shown) else ("done", {"text": text})
+            )
+            yield {"type": f"response.output_text.{kind}", **where, **change}
+
+    def _added(self, item: Json) -> Json:
+        place = self._places.setdefault(item["id"], len(self._places))
+        return {"type": "response.output_item.added", "output_index": place, "item": item}
 
 
-def _assistant_messages(content: str) -> Iterator[Json]:
-    turns: list[tuple[list[str], list[Call]]] = [([], [])]
-    for piece in read_answer(content):
-        texts, calls = turns[-1]
-        if isinstance(piece, Call):
-            if calls and calls[-1].round != piece.round:
-                turns.append(([], calls := []))
-            calls.append(piece)
-        elif piece.strip():
-            if calls:
-                turns.append((texts := [], []))
-            texts.append(piece.replace(GUARDED, "<details"))
-    for texts, calls in turns:
-        functions = [(call.id, {"name": call.name, "arguments": call.arguments}) for call in calls]
-        tool_calls = [{"id": key, "type": "function", "function": function} for key, function in functions]
-        if texts or calls:
-            message = {"role": "assistant", "content": "\n\n".join(texts) or None}
-            yield message | ({"tool_calls": tool_calls} if calls else {})
-        closed = [call for call in calls if not call.is_open]
-        yield from ({"role": "tool", "tool_call_id": call.id, "content": call.result} for call in closed)
+class NativeEmitter(StreamEmitter):
+    """For Open WebUI 0.11.4 and later: calls and reasoning as its own items, so that exports and later turns have them.
 
-
-def _translate(message: Json) -> list[Json]:
-    content, others = message.get("content"), []
-    if isinstance(content, list):
-        others = [part for part in content if not (isinstance(part, dict) and isinstance(part.get("text"), str))]
-        content = "\n".join(part["text"] for part in content if part not in others)
-    if message.get("role") != "assistant" or message.get("tool_calls") or not isinstance(content, str):
-        return [message]
-    if not any(mark in content for mark in ("<details", GUARDED, NOTICE)):
-        return [message]
-    return [*([{"role": "assistant", "content": others}] if others else []), *_assistant_messages(content)]
-
-
-def translate_messages(messages: object) -> list[Json]:
-    """Open WebUI's messages as the model should read them: blocks become `tool_calls` and `role: "tool"` messages.
-
-    Blocks of one round that stand together are one assistant message. Reasoning blocks and the pipe's notices are
-    dropped. Messages that hold neither, or have `tool_calls` already, stay as they are.
+    An item that is added again is replaced. A call that ends gets its output with it: one that has none at the end of
+    the stream would be run by Open WebUI, and the pipe called again.
     """
-    known = [message for message in messages if isinstance(message, dict)] if isinstance(messages, list) else []
-    return [translated for message in known for translated in _translate(message)]
+
+    def _changes(self, segment: list[Piece]) -> Iterator[Json]:
+        if segment[0].kind not in BLOCKS:
+            yield from super()._changes(segment)
+        blocks = [(number, piece) for number, piece in enumerate(segment) if piece.kind in BLOCKS]
+        for _, round_ in groupby(blocks, key=lambda block: block[1].round):
+            items = [item for number, piece in round_ for item in native_items(piece, f"{self._key(segment)}_{number}")]
+            # Outputs last: on the next turn, calls with an output in between are told as two rounds.
+            for item in sorted(items, key=lambda item: str(item["type"]) == "function_call_output"):
+                if self._sent.get(item["id"]) != item:
+                    self._sent[item["id"]] = item
+                    yield self._added(item)
+
+
+def native_items(piece: Piece, key: str) -> Iterator[Json]:
+    """A thought or a call as Open WebUI's own items."""
+    if piece.kind == "thought":
+        state = {"status": "in_progress"} if piece.is_open else {"status": "completed", "duration": piece.seconds}
+        content = [{"type": "output_text", "text": piece.text}]
+        yield {"type": "reasoning", "id": f"rs_{key}", "summary": [], "content": content, **state}
+        return
+    # "completed" without an output reads "Executing", "in_progress" reads "Preparing".
+    status = {"preparing": "in_progress", "failed": "failed"}.get(piece.state, "completed")
+    call = {"type": "function_call", "id": f"fc_{key}", "call_id": piece.id, "name": piece.label or piece.name}
+    arguments = json.loads(piece.arguments) if piece.arguments.startswith(chr(34)) else piece.arguments
+    yield call | {"arguments": arguments, "status": status}
+    if not piece.is_open:
+        output = {"output": [{"type": "input_text", "text": piece.text}], "files": piece.files}
+        yield {"type": "function_call_output", "id": f"fco_{key}", "call_id": piece.id, "status": status, **output}
+
+
+def choose_emitter(version: str, rendering: str, model: str, metadata: Json) -> Emitter:
+    """The emitter that this Open WebUI understands; an unknown version is taken for the newest."""
+    # What Open WebUI's own stream handler looks at are the ids: chat and message, before 0.9 the session too.
+    numbers = [int(number) for number in re.findall(r"\d+", version)[:3]]
+    release = numbers if any(numbers) else [99]
+    needed = ("chat_id", "message_id") if release >= [0, 9] else ("chat_id", "message_id", "session_id")
+    watched = all(metadata.get(name) for name in needed)
+    if rendering == "native" and watched and release >= [0, 11, 4]:
+        return NativeEmitter(model)
+    if rendering == "native":
+        log.info("Callboard: drawn as details: RENDERING native needs a saved chat in Open WebUI 0.11.4 or later")
+    return (StreamEmitter if release >= [0, 8] else EventEmitter)(model) if watched else Emitter(model)
 
 
 # --- The server: the only I/O. --------------------------------------------------------------------------------------
 class _ServerProblem(Exception):
     """The server cannot be used; the message is for a person and names what to change."""
-
-    code = ""
 
 
 class _Client:
@@ -647,19 +567,24 @@ class _Client:
 
     async def models(self) -> list[Json]:
         try:
-            async with asyncio.timeout(MODELS_TIMEOUT_SECONDS), self._send("GET", "/v1/models", "json") as response:
-                entries = json.loads(await response.aread())["data"]
-                return [{"id": str(entry["id"]), "name": str(entry.get("name") or entry["id"])} for entry in entries]
+            async with asyncio.timeout(MODELS_TIMEOUT_SECONDS):
+                entries = json.loads((await self.fetch("GET", "/v1/models", "json"))[1])["data"]
+            return [{"id": str(entry["id"]), "name": str(entry.get("name") or entry["id"])} for entry in entries]
         except TimeoutError as error:
             raise self._problem(CANNOT_REACH) from error
-        except (httpx.HTTPError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise self._problem(NOT_CALLBOARD) from error
+
+    async def fetch(self, method: str, path: str, kind: str = "", **options: Any) -> tuple[str, bytes]:
+        """A whole answer: its content type and its body."""
+        try:
+            async with self._send(method, path, kind, **options) as response:
+                return response.headers.get("content-type", ""), await response.aread()
+        except httpx.HTTPError as error:
             raise self._problem(NOT_CALLBOARD) from error
 
     async def run(self, request: Json, deliver: Callable[[Json], None]) -> None:
-        """Delivers the run's events up to the terminal one; a stream that is cut is resumed after the last one read.
-
-        A resumed stream that is cut again before it brought anything new is given up.
-        """
+        """Delivers the run's events up to the last; a stream that is cut is resumed as long as that brings new ones."""
         resumed, sending = False, self._send("POST", "/v1/runs", "event-stream", json=request)
         while True:
             before = self._last_seq
@@ -669,12 +594,7 @@ class _Client:
                         return
             except (httpx.HTTPError, _ServerProblem) as error:
                 if isinstance(error, _ServerProblem) and not resumed:
-                    if error.code != "unknown_chat" or not request["chat_id"]:
-                        raise
-                    # Somebody else's chat, shared to be continued: answered from the blocks alone, and not kept.
-                    request["chat_id"] = None
-                    sending = self._send("POST", "/v1/runs", "event-stream", json=request)
-                    continue
+                    raise
                 log.info("Callboard: the stream was cut after event %d (%s)", before, type(error).__name__)
             if resumed and self._last_seq == before:
                 raise self._problem(LOST)
@@ -683,11 +603,10 @@ class _Client:
 
     async def leave(self, reader: asyncio.Task[None] | None, cancel_run_id: str | None) -> None:
         """Ends the connection; with `cancel_run_id` the run too."""
-        with suppress(_ServerProblem, httpx.HTTPError, TimeoutError):
+        with suppress(_ServerProblem, TimeoutError):
             if cancel_run_id:
-                path = f"/v1/runs/{cancel_run_id}/cancel"
-                async with asyncio.timeout(CONNECT_TIMEOUT_SECONDS), self._send("POST", path, ""):
-                    pass
+                async with asyncio.timeout(CONNECT_TIMEOUT_SECONDS):
+                    await self.fetch("POST", f"/v1/runs/{cancel_run_id}/cancel")
         if reader:
             reader.cancel()
             await asyncio.gather(reader, return_exceptions=True)
@@ -724,35 +643,89 @@ class _Client:
             raise self._problem(CANNOT_REACH) from error
         try:
             if not response.is_success or kind not in response.headers.get("content-type", ""):
-                raise self._refusal(response.status_code, await response.aread())
+                raise self._refusal(await response.aread())
             yield response
         finally:
             await response.aclose()
 
-    def _refusal(self, status: int, body: bytes) -> _ServerProblem:
-        if status == 401:
-            return self._problem(WRONG_KEY)
-        try:
-            error = json.loads(body)["error"]
-            advice = CHOOSE_AGENT if error["code"] == "unknown_agent" else ""
-            problem = _ServerProblem(str(error["message"]).replace(self._key or "\0", "***") + advice)
-            problem.code = str(error["code"])
-        except (ValueError, KeyError, TypeError, RecursionError):
-            return self._problem(NOT_CALLBOARD)
-        return problem
+    def _refusal(self, body: bytes) -> _ServerProblem:
+        with suppress(ValueError, KeyError, TypeError, RecursionError):
+            return _ServerProblem(str(json.loads(body)["error"]["message"]).replace(self._key or "\0", "***"))
+        return self._problem(NOT_CALLBOARD)
 
     def _problem(self, words: str) -> _ServerProblem:
         # What people are shown has no password in it.
         return _ServerProblem(words.format(url=re.sub(r"//[^/@]*@", "//", self._url)))
 
 
+# --- Open WebUI itself: its file store and its dialogs. -------------------------------------------------------------
+def _data_url(kind: str, content: bytes) -> str:
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}" if content else ""
+
+
+async def keep(request: object, user: Json, name: str, kind: str, content: bytes) -> str:
+    """The address of a file that is put into Open WebUI's own store; "" where it cannot be."""
+    try:
+        from open_webui.routers.files import UploadFile, upload_file_handler
+
+        file = UploadFile(io.BytesIO(content), filename=name, headers={"content-type": kind})
+        owner = SimpleNamespace(**user)
+        kept = upload_file_handler(request, file, metadata={}, process=False, user=owner)
+        # Open WebUI's own functions are async in some versions only.
+        kept = await kept if inspect.isawaitable(kept) else kept
+    except Exception:
+        log.exception("Callboard: Open WebUI did not keep a file")
+        return ""
+    return f"/api/v1/files/{kept.id}/content"
+
+
+async def read(user: Json, file_id: str) -> bytes:
+    """One of the user's own files in Open WebUI's store: it is the browser that says which. b"" where it cannot be."""
+    try:
+        from open_webui.models.files import Files
+        from open_webui.storage.provider import Storage
+
+        file = Files.get_file_by_id(file_id)
+        file = await file if inspect.isawaitable(file) else file
+        path = Storage.get_file(file.path) if file.user_id == user["id"] else ""
+        return await asyncio.to_thread(Path(path).read_bytes)
+    except Exception:
+        log.exception("Callboard: Open WebUI did not give a file")
+        return b""
+
+
+async def attach(user: Json, metadata: Json, messages: list[Json]) -> None:
+    """Adds the user's files to their last message. Images are there, and so is what Open WebUI made a source of."""
+    told = [source["source"].get("id") for source in _dicts(metadata.get("sources")) if source.get("source")]
+    asked = max((index for index, message in enumerate(messages) if message.get("role") == "user"), default=-1)
+    for file in _dicts(metadata.get("files")) if asked >= 0 else ():
+        kind, name = str(file.get("content_type") or "application/octet-stream"), str(file.get("name") or "file")
+        if file.get("type") == "file" and not kind.startswith("image/") and file.get("id") not in told:
+            part = {"filename": name, "file_data": _data_url(kind, await read(user, str(file.get("id"))))}
+            said = messages[asked].get("content")
+            said = said if isinstance(said, list) else [{"type": "text", "text": said}]
+            messages[asked] = messages[asked] | {"content": [*said, {"type": "file", "file": part}]}
+
+
+def dialog(question: Json) -> Json:
+    """The question for Open WebUI's dialogs, to the letter: they read Markdown. What cannot be seen has its number."""
+    kind, message = question.get("kind"), str(question.get("message") or "")
+    seen = "".join(c if c.isprintable() or c in "\n\u3000\xa0" else ascii(c)[1:-1] for c in message)
+    style = "white-space: pre-wrap; overflow-wrap: anywhere; max-height: 50vh; overflow: auto"
+    data = {name: str(question.get(name) or "") for name in ("title", "placeholder")}
+    data |= {"message": f'<pre style="{style}">{html.escape(seen)}</pre>' if seen else "", "type": str(kind)}
+    return {"type": "confirmation" if kind == "confirmation" else "input", "data": data}
+
+
 # --- The pipe. ------------------------------------------------------------------------------------------------------
 class Run:
-    """One answer, first event to last: reads the server, draws, and ends the run when the user stops it."""
+    """One answer, first event to last: reads the server, draws, asks, and ends the run when the user stops it."""
 
     def __init__(self, client: _Client, request: Json, emitter: Emitter, transcript: Transcript) -> None:
-        self._client, self._request = client, request
-        self._emitter, self._transcript, self._side, self._left = emitter, transcript, SideEvents(), False
+        self._client, self._request, self._emitter, self._transcript = client, request, emitter, transcript
+        self._left, self._asking, self._questions = False, asyncio.Lock(), list[asyncio.Task[None]]()
+        self.keep: Callable[[str, str, bytes], Awaitable[str]] = partial(keep, None, {})
+        self.ask: Callable[[Json], Awaitable[object]] | None = None
 
     async def stream(self) -> AsyncGenerator[Json, None]:
         """The answer as Open WebUI's stream takes it. On stop, one last update with every block closed."""
@@ -767,19 +740,18 @@ class Run:
                         reader.result()
                     else:
                         self._transcript.apply(event)
-                        self._side.offer(event)
-                for update in self._updates():
+                for update in self._emitter.updates(self._transcript, time.monotonic()):
                     yield update
         except asyncio.CancelledError:
             self._leave(reader)
             self._transcript.close("stopped by the user")
-            for update in self._updates(final=True):
+            for update in self._emitter.updates(self._transcript, time.monotonic(), final=True):
                 yield update
             raise
         except _ServerProblem as problem:
             log.warning("Callboard: %s", problem)
             # Open WebUI 0.11 loses an answer that ends before its page has heard that it began.
-            await asyncio.sleep(0 if self._transcript.segments else UPDATE_INTERVAL_SECONDS)
+            await asyncio.sleep(0 if self._transcript.pieces else UPDATE_INTERVAL_SECONDS)
             self._transcript.close("the connection was lost", str(problem))
         except Exception:
             log.exception("Callboard: the answer failed")
@@ -787,40 +759,68 @@ class Run:
             self._transcript.close("the pipe failed", PIPE_FAILED)
         finally:
             self._leave(reader)
-        for update in self._updates(final=True):
+        for update in self._emitter.updates(self._transcript, time.monotonic(), final=True):
             yield update
 
     async def text(self, *, plain: bool = False) -> str:
         """The whole answer at once; with `plain` the bare text of an answer that is whole, else ""."""
         async for _ in self.stream():
             pass
-        texts = [segment for segment in self._transcript.segments if isinstance(segment, TextSegment)]
-        whole = not any(isinstance(segment, NoticeSegment) for segment in texts)
-        bare = "".join(segment.text().replace(GUARDED, "<details") for segment in texts if whole)
+        pieces = self._transcript.pieces
+        whole = not any(piece.kind == "notice" for piece in pieces)
+        bare = "".join(piece.text.replace(GUARDED, "<details") for piece in pieces if whole and piece.kind == "text")
         return bare if plain else self._transcript.render()
 
+    async def _placed(self, file: Json) -> Json:
+        """The file with an address that a browser can open: what the server holds goes to Open WebUI's own store."""
+        if not re.fullmatch(rf"/v1/runs/{self._request['run_id']}/files/[\w-]+", url := str(file.get("url"))):
+            return file
+        try:
+            kind, content = await self._client.fetch("GET", url)
+        except _ServerProblem as problem:
+            log.warning("Callboard: a file of a tool is lost: %s", problem)
+            return file
+        url = await self.keep(str(file.get("name") or "file"), kind, content)
+        return file | {"url": url or _data_url(kind, content)}
+
+    async def _ask(self, question: Json) -> None:
+        """Asks the user, after whom else is asked already, and tells the server."""
+        given, seconds = None, question.get("timeout_seconds")
+        try:
+            async with asyncio.timeout(seconds if isinstance(seconds, (int, float)) else None), self._asking:
+                given = await self.ask(dialog(question)) if self.ask else None
+        except Exception as error:
+            log.warning("Callboard: the user gave no answer (%s)", type(error).__name__, exc_info=True)
+        # Where the server does not take it, the call has ended in the meantime.
+        with suppress(_ServerProblem):
+            # {"error": …} is a tab that is gone; True is an empty text in 0.8 and 0.9.
+            text = given if isinstance(given, str) else "" if given is True else None
+            value = given is True if question.get("kind") == "confirmation" else text
+            said = {"request_id": question.get("request_id"), "value": value}
+            await self._client.fetch("POST", f"/v1/runs/{self._request['run_id']}/input", json=said)
+
     async def _arrived(self, queue: asyncio.Queue[Json | None]) -> list[Json | None]:
-        """All that has arrived; nothing where a change that waits for its beat is due first."""
-        arrived = []
-        if queue.empty():
-            beats = [beat.due_at_seconds for beat in (self._emitter, self._side) if beat.waiting]
-            with suppress(TimeoutError):
-                async with asyncio.timeout(max(0.0, min(beats) - time.monotonic()) if beats else None):
-                    arrived.append(await queue.get())
+        """All that has arrived, its questions asked; nothing where a change that waits for its beat is due first."""
+        arrived, due = list[Json | None](), self._emitter.due_at_seconds
+        with suppress(TimeoutError):
+            async with asyncio.timeout(None if due == inf else due - time.monotonic()):
+                arrived.append(await queue.get())
         while not queue.empty():
             arrived.append(queue.get_nowait())
+        for event in arrived:
+            if event and event["type"] == "input_request":
+                self._questions.append(asyncio.create_task(self._ask(event)))
+            elif event and event["type"] == "tool_call_complete":
+                event["files"] = [await self._placed(file) for file in _dicts(event.get("files"))]
         return arrived
-
-    def _updates(self, *, final: bool = False) -> list[Json]:
-        now = time.monotonic()
-        side = self._side.updates(now, final=final) if self._emitter.live else []
-        return self._emitter.updates(self._transcript, now, final=final) + side
 
     def _leave(self, reader: asyncio.Task[None]) -> None:
         """Ends the connection in the background, and the run where it has not ended: nothing may be awaited here."""
         if self._left:
             return
         self._left = True
+        for question in self._questions:
+            question.cancel()
         run_id = None if self._transcript.ended else self._request["run_id"]
         task = asyncio.create_task(self._client.leave(reader, run_id))
         _BACKGROUND.add(task)
@@ -829,14 +829,14 @@ class Run:
 
 def build_request(body: Json, user: Json, metadata: Json, task: str | None) -> Json:
     """The body of `POST /v1/runs`. Temporary chats are not kept, nor are channels, which belong to no one user."""
-    known = {name: str(user[name]) for name in ("id", "name", "email", "role") if user.get(name)}
+    known = {name: str(user[name]) for name in ("id", "name", "email", "role") if user.get("id") and user.get(name)}
     model, chat_id = str(body.get("model", "")), str(metadata.get("chat_id") or "")
     return {
         "agent": model.partition(".")[2] or model,
         "chat_id": None if chat_id.startswith(("local:", "temporary:", "channel:")) else chat_id or None,
         "message_id": metadata.get("message_id") or None,
-        "user": known if known.get("id") else None,
-        "messages": translate_messages(body.get("messages")),
+        "user": known or None,
+        "messages": _dicts(body.get("messages")),
         "task": str(task) if task else None,
         "options": {name: body[name] for name in OPTIONS if body.get(name) is not None},
         "run_id": uuid.uuid4().hex,
@@ -854,6 +854,9 @@ class Pipe:
         RESULT_CHARS: int = Field(
             default=10_000, ge=0, description="Longer results are cut for display, in characters. The agent gets all."
         )
+        RENDERING: Literal["details", "native"] = Field(
+            default="details", description="How calls are drawn: in the text, or as Open WebUI's own items (0.11.4 on)."
+        )
 
     def __init__(self) -> None:
         self.valves, self._agents = self.Valves(), list[Json]()
@@ -867,8 +870,7 @@ class Pipe:
         except _ServerProblem as problem:
             log.warning("Callboard: %s", problem)
             valve = "CALLBOARD_API_KEY" if "CALLBOARD_API_KEY" in str(problem) else "CALLBOARD_URL"
-            name = f"Callboard: {str(problem).partition('. ')[0]} (valve {valve})"
-            wrong = [{"id": "unreachable", "name": name}]
+            wrong = [{"id": "unreachable", "name": f"Callboard: {str(problem).partition('. ')[0]} (valve {valve})"}]
         finally:
             await client.leave(None, None)
         return self._agents + wrong
@@ -879,21 +881,20 @@ class Pipe:
         __user__: Json | None = None,
         __metadata__: Json | None = None,
         __task__: str | None = None,
-        __event_emitter__: object = None,
-        __chat_id__: str | None = None,
-        __message_id__: str | None = None,
+        __event_call__: Callable[[Json], Awaitable[object]] | None = None,
+        __request__: object = None,
     ) -> str | AsyncGenerator[Json, None]:
         """One answer: a stream of dicts, or a `str` where Open WebUI wants no stream or a background task's text."""
         try:
-            metadata = {"chat_id": __chat_id__, "message_id": __message_id__} | (__metadata__ or {})
-            request = build_request(body, __user__ or {}, metadata, __task__)
-            watched = __event_emitter__ is not None
-            emitter = choose_emitter(VERSION, str(body.get("model", "")), metadata, has_event_emitter=watched)
-            client = _Client(self.valves.CALLBOARD_URL, self.valves.CALLBOARD_API_KEY)
-            run = Run(client, request, emitter, Transcript(self.valves.RESULT_CHARS))
-            if __task__ or not body.get("stream"):
-                return await run.text(plain=bool(__task__))
-            return run.stream()
+            valves, metadata, user = self.valves, __metadata__ or {}, __user__ or {}
+            request, model = build_request(body, user, metadata, __task__), str(body.get("model", ""))
+            streamed = bool(body.get("stream")) and not __task__
+            emitter = choose_emitter(VERSION, valves.RENDERING, model, metadata) if streamed else Emitter(model)
+            transcript = Transcript(valves.RESULT_CHARS, metadata.get("sources"))
+            run = Run(_Client(valves.CALLBOARD_URL, valves.CALLBOARD_API_KEY), request, emitter, transcript)
+            run.ask, run.keep = __event_call__, partial(keep, __request__, user)
+            await attach(user, metadata, request["messages"])
+            return run.stream() if streamed else await run.text(plain=bool(__task__))
         except Exception:
             log.exception("Callboard: the request could not be made")
             return "" if __task__ else NOTICE + PIPE_FAILED

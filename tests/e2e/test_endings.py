@@ -63,4 +63,4 @@ async def test_a_wrong_key_is_named_with_its_valve(chat: Chat, library: Library,
     assert "CALLBOARD_API_KEY" in models["locked_out.unreachable"]
     await chat.open("locked_out.unreachable")
     await chat.ask("hello")
-    assert "refused the key. It is the valve CALLBOARD_API_KEY" in await chat.text()
+    assert "The API key is wrong; it is the server's CALLBOARD_API_KEY" in await chat.text()

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard.http.openai.blocks import GUARDED, BlockText, read_blocks, write_block
+from callboard.http.openai.blocks import BlockText, write_block
 from callboard.http.openai.calls import EndedCall
+from callboard.http.past_answers import GUARDED, translate
 from callboard_protocol import ChatMessage
 from tests.pipe.owui_blocks import tool_blocks
 
@@ -71,7 +71,7 @@ def test_open_webui_draws_the_calls_that_were_made_and_no_others(steps: list[Any
 def test_what_was_written_is_read_back_whole(steps: list[Any], piece_chars: int) -> None:
     steps = numbered(steps)
     calls = [step for step in steps if isinstance(step, EndedCall)]
-    told = read_blocks(ChatMessage(role="assistant", content=written(steps, piece_chars)))
+    told = translate([ChatMessage(role="assistant", content=written(steps, piece_chars))])
     results = [(message.tool_call_id, message.content) for message in told if message.role == "tool"]
     assert results == [(call.tool_call_id, call.result) for call in calls]
     said = "".join(str(message.content or "") for message in told if message.role == "assistant")
@@ -86,7 +86,7 @@ def test_a_text_without_blocks_is_what_was_said(text: str, piece_chars: int) -> 
 
 def test_calls_of_one_round_are_one_message_and_rounds_are_apart() -> None:
     calls = [EndedCall(str(number), "look_up", {}, "found", round_index=number // 2) for number in range(4)]
-    told = read_blocks(ChatMessage(role="assistant", content=written(["I look.", *calls, "Found."], 7)))
+    told = translate([ChatMessage(role="assistant", content=written(["I look.", *calls, "Found."], 7))])
     assert [(one.role, one.content, [call.id for call in one.tool_calls or ()]) for one in told] == [
         ("assistant", "I look.", ["0", "1"]),
         ("tool", "found", []),
@@ -96,19 +96,6 @@ def test_calls_of_one_round_are_one_message_and_rounds_are_apart() -> None:
         ("tool", "found", []),
         ("assistant", "Found.", []),
     ]
-
-
-@pytest.mark.parametrize(
-    "message",
-    [
-        ChatMessage(role="user", content=FAKE),
-        ChatMessage(role="assistant", content="no block, but the details"),
-        ChatMessage(role="assistant", content=f"in a line {FAKE}"),
-        ChatMessage(role="assistant", content=[{"type": "text", "text": FAKE}]),
-    ],
-)
-def test_what_holds_no_block_of_an_answer_stays_as_it_is(message: ChatMessage) -> None:
-    assert read_blocks(message) == [message]
 
 
 def test_a_long_result_is_cut_with_a_line_on_what_is_missing() -> None:

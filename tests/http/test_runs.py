@@ -108,12 +108,15 @@ async def test_a_run_id_of_another_chat_is_refused(tmp_path: Path) -> None:
         assert response.json()["error"]["code"] == "run_conflict"
 
 
-async def test_a_chat_of_another_user_does_not_exist(tmp_path: Path) -> None:
+async def test_a_chat_of_another_user_is_continued_from_what_was_sent_and_not_kept(tmp_path: Path) -> None:
     async with serving(tmp_path, ScriptedAgent(sixty_events)) as service:
         await service.events(request(chat_id="c", user={"id": "ann"}))
-        response = await service.client.post("/v1/runs", json=request(chat_id="c", user={"id": "bob"}))
-        assert response.status_code == 404
-        assert response.json()["error"]["code"] == "unknown_chat"
+        before = (await service.client.get("/v1/chats/c/messages?user_id=ann")).json()
+        events = await service.events(request(chat_id="c", user={"id": "bob"}, run_id="r"))
+        assert events[-1] == Done()
+        assert await service.events(request(chat_id="c", user={"id": "bob"}, run_id="r")) == events
+        assert (await service.client.get("/v1/chats/c/messages?user_id=ann")).json() == before
+        assert (await service.client.get("/v1/chats/c/messages?user_id=bob")).status_code == 404
 
 
 async def test_a_run_that_nobody_listens_to_is_given_up_after_the_grace(tmp_path: Path) -> None:

@@ -8,6 +8,9 @@ import types
 from pathlib import Path
 from typing import Any
 
+from callboard.http.past_answers import translate
+from callboard_protocol import ChatMessage
+
 SOURCE = Path(__file__).parents[2] / "pipe" / "callboard_pipe.py"
 REPLACEMENTS = {f"from {name}": f"from open_webui.{name}" for name in ("utils", "apps", "main", "config")}
 
@@ -28,3 +31,9 @@ def load_pipe() -> Any:
 
 
 PIPE = load_pipe()
+
+
+def told(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What the server makes of Open WebUI's messages: what the model reads on the next turn."""
+    read = translate([ChatMessage.model_validate(message) for message in messages])
+    return [message.to_openai() for message in read]

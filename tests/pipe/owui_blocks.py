@@ -95,10 +95,29 @@ def reduce(updates: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 items[index]["content"][update["content_index"]]["text"] += update["delta"]
             case "response.output_text.done":
                 items[index]["content"][update["content_index"]]["text"] = update["text"]
-            case "response.output_item.done":
-                # 0.8.0-0.11.0 ignore this one, so it may not say anything new.
-                assert items[index]["content"] == update["item"]["content"]
-                items[index] = update["item"]
+    return items
+
+
+def reduce_native(updates: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The items after all updates, as 0.11.4 and later apply them: `added` with a known id replaces that item."""
+    items: list[dict[str, Any]] = []
+    for update in updates:
+        index = update.get("output_index", -1)
+        match update.get("type"):
+            case "response.output_item.added":
+                item = json.loads(json.dumps(update["item"]))
+                known = [
+                    place
+                    for place, one in enumerate(items)
+                    if one["id"] == item["id"]
+                    or (one["type"], one.get("call_id", "")) == (item["type"], item.get("call_id"))
+                ]
+                assert (known or [len(items)]) == [index], "the browser goes by the id, the backend by the index"
+                items[index : index + 1] = [item]
+            case "response.output_text.delta":
+                items[index]["content"][update["content_index"]]["text"] += update["delta"]
+            case "response.output_text.done":
+                items[index]["content"][update["content_index"]]["text"] = update["text"]
     return items
 
 

@@ -24,7 +24,10 @@ class Registry:
         """The agent of that id; raises `UnknownAgent`, naming those there are."""
         if agent_id not in self._agents:
             known = ", ".join(self._agents) or "none"
-            raise UnknownAgent(f"There is no agent '{agent_id}'. The agents are: {known}.")
+            raise UnknownAgent(
+                f"There is no agent '{agent_id}'. The agents are: {known}. Choose one of them; where a "
+                "model list does not show it, reload the page."
+            )
         return self._agents[agent_id]
 
     def __iter__(self) -> Iterator[AgentLike]:

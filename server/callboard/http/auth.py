@@ -35,7 +35,8 @@ class BearerAuth:
             await self._app(scope, receive, send)
             return
         problem = "is wrong" if key else "is missing: send Authorization: Bearer <key>"
-        await answer(Unauthorized(f"the API key {problem}; it is the server's CALLBOARD_API_KEY"))(scope, receive, send)
+        hint = "it is the server's CALLBOARD_API_KEY, and the pipe's valve of that name"
+        await answer(Unauthorized(f"The API key {problem}; {hint}."))(scope, receive, send)
 
 
 def is_signed(request: HTTPConnection, links: Links) -> bool:

@@ -6,6 +6,7 @@ from starlette.routing import Route
 
 from callboard.errors import RequestError, StorageError
 from callboard.http.body import read_body
+from callboard.http.past_answers import translate
 from callboard.http.sse import RunStream
 from callboard.http.state import server_state
 from callboard.version import __version__
@@ -43,7 +44,8 @@ async def start_run(request: Request) -> Response:
     """Start a run, or attach to the one of that id; answers with its events."""
     state = server_state(request)
     body = await read_body(request, RunRequest, state.max_request_bytes)
-    return RunStream(await state.runs.start(body))
+    told = body.model_copy(update={"messages": translate(body.messages)})
+    return RunStream(await state.runs.start(told))
 
 
 async def run_events(request: Request) -> Response:

@@ -62,7 +62,7 @@ class Runs:
     async def start(self, request: RunRequest) -> Run:
         """Start the run that `request` asks for, or find it where its id is already running.
 
-        Raises `UnknownAgent`, `UnknownChat`, `RunConflict` and `TooManyRuns`. Where the stored history
+        Raises `UnknownAgent`, `RunConflict` and `TooManyRuns`. Where the stored history
         cannot be read, the run goes on with what the client sent.
         """
         run_id = request.run_id or uuid4().hex
@@ -71,7 +71,7 @@ class Runs:
             return run
         agent = self._registry.get(request.agent)
         request = await with_readable_files(request)
-        history = await self._history(request)
+        request, history = await self._own(request)
         # While the database answered, the same request may have come in a second time.
         if run := self._attached(run_id, owner):
             return run
@@ -127,16 +127,18 @@ class Runs:
             raise RunConflict(f"run {run_id!r} belongs to another chat or user: choose another run_id")
         return run
 
-    async def _history(self, request: RunRequest) -> ChatHistory:
+    async def _own(self, request: RunRequest) -> tuple[RunRequest, ChatHistory]:
+        """The request with its chat's history; a chat that is somebody else's is continued and not kept."""
         if not _is_kept(request):
-            return ChatHistory()
+            return request, ChatHistory()
         try:
-            return await self._store.load_chat(str(request.chat_id), request.user.id if request.user else None)
+            return request, await self._store.load_chat(str(request.chat_id), request.user.id if request.user else None)
         except UnknownChat:
-            raise
+            _log.info("chat_of_another_user", chat_id=request.chat_id)
+            return request.model_copy(update={"chat_id": None}), ChatHistory()
         except StorageError as error:
             _log.warning("history_not_loaded", chat_id=request.chat_id, error=str(error))
-            return ChatHistory()
+            return request, ChatHistory()
 
     def _journal(self, run_id: str, request: RunRequest) -> Journal:
         if not _is_kept(request):

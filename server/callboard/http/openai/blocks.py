@@ -1,6 +1,6 @@
-"""Tool calls as the `<details>` blocks that Open WebUI draws in a message's text: written, and read back.
+"""Tool calls as the `<details>` blocks that Open WebUI draws in a message's text.
 
-The only HTML of the server. A stream of text can take nothing back, so a block is written
+`callboard.http.past_answers` reads them back. A stream of text can take nothing back, so a block is written
 when its call has ended. What the model says between blocks can neither fake one nor break
 one. The form is that which every Open WebUI parses, 0.6 to 0.12.
 """
@@ -8,25 +8,17 @@ one. The form is that which every Open WebUI parses, 0.6 to 0.12.
 import html
 import json
 import re
-from collections.abc import Iterator
 
-from callboard.http.openai.calls import EndedCall, arguments_text, cut_note
+from callboard.http.openai.calls import EndedCall, cut_note
 from callboard.http.openai.constructs import OpenConstruct
-from callboard_protocol import ChatMessage, FunctionCall, ToolCallPart
+from callboard.http.past_answers import GUARDED
 
 SHOWN_CHARS = 10_000
 """What of a result stands in its block; Open WebUI shows no more at once."""
 
-GUARDED = "<\u200bdetails"
-"""With an invisible space it is no tag, and reads as it should."""
-
 _TAG = "<details"
 # Without attributes it is HTML's own, which people may use.
 _UNSAFE = re.compile(r"<details(?=\s)")
-_BLOCK = re.compile(
-    r'^<details type="tool_calls" done="true"([^<>\n]*)>\n<summary>Tool Executed</summary>\n</details>$', re.MULTILINE
-)
-_ATTRIBUTE = re.compile(r'(?<!\w)(\w+)="([^"]*)"')
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
 
@@ -100,58 +92,3 @@ class BlockText:
         for line in lines:
             self._construct.line(line)
         return apart + text
-
-
-def read_blocks(message: ChatMessage) -> list[ChatMessage]:
-    """An earlier answer as the model should read it: its blocks as tool calls and results, one message a round."""
-    content = message.content
-    if message.role != "assistant" or message.tool_calls or not isinstance(content, str) or "details" not in content:
-        return [message]
-    turns: list[tuple[list[str], list[EndedCall]]] = [([], [])]
-    for piece in _pieces(content):
-        texts, calls = turns[-1]
-        if isinstance(piece, EndedCall):
-            if calls and calls[-1].round_index != piece.round_index:
-                turns.append(([], calls := []))
-            calls.append(piece)
-        elif piece.strip():
-            if calls:
-                turns.append((texts := [], []))
-            texts.append(piece.replace(GUARDED, "<details"))
-    return [told for texts, calls in turns for told in _told("\n\n".join(texts), calls)]
-
-
-def _pieces(content: str) -> Iterator[str | EndedCall]:
-    position = 0
-    for found in _BLOCK.finditer(content):
-        said = {name: html.unescape(value) for name, value in _ATTRIBUTE.findall(found[1])}
-        if not {"id", "name", "arguments", "result"} <= said.keys():
-            continue
-        yield content[position : found.start()].strip("\n")
-        round_index = int(said["round"]) if said.get("round", "").isdecimal() else 0
-        result, arguments = _decoded(said["result"]), _decoded(said["arguments"])
-        yield EndedCall(said["id"], said["name"], arguments, result, "status" in said, round_index)
-        position = found.end()
-    yield content[position:].lstrip("\n") if position else content
-
-
-def _decoded(text: str) -> str:
-    # A JSON string is text as it was; anything else stays JSON text.
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return text
-    return value if isinstance(value, str) else text
-
-
-def _told(text: str, calls: list[EndedCall]) -> Iterator[ChatMessage]:
-    tool_calls = tuple(
-        ToolCallPart(
-            id=call.tool_call_id, function=FunctionCall(name=call.tool_name, arguments=arguments_text(call.arguments))
-        )
-        for call in calls
-    )
-    if text or tool_calls:
-        yield ChatMessage(role="assistant", content=text or None, tool_calls=tool_calls or None)
-    for call in calls:
-        yield ChatMessage(role="tool", tool_call_id=call.tool_call_id, content=call.result)

@@ -7,7 +7,6 @@ from pydantic import ConfigDict, Field
 
 from callboard.errors import RequestError
 from callboard.http.openai.asker import Asker
-from callboard.http.openai.blocks import read_blocks
 from callboard.models import MODEL_OPTIONS
 from callboard_protocol import ChatMessage, RunRequest, User
 from callboard_protocol.events import Wire
@@ -55,7 +54,7 @@ class ChatBody(Wire):
             chat_id=asker.chat_id,
             message_id=asker.message_id,
             user=user,
-            messages=tuple(told for message in self.messages for told in read_blocks(_bare(message))),
+            messages=tuple(map(_bare, self.messages)),
             task=asker.task,
             options={
                 name: value

@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal, assert_never
 from pydantic import Discriminator, Tag
 
 from callboard.errors import RequestError
-from callboard.http.openai.blocks import read_blocks
 from callboard_protocol import ChatMessage, FunctionCall, ToolCallPart
 from callboard_protocol.events import Wire
 
@@ -100,7 +99,7 @@ def chat_messages(items: Iterable[InputItem]) -> list[ChatMessage]:
                 _end_round(messages, calls, outputs)
             case MessageItem():
                 _end_round(messages, calls, outputs)
-                messages += read_blocks(ChatMessage(role=item.role, content=_content(item)))
+                messages.append(ChatMessage(role=item.role, content=_content(item)))
             case OtherItem(type="item_reference"):
                 raise RequestError("item_reference is not supported: nothing is kept; send the item itself")
             case OtherItem():

@@ -3,12 +3,11 @@
 import time
 from collections.abc import Awaitable, Callable
 
-import structlog
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from callboard.errors import CallboardError, RequestError, UnknownChat
+from callboard.errors import CallboardError, RequestError
 from callboard.http.body import read_body, refusing
 from callboard.http.openai.asker import Asker, ToolActivity, user_of, with_headers
 from callboard.http.openai.chat_answer import ChatAnswer
@@ -17,12 +16,11 @@ from callboard.http.openai.failures import refusal
 from callboard.http.openai.response_answer import ResponseAnswer
 from callboard.http.openai.response_request import ResponseBody
 from callboard.http.openai.streams import Answer, AnswerStream, whole_answer
+from callboard.http.past_answers import translate
 from callboard.http.state import server_state
 from callboard.runs import Run
 
 Endpoint = Callable[[Request], Awaitable[Response]]
-
-_log = structlog.get_logger(__name__)
 
 
 async def chat_completions(request: Request) -> Response:
@@ -55,13 +53,8 @@ async def _start(request: Request, body: ChatBody | ResponseBody, asker: Asker) 
     user = user_of(body.user, request.headers)
     with refusing():
         wanted = body.run_request(asker, user)
-    runs = server_state(request).runs
-    try:
-        return await runs.start(wanted)
-    except UnknownChat:
-        # Somebody else's chat, shared to be continued: answered from what the client sent, and not kept.
-        _log.info("chat_of_another_user", chat_id=wanted.chat_id)
-        return await runs.start(wanted.model_copy(update={"chat_id": None}))
+    told = wanted.model_copy(update={"messages": translate(wanted.messages)})
+    return await server_state(request).runs.start(told)
 
 
 async def _respond(request: Request, run: Run, answer: Answer, stream: bool | None) -> Response:

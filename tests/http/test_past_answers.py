@@ -1,5 +1,6 @@
 """Earlier answers go back to the model as the calls that they were."""
 
+import json
 import time
 from typing import Any
 
@@ -7,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from callboard.http.past_answers import translate
 from callboard_protocol import ChatMessage
-from tests.pipe.loader import PIPE
+from tests.pipe.loader import PIPE, told
 
 NASTY = [
     "plain words",
@@ -107,22 +109,20 @@ def with_read_arguments(messages: list[dict[str, Any]], turn: list[Any]) -> list
     for message in messages:
         for call in message.get("tool_calls", ()):
             if call["id"] not in malformed:
-                call["function"]["arguments"] = PIPE.json.loads(call["function"]["arguments"])
+                call["function"]["arguments"] = json.loads(call["function"]["arguments"])
     return messages
 
 
 @given(turns)
 def test_what_was_drawn_comes_back_as_it_was(turn: list[Any]) -> None:
-    translated = PIPE.translate_messages([{"role": "assistant", "content": rendered(turn)}])
-    for message in translated:
-        ChatMessage.model_validate(message)
+    translated = told([{"role": "assistant", "content": rendered(turn)}])
     assert with_read_arguments(translated, turn) == messages_of(turn)
 
 
 @given(turns)
 def test_a_stripped_answer_comes_back_too(turn: list[Any]) -> None:
     """Open WebUI strips the last item, so a group at the end loses the blank line before it."""
-    translated = PIPE.translate_messages([{"role": "assistant", "content": rendered(turn).strip()}])
+    translated = told([{"role": "assistant", "content": rendered(turn).strip()}])
     assert with_read_arguments(translated, turn) == messages_of(turn)
 
 
@@ -130,7 +130,7 @@ def test_a_call_that_never_ended_has_no_tool_message() -> None:
     transcript = PIPE.Transcript()
     transcript.apply({"type": "tool_call_start", "tool_call_id": "c", "tool_name": "draw", "tool_args": {}})
     transcript.apply({"type": "tool:status", "tool_call_id": "c", "data": {"message": "hm", "progress": 4}})
-    [message] = PIPE.translate_messages([{"role": "assistant", "content": transcript.render()}])
+    [message] = told([{"role": "assistant", "content": transcript.render()}])
     assert message["tool_calls"][0]["function"]["name"] == "draw"
 
 
@@ -140,20 +140,20 @@ def test_notices_and_reasoning_are_not_the_models_words() -> None:
     transcript.apply({"type": "done", "finish_reason": "length"})
     reasoning = '<details type="reasoning" done="true" duration="3">\n<summary>Thought</summary>\n> hm\n</details>\n'
     assert "length limit" in transcript.render()
-    assert PIPE.translate_messages([{"role": "assistant", "content": reasoning + transcript.render()}]) == [
+    assert told([{"role": "assistant", "content": reasoning + transcript.render()}]) == [
         {"role": "assistant", "content": "Words."}
     ]
 
 
 def test_a_result_in_the_body_is_read_too() -> None:
     block = '<details type="tool_calls" done="true" id="c" name="f">\n<summary>Ran</summary>\n&lt;b&gt;\n</details>'
-    assert PIPE.translate_messages([{"role": "assistant", "content": block}])[1]["content"] == "<b>"
+    assert told([{"role": "assistant", "content": block}])[1]["content"] == "<b>"
 
 
 def test_parts_of_a_message_are_translated_as_well() -> None:
     image = {"type": "image_url", "image_url": {"url": "x"}}
     parts = [{"type": "text", "text": rendered([[("f", {}, "r")]])}, image]
-    translated = PIPE.translate_messages([{"role": "assistant", "content": parts}])
+    translated = told([{"role": "assistant", "content": parts}])
     assert translated[0] == {"role": "assistant", "content": [image]}
     assert translated[2] == {"role": "tool", "tool_call_id": "c0-0", "content": "r"}
 
@@ -163,7 +163,7 @@ def test_parts_of_a_message_are_translated_as_well() -> None:
     [
         {"role": "user", "content": rendered([[("f", {}, "r")]])},
         {"role": "tool", "tool_call_id": "c", "content": '<details type="tool_calls">'},
-        {"role": "assistant", "content": "<details", "tool_calls": [{"id": "c"}]},
+        {"role": "assistant", "content": "<details", "tool_calls": [{"id": "c", "function": {"name": "f"}}]},
         {"role": "assistant", "content": "plain", "extra": 1},
         {"role": "assistant", "content": [{"type": "text", "text": "plain"}]},
         {"role": "assistant", "content": None},
@@ -171,7 +171,8 @@ def test_parts_of_a_message_are_translated_as_well() -> None:
     ],
 )
 def test_every_other_message_stays_as_it_is(message: dict[str, Any]) -> None:
-    assert PIPE.translate_messages([message]) == [message]
+    before = ChatMessage.model_validate(message)
+    assert translate([before]) == (before,)
 
 
 MEGABYTE = 1_000_000
@@ -203,16 +204,10 @@ HOSTILE = [
 def test_a_megabyte_of_anything_is_read_in_linear_time(prefix: str, piece: str) -> None:
     content = prefix + piece * (MEGABYTE // len(piece)) + " > <details"
     started = time.process_time()
-    PIPE.translate_messages([{"role": "assistant", "content": content}])
+    told([{"role": "assistant", "content": content}])
     assert time.process_time() - started < 4
 
 
 @given(st.lists(st.sampled_from([*HOSTILE, *NASTY, "\n", '"', ">", "<summary>", "</summary>"])).map("".join))
 def test_any_text_is_survived(content: str) -> None:
-    for message in PIPE.translate_messages([{"role": "assistant", "content": content}]):
-        ChatMessage.model_validate(message)
-
-
-@pytest.mark.parametrize("messages", [None, 3, [None, 3, "x"], [{"role": "assistant", "content": [None, 3, {}]}]])
-def test_what_is_no_conversation_is_survived(messages: Any) -> None:
-    PIPE.translate_messages(messages)
+    told([{"role": "assistant", "content": content}])

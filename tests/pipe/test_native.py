@@ -1,0 +1,169 @@
+"""The native rendering: Open WebUI's own items, none of its calls ever left without an output."""
+
+import json
+import logging
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from callboard_protocol import Done, Message, Reasoning, RunStart, ToolCallComplete, ToolCallStart
+from tests.pipe.loader import PIPE, told
+from tests.pipe.owui_blocks import reduce_native
+from tests.pipe.scripted_server import ScriptedServer, frames, stream
+from tests.pipe.test_rendering import anything, calls, completed, ends, failed, finish, message, started, status
+from tests.pipe.test_stream import METADATA, a_pipe, answer
+
+
+def emitted(*steps: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """The items after each step, a second apart."""
+    transcript, emitter = PIPE.Transcript(), PIPE.NativeEmitter()
+    updates: list[dict[str, Any]] = []
+    states = []
+    for seconds, events in enumerate(steps, 100):
+        for event in events:
+            transcript.apply(event)
+        updates += emitter.updates(transcript, seconds)
+        states.append(reduce_native(updates))
+    return states
+
+
+def test_a_call_is_prepared_runs_and_has_its_output_with_its_end() -> None:
+    delta = {"type": "tool_call_args_delta", "tool_call_id": "c", "tool_name": "draw", "delta": "{"}
+    prepared, running, at_work, ended = emitted([delta], [started()], [status("Painting", 45)], [completed("a cat")])
+    assert [item["status"] for [item] in (prepared, running, at_work)] == ["in_progress", "completed", "completed"]
+    assert [item["name"] for [item] in (prepared, running, at_work)] == ["draw", "draw", "draw · 45% Painting"]
+    call, output = ended
+    assert (call["name"], call["status"], call["call_id"]) == ("draw", "completed", "c")
+    assert output["call_id"] == "c"
+    assert output["output"] == [{"type": "input_text", "text": "a cat"}]
+
+
+def test_a_failed_call_is_red() -> None:
+    [[call, output]] = emitted([started(), failed("no")])
+    assert (call["status"], output["status"]) == ("failed", "failed")
+    assert output["output"][0]["text"] == "Error: no"
+
+
+def test_arguments_are_the_json_or_the_text_that_the_model_wrote() -> None:
+    [items] = emitted([started("a", tool_args={"x": 1}), started("b", tool_args='{"half')])
+    assert [item["arguments"] for item in items] == ['{"x": 1}', '{"half']
+
+
+def test_parallel_calls_may_end_in_any_order_and_after_text() -> None:
+    *_, items = emitted([started("a"), started("b")], [message("Well")], [completed("2", "b"), completed("1", "a")])
+    assert [item["type"] for item in items] == ["function_call"] * 2 + ["message"] + ["function_call_output"] * 2
+
+
+def test_a_rounds_calls_stand_together_before_their_outputs_so_that_they_come_back_as_one_round() -> None:
+    [items] = emitted(
+        [
+            started("a"),
+            started("b"),
+            completed("1", "a"),
+            completed("2", "b"),
+            started("c", round_index=1),
+            completed("3", "c"),
+        ]
+    )
+    assert [(item["type"].removeprefix("function_"), item["call_id"]) for item in items] == [
+        ("call", "a"),
+        ("call", "b"),
+        ("call_output", "a"),
+        ("call_output", "b"),
+        ("call", "c"),
+        ("call_output", "c"),
+    ]
+
+
+def test_a_change_sends_its_own_item_and_no_other() -> None:
+    transcript, emitter = PIPE.Transcript(), PIPE.NativeEmitter()
+    for event in (started("a"), started("b"), completed("x" * 5000, "a")):
+        transcript.apply(event)
+    emitter.updates(transcript, 100)
+    transcript.apply(status("half", 50, "b"))
+    [update] = emitter.updates(transcript, 101)
+    assert update["item"]["call_id"] == "b"
+    assert emitter.updates(transcript, 102) == []
+
+
+@settings(max_examples=300)
+@given(st.lists(st.lists(anything | calls.map(lambda call: [call]), max_size=2), max_size=10), ends)
+def test_no_call_is_left_without_an_output_wherever_the_stream_is_cut(
+    steps: list[list[list[dict[str, Any]]]], end: dict[str, Any] | None
+) -> None:
+    transcript, emitter = PIPE.Transcript(), PIPE.NativeEmitter()
+    updates, now = [], 100.0
+    for batch in steps:
+        for events in batch:
+            for event in events:
+                transcript.apply(event)
+        updates += emitter.updates(transcript, now := now + 0.03)
+    finish(transcript, end)
+    updates += emitter.updates(transcript, now, final=True)
+    json.dumps(updates)
+    items = reduce_native(updates)
+    asked = [item["call_id"] for item in items if item["type"] == "function_call"]
+    answered = [item["call_id"] for item in items if item["type"] == "function_call_output"]
+    assert sorted(asked) == sorted(answered)
+    assert len(set(asked)) == len(asked)
+    assert all(item["status"] in ("completed", "failed") for item in items if item["type"] != "message")
+    for item in items:
+        if item["type"] == "function_call_output":
+            assert isinstance(item["output"], list)
+        if item["type"] == "message":
+            assert '<details type="' not in item["content"][0]["text"]
+
+
+async def test_the_valve_chooses_it(server: ScriptedServer) -> None:
+    events = (
+        RunStart(run_id="r", agent="a"),
+        Reasoning(content="Hm."),
+        ToolCallStart(tool_call_id="c", tool_name="draw", tool_args={}),
+        ToolCallComplete(tool_call_id="c", result="a cat"),
+        Message(content="Done."),
+        Done(),
+    )
+    server.on("POST", "runs", stream(frames(*events)))
+    pipe = a_pipe(server.url)
+    pipe.valves.RENDERING = "native"
+    items = reduce_native(await answer(pipe))
+    kinds = ["reasoning", "function_call", "function_call_output", "message"]
+    assert [item["type"] for item in items] == kinds
+    assert items[-1]["content"][0]["text"] == "Done."
+
+
+@pytest.mark.parametrize(
+    ("version", "metadata", "kind", "logged"),
+    [
+        ("0.12.4", METADATA, "NativeEmitter", 0),
+        ("0.11.4", METADATA, "NativeEmitter", 0),
+        ("", METADATA, "NativeEmitter", 0),
+        ("0.11.3", METADATA, "StreamEmitter", 1),
+        ("0.8.12", METADATA, "StreamEmitter", 1),
+        ("0.7.2", METADATA, "EventEmitter", 1),
+        ("0.12.4", {}, "Emitter", 1),
+    ],
+)
+def test_where_it_cannot_be_drawn_details_are_and_the_log_says_so_once(
+    version: str, metadata: dict[str, Any], kind: str, logged: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    assert type(PIPE.choose_emitter(version, "native", "m", metadata)).__name__ == kind
+    assert len(caplog.records) == logged
+
+
+def test_the_next_turns_messages_pass_with_the_models_words_alone() -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "draw", "arguments": "{}"}}
+    content = f"Look [2#source7]: {PIPE.GUARDED} x>\n\n> **Callboard:** [a.pdf](/api/v1/files/1/content)\n"
+    messages: list[dict[str, Any]] = [
+        {"role": "assistant", "content": content, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c", "content": "a cat"},
+        {"role": "assistant", "content": "Done.\n\n> **Callboard:** Stopped.\n"},
+    ]
+    assert told(messages) == [
+        {"role": "assistant", "content": "Look [source7]: <details x>", "tool_calls": [call]},
+        messages[1],
+        {"role": "assistant", "content": "Done."},
+    ]

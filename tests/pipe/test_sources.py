@@ -1,0 +1,81 @@
+"""Sources are citations, and the numbers in the text are theirs."""
+
+from typing import Any
+
+import pytest
+
+from tests.pipe.loader import PIPE, told
+from tests.pipe.test_rendering import drawn, message
+
+
+def source(number: int | None, url: str, **fields: Any) -> dict[str, Any]:
+    about = {} if number is None else {"source_number": number}
+    return {"type": "source", "source": {"name": url, "url": url}, "document": ["text"], "metadata": [about], **fields}
+
+
+def citations(events: list[dict[str, Any]]) -> list[str]:
+    """What Open WebUI lists: one entry for each different `metadata.source`, in order (Citations.svelte)."""
+    abouts = [about for event in events if event["type"] == "source" for about in event["data"]["metadata"]]
+    return list(dict.fromkeys(about["source"] for about in abouts))
+
+
+def cited(text: str, listed: list[str]) -> str:
+    """The source that Open WebUI shows for a lone `[k#…]`."""
+    return listed[int(text.strip("[]").partition("#")[0]) - 1]
+
+
+def test_a_number_in_the_text_is_the_citation_of_its_source() -> None:
+    transcript = drawn(source(3, "http://a"), source(7, "http://b"), message("So [source7], not [source3]."))
+    assert transcript.render() == "So [2#source7], not [1#source3]."
+    listed = citations(transcript.events)
+    assert [cited(mark, listed) for mark in ("[2#source7]", "[1#source3]")] == ["http://b", "http://a"]
+
+
+@pytest.mark.parametrize("step", [1, 3, 100])
+@pytest.mark.parametrize(
+    ("written", "shown", "back"),
+    [
+        ("[source1]", "[1#source1]", "[source1]"),
+        ("[Source 2]", "[2#source2]", "[source2]"),
+        ("[source1, source2]", "[1#source1, 2#source2]", "[source1, source2]"),
+        ("【source1】", "[1#source1]", "[source1]"),
+        ("[source1][source2]", "[1#source1][2#source2]", "[source1][source2]"),
+        ("[source9]", "[source9]", "[source9]"),
+        ("[source1, source9]", "[source1, source9]", "[source1, source9]"),
+        ("[1]", "[1]", "[1]"),
+        ("[sources]", "[sources]", "[sources]"),
+        ("[source", "[source", "[source"),
+    ],
+)
+def test_every_way_to_cite_is_linked_and_comes_back(written: str, shown: str, back: str, step: int) -> None:
+    words = f"As {written} says, {written}"
+    events = [message(words[at : at + step]) for at in range(0, len(words), step)]
+    transcript = drawn(source(1, "http://a"), source(2, "http://b"), *events)
+    transcript.close("end")
+    assert transcript.render() == f"As {shown} says, {shown}"
+    answer = {"role": "assistant", "content": transcript.render()}
+    assert told([answer]) == [{"role": "assistant", "content": f"As {back} says, {back}"}]
+
+
+def test_one_source_twice_is_one_citation() -> None:
+    transcript = drawn(
+        source(1, "http://a"), source(2, "http://a"), source(3, "http://b"), message("[source2][source3]")
+    )
+    assert citations(transcript.events) == ["http://a", "http://b"]
+    assert transcript.render() == "[1#source2][2#source3]"
+
+
+def test_the_sources_that_open_webui_found_itself_come_first() -> None:
+    found = [{"source": {"name": "f.pdf", "id": "f"}, "document": ["x", "y"], "metadata": [{}, {"source": "f"}]}]
+    transcript = PIPE.Transcript(found=found)
+    for event in (message("[source1] "), source(1, "http://a"), message("[source1]")):
+        transcript.apply(event)
+    assert transcript.render() == "[source1] [2#source1]"
+    assert len(transcript.events) == 1
+
+
+def test_a_source_without_a_number_or_a_text_is_shown() -> None:
+    transcript = drawn(source(None, "http://a", document=[], metadata=[]), message("[source1]"))
+    [event] = transcript.events
+    assert event["data"]["document"] == [""]
+    assert transcript.render() == "[1#source1]"
