@@ -9,6 +9,7 @@ from callboard.errors import CallboardError
 from callboard.http import chat_routes, openai, run_routes
 from callboard.settings import Settings
 from tests.formats import corpus
+from tests.frameworks.table import table
 from tests.pipe.loader import load_pipe
 
 ROOT = Path(__file__).parent.parent
@@ -44,6 +45,10 @@ def test_every_valve_is_in_the_readme_with_its_default() -> None:
 
 def test_the_formats_are_in_the_architecture_with_what_they_were_tested_with() -> None:
     assert block("formats", ARCHITECTURE) == corpus.table().strip()
+
+
+def test_the_frameworks_are_in_the_architecture_with_what_they_were_tested_with() -> None:
+    assert block("frameworks", ARCHITECTURE) == table().strip()
 
 
 def test_the_readmes_agent_is_the_example_and_is_short() -> None:

@@ -1,0 +1,79 @@
+"""What every adapter is: an agent whose turns another framework runs."""
+
+import asyncio
+import re
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from inspect import isawaitable
+from typing import Generic, Literal, TypeVar
+
+from callboard.errors import AgentError
+from callboard.frameworks.turn import Turn
+from callboard.loop import RunContext
+from callboard_protocol import Event
+
+A = TypeVar("A")
+
+Factory = Callable[[RunContext], A | Awaitable[A]]
+"""Makes an agent for one run: for agents that depend on who asks."""
+
+HistoryOf = Literal["callboard", "own"]
+"""Whose memory of the chat the model is sent: the replayed messages, or the framework's own session; never both."""
+
+_NOT_IN_AN_ID = re.compile(r"[^A-Za-z0-9_.:/-]+")
+MAX_ID_CHARS = 128
+
+
+class FrameworkAgent(ABC, Generic[A]):
+    """An agent of another framework, or what makes one per run, as an agent like any other.
+
+    `make` gives the agent of each run. An adapter says `play` and `answer`; the rest is the same
+    for all: the framework runs in a task of its own, which ends with the run, and what it raises
+    ends the run. The client's options for the model are not passed on: the model is its author's.
+    Raises `AgentError` for an id that a model list cannot hold.
+    """
+
+    def __init__(self, make: Factory[A], agent_id: str, name: str, description: str) -> None:
+        self.agent_id = agent_id
+        self.name = name or agent_id
+        self.description = description
+        self._make = make
+        if not agent_id or id_from(agent_id) != agent_id:
+            raise AgentError(
+                f"An agent cannot have the id {agent_id!r}: give one as agent_id=…, of 1 to {MAX_ID_CHARS} letters, "
+                "digits and any of _ . : / -"
+            )
+
+    @abstractmethod
+    async def play(self, agent: A, turn: Turn) -> None:
+        """One turn of the framework's agent, told to `turn`. Raises `ModelError` where its model fails."""
+
+    @abstractmethod
+    async def answer(self, agent: A, turn: Turn) -> None:
+        """A background task of the client: one plain answer of the agent's model, without tools."""
+
+    async def run(self, context: RunContext) -> AsyncGenerator[Event, None]:
+        """One turn as events; closing the generator ends the framework's run, its requests and its tools."""
+        turn = Turn(context)
+        work = asyncio.create_task(self._work(turn), name=f"{self.agent_id} {context.run_id}")
+        try:
+            async with aclosing(turn.events(work)) as events:
+                async for event in events:
+                    yield event
+        finally:
+            work.cancel()
+            await asyncio.wait({work})
+        work.result()
+        for event in turn.end():
+            yield event
+
+    async def _work(self, turn: Turn) -> None:
+        made = self._make(turn.context)
+        agent: A = await made if isawaitable(made) else made
+        await (self.play(agent, turn) if turn.context.task is None else self.answer(agent, turn))
+
+
+def id_from(name: str) -> str:
+    """A name as an agent's id, the same where it can be one."""
+    return _NOT_IN_AN_ID.sub("-", name).strip("-")[:MAX_ID_CHARS]

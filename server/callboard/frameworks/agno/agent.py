@@ -1,0 +1,77 @@
+"""Agents and teams of Agno: their runs as turns."""
+
+from collections.abc import AsyncGenerator
+from typing import Any, cast
+
+from agno.agent import Agent
+from agno.team import Team
+
+from callboard.frameworks.adapter import Factory, FrameworkAgent, HistoryOf, id_from
+from callboard.frameworks.agno.events import Item, Story
+from callboard.frameworks.agno.messages import to_messages
+from callboard.frameworks.agno.model import AgnoAgent, Watch, current_watch, with_watched_models
+from callboard.frameworks.agno.requirements import resolve
+from callboard.frameworks.turn import Turn
+
+
+def from_agno(
+    agent: AgnoAgent | Factory[AgnoAgent],
+    *,
+    agent_id: str = "",
+    name: str = "",
+    description: str = "",
+    history: HistoryOf = "callboard",
+) -> FrameworkAgent[AgnoAgent]:
+    """An agent or a team of Agno as it is now, or a function that makes one for each run, as an agent of Callboard.
+
+    `agent_id` and `name` are the agent's own unless they are given; a function needs an `agent_id`.
+    `description` is for people (the agent's own is for its model). `history`: the model is sent
+    the chat as Callboard remembers it, with every call and result, and the agent's
+    `add_history_to_context` does not count (`callboard`); or the last message and what the agent's
+    own database has of the session, which is the chat (`own`). Raises `AgentError`.
+    """
+    if isinstance(agent, Agent | Team):
+        agent_id, name = agent_id or id_from(agent.id or agent.name or ""), name or agent.name or ""
+        # Once, and not for each run: a model keeps its connections.
+        ready = with_watched_models(agent)
+        return _FromAgno(lambda _: ready, agent_id, name, description, history)
+    return _FromAgno(agent, agent_id, name, description, history)
+
+
+class _FromAgno(FrameworkAgent[AgnoAgent]):
+    def __init__(
+        self, make: Factory[AgnoAgent], agent_id: str, name: str, description: str, history: HistoryOf
+    ) -> None:
+        super().__init__(make, agent_id, name, description)
+        self._history = history
+
+    async def play(self, agent: AgnoAgent, turn: Turn) -> None:
+        watch = self._watch(turn)
+        story = Story(watch)
+        # Any: an agent's and a team's methods are the same, their types are not.
+        player: Any = with_watched_models(agent)
+        messages, own = to_messages(turn.context.messages), self._history == "own"
+        options = {
+            "user_id": turn.context.user.id if turn.context.user else None,
+            "run_id": turn.context.run_id,
+            "session_id": turn.context.chat_id or turn.context.run_id,
+            "stream": True,
+            "stream_events": True,
+            "yield_run_output": True,
+        }
+        run = player.arun(messages[-1:] if own else messages, add_history_to_context=own, **options)
+        while (paused := await story.follow(run)) is not None:
+            await resolve(paused, watch)
+            run = player.acontinue_run(run_response=paused, **options)
+
+    async def answer(self, agent: AgnoAgent, turn: Turn) -> None:
+        story = Story(self._watch(turn))
+        plain = Agent(model=with_watched_models(agent).model, telemetry=False)
+        run = plain.arun(to_messages(turn.context.messages), stream=True, stream_events=True)
+        await story.follow(cast(AsyncGenerator[Item, None], run))
+
+    def _watch(self, turn: Turn) -> Watch:
+        watch = Watch(turn, self.agent_id)
+        # For this task, and so for this run alone.
+        current_watch.set(watch)
+        return watch

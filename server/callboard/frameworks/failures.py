@@ -1,0 +1,50 @@
+"""What a framework raises when its model's endpoint fails, as Callboard's own errors."""
+
+import asyncio
+from collections.abc import Iterator
+
+import httpx
+import openai
+
+from callboard.errors import ModelError, ModelRateLimited, ModelTimeout, ModelUnauthorized, ModelUnreachable
+
+DETAIL_CHARS = 500
+
+
+def model_error(error: BaseException, agent_id: str, *, always: bool = False) -> ModelError | None:
+    """The failure of the model's endpoint that `error` is, or was caused by; None where it is none.
+
+    Frameworks wrap what their clients raise: the first cause that says more than "failed" decides.
+    `always`: it is known to be one, whatever its causes say.
+    """
+    said = " ".join(str(error).split())[:DETAIL_CHARS].rstrip(" .") or type(error).__name__
+    where = f"The model of the agent '{agent_id}'"
+    found = always
+    for cause in _causes(error):
+        match cause:
+            case ModelError():
+                return cause
+            case openai.APITimeoutError() | httpx.TimeoutException():
+                return ModelTimeout(f"{where} did not answer in time: {said}. Try again, or give it a longer timeout.")
+            case openai.APIConnectionError() | httpx.TransportError():
+                return ModelUnreachable(
+                    f"{where} cannot be reached or cut the connection: {said}. Check that its endpoint runs."
+                )
+            case openai.APIError():
+                found = True
+        match getattr(cause, "status_code", None):
+            case 401 | 403 as status:
+                # In words of our own: some endpoints quote the key that they refuse.
+                return ModelUnauthorized(f"{where} refused its key ({status}): give it one that it accepts.")
+            case 429:
+                return ModelRateLimited(f"{where} is over its limit (429): {said}. Wait a little, or use another.")
+    return ModelError(f"{where} failed: {said}. Look at its endpoint's log.") if found else None
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen and not isinstance(cause, asyncio.CancelledError):
+        seen.add(id(cause))
+        yield cause
+        cause = cause.__cause__ or cause.__context__

@@ -1,0 +1,8 @@
+"""LangGraph's graphs, LangChain's agents among them: `register(from_langgraph(agent))`.
+
+Needs `pip install callboard[langgraph]`.
+"""
+
+from callboard.frameworks.langgraph.agent import from_langgraph
+
+__all__ = ["from_langgraph"]

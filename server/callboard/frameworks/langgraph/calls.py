@@ -1,0 +1,123 @@
+"""The tool calls of one model's answer: as they were written, and as the graph is to see them."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
+from langchain_core.messages.tool import invalid_tool_call, tool_call
+
+from callboard.errors import InvalidArguments
+
+NOT_IN_TEXT = frozenset({"tool_call", "invalid_tool_call"})
+"""The blocks of the event protocol that a message has in a field of its own too."""
+
+PLAIN = frozenset({"type", "text", "index"})
+"""What a block of text has that is nothing but text."""
+
+
+Source = Literal["tokens", "events"]
+"""How the pieces of an answer come: as chunks, or in the event protocol."""
+
+
+@dataclass(slots=True)
+class Call:
+    """A call as the model writes it: `text` is its arguments so far, `id` the store's."""
+
+    id: str
+    name: str
+    text: str = ""
+
+    @property
+    def arguments(self) -> dict[str, Any] | None:
+        """The arguments; None where they are no JSON object."""
+        try:
+            read = json.loads(self.text, strict=False) if self.text.strip() else {}
+        except ValueError:
+            return None
+        return read if isinstance(read, dict) else None
+
+    @property
+    def error(self) -> InvalidArguments:
+        """What the model is told where the arguments cannot be read."""
+        return InvalidArguments(f"The arguments of {self.name} are no JSON object. Write the call again.")
+
+
+@dataclass(frozen=True, slots=True)
+class CallPiece:
+    """A piece of a call, in an answer's part `index`."""
+
+    index: object
+    given_id: str | None
+    name: str | None
+    text: str
+
+
+@dataclass(slots=True)
+class Answer:
+    """The answer to what was `asked`, while it comes.
+
+    `served`: a tool node of ours is told of its calls, and refuses those that cannot be read.
+    """
+
+    asked: Sequence[BaseMessage]
+    served: bool
+    source: Source | None = None
+    calls: dict[object, Call] = field(default_factory=dict)
+
+
+def pieces_of_chunk(message: AIMessageChunk) -> list[CallPiece]:
+    """The pieces of calls in a chunk."""
+    return [
+        CallPiece(chunk.get("index"), chunk["id"], chunk["name"], chunk["args"] or "")
+        for chunk in message.tool_call_chunks
+    ]
+
+
+def pieces_of_event(event: Mapping[str, Any]) -> list[CallPiece]:
+    """The pieces of calls in an event of the protocol."""
+    match event:
+        case {"event": "content-block-start", "content": {"type": "tool_call_chunk"} as block}:
+            return [CallPiece(event["index"], block.get("id"), block.get("name"), block.get("args") or "")]
+        case {"event": "content-block-delta", "delta": {"type": "tool-call-delta"} as delta}:
+            return [CallPiece(event["index"], None, None, delta.get("args") or "")]
+        case _:
+            return []
+
+
+def pieces_of_message(message: AIMessage) -> list[CallPiece]:
+    """The calls of a message that came whole."""
+    whole = [(call["id"], call["name"], json.dumps(call["args"])) for call in message.tool_calls]
+    whole += [(call["id"], call["name"] or "", call["args"] or "") for call in message.invalid_tool_calls]
+    return [CallPiece(index, *call) for index, call in enumerate(whole)]
+
+
+def rewrite(message: AIMessage, answer: Answer) -> None:
+    """Gives the graph the calls as they were written.
+
+    LangChain itself completes arguments that were cut off, and would run the call with what it
+    has read: such a call has no arguments here, and the tool node refuses it by its id; without a
+    tool node that does, it is none at all.
+    """
+    message.tool_calls, message.invalid_tool_calls = [], []
+    for call in answer.calls.values():
+        arguments = call.arguments
+        if arguments is None and not answer.served:
+            message.invalid_tool_calls.append(
+                invalid_tool_call(id=call.id, name=call.name, args=call.text, error=str(call.error))
+            )
+        else:
+            message.tool_calls.append(tool_call(id=call.id, name=call.name, args=arguments or {}))
+    _write_as_text(message)
+
+
+def _write_as_text(message: AIMessage) -> None:
+    """Plain text as text: the event protocol makes blocks of it, which neither graphs nor small endpoints expect."""
+    if isinstance(message.content, str):
+        return
+    blocks = [block if isinstance(block, dict) else {} for block in message.content]
+    blocks = [block for block in blocks if block.get("type") not in NOT_IN_TEXT]
+    if all(block.get("type") == "text" and block.keys() <= PLAIN for block in blocks):
+        message.content = "".join(block["text"] for block in blocks)
+        message.response_metadata.pop("output_version", None)

@@ -1,0 +1,73 @@
+"""Conversations as LangChain's messages, and what LangChain's messages hold."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage, convert_to_messages
+from langgraph.types import Command
+
+from callboard.formats import NativeFormat
+from callboard.models import ChatDict
+
+MEDIA = frozenset({"image", "audio", "video", "file"})
+UNENDED = "Error: the run ended before this call did."
+
+
+def to_messages(conversation: Sequence[ChatDict]) -> list[BaseMessage]:
+    """The conversation with its tool calls and results; every call's arguments are JSON."""
+    return convert_to_messages(NativeFormat().request(conversation, ()).messages)
+
+
+def ends_of_open_calls(messages: Sequence[object]) -> list[BaseMessage]:
+    """A result for each call that has none: endpoints refuse a conversation with an open one."""
+    ended = {message.tool_call_id for message in messages if isinstance(message, ToolMessage)}
+    calls = [call for message in messages if isinstance(message, AIMessage) for call in message.tool_calls]
+    return [ToolMessage(UNENDED, tool_call_id=call["id"]) for call in calls if call["id"] not in ended]
+
+
+def messages_in(update: object) -> Iterator[BaseMessage]:
+    """The messages anywhere in what a node has returned."""
+    match update:
+        case BaseMessage():
+            yield update
+        case Command():
+            yield from messages_in(update.update)
+        case Mapping():
+            for value in update.values():
+                yield from messages_in(value)
+        case list() | tuple():
+            for value in update:
+                yield from messages_in(value)
+
+
+def text_of(message: BaseMessage) -> str:
+    """A message's text, as its model or its reader has it."""
+    content = message.content
+    return content if isinstance(content, str) else "".join(_text(block) for block in content)
+
+
+def files_of(message: ToolMessage) -> list[dict[str, Any]]:
+    """The media in a tool's result, and in what it keeps from the model (its artifact)."""
+    artifact = message.artifact if isinstance(message.artifact, list) else [message.artifact]
+    content = message.content if isinstance(message.content, list) else []
+    return [file for block in [*content, *artifact] if isinstance(block, dict) and (file := _file(block))]
+
+
+def _text(block: str | Mapping[str, Any]) -> str:
+    if isinstance(block, str):
+        return block
+    return str(block.get("text") or "") if block.get("type") == "text" else ""
+
+
+def _file(block: Mapping[str, Any]) -> dict[str, Any] | None:
+    """A content block with media as Open WebUI shows it: LangChain's own blocks, and OpenAI's `image_url`."""
+    kind, url = block.get("type"), block.get("url")
+    if kind == "image_url":
+        address = block.get("image_url")
+        kind, url = "image", address.get("url") if isinstance(address, Mapping) else address
+    if kind not in MEDIA:
+        return None
+    if not url and (data := block.get("base64") or block.get("data")):
+        url = f"data:{block.get('mime_type') or 'application/octet-stream'};base64,{data}"
+    name = (block.get("extras") or {}).get("filename")
+    return {"type": kind, "url": url, **({"name": name} if name else {})} if url else None

@@ -1,0 +1,117 @@
+"""Holds the calls of a graph's tool nodes to the server's rules.
+
+LangGraph's events say when a tool has started, which is too late to ask, and a tool that raises
+ends the run. But every call of a tool node passes through one method of it: the nodes of an
+agent get one in front, which does nothing where no turn of ours is running.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
+from typing import Any
+
+from langchain_core.messages import ToolCall, ToolMessage
+from langgraph.errors import GraphBubbleUp, GraphInterrupt
+from langgraph.prebuilt import ToolNode
+from langgraph.pregel import Pregel
+from langgraph.types import Command
+from pydantic import ValidationError
+
+from callboard.errors import InvalidArguments, ToolError, ToolTimeout, UnknownTool
+from callboard.frameworks.langgraph.messages import messages_in, text_of
+from callboard.frameworks.langgraph.stream import Graph, Path
+from callboard.frameworks.langgraph.watch import Watch, current_watch, said
+from callboard.frameworks.turn import Turn
+
+Result = ToolMessage | Command[Any] | list[Any]
+RunOne = Callable[..., Awaitable[Result]]
+Execute = Callable[[], Awaitable[Result]]
+
+
+def watch_tool_nodes(graph: Graph, path: Path = ()) -> Iterator[Path]:
+    """Puts the graph's tool nodes, and its subgraphs', under watch; gives the path of each."""
+    for name, node in graph.nodes.items():
+        if isinstance(node.bound, ToolNode):
+            yield (*path, name)
+            if not isinstance(node.bound._arun_one, _Watched):
+                node.bound._arun_one = _Watched(node.bound, node.bound._arun_one)  # type: ignore[assignment, method-assign]
+    for name, inner in graph.get_subgraphs():
+        if isinstance(inner, Pregel):
+            yield from watch_tool_nodes(inner, (*path, name))
+
+
+class _Watched:
+    """Runs one call of a tool node."""
+
+    def __init__(self, node: ToolNode, run_one: RunOne) -> None:
+        self._node = node
+        self._run_one = run_one
+
+    async def __call__(self, call: ToolCall, *where: Any) -> Result:
+        execute = partial(self._run_one, call, *where)
+        watch = current_watch.get()
+        if watch is None or call["id"] is None:
+            return await execute()
+        return await self._run(watch, call, call["id"], execute)
+
+    async def _run(self, watch: Watch, call: ToolCall, call_id: str, execute: Execute) -> Result:
+        name, known = call["name"], watch.calls.get(call_id)
+        if known is not None and known.arguments is None:
+            watch.refuse(known)
+            return _failure(call, known.error)
+        await watch.start(call_id, name, call["args"])
+        try:
+            if call_id in watch.paused.values():
+                outcome = await _again(watch.turn, call_id, name, execute)
+            else:
+                outcome = await watch.turn.run_tool(call_id, name, call["args"], partial(_outcome, execute))
+        except ToolError as refused:
+            outcome = refused
+        match outcome:
+            case GraphInterrupt():
+                watch.paused |= {interrupt.id: call_id for interrupt in outcome.args[0]}
+                raise outcome
+            case GraphBubbleUp():
+                raise outcome
+            case Exception():
+                error = outcome if isinstance(outcome, ToolError) else ToolError(said(outcome))
+                watch.turn.fail(call_id, error)
+                return _failure(call, error)
+            case BaseException():
+                raise outcome
+            case _:
+                self._end(watch, call, outcome)
+                return outcome
+
+    def _end(self, watch: Watch, call: ToolCall, result: Result) -> None:
+        """Ends the call with its own message among those of the result."""
+        messages = [one for one in messages_in(result) if isinstance(one, ToolMessage)]
+        own = [one for one in messages if one.tool_call_id == call["id"]]
+        message = own[-1] if own else ToolMessage("", tool_call_id=call["id"])
+        if message.status == "error" and call["name"] not in self._node.tools_by_name:
+            watch.turn.fail(message.tool_call_id, UnknownTool(text_of(message)))
+        elif message.status == "error" and isinstance(watch.tool_errors.get(message.tool_call_id), ValidationError):
+            watch.turn.fail(message.tool_call_id, InvalidArguments(text_of(message)))
+        else:
+            watch.finish(message)
+
+
+async def _again(turn: Turn, call_id: str, name: str, execute: Execute) -> Result | BaseException:
+    """A call from its beginning, for the answer that it waited for: it is no new one, which would be one too many."""
+    limit = turn.context.limits.tool_timeout_seconds
+    try:
+        with turn.reporting(call_id):
+            async with asyncio.timeout(limit):
+                return await _outcome(execute)
+    except TimeoutError:
+        raise ToolTimeout(f"{name} did not end within {limit:g} s and was stopped.") from None
+
+
+async def _outcome(execute: Execute) -> Result | BaseException:
+    """What the call gives or raises: a tool may raise anything, and none of it is to end the run."""
+    [outcome] = await asyncio.gather(execute(), return_exceptions=True)
+    return outcome
+
+
+def _failure(call: ToolCall, error: ToolError) -> ToolMessage:
+    return ToolMessage(f"Error: {error}", name=call["name"], tool_call_id=call["id"], status="error")

@@ -1,0 +1,216 @@
+"""What a run's models and tools tell of themselves: a handler of LangChain's callbacks.
+
+It is told of every request and every call of a run, wherever in the graph they are made and
+before the graph is told. What it says, it says from the loop of the turn: some nodes run in
+threads.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+from contextvars import ContextVar
+from types import TracebackType
+from typing import Any
+from uuid import UUID
+
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, ToolMessage
+from langchain_core.outputs import ChatGenerationChunk, LLMResult
+from langgraph.errors import GraphBubbleUp, GraphRecursionError
+from pydantic_core import to_json
+
+from callboard.errors import AgentError
+from callboard.frameworks.failures import model_error
+from callboard.frameworks.langgraph.calls import (
+    Answer,
+    Call,
+    CallPiece,
+    Source,
+    pieces_of_chunk,
+    pieces_of_event,
+    pieces_of_message,
+    rewrite,
+)
+from callboard.frameworks.langgraph.messages import files_of, text_of
+from callboard.frameworks.langgraph.stream import Path, path_of
+from callboard.frameworks.turn import Turn
+
+
+class Watch(BaseCallbackHandler):
+    """A run as its models and tools tell it; as a context, it says which of its failures are a model's.
+
+    `served` are the graphs whose tool nodes are watched: those start, end and refuse calls
+    themselves. Calls, what the graph has as their results, and what their tools raised are kept by the
+    calls' ids; `paused` are the calls that wait for an answer, by their interrupts' ids.
+    """
+
+    raise_error = True
+    run_inline = True
+
+    def __init__(self, turn: Turn, agent_id: str, served: Collection[Path]) -> None:
+        self.turn = turn
+        self.calls: dict[str, Call] = {}
+        self.paused: dict[str, str] = {}
+        self.results: dict[str, ToolMessage] = {}
+        self.tool_errors: dict[str, BaseException] = {}
+        self._agent_id = agent_id
+        self._served = served
+        self._loop = asyncio.get_running_loop()
+        self._answers: dict[UUID, Answer] = {}
+        self._failures: list[BaseException] = []
+        self._starts: dict[str, asyncio.Future[None]] = {}
+        self._unserved: set[str] = set()
+        self._last: list[BaseMessage] = []
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        for start in self._starts.values():
+            start.cancel()
+        if isinstance(error, GraphRecursionError):
+            raise AgentError(f"The graph of '{self._agent_id}' goes round without an end: {error}") from error
+        known = any(error is failure for failure in self._failures)
+        if isinstance(error, Exception) and (failure := model_error(error, self._agent_id, always=known)):
+            raise failure from error
+
+    @property
+    def last_request(self) -> list[BaseMessage] | None:
+        """What the model is to be sent once more, without tools: None until the turn's calls are used up.
+
+        And until the last of them have ended; empty where that cannot be known.
+        """
+        if not self.turn.over_limit:
+            return None
+        asked = self._last[-1:]
+        calls = asked[0].tool_calls if asked and isinstance(asked[0], AIMessage) else []
+        results = [self.results.get(call["id"] or "") for call in calls]
+        ended = [result for result in results if result is not None]
+        return [*self._last, *ended] if len(ended) == len(results) else None
+
+    async def start(self, call_id: str, name: str, arguments: Mapping[str, Any]) -> None:
+        """Starts a call, once; returns when that is written down."""
+        self._begin(self.calls.get(call_id) or Call(call_id, name, to_json(arguments, serialize_unknown=True).decode()))
+        await asyncio.shield(self._starts[call_id])
+
+    def refuse(self, call: Call) -> None:
+        """Tells of a call whose arguments cannot be read."""
+        self._starts[call.id] = self._loop.create_future()
+        self._starts[call.id].set_result(None)
+        self.turn.refuse(call.id, call.name, call.text, call.error)
+
+    async def end(self, message: ToolMessage) -> None:
+        """Ends a call with the result that the graph has for it, and starts it first where nobody did."""
+        self.results[message.tool_call_id] = message
+        call = self.calls.get(message.tool_call_id)
+        if call is None:
+            return
+        await self.start(call.id, call.name, {})
+        self.finish(message)
+
+    def finish(self, message: ToolMessage) -> None:
+        """Ends a call that has been started with its result."""
+        text = text_of(message)
+        if message.status == "error":
+            self.turn.fail(message.tool_call_id, text)
+        else:
+            self.turn.complete(message.tool_call_id, text, files_of(message))
+
+    def on_chat_model_start(
+        self,
+        serialized: dict[str, Any],  # noqa: ARG002 - LangChain's contract
+        messages: list[list[BaseMessage]],
+        *,
+        run_id: UUID,
+        metadata: dict[str, Any] | None = None,
+        **_: Any,
+    ) -> None:
+        """A request begins."""
+        path = path_of((metadata or {}).get("langgraph_checkpoint_ns", ""))
+        self._answers[run_id] = Answer(messages[0], served=path[:-1] in self._served)
+
+    def on_llm_new_token(self, token: object, *, chunk: object = None, run_id: UUID, **_: Any) -> None:  # noqa: ARG002
+        """A piece of an answer."""
+        if isinstance(chunk, ChatGenerationChunk) and isinstance(chunk.message, AIMessageChunk):
+            self._read(run_id, "tokens", pieces_of_chunk(chunk.message))
+
+    def on_stream_event(self, event: Mapping[str, Any], *, run_id: UUID, **_: Any) -> None:
+        """A piece of an answer, in the event protocol."""
+        self._read(run_id, "events", pieces_of_event(event))
+
+    def on_llm_end(self, response: LLMResult, *, run_id: UUID, **_: Any) -> None:
+        """An answer is whole: before anything else sees it, its calls get the ids that the store has."""
+        answer = self._answers.pop(run_id, None)
+        message = getattr(response.generations[0][0], "message", None) if response.generations else None
+        if answer is None or not isinstance(message, AIMessage):
+            return
+        whole = pieces_of_message(message)
+        if len(whole) != len(answer.calls):
+            answer.calls.clear()
+            for piece in whole:
+                self._call(answer, piece)
+        rewrite(message, answer)
+        if answer.calls and answer.served:
+            self._last = [*answer.asked, message]
+        for call in answer.calls.values():
+            self.calls[call.id] = call
+            if not answer.served:
+                self._unserved.add(call.id)
+                self._tell(self.refuse if call.arguments is None else self._begin, call)
+        if (usage := message.usage_metadata) is not None:
+            self._tell(self.turn.spend, usage["input_tokens"], usage["output_tokens"])
+
+    def on_llm_error(self, error: BaseException, *, run_id: UUID, **_: Any) -> None:
+        """A request failed."""
+        self._answers.pop(run_id, None)
+        self._failures.append(error)
+
+    def on_tool_error(self, error: BaseException, *, tool_call_id: str | None = None, **_: Any) -> None:
+        """A tool raised: what, its tool node does not say, and one that is not ours does not say that it did."""
+        if tool_call_id is None or isinstance(error, GraphBubbleUp):
+            return
+        self.tool_errors[tool_call_id] = error
+        if tool_call_id in self._unserved:
+            self._tell(self.turn.fail, tool_call_id, said(error))
+
+    def _begin(self, call: Call) -> None:
+        if call.id not in self._starts:
+            start = self.turn.start(call.id, call.name, call.text or "{}")
+            self._starts[call.id] = asyncio.ensure_future(start)
+
+    def _read(self, run_id: UUID, source: Source, pieces: list[CallPiece]) -> None:
+        answer = self._answers.get(run_id)
+        # Some models tell both ways.
+        if answer is None or (pieces and (answer.source or source) != source):
+            return
+        for piece in pieces:
+            answer.source = source
+            call = self._call(answer, piece)
+            if call.name:
+                self._tell(self.turn.announce, call.id, call.name, piece.text)
+
+    def _call(self, answer: Answer, piece: CallPiece) -> Call:
+        """The call that the piece belongs to, with it."""
+        if piece.index not in answer.calls:
+            answer.calls[piece.index] = Call(self.turn.claim(piece.given_id), piece.name or "")
+        call = answer.calls[piece.index]
+        call.name = call.name or piece.name or ""
+        call.text += piece.text
+        return call
+
+    def _tell(self, say: Callable[..., None], *what: Any) -> None:
+        try:
+            here = asyncio.get_running_loop()
+        except RuntimeError:
+            here = None
+        if here is self._loop:
+            say(*what)
+        else:
+            self._loop.call_soon_threadsafe(say, *what)
+
+
+def said(error: BaseException) -> str:
+    """What an error says."""
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+current_watch: ContextVar[Watch | None] = ContextVar("callboard_langgraph_watch", default=None)

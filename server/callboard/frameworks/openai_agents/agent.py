@@ -1,0 +1,117 @@
+"""Agents of the OpenAI Agents SDK: their runs as turns."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from inspect import isawaitable
+from typing import Any
+
+from agents import Agent, RunConfig, Runner, RunResult
+from agents.memory import Session
+
+from callboard.errors import AgentError
+from callboard.frameworks.adapter import Factory, FrameworkAgent, id_from
+from callboard.frameworks.failures import model_error
+from callboard.frameworks.openai_agents.cast import Cast
+from callboard.frameworks.openai_agents.messages import Conversation, to_conversation
+from callboard.frameworks.openai_agents.model import MODEL_FAILURES
+from callboard.frameworks.openai_agents.watch import TurnOver, Watch
+from callboard.frameworks.turn import Turn
+from callboard.loop import RunContext
+
+OpenAIAgent = Agent[Any]
+ContextOf = Callable[[RunContext], Any | Awaitable[Any]]
+SessionOf = Callable[[RunContext], Session | Awaitable[Session]]
+
+
+def from_openai_agents(
+    agent: OpenAIAgent | Factory[OpenAIAgent],
+    *,
+    agent_id: str = "",
+    name: str = "",
+    description: str = "",
+    context: ContextOf | None = None,
+    session: SessionOf | None = None,
+    run_config: RunConfig | None = None,
+) -> FrameworkAgent[OpenAIAgent]:
+    """An agent of the OpenAI Agents SDK, or a function that makes one for each run, as an agent of Callboard.
+
+    `agent_id` and `name` are the agent's own name unless they are given; a function needs an
+    `agent_id`. `context` makes what tools, hooks and guardrails get as `ctx.context`, for each
+    run. `session`: the model is sent the last message and what that session has of the chat,
+    instead of the chat as Callboard remembers it. `run_config` is for all runs; limits are the
+    server's, so turns are not counted. Raises `AgentError`.
+    """
+    if isinstance(agent, Agent):
+        agent_id, name = agent_id or id_from(agent.name), name or agent.name
+        return _FromOpenAIAgents(lambda _: agent, agent_id, name, description, context, session, run_config)
+    return _FromOpenAIAgents(agent, agent_id, name, description, context, session, run_config)
+
+
+class _FromOpenAIAgents(FrameworkAgent[OpenAIAgent]):
+    def __init__(
+        self,
+        make: Factory[OpenAIAgent],
+        agent_id: str,
+        name: str,
+        description: str,
+        context: ContextOf | None,
+        session: SessionOf | None,
+        run_config: RunConfig | None,
+    ) -> None:
+        super().__init__(make, agent_id, name, description)
+        self._context = context
+        self._session = session
+        # One for all runs: its provider keeps the connections of models that are only named.
+        self._run_config = run_config or RunConfig()
+
+    async def play(self, agent: OpenAIAgent, turn: Turn) -> None:
+        told = to_conversation(turn.context.messages)
+        options = {
+            "context": await _made(self._context, turn.context),
+            "session": await _made(self._session, turn.context),
+        }
+        if self._session is not None:
+            told.items = told.items[-1:]
+        await self._run(agent, turn, told, **options)
+
+    async def answer(self, agent: OpenAIAgent, turn: Turn) -> None:
+        settings = replace(agent.model_settings, tool_choice=None, parallel_tool_calls=None)
+        plain = Agent[Any](agent.name, model=agent.model, model_settings=settings)
+        await self._run(plain, turn, to_conversation(turn.context.messages))
+
+    async def _run(self, agent: OpenAIAgent, turn: Turn, told: Conversation, **options: Any) -> None:
+        watch = Watch(turn, told.instructions)
+        cast = Cast(watch, self._run_config)
+        options |= {"hooks": watch, "run_config": cast.run_config}
+        try:
+            twin = cast.twin(agent)
+            result = await Runner.run(twin, told.items, max_turns=None, **options)
+            while result.interruptions:
+                state = result.to_state()
+                await asyncio.gather(*(watch.decide(item, state) for item in result.interruptions))
+                result = await Runner.run(twin, state, **options)
+        except TurnOver:
+            return
+        except MODEL_FAILURES as error:
+            raise self._failure(error, watch) from error
+        finally:
+            await watch.wait_for_tools()
+        _say_what_a_tool_answered(result, watch)
+
+    def _failure(self, error: Exception, watch: Watch) -> Exception:
+        if (failure := model_error(error, self.agent_id, always=error is watch.failure)) is not None:
+            return failure
+        return AgentError(f"The Agents SDK ended the run of '{self.agent_id}': {error}")
+
+
+def _say_what_a_tool_answered(result: RunResult, watch: Watch) -> None:
+    """The answer where it is a tool's result (`tool_use_behavior`), which no model says."""
+    watch.settle(result.to_input_list())
+    if watch.called and result.final_output is not None:
+        watch.turn.say(str(result.final_output))
+
+
+async def _made(make: Callable[[RunContext], Any] | None, context: RunContext) -> Any:
+    made = make(context) if make else None
+    return await made if isawaitable(made) else made

@@ -1,0 +1,118 @@
+"""A conversation as items of the Responses API, which the SDK speaks with every model, and tools' results from them."""
+
+import mimetypes
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from agents import ItemHelpers, TResponseInputItem
+from agents.models.fake_id import FAKE_RESPONSES_ID
+from agents.tool_context import ToolContext
+
+from callboard.formats import NativeFormat
+from callboard.models import ChatDict, content_text
+
+Item = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Conversation:
+    """What was said and done, and what the client's system messages say."""
+
+    items: list[TResponseInputItem] = field(default_factory=list)
+    instructions: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A tool's result as the model is told it, and its files as Open WebUI shows them."""
+
+    text: str
+    files: Sequence[Item] = ()
+
+
+def to_conversation(messages: Sequence[ChatDict]) -> Conversation:
+    """The conversation with its tool calls and results; every call's arguments are JSON."""
+    items: list[Item] = []
+    instructions = []
+    for message in NativeFormat().request(messages, ()).messages:
+        content = message.get("content")
+        match message["role"]:
+            case "assistant":
+                items += _said(content_text(content), message.get("tool_calls") or ())
+            case "tool":
+                output = content_text(content)
+                items.append({"type": "function_call_output", "call_id": message["tool_call_id"], "output": output})
+            case "user":
+                items.append({"role": "user", "content": _user_content(content)})
+            case _:
+                instructions.append(content_text(content).strip())
+    return Conversation(cast(list[TResponseInputItem], items), "\n\n".join(filter(None, instructions)))
+
+
+def result_of(context: ToolContext[Any], result: object) -> Output:
+    """What a tool gave, as the SDK tells it to the model."""
+    assert context.tool_call is not None, "a tool is called"
+    return output_of(ItemHelpers.tool_call_output_item(context.tool_call, result)["output"])
+
+
+def output_of(output: str | Sequence[Mapping[str, Any]]) -> Output:
+    """A tool's output, as the SDK sends it, as text and files."""
+    if isinstance(output, str):
+        return Output(output)
+    texts = [part["text"] for part in output if part["type"] == "input_text"]
+    return Output("\n".join(texts), [file for part in output if (file := _file(part)) is not None])
+
+
+def _said(text: str, calls: Sequence[ChatDict]) -> list[Item]:
+    # In the long form, without which a text and the calls that follow it would not be one message.
+    part = {"type": "output_text", "text": text, "annotations": []}
+    message = {
+        "type": "message",
+        "role": "assistant",
+        "id": FAKE_RESPONSES_ID,
+        "status": "completed",
+        "content": [part],
+    }
+    asked: list[Item] = [
+        {
+            "type": "function_call",
+            "call_id": call["id"],
+            "name": call["function"]["name"],
+            "arguments": call["function"]["arguments"],
+        }
+        for call in calls
+    ]
+    return [message, *asked] if text else asked
+
+
+def _user_content(content: object) -> str | list[Item]:
+    if not isinstance(content, list):
+        return content_text(content)
+    told: list[Item] = []
+    for part in content:
+        match part:
+            case {"type": "text", "text": str(text)}:
+                told.append({"type": "input_text", "text": text})
+            case {"type": "image_url", "image_url": {"url": str(url)}}:
+                told.append({"type": "input_image", "image_url": url, "detail": "auto"})
+    return told
+
+
+def _file(part: Mapping[str, Any]) -> Item | None:
+    """A file that has an address or a content; those of OpenAI's own storage have neither."""
+    match part:
+        case {"type": "input_image", "image_url": str(url)}:
+            return {"type": "image", "url": url}
+        case {"type": "input_file", "file_url": str(url)}:
+            return {"type": "file", "url": url, **_named(part)}
+        case {"type": "input_file", "file_data": str(data)}:
+            kind = mimetypes.guess_type(part.get("filename") or "")[0] or "application/octet-stream"
+            url = data if data.startswith("data:") else f"data:{kind};base64,{data}"
+            return {"type": "file", "url": url, **_named(part)}
+        case _:
+            return None
+
+
+def _named(part: Mapping[str, Any]) -> Item:
+    return {"name": part["filename"]} if part.get("filename") else {}

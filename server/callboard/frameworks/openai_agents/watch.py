@@ -1,0 +1,158 @@
+"""What is known of a run while it goes on, and the hooks by which the SDK tells it."""
+
+import asyncio
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from agents import Agent, RunContextWrapper, RunHooks, RunState, Tool
+from agents.items import ToolApprovalItem
+from agents.tool_context import ToolContext
+
+from callboard.errors import AgentError, ToolDenied, ToolError
+from callboard.frameworks.openai_agents.messages import output_of, result_of
+from callboard.frameworks.turn import Turn
+
+LAST_WORDS_SECONDS = 1.0
+"""How long a tool that is stopped may take to end."""
+
+
+class TurnOver(Exception):
+    """The model asks for tools though it has had its last answer."""
+
+
+class Watch(RunHooks[Any]):
+    """A run's turn, and what of it the SDK has no place for.
+
+    `instructions` are the client's; `refused` are the calls that the SDK is not to run, by id;
+    `called`: the last answer had calls; `spoke`: it had text; `failure` is what the last failing
+    request raised; `agents` take part in the run.
+    """
+
+    def __init__(self, turn: Turn, instructions: str) -> None:
+        self.turn = turn
+        self.instructions = instructions
+        self.refused: dict[str, ToolError] = {}
+        self.failure: Exception | None = None
+        self.called = False
+        self.spoke = False
+        self.agents: list[Agent[Any]] = []
+        self._calls: set[str] = set()
+        self._begun: list[str] = []
+        self._tools: set[asyncio.Task[Any]] = set()
+        self._handoffs = 0
+
+    async def start(self, call_id: str, name: str, arguments: str) -> None:
+        """A call of a tool that can be run begins."""
+        self._calls.add(call_id)
+        await self.turn.start(call_id, name, arguments)
+
+    def refuse(self, call_id: str, name: str, arguments: str, error: ToolError) -> None:
+        """A call that cannot be run."""
+        self.refused[call_id] = error
+        self.turn.refuse(call_id, name, arguments, error)
+
+    def fail(self, call_id: str, error: ToolError) -> None:
+        """A call that was begun failed."""
+        self._end(call_id)
+        self.turn.fail(call_id, error)
+
+    def has_begun(self, call_id: str) -> bool:
+        """Whether a call has run before and not ended: it goes on, once what it asked for is decided."""
+        return call_id in self._begun
+
+    @contextmanager
+    def running(self, call_id: str) -> Iterator[None]:
+        """Within it, a tool runs in the current task."""
+        task = asyncio.current_task()
+        assert task is not None, "tools run in tasks"
+        self._begun.append(call_id)
+        self._tools.add(task)
+        try:
+            yield
+        finally:
+            self._tools.discard(task)
+
+    async def wait_for_tools(self) -> None:
+        """Waits for tools that are being stopped: the SDK does not."""
+        if self._tools:
+            await asyncio.wait(self._tools, timeout=LAST_WORDS_SECONDS)
+
+    async def on_tool_end(
+        self,
+        context: RunContextWrapper[Any],
+        agent: Agent[Any],  # noqa: ARG002 - the SDK's contract
+        tool: Tool,  # noqa: ARG002
+        result: object,
+    ) -> None:
+        """A tool of this server ended, well or (then it is known) not."""
+        if isinstance(context, ToolContext):
+            output = result_of(context, result)
+            self._end(context.tool_call_id)
+            self.turn.complete(context.tool_call_id, output.text, output.files)
+
+    async def on_handoff(
+        self,
+        context: RunContextWrapper[Any],  # noqa: ARG002 - the SDK's contract
+        from_agent: Agent[Any],
+        to_agent: Agent[Any],
+    ) -> None:
+        """Another agent goes on. Raises `AgentError` where they never end handing over."""
+        self._handoffs += 1
+        if self._handoffs > self.turn.context.limits.max_tool_calls:
+            raise AgentError(
+                f"{from_agent.name} and {to_agent.name} hand over without end: tell one of them to answer."
+            )
+        if self.spoke:
+            # Its text, and what the next one says, are two paragraphs of one answer.
+            self.turn.say("\n\n")
+        self.turn.mention(f"{from_agent.name} hands over to {to_agent.name}")
+
+    def settle(self, items: Iterable[Any]) -> None:
+        """Ends the calls that the SDK ended without a word, by a guardrail say; `items` are the conversation's."""
+        for item in items:
+            match item:
+                case {"type": str(kind), "call_id": str(call_id), "output": str() | list() as output}:
+                    if not kind.endswith("_output"):
+                        continue
+                    told = output_of(output)
+                    if call_id in self._calls:
+                        self.turn.fail(call_id, ToolError(told.text))
+                    else:
+                        self.turn.complete(call_id, told.text, told.files)
+
+    async def decide(self, item: ToolApprovalItem, state: RunState[Any, Any]) -> None:
+        """Asks the user about a call that waits for it, and tells the state."""
+        call_id, name, arguments = item.call_id or "", item.name or "", item.arguments or "{}"
+        if any(item.agent is agent for agent in self.agents):
+            error = self.refused.get(call_id) or await self._denial(call_id, name, arguments)
+        else:
+            # Of an agent that is a tool itself: of its calls, that tool's own is the one that is seen.
+            error = await self._denial(self._begun[-1], name, arguments)
+        if error is None:
+            state.approve(item)
+        else:
+            state.reject(item, rejection_message=f"Error: {error}")
+
+    async def _denial(self, call_id: str, name: str, arguments: str) -> ToolError | None:
+        """None where the user agrees."""
+        await self.turn.start(call_id, name, arguments)
+        try:
+            await self.turn.approve(call_id, name, _object(arguments))
+        except ToolDenied as denied:
+            if call_id not in self._begun:
+                self.turn.fail(call_id, denied)
+            return denied
+        return None
+
+    def _end(self, call_id: str) -> None:
+        self._begun = [begun for begun in self._begun if begun != call_id]
+
+
+def _object(arguments: str) -> Mapping[str, Any]:
+    try:
+        value = json.loads(arguments)
+    except ValueError:
+        value = arguments
+    return value if isinstance(value, dict) else {"arguments": value}

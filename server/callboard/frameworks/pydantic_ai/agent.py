@@ -1,0 +1,92 @@
+"""Agents of pydantic-ai: their runs as turns."""
+
+from collections.abc import Awaitable, Callable
+from inspect import isawaitable
+from typing import Any
+
+from pydantic_ai import Agent
+from pydantic_ai.agent import AbstractAgent
+from pydantic_ai.capabilities import ReinjectSystemPrompt
+from pydantic_ai.exceptions import AgentRunError, FallbackExceptionGroup, ModelAPIError, UserError
+from pydantic_ai.usage import UsageLimits
+
+from callboard.errors import AgentError
+from callboard.frameworks.adapter import Factory, FrameworkAgent, id_from
+from callboard.frameworks.failures import model_error
+from callboard.frameworks.pydantic_ai.events import Story
+from callboard.frameworks.pydantic_ai.messages import to_conversation
+from callboard.frameworks.pydantic_ai.watch import Client, TurnOver, Watch
+from callboard.frameworks.turn import Turn
+from callboard.loop import RunContext
+
+PydanticAgent = AbstractAgent[Any, Any]
+Dependencies = Callable[[RunContext], Any | Awaitable[Any]]
+
+
+def from_pydantic_ai(
+    agent: PydanticAgent | Factory[PydanticAgent],
+    *,
+    agent_id: str = "",
+    name: str = "",
+    description: str = "",
+    deps: Dependencies | None = None,
+) -> FrameworkAgent[PydanticAgent]:
+    """An agent of pydantic-ai, or a function that makes one for each run, as an agent of Callboard.
+
+    `agent_id` and `name` are the agent's own name unless they are given; a function needs an
+    `agent_id`. `deps` makes what the agent's tools get as `ctx.deps`, for each run. Tools that
+    need approval ask the user; `output_type` needs no `DeferredToolRequests` for it. Limits are
+    the server's: retries and requests are not counted. Raises `AgentError`.
+    """
+    if isinstance(agent, AbstractAgent):
+        agent_id, name = agent_id or id_from(agent.name or ""), name or agent.name or ""
+        return _FromPydanticAI(lambda _: agent, agent_id, name, description, deps)
+    return _FromPydanticAI(agent, agent_id, name, description, deps)
+
+
+class _FromPydanticAI(FrameworkAgent[PydanticAgent]):
+    def __init__(
+        self,
+        make: Factory[PydanticAgent],
+        agent_id: str,
+        name: str,
+        description: str,
+        deps: Dependencies | None,
+    ) -> None:
+        super().__init__(make, agent_id, name, description)
+        self._deps = deps
+
+    async def play(self, agent: PydanticAgent, turn: Turn) -> None:
+        made = self._deps(turn.context) if self._deps else None
+        await self._run(agent, turn, deps=await made if isawaitable(made) else made)
+
+    async def answer(self, agent: PydanticAgent, turn: Turn) -> None:
+        await self._run(Agent(agent.model), turn)
+
+    async def _run(self, agent: PydanticAgent, turn: Turn, **options: Any) -> None:
+        watch = Watch(turn)
+        told = to_conversation(turn.context.messages)
+        run = agent.run_stream_events(
+            told.prompt,
+            message_history=told.history,
+            conversation_id=turn.context.chat_id,
+            usage_limits=UsageLimits(request_limit=None),
+            infer_name=False,
+            # The agent's system prompt too: pydantic-ai leaves it out where there is a history.
+            capabilities=[watch, Client(watch, told.instructions), ReinjectSystemPrompt()],
+            **options,
+        )
+        try:
+            async with run as events:
+                await Story(watch).follow(events)
+        except TurnOver:
+            pass
+        except (AgentRunError, UserError, FallbackExceptionGroup) as error:
+            raise self._failure(error) from error
+
+    def _failure(self, error: Exception) -> Exception:
+        if isinstance(error, FallbackExceptionGroup):
+            error = error.exceptions[-1]
+        if (failure := model_error(error, self.agent_id, always=isinstance(error, ModelAPIError))) is not None:
+            return failure
+        return AgentError(f"pydantic-ai ended the run of '{self.agent_id}': {error}")

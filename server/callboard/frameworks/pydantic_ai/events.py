@@ -1,0 +1,107 @@
+"""pydantic-ai's events, told to a turn."""
+
+from collections.abc import AsyncIterable, Sequence
+
+from pydantic_ai import AgentRunResultEvent
+from pydantic_ai.messages import (
+    AgentStreamEvent,
+    FunctionToolResultEvent,
+    NativeToolCallPart,
+    NativeToolReturnPart,
+    OutputToolCallEvent,
+    PartDeltaEvent,
+    PartEndEvent,
+    PartStartEvent,
+    TextPart,
+    TextPartDelta,
+    ThinkingPart,
+    ThinkingPartDelta,
+    ToolCallPart,
+    ToolCallPartDelta,
+)
+from pydantic_core import to_json
+
+from callboard.frameworks.pydantic_ai.messages import result_of
+from callboard.frameworks.pydantic_ai.watch import Watch
+
+
+class Story:
+    """What has been told of a run so far."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        self._turn = watch.turn
+        self._written: dict[int, tuple[str, str]] = {}
+        self._structured = False
+
+    async def follow(self, events: AsyncIterable[AgentStreamEvent | AgentRunResultEvent[object]]) -> None:
+        """Tells the run until it ends."""
+        async for event in events:
+            match event:
+                case PartStartEvent():
+                    self._begin(event)
+                case PartDeltaEvent():
+                    self._go_on(event)
+                case PartEndEvent(part=NativeToolCallPart() as call):
+                    await self._turn.start(call.tool_call_id, call.tool_name, call.args or {})
+                case OutputToolCallEvent():
+                    self._structured = True
+                case FunctionToolResultEvent():
+                    self._end(event)
+                case AgentRunResultEvent(result=result) if self._structured:
+                    # It was the arguments of a call, which are not shown.
+                    output = result.output
+                    self._turn.say(output if isinstance(output, str) else _json(output))
+
+    def _begin(self, event: PartStartEvent) -> None:
+        if event.index == 0:
+            self._written.clear()
+            self._structured = False
+        match event.part:
+            case TextPart(content=text):
+                self._turn.say(text)
+            case ThinkingPart(content=text):
+                self._turn.think(text)
+            case NativeToolReturnPart(tool_call_id=call_id, content=content):
+                result = result_of(content)
+                self._turn.complete(call_id, result.text, result.files)
+            case ToolCallPart() as call if call.tool_name not in self._watch.output_tools:
+                call_id = self._watch.call_id(event.index, call.tool_call_id)
+                self._written[event.index] = (call_id, call.tool_name)
+                if isinstance(call.args, str) and call.args:
+                    self._turn.announce(call_id, call.tool_name, call.args)
+
+    def _go_on(self, event: PartDeltaEvent) -> None:
+        match event.delta:
+            case TextPartDelta(content_delta=text):
+                self._turn.say(text)
+            case ThinkingPartDelta(content_delta=str(text)):
+                self._turn.think(text)
+            case ToolCallPartDelta(args_delta=str(text)) if event.index in self._written:
+                self._turn.announce(*self._written[event.index], text)
+
+    def _end(self, event: FunctionToolResultEvent) -> None:
+        part = event.part
+        if (outcome := getattr(part, "outcome", "retried")) != "success":
+            self._watch.fail(part.tool_call_id, _reason(part.content), denied=outcome == "denied")
+            return
+        # For those that were not run here: the others have ended when their tools did.
+        result = result_of(part.content, event.content)
+        self._turn.complete(part.tool_call_id, result.text, result.files)
+
+
+def _reason(content: object) -> str:
+    """What is wrong with a call: as text, or as pydantic lists what does not fit."""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list) and all(isinstance(one, dict) and {"loc", "msg"} <= one.keys() for one in content):
+        return "; ".join(": ".join(filter(None, [_path(one["loc"]), one["msg"]])) for one in content)
+    return _json(content)
+
+
+def _path(location: Sequence[object]) -> str:
+    return ".".join(map(str, location))
+
+
+def _json(value: object) -> str:
+    return to_json(value, serialize_unknown=True).decode()

@@ -1,0 +1,246 @@
+"""One turn of a foreign agent: what it does becomes events, what it runs is held to the server's rules.
+
+The framework runs in a task of its own and speaks to the turn from wherever its tools are
+called; the run reads the events at its own pace.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import partial
+from typing import Any, TypeVar
+
+from callboard.errors import ToolError, ToolTimeout
+from callboard.loop import RunContext
+from callboard.loop.consent import WAITING
+from callboard.loop.limits import Budget
+from callboard.loop.tool_loop import LIMIT_REACHED, NOTHING_SAID
+from callboard.models import TokenUsage
+from callboard.text import storable
+from callboard.tools import StatusChannel, StatusReport
+from callboard_protocol import (
+    Done,
+    Event,
+    InputRequest,
+    Message,
+    Reasoning,
+    Source,
+    Status,
+    ToolCallArgsDelta,
+    ToolCallComplete,
+    ToolCallError,
+    ToolCallStart,
+    ToolStatus,
+    ToolStatusData,
+    Usage,
+)
+
+R = TypeVar("R")
+
+
+@dataclass(slots=True)
+class _OpenCall:
+    name: str
+    started: float
+    approved: bool = False
+
+
+class Turn:
+    """What an adapter says of its framework's run, and what it asks.
+
+    Calls are known by the id that the framework gives them; an adapter that can give the
+    framework another passes each through `claim` first, so that the model is sent the id that the
+    store has. A call's second start, and its second end, are ignored: say both wherever they can
+    be learnt of.
+    """
+
+    def __init__(self, context: RunContext) -> None:
+        self.context = context
+        self._events: asyncio.Queue[tuple[Event, asyncio.Future[None] | None] | None] = asyncio.Queue()
+        self._open: dict[str, _OpenCall] = {}
+        self._budget = Budget(context.limits)
+        self._usage: TokenUsage | None = None
+        self._said = False
+
+    @property
+    def over_limit(self) -> bool:
+        """Whether the model has asked for more calls than a turn may have: it gets no tools any more, then an end."""
+        return self._budget.exceeded
+
+    def claim(self, call_id: str | None) -> str:
+        """The id to give the framework in place of `call_id`: the same where it is new to the chat."""
+        return self.context.claim_tool_call_id(call_id or "")
+
+    def say(self, text: str) -> None:
+        """A piece of the answer."""
+        if text:
+            self._said = self._said or not text.isspace()
+            self._send(Message(content=text))
+
+    def think(self, text: str) -> None:
+        """A piece of reasoning."""
+        if text:
+            self._send(Reasoning(content=text))
+
+    def mention(self, text: str) -> None:
+        """One line about the run as a whole."""
+        self._send(Status(content=storable(text)))
+
+    def announce(self, call_id: str, name: str, delta: str) -> None:
+        """A piece of a call's arguments, while the model writes them."""
+        self._send(ToolCallArgsDelta(tool_call_id=call_id, tool_name=name, delta=delta))
+
+    def spend(self, input_tokens: int | None, output_tokens: int | None) -> None:
+        """What one request to the model cost."""
+        read, written = input_tokens or 0, output_tokens or 0
+        self._usage = TokenUsage(read, written, read + written) + (self._usage or TokenUsage())
+
+    async def start(self, call_id: str, name: str, arguments: Mapping[str, Any] | str) -> None:
+        """A call begins; `arguments` is the model's own text where it can be had.
+
+        Returns when the start is written down: the tool must not run before.
+        """
+        if call_id in self._open:
+            return
+        written = asyncio.get_running_loop().create_future()
+        self._send(self._started(call_id, name, arguments), written)
+        await written
+
+    def complete(self, call_id: str, result: str, files: Sequence[Mapping[str, Any]] = ()) -> None:
+        """A call ended well."""
+        if (call := self._open.pop(call_id, None)) is not None:
+            self._send(
+                ToolCallComplete(
+                    tool_call_id=call_id,
+                    tool_name=call.name,
+                    result=result,
+                    result_chars=len(result),
+                    duration_ms=_milliseconds(call),
+                    files=tuple(dict(file) for file in files),
+                )
+            )
+
+    def fail(self, call_id: str, error: ToolError | str) -> None:
+        """A call failed: with a `ToolError`, or with what the framework says of it."""
+        if (call := self._open.pop(call_id, None)) is not None:
+            failure = error if isinstance(error, ToolError) else ToolError(error)
+            self._send(
+                ToolCallError(
+                    tool_call_id=call_id,
+                    tool_name=call.name,
+                    error=storable(str(failure)) or type(failure).__name__,
+                    code=failure.code,
+                    duration_ms=_milliseconds(call),
+                )
+            )
+
+    def refuse(self, call_id: str, name: str, arguments: Mapping[str, Any] | str, error: ToolError) -> None:
+        """A call that the framework did not run: no such tool, unreadable arguments."""
+        self._budget.spend_refusal()
+        self._send(self._started(call_id, name, arguments))
+        self.fail(call_id, error)
+
+    def report(self, call_id: str, step: StatusReport) -> None:
+        """How far a running call is."""
+        if call_id in self._open:
+            data = ToolStatusData(status=storable(step.status), message=storable(step.message), progress=step.progress)
+            self._send(ToolStatus(tool_call_id=call_id, data=data))
+
+    async def run_tool(
+        self, call_id: str, name: str, arguments: Mapping[str, Any], execute: Callable[[], Awaitable[R]]
+    ) -> R:
+        """Runs a tool of the framework as the built-in loop runs its own.
+
+        It is run within the turn's budget, asked about where the server's settings say so, in
+        its time, and `report_status` reports for this call. Raises `ToolLimit`, `ToolDenied`,
+        `ToolTimeout`, and whatever `execute` raises; says nothing of the call's end.
+        """
+        self._budget.spend_execution(name, arguments)
+        if self._needs_approval(call_id, name):
+            await self.approve(call_id, name, arguments)
+        limit = self.context.limits.tool_timeout_seconds
+        try:
+            with self.reporting(call_id):
+                async with asyncio.timeout(limit) as clock:
+                    return await execute()
+        except TimeoutError:
+            if clock.expired():
+                raise ToolTimeout(f"{name} did not end within {limit:g} s and was stopped.") from None
+            raise
+
+    @contextmanager
+    def reporting(self, call_id: str) -> Iterator[None]:
+        """Within it `report_status` speaks for this call, and after it no more; `run_tool` is within it."""
+        channel = StatusChannel(partial(self.report, call_id))
+        token = channel.activate()
+        try:
+            yield
+        finally:
+            channel.close()
+            token.var.reset(token)
+
+    async def approve(self, call_id: str, name: str, arguments: Mapping[str, Any]) -> None:
+        """Asks the user whether a call that has been started may run; raises `ToolDenied` unless they agree."""
+        consent = self.context.consent
+        request = consent.request(name, arguments, call_id)
+        self.report(call_id, StatusReport("pending", WAITING))
+        self._send(request)
+        await consent.obtain(request)
+        self.report(call_id, StatusReport("processing", "approved"))
+        if (call := self._open.get(call_id)) is not None:
+            call.approved, call.started = True, time.monotonic()
+
+    def cite(self, source: Source) -> None:
+        """A source of what is said."""
+        self._send(source)
+
+    async def ask(self, request: InputRequest) -> Any:
+        """The user's answer; None where they give none in time."""
+        self._send(request)
+        return await self.context.consent.answer_to(request)
+
+    async def events(self, work: asyncio.Task[None]) -> AsyncGenerator[Event, None]:
+        """The events until `work`, which makes them, has ended."""
+        work.add_done_callback(lambda _: self._events.put_nowait(None))
+        while (item := await self._events.get()) is not None:
+            event, written = item
+            yield event
+            if written is not None and not written.done():
+                written.set_result(None)
+
+    def end(self) -> list[Event]:
+        """The last events of a turn whose framework has ended it: a text where there was none, `Usage`, `Done`."""
+        events: list[Event] = []
+        if not self._said and self.context.task is None:
+            events.append(Message(content=LIMIT_REACHED if self.over_limit else NOTHING_SAID))
+        if (usage := self._usage) is not None:
+            events.append(
+                Usage(
+                    input_tokens=usage.input_tokens,
+                    output_tokens=usage.output_tokens,
+                    total_tokens=usage.total_tokens,
+                )
+            )
+        return [*events, Done(finish_reason="max_turns" if self.over_limit else "stop")]
+
+    def _needs_approval(self, call_id: str, name: str) -> bool:
+        named = any(fnmatchcase(name, pattern) for pattern in self.context.consent.patterns)
+        # Once is enough: the framework may have asked of its own accord.
+        return named and not (call_id in self._open and self._open[call_id].approved)
+
+    def _started(self, call_id: str, name: str, arguments: Mapping[str, Any] | str) -> ToolCallStart:
+        self._open[call_id] = _OpenCall(name, time.monotonic())
+        # What was said before a call is no answer to its result.
+        self._said = False
+        shown = arguments if isinstance(arguments, str) else dict(arguments)
+        return ToolCallStart(tool_call_id=call_id, tool_name=name, tool_args=shown)
+
+    def _send(self, event: Event, written: asyncio.Future[None] | None = None) -> None:
+        self._events.put_nowait((event, written))
+
+
+def _milliseconds(call: _OpenCall) -> int:
+    return round((time.monotonic() - call.started) * 1000)

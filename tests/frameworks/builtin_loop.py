@@ -1,0 +1,39 @@
+"""The built-in loop: what all others are measured against."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+
+from callboard import Agent, Skill, Tool, ToolResult, tool
+from callboard.agents import AgentLike
+from callboard.models import OpenAICompatibleModel
+from tests.frameworks.stage import Deviation
+from tests.frameworks.toolbox import PICTURE_URL, Toolbox
+
+
+class BuiltinLoop:
+    """`callboard.Agent`."""
+
+    name = "built-in"
+    deviations: Mapping[str, Deviation] = {}
+
+    @asynccontextmanager
+    async def agent(self, base_url: str, tools: Sequence[str], toolbox: Toolbox) -> AsyncIterator[AgentLike]:
+        model = OpenAICompatibleModel(base_url, "key", "m", max_retries=0)
+        skill = Skill("tools", "All there are.", tools=[_tool(name, toolbox) for name in tools])
+        yield Agent("agent", skills=[skill], model=model)
+        await model.aclose()
+
+
+def _tool(name: str, toolbox: Toolbox) -> Tool:
+    if name == "paint":
+        return _paint()
+    return tool(requires_confirmation=name == "wipe")(toolbox.plain(name))
+
+
+def _paint() -> Tool:
+    @tool
+    async def paint(what: str) -> ToolResult:
+        """Paints."""
+        return ToolResult(f"{what}, painted", files=({"type": "image", "url": PICTURE_URL},))
+
+    return paint

@@ -1,0 +1,71 @@
+"""Graphs and agents of LangGraph for its own tests."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from langchain.agents import create_agent
+from langchain_core.tools import tool
+from langchain_openai import ChatOpenAI
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode, tools_condition
+
+from callboard.agents import AgentLike
+from callboard.frameworks.langgraph import from_langgraph
+from callboard.frameworks.langgraph.stream import Graph
+from tests.fakes.openai_server import Script
+from tests.frameworks.scenario import Scenario
+from tests.frameworks.stage import Deviation
+from tests.frameworks.toolbox import Toolbox
+from tests.frameworks.with_langgraph import chat_model
+
+Node = Callable[..., Any] | ToolNode | Graph
+
+
+@dataclass(frozen=True)
+class Made:
+    """An agent that a test makes with a model of its own, of the kind that it needs."""
+
+    make: Callable[[ChatOpenAI], AgentLike]
+    kind: type[ChatOpenAI] = ChatOpenAI
+    name: str = "made"
+    deviations: dict[str, Deviation] = field(default_factory=dict)
+
+    @asynccontextmanager
+    async def agent(self, base_url: str, tools: Sequence[str], toolbox: Toolbox) -> AsyncIterator[AgentLike]:
+        async with chat_model(base_url, self.kind) as model:
+            yield self.make(model)
+
+
+def solo(*tools: Any, **fields: Any) -> Made:
+    """One agent of LangChain with these tools, and a checkpointer."""
+    return Made(lambda model: from_langgraph(agent_of(model, *tools, **fields)))
+
+
+def agent_of(model: ChatOpenAI, *tools: Any, **fields: Any) -> Graph:
+    return create_agent(model, [*tools], name="agent", **{"checkpointer": InMemorySaver(), **fields})
+
+
+def loop(model: ChatOpenAI, tools: Sequence[Any], run: Node | None = None, ask: Node | None = None) -> Graph:
+    """A graph by hand: a node that asks the model, and one that runs the tools, which is LangGraph's unless given."""
+    asking = model.bind_tools([tool(one) for one in tools])
+
+    async def ask_model(state: MessagesState) -> dict[str, Any]:
+        return {"messages": [await asking.ainvoke(state["messages"])]}
+
+    graph = StateGraph(MessagesState)
+    graph.add_node("ask", ask or ask_model)
+    graph.add_node("tools", run or ToolNode([*tools]))
+    graph.add_edge(START, "ask")
+    graph.add_conditional_edges("ask", tools_condition)
+    graph.add_edge("tools", "ask")
+    return graph.compile(name="agent")
+
+
+def scenario(script: Script, **fields: Any) -> Scenario:
+    return Scenario("of LangGraph's own", script, [], **fields)
+
+
+add = Toolbox().plain("add")

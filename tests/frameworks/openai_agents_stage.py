@@ -1,0 +1,50 @@
+"""Agents of the OpenAI Agents SDK as its own tests make them."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from agents import Agent, Model, OpenAIChatCompletionsModel, RunConfig
+from openai import AsyncOpenAI
+
+from callboard.agents import AgentLike
+from callboard.frameworks.openai_agents import from_openai_agents
+from tests.fakes.openai_server import Body, Script
+from tests.frameworks.scenarios import Scenario
+from tests.frameworks.stage import Deviation
+from tests.frameworks.toolbox import Toolbox
+
+UNTRACED = RunConfig(tracing_disabled=True)
+
+Make = Callable[[Model], AgentLike]
+
+
+@dataclass(frozen=True)
+class Made:
+    """An agent that a test makes with a model of its own."""
+
+    make: Make
+    name: str = "made"
+    deviations: dict[str, Deviation] = field(default_factory=dict)
+
+    @asynccontextmanager
+    async def agent(self, base_url: str, tools: Sequence[str], toolbox: Toolbox) -> AsyncIterator[AgentLike]:
+        async with AsyncOpenAI(base_url=base_url, api_key="key", max_retries=0) as client:
+            yield self.make(OpenAIChatCompletionsModel("m", client))
+
+
+def solo(*tools: Any, **fields: Any) -> Made:
+    """One agent with these tools."""
+    return Made(
+        lambda model: from_openai_agents(Agent("agent", model=model, tools=[*tools], **fields), run_config=UNTRACED)
+    )
+
+
+def scenario(script: Script, **fields: Any) -> Scenario:
+    return Scenario("of the SDK's own", script, [], **fields)
+
+
+def offered(body: Body) -> list[str]:
+    """The names of the tools that a request offers."""
+    return [one["function"]["name"] for one in body.get("tools") or ()]

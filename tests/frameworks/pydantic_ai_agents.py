@@ -1,0 +1,44 @@
+"""Agents of pydantic-ai for its own tests."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from openai import AsyncOpenAI
+from pydantic_ai import Agent
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.providers.openai import OpenAIProvider
+
+from callboard.agents import AgentLike
+from callboard.frameworks.pydantic_ai import from_pydantic_ai
+from tests.fakes.openai_server import Script
+from tests.frameworks.scenario import Scenario
+from tests.frameworks.stage import Deviation
+from tests.frameworks.toolbox import Toolbox
+
+
+@dataclass(frozen=True)
+class Made:
+    """An agent that a test makes with a model of its own."""
+
+    make: Callable[[OpenAIChatModel], AgentLike]
+    name: str = "made"
+    deviations: dict[str, Deviation] = field(default_factory=dict)
+
+    @asynccontextmanager
+    async def agent(self, base_url: str, tools: Sequence[str], toolbox: Toolbox) -> AsyncIterator[AgentLike]:
+        async with AsyncOpenAI(base_url=base_url, api_key="key", max_retries=0) as client:
+            yield self.make(OpenAIChatModel("m", provider=OpenAIProvider(openai_client=client)))
+
+
+def solo(*tools: Any, **fields: Any) -> Made:
+    """One agent with these tools."""
+    return Made(lambda model: from_pydantic_ai(Agent(model, name="agent", tools=tools, **fields)))
+
+
+def scenario(script: Script, **fields: Any) -> Scenario:
+    return Scenario("of pydantic-ai's own", script, [], **fields)
+
+
+add = Toolbox().plain("add")

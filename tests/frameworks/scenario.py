@@ -1,0 +1,66 @@
+"""What a scenario is, and the words in which its model's answers are written.
+
+Expected events are a line each:
+
+    say TEXT · think TEXT · call N NAME ARGUMENTS · status N STATUS MESSAGE PROGRESS · ask N TITLE
+    result N TEXT · files N TYPE · failed N CODE · done REASON · error CODE
+
+Calls are numbered as they start. Neighbouring texts are joined, ends of calls that follow
+each other are in the order of their numbers unless the scenario is about their order.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from tests.fakes.openai_server import Answer, Body, Script, call, chunks, finish, text, usage
+
+StopAt = Literal["call", "text"]
+
+MAX_TOOL_CALLS = 3
+"""Of every turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One conversation of one or more turns, each a text of the user.
+
+    `sent`: the messages of the last request to the model, without the system's; None where
+    they do not matter. `reply` is the user's to every question (None: none), `stop_at` where they
+    press stop. `errors_say`: words that the errors' texts must hold. `before`: messages that the client puts
+    before all others. `task` makes every turn a background task.
+    """
+
+    name: str
+    script: Script
+    expected: Sequence[str]
+    tools: Sequence[str] = ()
+    turns: Sequence[str] = ("go",)
+    sent: Sequence[str] | None = None
+    reply: bool | str | None = None
+    stop_at: StopAt | None = None
+    in_order: bool = False
+    errors_say: Sequence[str] = ()
+    before: Sequence[Body] = ()
+    task: str | None = None
+
+
+def says(content: str) -> Answer:
+    """An answer in two pieces of text."""
+    return chunks(text(content[:3]), text(content[3:]), finish("stop"), usage(10, 5))
+
+
+def calls(
+    *wanted: tuple[str, str], before: str = "", first: int = 0, ids: Sequence[str | None] | None = None
+) -> Answer:
+    """An answer with tool calls, each a name and its arguments as text, streamed in pieces."""
+    parts: list[Body] = [text(before)] if before else []
+    for index, (name, arguments) in enumerate(wanted):
+        call_id = ids[index] if ids else f"call_{first + index}"
+        parts.append(call(name, "", index=index, call_id=call_id))
+        parts += [call(arguments=arguments[at : at + 5], index=index) for at in range(0, len(arguments), 5)]
+    return chunks(*parts, finish("tool_calls"), usage(10, 5))
+
+
+ADD = ("add", '{"a": 2, "b": 3}')
+ADDED = ("call 1 add {'a': 2, 'b': 3}", "result 1 5")

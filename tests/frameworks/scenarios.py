@@ -1,0 +1,257 @@
+"""The scenarios of the conformance suite, each written once for every framework."""
+
+from callboard.loop.tool_loop import LIMIT_REACHED
+from tests.fakes.openai_server import Answer, Body, Refusal, chunks, finish, text
+from tests.frameworks.scenario import ADD, ADDED, Scenario, calls, says
+from tests.frameworks.toolbox import LARGE_CHARS
+
+__all__ = ["ADD", "ADDED", "SCENARIOS", "Scenario", "calls", "says"]
+
+
+def _adds_for_ever(body: Body) -> Answer:
+    """Calls a tool as long as it is offered any."""
+    if not body.get("tools"):
+        return says("That is enough.")
+    asked = sum(message["role"] == "tool" for message in body["messages"])
+    return calls(("add", f'{{"a": {asked}, "b": 1}}'), first=asked)
+
+
+SCENARIOS = (
+    Scenario("text only", [says("Hello there.")], ["say Hello there.", "done stop"], sent=["user go"]),
+    Scenario(
+        "text before a call",
+        [calls(ADD, before="Let me add. "), says("It is 5.")],
+        ["say Let me add. ", *ADDED, "say It is 5.", "done stop"],
+        tools=["add"],
+        sent=["user go", "assistant Let me add.  calls add {'a': 2, 'b': 3}", "tool 5"],
+    ),
+    Scenario(
+        "one call",
+        [calls(ADD), says("It is 5.")],
+        [*ADDED, "say It is 5.", "done stop"],
+        tools=["add"],
+        sent=["user go", "assistant calls add {'a': 2, 'b': 3}", "tool 5"],
+    ),
+    Scenario(
+        "parallel calls of different duration",
+        [calls(("slow_add", '{"a": 1, "b": 1}'), ADD), says("2 and 5.")],
+        [
+            "call 1 slow_add {'a': 1, 'b': 1}",
+            "call 2 add {'a': 2, 'b': 3}",
+            "result 2 5",
+            "result 1 2",
+            "say 2 and 5.",
+            "done stop",
+        ],
+        tools=["add", "slow_add"],
+        in_order=True,
+    ),
+    Scenario(
+        "two rounds",
+        [calls(ADD), calls(("add", '{"a": 5, "b": 5}'), first=1), says("10.")],
+        [*ADDED, "call 2 add {'a': 5, 'b': 5}", "result 2 10", "say 10.", "done stop"],
+        tools=["add"],
+    ),
+    Scenario(
+        "a failing tool",
+        [calls(("kaboom", '{"reason": "no fuel"}')), says("It failed.")],
+        ["call 1 kaboom {'reason': 'no fuel'}", "failed 1 tool_failed", "say It failed.", "done stop"],
+        tools=["kaboom"],
+        errors_say=["kaboom: no fuel"],
+    ),
+    Scenario(
+        "one fails, one does not",
+        [calls(("kaboom", '{"reason": "no fuel"}'), ADD), says("5, and a failure.")],
+        [
+            "call 1 kaboom {'reason': 'no fuel'}",
+            "call 2 add {'a': 2, 'b': 3}",
+            "failed 1 tool_failed",
+            "result 2 5",
+            "say 5, and a failure.",
+            "done stop",
+        ],
+        tools=["add", "kaboom"],
+    ),
+    Scenario(
+        "arguments that are no JSON",
+        [calls(("add", '{"a": 2, "b": oops')), says("I cannot.")],
+        ['call 1 add {"a": 2, "b": oops', "failed 1 invalid_args", "say I cannot.", "done stop"],
+        tools=["add"],
+    ),
+    Scenario(
+        "arguments of a wrong type",
+        [calls(("add", '{"a": "two", "b": 3}')), says("I cannot.")],
+        ["call 1 add {'a': 'two', 'b': 3}", "failed 1 invalid_args", "say I cannot.", "done stop"],
+        tools=["add"],
+    ),
+    Scenario(
+        "an unknown tool",
+        [calls(("fly", '{"to": "Rome"}')), says("I cannot fly.")],
+        ["call 1 fly {'to': 'Rome'}", "failed 1 unknown_tool", "say I cannot fly.", "done stop"],
+        tools=["add"],
+    ),
+    Scenario(
+        "a call without an id",
+        [calls(ADD, ids=[None]), says("It is 5.")],
+        [*ADDED, "say It is 5.", "done stop"],
+        tools=["add"],
+    ),
+    Scenario(
+        "an id that comes again",
+        [calls(ADD), calls(("add", '{"a": 5, "b": 5}')), says("10."), calls(("add", '{"a": 1, "b": 1}')), says("2.")],
+        [
+            *(*ADDED, "call 2 add {'a': 5, 'b': 5}", "result 2 10", "say 10.", "done stop"),
+            *("call 3 add {'a': 1, 'b': 1}", "result 3 2", "say 2.", "done stop"),
+        ],
+        tools=["add"],
+        turns=["go", "and now?"],
+    ),
+    Scenario(
+        "approval given",
+        [calls(("wipe", '{"disk": "C"}')), says("Gone.")],
+        [
+            "call 1 wipe {'disk': 'C'}",
+            "status 1 pending waiting for approval",
+            "ask 1 Run wipe?",
+            "status 1 processing approved",
+            "result 1 C is empty",
+            "say Gone.",
+            "done stop",
+        ],
+        tools=["wipe"],
+        reply=True,
+        sent=["user go", "assistant calls wipe {'disk': 'C'}", "tool C is empty"],
+    ),
+    Scenario(
+        "approval refused",
+        [calls(("wipe", '{"disk": "C"}')), says("As you wish.")],
+        [
+            "call 1 wipe {'disk': 'C'}",
+            "status 1 pending waiting for approval",
+            "ask 1 Run wipe?",
+            "failed 1 denied",
+            "say As you wish.",
+            "done stop",
+        ],
+        tools=["wipe"],
+        reply=False,
+        errors_say=["the user refused it"],
+    ),
+    Scenario(
+        "approval not given in time",
+        [calls(("wipe", '{"disk": "C"}')), says("Nobody was there.")],
+        [
+            "call 1 wipe {'disk': 'C'}",
+            "status 1 pending waiting for approval",
+            "ask 1 Run wipe?",
+            "failed 1 denied",
+            "say Nobody was there.",
+            "done stop",
+        ],
+        tools=["wipe"],
+        errors_say=["did not answer"],
+    ),
+    Scenario(
+        "progress from an asynchronous tool",
+        [calls(("travel", '{"place": "Rome"}')), says("There.")],
+        [
+            "call 1 travel {'place': 'Rome'}",
+            "status 1 processing half way to Rome 50",
+            "result 1 in Rome",
+            "say There.",
+            "done stop",
+        ],
+        tools=["travel"],
+    ),
+    Scenario(
+        "progress from a tool in a thread",
+        [calls(("drive", '{"place": "Rome"}')), says("There.")],
+        [
+            "call 1 drive {'place': 'Rome'}",
+            "status 1 processing half way to Rome 50",
+            "result 1 in Rome",
+            "say There.",
+            "done stop",
+        ],
+        tools=["drive"],
+    ),
+    Scenario(
+        "reasoning",
+        [
+            chunks(
+                text(None, reasoning_content="Hmm. "),
+                text(None, reasoning_content="Yes."),
+                text("Yes!"),
+                finish("stop"),
+            )
+        ],
+        ["think Hmm. Yes.", "say Yes!", "done stop"],
+    ),
+    Scenario(
+        "a large result",
+        [calls(("archive", "{}")), says("That was long.")],
+        ["call 1 archive {}", f"result 1 <{LARGE_CHARS} characters>", "say That was long.", "done stop"],
+        tools=["archive"],
+    ),
+    Scenario(
+        "files",
+        [calls(("paint", '{"what": "a cat"}')), says("Painted.")],
+        ["call 1 paint {'what': 'a cat'}", "result 1 a cat, painted", "files 1 image", "say Painted.", "done stop"],
+        tools=["paint"],
+    ),
+    Scenario(
+        "stop in a call",
+        [calls(("wait", "{}")), says("Never said.")],
+        ["call 1 wait {}", "status 1 processing waiting", "failed 1 cancelled", "done cancelled"],
+        tools=["wait"],
+        stop_at="call",
+    ),
+    Scenario(
+        "stop in the answer",
+        [chunks(text("Once upon"), ending="hang")],
+        ["say Once upon", "done cancelled"],
+        stop_at="text",
+    ),
+    Scenario("the model refuses the key", [Refusal(401, "wrong key")], ["error model_unauthorized"]),
+    Scenario("the model is over its limit", [Refusal(429, "slow down")], ["error model_rate_limited"]),
+    Scenario("the model fails", [Refusal(500, "out of memory")], ["error model_error"]),
+    Scenario(
+        "the model's answer is cut",
+        [chunks(text("Once upon"), ending="cut")],
+        ["say Once upon", "error model_unreachable"],
+    ),
+    Scenario(
+        "a model that never ends",
+        _adds_for_ever,
+        [
+            *("call 1 add {'a': 0, 'b': 1}", "result 1 1"),
+            *("call 2 add {'a': 1, 'b': 1}", "result 2 2"),
+            *("call 3 add {'a': 2, 'b': 1}", "result 3 3"),
+            *("call 4 add {'a': 3, 'b': 1}", "failed 4 limit"),
+            "say That is enough.",
+            "done max_turns",
+        ],
+        tools=["add"],
+    ),
+    Scenario(
+        "a model that calls on without tools",
+        lambda body: calls(("add", f'{{"a": {len(body["messages"])}, "b": 1}}'), first=len(body["messages"])),
+        [
+            *("call 1 add {'a': 1, 'b': 1}", "result 1 2"),
+            *("call 2 add {'a': 3, 'b': 1}", "result 2 4"),
+            *("call 3 add {'a': 5, 'b': 1}", "result 3 6"),
+            *("call 4 add {'a': 7, 'b': 1}", "failed 4 limit"),
+            f"say {LIMIT_REACHED}",
+            "done max_turns",
+        ],
+        tools=["add"],
+    ),
+    Scenario(
+        "the second turn remembers",
+        [calls(ADD), says("It is 5."), says("It was 5.")],
+        [*ADDED, "say It is 5.", "done stop", "say It was 5.", "done stop"],
+        tools=["add"],
+        turns=["go", "what was it?"],
+        sent=["user go", "assistant calls add {'a': 2, 'b': 3}", "tool 5", "assistant It is 5.", "user what was it?"],
+    ),
+)

@@ -1,0 +1,264 @@
+"""Plays a scenario with an agent in a real run: recorder, log, store and all; and says what was seen, a line each."""
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Protocol
+
+from callboard.agents import AgentLike, Limits, Registry
+from callboard.history import Store
+from callboard.models import ScriptedModel
+from callboard.runs import Redaction, Run, Runs, RunSettings
+from callboard.settings import Settings
+from callboard.tools import Services
+from callboard_protocol import (
+    Decoder,
+    Done,
+    Error,
+    Event,
+    InputRequest,
+    Message,
+    Reasoning,
+    RunRequest,
+    RunStart,
+    ToolCallArgsDelta,
+    ToolCallComplete,
+    ToolCallError,
+    ToolCallStart,
+    ToolStatus,
+    Usage,
+    User,
+    decode,
+)
+from tests.fakes.openai_server import Body, OpenAIServer
+from tests.frameworks.scenario import MAX_TOOL_CALLS, Scenario
+from tests.frameworks.toolbox import Toolbox
+from tests.runs import promises
+
+CHAT_ID = "chat_1"
+USER = User(id="u1")
+SILENCE_SECONDS = 0.05
+PATIENCE_SECONDS = 20.0
+SHOWN_CHARS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Deviation:
+    """Where a framework cannot be as the others: why, in a few words, and what is seen instead (None: as expected).
+
+    `sent` is what its model is sent instead, where that is what differs.
+    """
+
+    reason: str
+    expected: Sequence[str] | None = None
+    sent: Sequence[str] | None = None
+
+
+class Framework(Protocol):
+    """One column of the suite: how its agents are made, and its deviations by the scenarios' names."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def deviations(self) -> Mapping[str, Deviation]: ...
+
+    def agent(self, base_url: str, tools: Sequence[str], toolbox: Toolbox) -> AbstractAsyncContextManager[AgentLike]:
+        """An agent with the id `agent` whose model is `m` at `base_url`, with no retries and these tools.
+
+        Its connections are closed at the end.
+        """
+        ...
+
+
+@dataclass(slots=True)
+class Performance:
+    """What was seen of a scenario: the events of each turn, and the requests to the model."""
+
+    turns: list[list[Event]] = field(default_factory=list)
+    requests: list[Body] = field(default_factory=list)
+    numbers: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def events(self) -> list[Event]:
+        return [event for turn in self.turns for event in turn]
+
+    def lines(self, *, in_order: bool) -> list[str]:
+        """The events as the scenarios write them."""
+        lines = [line for turn in self.turns for line in self._lines(_joined(turn))]
+        if in_order:
+            return lines
+        grouped = groupby(lines, lambda line: line.split()[0] in ("result", "failed"))
+        return [line for ends, group in grouped for line in (sorted(group) if ends else group)]
+
+    def _lines(self, events: Sequence[Event]) -> list[str]:
+        return [line for event in events for line in self._line(event)]
+
+    def _line(self, event: Event) -> list[str]:
+        match event:
+            case Message():
+                return [f"say {event.content}"]
+            case Reasoning():
+                return [f"think {event.content}"]
+            case ToolCallStart():
+                number = self.numbers.setdefault(event.tool_call_id, len(self.numbers) + 1)
+                return [f"call {number} {event.tool_name} {event.tool_args}"]
+            case ToolStatus(data=data):
+                progress = "" if data.progress is None else f" {data.progress:g}"
+                return [f"status {self.numbers[event.tool_call_id]} {data.status} {data.message}{progress}"]
+            case InputRequest():
+                return [f"ask {self.numbers[event.tool_call_id or '']} {event.title}"]
+            case ToolCallComplete():
+                number = self.numbers[event.tool_call_id]
+                long = event.result_chars > SHOWN_CHARS
+                result = f"<{event.result_chars} characters>" if long else event.result
+                files = [f"files {number} {' '.join(file['type'] for file in event.files)}"] if event.files else []
+                return [f"result {number} {result}", *files]
+            case ToolCallError():
+                return [f"failed {self.numbers[event.tool_call_id]} {event.code}"]
+            case Done():
+                return [f"done {event.finish_reason}"]
+            case Error():
+                return [f"error {event.code}"]
+            case _:
+                return []
+
+    def sent(self) -> list[str]:
+        """The last request's messages as the scenarios write them."""
+        return [
+            _message(message)
+            for message in self.requests[-1]["messages"]
+            if message["role"] not in ("system", "developer")
+        ]
+
+
+async def perform(
+    framework: Framework, scenario: Scenario, folder: Path, *, confirm_tools: Sequence[str] = (), **limits: float
+) -> tuple[Performance, Toolbox]:
+    """Plays the scenario in a folder of its own, and checks what holds for every run."""
+    store = await Store.open(f"sqlite+aiosqlite:///{folder / 'callboard.db'}")
+    toolbox = Toolbox()
+    seen = Performance()
+    async with (
+        OpenAIServer(scenario.script) as server,
+        framework.agent(server.base_url, scenario.tools, toolbox) as agent,
+    ):
+        settings = RunSettings(
+            limits=Limits(max_tool_calls=MAX_TOOL_CALLS, **limits),
+            confirm_tools=confirm_tools,
+            input_timeout_seconds=SILENCE_SECONDS,
+        )
+        services = Services(Settings(data_dir=folder), store, ScriptedModel())
+        runs = Runs(Registry([agent]), services, settings, Redaction(()))
+        said: list[dict[str, Any]] = [*scenario.before]
+        for number, asked in enumerate(scenario.turns):
+            said.append({"role": "user", "content": asked})
+            turn = {"chat_id": CHAT_ID, "message_id": f"m{number}", "user": USER, "task": scenario.task}
+            request = RunRequest.model_validate({"agent": "agent", "messages": said, **turn})
+            run = await runs.start(request)
+            seen.turns.append(await _watch(run, scenario, toolbox))
+            said += _as_the_client_sends(seen.turns[-1])
+        if scenario.stop_at == "text":
+            await asyncio.wait_for(server.disconnected.wait(), PATIENCE_SECONDS)
+        seen.requests = server.requests
+        await runs.close()
+    await _check_stored(store, seen)
+    await store.close()
+    return seen, toolbox
+
+
+async def _watch(run: Run, scenario: Scenario, toolbox: Toolbox) -> list[Event]:
+    """Reads the run's events, and does meanwhile what the user does."""
+    numbered: list[tuple[int, Event]] = []
+    decoder = Decoder()
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        async for chunk in run.listen():
+            for frame in decoder.feed(chunk):
+                event = decode(frame)
+                assert event is not None
+                numbered.append((int(frame.id), event))
+                _act(event, run, scenario, toolbox)
+    promises.check(numbered)
+    return [event for _, event in numbered]
+
+
+def _act(event: Event, run: Run, scenario: Scenario, toolbox: Toolbox) -> None:
+    match event:
+        case InputRequest() if scenario.reply is not None:
+            run.inputs.answer(event.request_id, scenario.reply)
+        case ToolCallComplete():
+            toolbox.gate.set()
+        case ToolStatus() if scenario.stop_at == "call":
+            run.cancel()
+        case Message() if scenario.stop_at == "text":
+            run.cancel()
+        case _:
+            pass
+
+
+def _as_the_client_sends(events: Sequence[Event]) -> list[dict[str, Any]]:
+    """A turn as the pipe sends it back: each call with its result, and the texts where they were."""
+    messages: list[dict[str, Any]] = []
+    results = {event.tool_call_id: event.result for event in events if isinstance(event, ToolCallComplete)}
+    for event in _joined(events):
+        match event:
+            case Message():
+                messages.append({"role": "assistant", "content": event.content})
+            case ToolCallStart():
+                function = {"name": event.tool_name, "arguments": json.dumps(event.tool_args)}
+                call = {"id": event.tool_call_id, "type": "function", "function": function}
+                messages.append({"role": "assistant", "content": "", "tool_calls": [call]})
+                content = results.get(event.tool_call_id, "Error")
+                messages.append({"role": "tool", "tool_call_id": event.tool_call_id, "content": content})
+            case _:
+                pass
+    return messages
+
+
+async def _check_stored(store: Store, seen: Performance) -> None:
+    """Every call is in the store, its result whole."""
+    stored = {record.external_tool_call_id: record for record in (await store.load_chat(CHAT_ID, USER.id)).records}
+    started = [event.tool_call_id for event in seen.events if isinstance(event, ToolCallStart)]
+    assert list(stored) == started
+    for event in seen.events:
+        match event:
+            case ToolCallComplete():
+                response = stored[event.tool_call_id].response
+                assert response is not None
+                assert len(response.content) == event.result_chars
+            case ToolCallError():
+                response = stored[event.tool_call_id].response
+                assert response is not None
+                assert event.error in response.content
+            case _:
+                pass
+
+
+def _joined(events: Sequence[Event]) -> list[Event]:
+    """Neighbouring texts as one; what shows no difference between frameworks is left out."""
+    joined: list[Event] = []
+    for event in events:
+        if isinstance(event, RunStart | ToolCallArgsDelta | Usage):
+            continue
+        before = joined[-1] if joined else None
+        if isinstance(event, Message | Reasoning) and type(before) is type(event):
+            assert isinstance(before, Message | Reasoning)
+            joined[-1] = before.model_copy(update={"content": before.content + event.content})
+        else:
+            joined.append(event)
+    return joined
+
+
+def _message(message: Mapping[str, Any]) -> str:
+    content = message.get("content") or ""
+    if isinstance(content, list):
+        content = "".join(part.get("text", "") for part in content)
+    calls = [
+        f"calls {call['function']['name']} {json.loads(call['function']['arguments'])}"
+        for call in message.get("tool_calls") or ()
+    ]
+    return " ".join([message["role"], *([content] if content else []), *calls])

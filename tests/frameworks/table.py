@@ -1,0 +1,32 @@
+"""Which framework is as the built-in loop in which scenario, for the docs: `python -m tests.frameworks.table`."""
+
+from tests.frameworks.columns import FRAMEWORKS
+from tests.frameworks.scenarios import SCENARIOS
+from tests.frameworks.stage import Framework
+
+
+def table() -> str:
+    """A Markdown table: a row a scenario, a column a framework, a note for each deviation."""
+    notes: list[str] = []
+    lines = [
+        "| " + " | ".join(["scenario", *(framework.name for framework in FRAMEWORKS)]) + " |",
+        "| --- |" + " :-: |" * len(FRAMEWORKS),
+    ]
+    for scenario in SCENARIOS:
+        cells = [_cell(framework, scenario.name, notes) for framework in FRAMEWORKS]
+        lines.append("| " + " | ".join([scenario.name, *cells]) + " |")
+    return "\n".join([*lines, "", *(f"{number}. {note}" for number, note in enumerate(notes, 1))])
+
+
+def _cell(framework: Framework, scenario: str, notes: list[str]) -> str:
+    deviation = framework.deviations.get(scenario)
+    if deviation is None:
+        return "✓"
+    note = f"{framework.name}: {deviation.reason}."
+    if note not in notes:
+        notes.append(note)
+    return f"({notes.index(note) + 1})"
+
+
+if __name__ == "__main__":
+    print(table())

@@ -1,0 +1,233 @@
+"""What every adapter gets from the base, whatever its framework does."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from callboard.errors import AgentError, ToolLimit, ToolTimeout
+from callboard.frameworks.adapter import FrameworkAgent, id_from
+from callboard.frameworks.turn import Turn
+from callboard.loop import Consent, Limits, RunContext
+from callboard.loop.tool_loop import NOTHING_SAID
+from callboard.models import ScriptedModel
+from callboard.tools import StatusReport, report_status
+from callboard_protocol import (
+    Done,
+    Event,
+    InputRequest,
+    Message,
+    ToolCallComplete,
+    ToolCallStart,
+    ToolStatus,
+    Usage,
+)
+
+Play = Callable[[Turn], Awaitable[None]]
+
+
+class Scripted(FrameworkAgent[Play]):
+    """A framework whose agents are functions that speak to the turn."""
+
+    async def play(self, agent: Play, turn: Turn) -> None:
+        await agent(turn)
+
+    async def answer(self, agent: Play, turn: Turn) -> None:
+        turn.spend(1, 2)
+
+
+def events_of(play: Play, **fields: Any) -> AsyncGenerator[Event, None]:
+    context = RunContext("run_1", [], str, ScriptedModel(), **fields)
+    return Scripted(lambda _: play, "agent", "", "").run(context)
+
+
+async def all_of(play: Play, **fields: Any) -> list[Event]:
+    return [event async for event in events_of(play, **fields)]
+
+
+async def echo() -> str:
+    return "echo"
+
+
+async def test_a_tool_does_not_run_before_the_start_of_its_call_is_written() -> None:
+    ran = asyncio.Event()
+
+    async def play(turn: Turn) -> None:
+        await turn.start("1", "echo", {})
+        ran.set()
+
+    events = events_of(play)
+    assert isinstance(await anext(events), ToolCallStart)
+    await asyncio.sleep(0)
+    assert not ran.is_set()
+    await events.aclose()
+
+
+async def test_a_second_start_and_a_second_end_say_nothing() -> None:
+    async def play(turn: Turn) -> None:
+        for _ in range(2):
+            await turn.start("1", "echo", {})
+        turn.complete("1", "once")
+        turn.complete("1", "twice")
+        turn.fail("1", "and again")
+        turn.report("1", StatusReport("late"))
+
+    events = await all_of(play)
+    assert [type(event) for event in events] == [ToolCallStart, ToolCallComplete, Message, Done]
+
+
+async def test_a_turn_without_an_answer_ends_with_a_text_and_its_cost() -> None:
+    async def play(turn: Turn) -> None:
+        turn.say("Let me see.")
+        turn.spend(10, 5)
+        await turn.start("1", "echo", {})
+        turn.complete("1", "echo")
+        turn.spend(20, None)
+
+    events = await all_of(play)
+    assert events[-3:] == [
+        Message(content=NOTHING_SAID),
+        Usage(input_tokens=30, output_tokens=5, total_tokens=35),
+        Done(),
+    ]
+
+
+async def test_a_background_task_is_not_given_a_text_that_the_model_did_not_say() -> None:
+    async def play(turn: Turn) -> None:
+        raise AssertionError("a task is no turn")
+
+    events = await all_of(play, task="title_generation")
+    assert events == [Usage(input_tokens=1, output_tokens=2, total_tokens=3), Done()]
+
+
+async def test_what_the_framework_raises_ends_the_run_after_what_it_said() -> None:
+    async def play(turn: Turn) -> None:
+        turn.say("Once upon")
+        raise ZeroDivisionError
+
+    events = events_of(play)
+    assert await anext(events) == Message(content="Once upon")
+    with pytest.raises(ZeroDivisionError):
+        await anext(events)
+
+
+async def test_closing_the_events_ends_the_framework() -> None:
+    ended = asyncio.Event()
+
+    async def play(turn: Turn) -> None:
+        turn.say("Once upon")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    events = events_of(play)
+    await anext(events)
+    await events.aclose()
+    assert ended.is_set()
+
+
+async def test_an_agent_can_be_made_for_each_run_in_its_own_time() -> None:
+    async def play(turn: Turn) -> None:
+        turn.say(turn.context.run_id)
+
+    async def make(context: RunContext) -> Play:
+        await asyncio.sleep(0)
+        return play
+
+    agent = Scripted(make, "agent", "", "")
+    events = [event async for event in agent.run(RunContext("run_1", [], str, ScriptedModel()))]
+    assert events == [Message(content="run_1"), Done()]
+
+
+async def test_tools_are_held_to_the_turns_budget_and_time() -> None:
+    caught: list[str] = []
+
+    async def play(turn: Turn) -> None:
+        await turn.start("1", "hang", {})
+        with pytest.raises(ToolTimeout):
+            await turn.run_tool("1", "hang", {}, asyncio.Event().wait)
+        assert not turn.over_limit
+        with pytest.raises(ToolLimit):
+            await turn.run_tool("2", "echo", {}, echo)
+        assert turn.over_limit
+        caught.append("both")
+
+    events = await all_of(play, limits=Limits(max_tool_calls=1, tool_timeout_seconds=0.01))
+    assert caught == ["both"]
+    assert events[-1] == Done(finish_reason="max_turns")
+
+
+async def test_a_timeout_that_the_tool_itself_raises_is_its_own() -> None:
+    async def late() -> str:
+        raise TimeoutError("the airline is slow")
+
+    async def play(turn: Turn) -> None:
+        with pytest.raises(TimeoutError, match="airline"):
+            await turn.run_tool("1", "late", {}, late)
+        turn.say("Late.")
+
+    assert (await all_of(play))[-1] == Done()
+
+
+async def test_the_user_is_asked_once_though_framework_and_server_both_want_it() -> None:
+    async def yes(request: InputRequest) -> bool:
+        return True
+
+    async def play(turn: Turn) -> None:
+        await turn.start("1", "wipe", {})
+        await turn.approve("1", "wipe", {})
+        turn.complete("1", await turn.run_tool("1", "wipe", {}, echo))
+
+    events = await all_of(play, consent=Consent(("w*",), yes))
+    assert sum(isinstance(event, InputRequest) for event in events) == 1
+
+
+async def test_status_is_bound_to_the_call_that_runs_and_to_no_other() -> None:
+    async def tell(word: str) -> str:
+        await asyncio.sleep(0)
+        report_status(word)
+        return word
+
+    async def play(turn: Turn) -> None:
+        async def run(call_id: str) -> None:
+            await turn.start(call_id, "tell", {})
+            turn.complete(call_id, await turn.run_tool(call_id, "tell", {"id": call_id}, lambda: tell(f"of {call_id}")))
+
+        await asyncio.gather(run("1"), run("2"))
+        report_status("of nobody")
+
+    events = await all_of(play)
+    told = [(event.tool_call_id, event.data.status) for event in events if isinstance(event, ToolStatus)]
+    assert sorted(told) == [("1", "of 1"), ("2", "of 2")]
+
+
+async def test_a_tool_that_runs_another_speaks_for_itself_again_afterwards() -> None:
+    async def play(turn: Turn) -> None:
+        async def delegate() -> str:
+            await turn.run_tool("2", "echo", {}, echo)
+            report_status("back")
+            return "done"
+
+        await turn.start("1", "delegate", {})
+        await turn.start("2", "echo", {})
+        turn.complete("1", await turn.run_tool("1", "delegate", {}, delegate))
+        turn.complete("2", "echo")
+
+    events = await all_of(play)
+    assert [event.tool_call_id for event in events if isinstance(event, ToolStatus)] == ["1"]
+
+
+@pytest.mark.parametrize("agent_id", ["", "has space", "-", "x" * 129])
+def test_an_id_that_a_model_list_cannot_hold_is_refused(agent_id: str) -> None:
+    with pytest.raises(AgentError, match="agent_id="):
+        Scripted(lambda _: play_nothing, agent_id, "", "")
+
+
+def test_a_name_becomes_an_id() -> None:
+    assert id_from("  Über-Agent: the 2nd! ") == "ber-Agent:-the-2nd"
+    assert id_from("a.b/c:d_e-f") == "a.b/c:d_e-f"
+
+
+async def play_nothing(turn: Turn) -> None: ...

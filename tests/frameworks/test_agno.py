@@ -1,0 +1,190 @@
+"""What Agno alone has: sessions of its own, tools that report in its way, answers in several parts."""
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agno.agent import Agent
+from agno.db.in_memory import InMemoryDb
+from agno.exceptions import CheckTrigger, InputCheckError
+from agno.models.openai import OpenAIChat
+from agno.run import RunContext as AgnoRunContext
+from agno.tools.reasoning import ReasoningTools
+from pydantic import BaseModel
+
+from callboard import report_status
+from callboard.agents import AgentLike, RunContext
+from callboard.errors import AgentError
+from callboard.frameworks.agno import from_agno
+from callboard_protocol import Error, ToolCallStart
+from tests.frameworks.agno_agents import Made, add, scenario, solo
+from tests.frameworks.scenario import ADD, calls, says
+from tests.frameworks.stage import perform
+from tests.frameworks.toolbox import PICTURE_URL, Toolbox
+
+
+def with_memory(history: str) -> Made:
+    def make(model: Callable[[], OpenAIChat]) -> AgentLike:
+        db = InMemoryDb()  # type: ignore[no-untyped-call]
+        agent = Agent(id="agent", model=model(), tools=[add], db=db, add_history_to_context=True, telemetry=False)
+        return from_agno(agent, history="own" if history == "own" else "callboard")
+
+    return Made(make)
+
+
+@pytest.mark.parametrize("history", ["own", "callboard"])
+async def test_the_model_is_sent_the_chat_once_whoever_remembers_it(history: str, tmp_path: Path) -> None:
+    turns = scenario([calls(ADD), says("It is 5."), says("It was 5.")], turns=("go", "what was it?"))
+    seen, _ = await perform(with_memory(history), turns, tmp_path)
+    assert seen.sent() == [
+        *("user go", "assistant calls add {'a': 2, 'b': 3}", "tool 5", "assistant It is 5."),
+        "user what was it?",
+    ]
+
+
+async def test_a_function_makes_the_agent_of_each_run_from_what_is_known_of_it(tmp_path: Path) -> None:
+    def make(model: Callable[[], OpenAIChat]) -> AgentLike:
+        async def build(context: RunContext) -> Agent:
+            assert context.user is not None
+            return Agent(model=model(), instructions=f"You serve {context.user.id}.", telemetry=False)
+
+        return from_agno(build, agent_id="agent", name="Servant")
+
+    seen, _ = await perform(Made(make), scenario([says("At your service.")]), tmp_path)
+    assert "You serve u1." in seen.requests[0]["messages"][0]["content"]
+
+
+def test_an_agent_without_a_name_must_be_given_an_id() -> None:
+    with pytest.raises(AgentError, match="agent_id"):
+        from_agno(Agent(model=OpenAIChat(id="m", api_key="key")))
+    named = from_agno(Agent(name="Weather Expert!", model=OpenAIChat(id="m", api_key="key")))
+    assert (named.agent_id, named.name) == ("Weather-Expert", "Weather Expert!")
+
+
+async def test_a_background_task_is_answered_without_tools_or_instructions(tmp_path: Path) -> None:
+    titles = scenario([says("A title")], task="title_generation")
+    seen, _ = await perform(solo(add, instructions="Be kind."), titles, tmp_path)
+    assert seen.lines(in_order=True) == ["say A title", "done stop"]
+    assert not seen.requests[0].get("tools")
+    assert [message["role"] for message in seen.requests[0]["messages"]] == ["user"]
+
+
+async def test_one_system_message_holds_the_agents_and_the_clients(tmp_path: Path) -> None:
+    system = {"role": "system", "content": "Answer in verse."}
+    seen, _ = await perform(solo(instructions="Be kind."), scenario([says("I will.")], before=[system]), tmp_path)
+    (first, second) = seen.requests[0]["messages"]
+    assert (first["role"], second["role"]) == ("developer", "user")
+    assert "Be kind." in first["content"]
+    assert "Answer in verse." in first["content"]
+
+
+async def test_a_generator_reports_from_within_and_ends_when_it_does(tmp_path: Path) -> None:
+    async def crawl(site: str) -> AsyncIterator[str]:
+        """Crawls."""
+        report_status("processing", f"reading {site}", 10)
+        yield "page 1, "
+        yield "page 2"
+
+    def walk(site: str) -> Any:
+        """Walks."""
+        report_status("processing", f"walking {site}", 20)
+        yield "step"
+
+    wanted = calls(("crawl", '{"site": "x"}'), ("walk", '{"site": "y"}'))
+    seen, _ = await perform(solo(crawl, walk), scenario([wanted, says("Done.")]), tmp_path)
+    assert seen.lines(in_order=False) == [
+        *("call 1 crawl {'site': 'x'}", "call 2 walk {'site': 'y'}"),
+        *("status 1 processing reading x 10", "status 2 processing walking y 20"),
+        *("result 1 page 1, page 2", "result 2 step", "say Done.", "done stop"),
+    ]
+
+
+class Weather(BaseModel):
+    """What a structured answer is."""
+
+    city: str
+
+
+async def test_a_structured_answer_is_shown_once(tmp_path: Path) -> None:
+    seen, _ = await perform(solo(output_schema=Weather), scenario([says('{"city": "Rome"}')]), tmp_path)
+    assert seen.lines(in_order=True) == ['say {"city":"Rome"}', "done stop"]
+
+
+async def test_a_draft_for_the_output_model_is_shown_as_a_thought(tmp_path: Path) -> None:
+    def make(model: Callable[[], OpenAIChat]) -> AgentLike:
+        return from_agno(Agent(id="agent", model=model(), output_model=model(), telemetry=False))
+
+    seen, _ = await perform(Made(make), scenario([says("A draft."), says("An answer.")]), tmp_path)
+    assert seen.lines(in_order=True) == ["think A draft.", "say An answer.", "done stop"]
+
+
+async def test_a_thinking_tool_is_shown_as_a_thought_once(tmp_path: Path) -> None:
+    thoughts = [
+        calls(("think", '{"title": "One", "thought": "first"}')),
+        calls(("think", '{"title": "Two", "thought": "second"}')),
+        says("Thought."),
+    ]
+    seen, _ = await perform(solo(ReasoningTools()), scenario(thoughts), tmp_path)
+    lines = [line.split("\n")[0] for line in seen.lines(in_order=True) if line.startswith("think")]
+    assert lines == ["think ## One", "think ## Two"]
+
+
+async def test_agnos_own_limit_on_calls_is_shown(tmp_path: Path) -> None:
+    two = calls(ADD, ("add", '{"a": 5, "b": 5}'))
+    seen, _ = await perform(solo(add, tool_call_limit=1), scenario([two, says("Only one.")]), tmp_path)
+    assert seen.lines(in_order=True) == [
+        *("call 1 add {'a': 5, 'b': 5}", "failed 1 limit", "call 2 add {'a': 2, 'b': 3}", "result 2 5"),
+        *("say Only one.", "done stop"),
+    ]
+
+
+async def test_a_run_that_agno_was_told_to_cancel_is_cancelled(tmp_path: Path) -> None:
+    async def give_up(run_context: AgnoRunContext) -> str:
+        """Gives up."""
+        await Agent.acancel_run(run_context.run_id)
+        return "given up"
+
+    seen, _ = await perform(solo(give_up), scenario([calls(("give_up", "{}")), says("Never said.")]), tmp_path)
+    assert seen.lines(in_order=True)[-1] == "done cancelled"
+    assert len(seen.requests) == 1
+
+
+async def test_a_picture_of_the_users_reaches_the_model(tmp_path: Path) -> None:
+    shown = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": PICTURE_URL}}]}
+    seen, _ = await perform(solo(), scenario([says("A picture.")], before=[shown]), tmp_path)
+    assert PICTURE_URL in str(seen.requests[0]["messages"])
+
+
+async def test_the_model_is_sent_the_ids_that_the_store_has(tmp_path: Path) -> None:
+    repeated = [calls(ADD), calls(("add", '{"a": 5, "b": 5}')), says("10.")]
+    seen, _ = await perform(solo(add), scenario(repeated), tmp_path)
+    started = [event.tool_call_id for event in seen.events if isinstance(event, ToolCallStart)]
+    sent = [call["id"] for message in seen.requests[-1]["messages"] for call in message.get("tool_calls") or ()]
+    assert sent == started
+    assert len(set(sent)) == 2
+
+
+async def test_arguments_that_are_no_json_go_back_to_the_model_as_none(tmp_path: Path) -> None:
+    seen, _ = await perform(solo(add), scenario([calls(("add", '{"a": oops')), says("No.")]), tmp_path)
+    assert seen.sent()[1] == "assistant calls add {}"
+    assert "decoding function arguments" in seen.sent()[2]
+
+
+async def test_a_tool_that_takes_too_long_is_stopped_and_the_run_goes_on(tmp_path: Path) -> None:
+    toolbox = Toolbox()
+    late = scenario([calls(("wait", "{}")), says("It took too long.")])
+    seen, _ = await perform(solo(toolbox.plain("wait")), late, tmp_path, tool_timeout_seconds=0.05)
+    assert seen.lines(in_order=True)[2:] == ["failed 1 timeout", "say It took too long.", "done stop"]
+    assert toolbox.stopped.is_set()
+
+
+async def test_what_agno_itself_refuses_ends_the_run_with_its_reason(tmp_path: Path) -> None:
+    def forbid(run_input: Any) -> None:
+        raise InputCheckError("not today", check_trigger=CheckTrigger.INPUT_NOT_ALLOWED)
+
+    seen, _ = await perform(solo(pre_hooks=[forbid]), scenario([]), tmp_path)
+    error = seen.events[-1]
+    assert isinstance(error, Error)
+    assert error.code == "agent_error"
+    assert "not today" in error.message

@@ -1,0 +1,62 @@
+"""What tools of Agno ask the user, and what becomes of the answers."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agno.tools import tool
+from agno.tools.user_control_flow import UserControlFlowTools
+from agno.tools.user_feedback import UserFeedbackTools
+
+from callboard_protocol import ToolCallError
+from tests.frameworks.agno_agents import add, scenario, solo
+from tests.frameworks.scenario import ADD, calls, says
+from tests.frameworks.stage import perform
+from tests.frameworks.toolbox import Toolbox
+
+
+async def test_the_servers_settings_can_ask_before_a_tool_of_agno_runs(tmp_path: Path) -> None:
+    asked = scenario([calls(ADD), says("No 5.")], reply=False)
+    seen, _ = await perform(solo(add), asked, tmp_path, confirm_tools=("a*",))
+    assert "ask 1 Run add?" in seen.lines(in_order=True)
+    assert seen.sent()[-1].startswith("tool Error: Not run: the user refused it.")
+
+
+async def test_agnos_own_questions_reach_the_user_and_their_answers_the_model(tmp_path: Path) -> None:
+    fields = '{"user_input_fields": [{"field_name": "age", "field_type": "int", "field_description": "Your age?"}]}'
+    asked = scenario([calls(("get_user_input", fields)), says("So old!")], reply="42")
+    seen, _ = await perform(solo(UserControlFlowTools()), asked, tmp_path)
+    assert seen.lines(in_order=True)[1:] == ["ask 1 age", 'result 1 {"age":42}', "say So old!", "done stop"]
+    assert '"value": 42' in seen.sent()[-1]
+
+
+async def test_a_choice_is_offered_and_the_users_is_told(tmp_path: Path) -> None:
+    question = (
+        '{"questions": [{"question": "Which?", "header": "Colour", "multi_select": true, '
+        '"options": [{"label": "red"}, {"label": "blue"}]}]}'
+    )
+    asked = scenario([calls(("ask_user", question)), says("Fine.")], reply="red, blue")
+    seen, _ = await perform(solo(UserFeedbackTools()), asked, tmp_path)
+    assert 'result 1 {"Which?":["red","blue"]}' in seen.lines(in_order=True)
+    assert '"selected": ["red", "blue"]' in seen.sent()[-1]
+
+
+@pytest.mark.parametrize(
+    ("declared", "reply", "told"),
+    [
+        ({"requires_user_input": True, "user_input_fields": ["b"]}, "3", "5"),
+        ({"requires_user_input": True, "user_input_fields": ["b"]}, "three", "is no number"),
+        ({"requires_user_input": True, "user_input_fields": ["b"]}, None, "did not answer"),
+        ({"external_execution": True}, None, "to be run outside"),
+    ],
+)
+async def test_what_a_tool_waits_for_is_given_or_the_model_is_told_why_not(
+    declared: dict[str, Any], reply: str | None, told: str, tmp_path: Path
+) -> None:
+    waiting = tool(**declared)(Toolbox().plain("add"))
+    asked = scenario([calls(("add", '{"a": 2}')), says("So be it.")], reply=reply)
+    seen, _ = await perform(solo(waiting), asked, tmp_path)
+    assert told in seen.sent()[-1]
+    assert seen.lines(in_order=True)[-2:] == ["say So be it.", "done stop"]
+    failed = [event for event in seen.events if isinstance(event, ToolCallError)]
+    assert bool(failed) == (told != "5")

@@ -1,0 +1,71 @@
+"""Teams of Agno: the members' calls among the leader's."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from agno.agent import Agent
+from agno.models.openai import OpenAIChat
+from agno.team import Team
+from agno.tools import tool
+
+from callboard.agents import AgentLike
+from callboard.frameworks.agno import from_agno
+from tests.fakes.openai_server import Answer, Body
+from tests.frameworks.agno_agents import Made, add, scenario
+from tests.frameworks.scenario import ADD, calls, says
+from tests.frameworks.stage import perform
+from tests.frameworks.toolbox import Toolbox
+
+
+def asks_member(member_tool: tuple[str, str]) -> Callable[[Body], Answer]:
+    """A leader that delegates once, and a member that calls its tool once."""
+
+    def script(body: Body) -> Answer:
+        tools = {one["function"]["name"] for one in body.get("tools") or ()}
+        ended = body["messages"][-1]["role"] == "tool"
+        if "delegate_task_to_member" in tools:
+            delegation = ("delegate_task_to_member", '{"member_id": "adder", "task": "2 + 3"}')
+            return says("The crew says 5.") if ended else calls(delegation)
+        return says("I say 5.") if ended else calls(member_tool)
+
+    return script
+
+
+def crew(*tools: Any) -> Made:
+    def make(model: Callable[[], OpenAIChat]) -> AgentLike:
+        adder = Agent(id="adder", name="Adder", role="Adds", model=model(), tools=[*tools], telemetry=False)
+        return from_agno(Team(id="agent", name="Crew", members=[adder], model=model(), telemetry=False))
+
+    return Made(make)
+
+
+async def test_a_members_calls_are_shown_within_the_leaders_and_its_text_is_not(tmp_path: Path) -> None:
+    seen, _ = await perform(crew(add), scenario(asks_member(ADD)), tmp_path)
+    assert seen.lines(in_order=True) == [
+        "call 1 delegate_task_to_member {'member_id': 'adder', 'task': '2 + 3'}",
+        *("status 1 processing Adder: add", "call 2 add {'a': 2, 'b': 3}", "result 2 5"),
+        *("result 1 I say 5.", "say The crew says 5.", "done stop"),
+    ]
+
+
+async def test_a_members_tool_can_need_approval(tmp_path: Path) -> None:
+    toolbox = Toolbox()
+    wipe = tool(requires_confirmation=True)(toolbox.plain("wipe"))
+    seen, _ = await perform(crew(wipe), scenario(asks_member(("wipe", '{"disk": "C"}')), reply=True), tmp_path)
+    assert toolbox.wiped == ["C"]
+    lines = seen.lines(in_order=True)
+    assert "ask 2 Run wipe?" in lines
+    assert "result 2 C is empty" in lines
+    assert lines[-2:] == ["say The crew says 5.", "done stop"]
+
+
+async def test_a_member_that_answers_directly_is_heard_once(tmp_path: Path) -> None:
+    def make(model: Callable[[], OpenAIChat]) -> AgentLike:
+        adder = Agent(id="adder", name="Adder", model=model(), tools=[add], telemetry=False)
+        team = Team(id="agent", members=[adder], model=model(), respond_directly=True, telemetry=False)
+        return from_agno(team)
+
+    seen, _ = await perform(Made(make), scenario(asks_member(ADD)), tmp_path)
+    said = [line for line in seen.lines(in_order=True) if line.startswith("say")]
+    assert said == ["say I say 5."]

@@ -1,0 +1,60 @@
+"""What frameworks raise when their model's endpoint fails, as Callboard's own errors."""
+
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from callboard.errors import ModelError, ModelRateLimited, ModelTimeout, ModelUnauthorized, ModelUnreachable
+from callboard.frameworks.failures import model_error
+
+REQUEST: Any = httpx.Request("POST", "http://127.0.0.1/v1/chat/completions")
+KEY = "sk-very-secret"
+
+
+class Wrapped(Exception):
+    """As frameworks wrap what their clients raise."""
+
+    def __init__(self, message: str, status_code: int | None = None) -> None:
+        super().__init__(message)
+        self.status_code = status_code
+
+
+def caused(error: Exception, cause: BaseException) -> Exception:
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    ("raised", "expected"),
+    [
+        (Wrapped(f"Incorrect API key provided: {KEY}", 401), ModelUnauthorized),
+        (Wrapped("forbidden", 403), ModelUnauthorized),
+        (Wrapped("slow down", 429), ModelRateLimited),
+        (caused(Wrapped("failed", 502), openai.APITimeoutError(REQUEST)), ModelTimeout),
+        (caused(Wrapped("failed"), openai.APIConnectionError(request=REQUEST)), ModelUnreachable),
+        (caused(Wrapped("failed"), httpx.ReadTimeout("late")), ModelTimeout),
+        (caused(Wrapped("failed"), httpx.RemoteProtocolError("cut")), ModelUnreachable),
+        (openai.APIError("boom", REQUEST, body=None), ModelError),
+        (caused(Wrapped("failed"), ModelTimeout("It did not answer.")), ModelTimeout),
+    ],
+)
+def test_the_cause_that_says_most_decides(raised: Exception, expected: type[ModelError]) -> None:
+    failure = model_error(raised, "travel")
+    assert type(failure) is expected
+    assert KEY not in str(failure)
+
+
+def test_what_is_no_failure_of_a_model_is_left_alone_unless_it_is_known_to_be_one() -> None:
+    assert model_error(ValueError("a bug"), "travel") is None
+    known = model_error(ValueError("a bug"), "travel", always=True)
+    assert type(known) is ModelError
+    assert "'travel'" in str(known)
+    assert "a bug" in str(known)
+
+
+def test_errors_that_cause_each_other_come_to_an_end() -> None:
+    one, other = ValueError("one"), ValueError("other")
+    one.__cause__, other.__cause__ = other, one
+    assert model_error(one, "travel") is None

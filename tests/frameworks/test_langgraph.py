@@ -1,0 +1,294 @@
+"""What LangGraph alone has: graphs by hand, subgraphs, agents in tools, threads of its own."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain.agents.structured_output import ToolStrategy
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+from langchain_core.outputs import ChatGenerationChunk
+from langchain_openai import ChatOpenAI
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, MessagesState, StateGraph
+from pydantic import BaseModel
+from typing_extensions import TypedDict
+
+from callboard.agents import RunContext
+from callboard.errors import AgentError
+from callboard.frameworks.langgraph import from_langgraph
+from callboard_protocol import Error, ToolCallArgsDelta, ToolCallStart
+from tests.fakes.openai_server import Body, chunks, finish, text
+from tests.frameworks.langgraph_agents import Made, add, agent_of, loop, scenario, solo
+from tests.frameworks.scenario import ADD, ADDED, calls, says
+from tests.frameworks.stage import perform
+from tests.frameworks.toolbox import Toolbox
+
+BROKEN = ("add", '{"a": 2, "b": oops')
+
+
+class Reasoning(ChatOpenAI):
+    """Keeps the reasoning, as LangChain's models of other endpoints do."""
+
+    def _convert_chunk_to_generation_chunk(self, chunk: Any, *rest: Any) -> ChatGenerationChunk | None:
+        made = super()._convert_chunk_to_generation_chunk(chunk, *rest)
+        if made is not None and (thought := chunk["choices"][0]["delta"].get("reasoning_content")):
+            made.message.additional_kwargs["reasoning_content"] = thought
+            made.message.response_metadata["model_provider"] = "another"
+        return made
+
+
+class Weather(BaseModel):
+    """What a structured answer is."""
+
+    city: str
+
+
+async def run_tools(state: MessagesState) -> dict[str, list[BaseMessage]]:
+    """A tool node by hand, as LangGraph's own tutorial has it."""
+    asked = state["messages"][-1]
+    assert isinstance(asked, AIMessage)
+    return {
+        "messages": [ToolMessage(str(await add(**call["args"])), tool_call_id=call["id"]) for call in asked.tool_calls]
+    }
+
+
+async def test_calls_of_a_tool_node_by_hand_are_shown_too(tmp_path: Path) -> None:
+    made = Made(lambda model: from_langgraph(loop(model, [add], run_tools)))
+    seen, _ = await perform(made, scenario([calls(ADD, ADD), says("It is 5.")]), tmp_path)
+    assert seen.lines(in_order=False) == [
+        *("call 1 add {'a': 2, 'b': 3}", "call 2 add {'a': 2, 'b': 3}"),
+        *("result 1 5", "result 2 5", "say It is 5.", "done stop"),
+    ]
+    ids = [event.tool_call_id for event in seen.events if isinstance(event, ToolCallStart)]
+    assert [message.get("tool_call_id") for message in seen.requests[-1]["messages"][-2:]] == ids
+
+
+async def test_a_call_is_shown_before_a_tool_node_by_hand_runs_it(tmp_path: Path) -> None:
+    def make(model: ChatOpenAI) -> Any:
+        async def run(state: MessagesState) -> dict[str, list[BaseMessage]]:
+            await model.ainvoke("Say something.")
+            return await run_tools(state)
+
+        return from_langgraph(loop(model, [add], run))
+
+    seen, _ = await perform(Made(make), scenario([calls(ADD), says("Adding."), says("It is 5.")]), tmp_path)
+    assert seen.lines(in_order=True) == [ADDED[0], "say Adding.", ADDED[1], "say It is 5.", "done stop"]
+
+
+async def test_a_call_that_cannot_be_read_is_not_run_by_a_tool_node_by_hand(tmp_path: Path) -> None:
+    made = Made(lambda model: from_langgraph(loop(model, [add], run_tools)))
+    seen, _ = await perform(made, scenario([calls(ADD, BROKEN), says("It is 5.")]), tmp_path)
+    lines = seen.lines(in_order=False)
+    assert sorted(lines[:4]) == [
+        'call 1 add {"a": 2, "b": oops',
+        ADDED[0].replace("1", "2", 1),
+        "failed 1 invalid_args",
+        "result 2 5",
+    ]
+    assert lines[4:] == ["say It is 5.", "done stop"]
+
+
+async def test_a_graph_that_goes_round_without_an_end_is_ended(tmp_path: Path) -> None:
+    def adds_for_ever(body: Body) -> Any:
+        return calls(("add", f'{{"a": {len(body["messages"])}, "b": 1}}'), first=len(body["messages"]))
+
+    limited = Made(lambda model: from_langgraph(loop(model, [add], run_tools).with_config(recursion_limit=6)))
+    seen, _ = await perform(limited, scenario(adds_for_ever), tmp_path)
+    error = seen.events[-1]
+    assert isinstance(error, Error)
+    assert error.code == "agent_error"
+    assert "goes round" in error.message
+
+
+@pytest.mark.parametrize("threads", [False, True])
+async def test_a_node_may_ask_its_model_in_a_thread(threads: bool, tmp_path: Path) -> None:
+    def make(model: ChatOpenAI) -> Any:
+        asking = model.bind_tools([add])
+
+        def ask(state: MessagesState) -> dict[str, Any]:
+            return {"messages": [asking.invoke(state["messages"])]}
+
+        return from_langgraph(loop(model, [add], ask=ask if threads else None))
+
+    seen, _ = await perform(Made(make), scenario([calls(ADD), says("It is 5.")]), tmp_path)
+    assert seen.lines(in_order=True) == [*ADDED, "say It is 5.", "done stop"]
+
+
+async def test_a_subgraphs_tools_are_held_to_the_rules_and_its_text_is_said(tmp_path: Path) -> None:
+    toolbox = Toolbox()
+
+    def make(model: ChatOpenAI) -> Any:
+        worker = agent_of(model, toolbox.plain("kaboom"), checkpointer=None)
+        graph = StateGraph(MessagesState).add_node("worker", worker).add_edge(START, "worker")
+        return from_langgraph(graph.compile(name="agent"))
+
+    turns = [calls(("kaboom", '{"reason": "no fuel"}'), before="Well. "), says("It failed.")]
+    seen, _ = await perform(Made(make), scenario(turns), tmp_path)
+    assert seen.lines(in_order=True) == [
+        *("say Well. ", "call 1 kaboom {'reason': 'no fuel'}", "failed 1 tool_failed", "say It failed.", "done stop"),
+    ]
+    assert seen.sent()[-1] == "tool Error: ValueError: kaboom: no fuel"
+
+
+def asks_another(*tools: Any) -> Made:
+    """An agent with a tool that asks another agent, which has these tools."""
+
+    def make(model: ChatOpenAI) -> Any:
+        other = agent_of(model, *tools, checkpointer=None)
+
+        async def ask_other(task: str) -> str:
+            """Asks the other agent."""
+            done = await other.ainvoke({"messages": [HumanMessage(task)]})
+            return str(done["messages"][-1].content)
+
+        return from_langgraph(agent_of(model, ask_other))
+
+    return Made(make)
+
+
+ASKS = calls(("ask_other", '{"task": "help"}'))
+ASKED = "call 1 ask_other {'task': 'help'}"
+
+
+async def test_what_an_agent_in_a_tool_calls_is_shown_and_what_it_says_is_not(tmp_path: Path) -> None:
+    turns = [ASKS, calls(ADD, first=1), says("I say 5."), says("It says 5.")]
+    seen, _ = await perform(asks_another(add), scenario(turns), tmp_path)
+    assert seen.lines(in_order=True) == [
+        *(ASKED, "call 2 add {'a': 2, 'b': 3}", "result 2 5"),
+        *("result 1 I say 5.", "say It says 5.", "done stop"),
+    ]
+
+
+async def test_an_agent_in_a_tool_that_dies_of_its_own_tool_is_a_tool_that_fails(tmp_path: Path) -> None:
+    turns = [ASKS, calls(("kaboom", '{"reason": "no fuel"}'), first=1), says("It failed.")]
+    seen, _ = await perform(asks_another(Toolbox().plain("kaboom")), scenario(turns), tmp_path)
+    assert seen.lines(in_order=True) == [
+        *(ASKED, "call 2 kaboom {'reason': 'no fuel'}", "failed 2 tool_failed", "failed 1 tool_failed"),
+        *("say It failed.", "done stop"),
+    ]
+
+
+@pytest.mark.parametrize("history", ["own", "callboard"])
+async def test_the_model_is_sent_the_chat_once_whoever_remembers_it(history: Any, tmp_path: Path) -> None:
+    saver = InMemorySaver()
+    made = Made(lambda model: from_langgraph(agent_of(model, add, checkpointer=saver), history=history))
+    turns = scenario([calls(ADD), says("It is 5."), says("It was 5.")], turns=("go", "what was it?"))
+    seen, _ = await perform(made, turns, tmp_path)
+    assert seen.sent() == [
+        *("user go", "assistant calls add {'a': 2, 'b': 3}", "tool 5", "assistant It is 5."),
+        "user what was it?",
+    ]
+    assert bool(saver.storage) == (history == "own")
+
+
+async def test_a_thread_that_was_stopped_in_a_call_goes_on(tmp_path: Path) -> None:
+    toolbox = Toolbox()
+    made = Made(lambda model: from_langgraph(agent_of(model, toolbox.plain("wait"), checkpointer=saver), history="own"))
+    saver = InMemorySaver()
+    await perform(made, scenario([calls(("wait", "{}"))], stop_at="call"), tmp_path / "a")
+    seen, _ = await perform(made, scenario([says("Again.")]), tmp_path / "b")
+    assert seen.sent()[1:] == ["assistant calls wait {}", "tool Error: the run ended before this call did.", "user go"]
+
+
+async def test_the_text_of_an_answer_is_text_for_the_graphs_own_nodes(tmp_path: Path) -> None:
+    contents: list[object] = []
+
+    def make(model: ChatOpenAI) -> Any:
+        async def ask(state: MessagesState) -> dict[str, Any]:
+            answer = await model.ainvoke(state["messages"])
+            contents.append(answer.content)
+            return {"messages": [answer]}
+
+        return from_langgraph(
+            StateGraph(MessagesState).add_node("ask", ask).add_edge(START, "ask").compile(name="agent")
+        )
+
+    await perform(Made(make), scenario([says("Hello there.")]), tmp_path)
+    assert contents == ["Hello there."]
+
+
+async def test_a_nodes_own_words_are_said(tmp_path: Path) -> None:
+    async def greet(state: MessagesState) -> dict[str, Any]:
+        return {"messages": [AIMessage("Good day.")]}
+
+    graph = StateGraph(MessagesState).add_node("greet", greet).add_edge(START, "greet").compile(name="agent")
+    seen, _ = await perform(Made(lambda _: from_langgraph(graph)), scenario([]), tmp_path)
+    assert seen.lines(in_order=True) == ["say Good day.", "done stop"]
+
+
+async def test_the_reasoning_of_models_that_tell_it_is_shown(tmp_path: Path) -> None:
+    thinking = chunks(text(None, reasoning_content="Hmm. "), text("Yes!"), finish("stop"))
+    made = Made(lambda model: from_langgraph(agent_of(model)), Reasoning)
+    seen, _ = await perform(made, scenario([thinking]), tmp_path)
+    assert seen.lines(in_order=True) == ["think Hmm. ", "say Yes!", "done stop"]
+
+
+async def test_a_structured_answer_is_said(tmp_path: Path) -> None:
+    turns = scenario([calls(("Weather", '{"city": "Rome"}'))])
+    seen, _ = await perform(solo(response_format=ToolStrategy(Weather)), turns, tmp_path)
+    assert seen.lines(in_order=True)[-2:] == ['say {"city":"Rome"}', "done stop"]
+
+
+async def test_arguments_are_shown_while_they_are_written(tmp_path: Path) -> None:
+    seen, _ = await perform(solo(add), scenario([calls(ADD), says("It is 5.")]), tmp_path)
+    deltas = [event for event in seen.events if isinstance(event, ToolCallArgsDelta)]
+    assert "".join(event.delta for event in deltas) == ADD[1]
+
+
+async def test_nothing_is_left_running(tmp_path: Path) -> None:
+    before = asyncio.all_tasks()
+    waiting = scenario([calls(("wait", "{}"), ADD)], stop_at="call")
+    await perform(solo(Toolbox().plain("wait"), add), waiting, tmp_path)
+    assert asyncio.all_tasks() == before
+
+
+async def test_a_background_task_is_answered_without_tools_or_instructions(tmp_path: Path) -> None:
+    titles = scenario([says("A title")], task="title_generation")
+    seen, _ = await perform(solo(add, system_prompt="Be kind."), titles, tmp_path)
+    assert seen.lines(in_order=True) == ["say A title", "done stop"]
+    assert not seen.requests[0].get("tools")
+    assert [message["role"] for message in seen.requests[0]["messages"]] == ["user"]
+
+
+async def test_a_graph_whose_model_is_not_found_is_given_one_for_background_tasks(tmp_path: Path) -> None:
+    async def ask(state: MessagesState) -> None:
+        pass
+
+    graph = StateGraph(MessagesState).add_node("ask", ask).add_edge(START, "ask").compile(name="agent")
+    titles = scenario([says("A title")], task="title_generation")
+    seen, _ = await perform(Made(lambda _: from_langgraph(graph)), titles, tmp_path / "a")
+    error = seen.events[-1]
+    assert isinstance(error, Error)
+    assert "model=" in error.message
+    seen, _ = await perform(Made(lambda model: from_langgraph(graph, model=model)), titles, tmp_path / "b")
+    assert seen.lines(in_order=True) == ["say A title", "done stop"]
+
+
+async def test_a_function_makes_the_graph_of_each_run_from_what_is_known_of_it(tmp_path: Path) -> None:
+    def make(model: ChatOpenAI) -> Any:
+        async def build(context: RunContext) -> Any:
+            assert context.user is not None
+            return agent_of(model, system_prompt=f"You serve {context.user.id}.")
+
+        return from_langgraph(build, agent_id="agent", name="Servant")
+
+    seen, _ = await perform(Made(make), scenario([says("At your service.")]), tmp_path)
+    assert seen.requests[0]["messages"][0]["content"] == "You serve u1."
+
+
+def test_a_graph_must_be_one_that_can_be_talked_to() -> None:
+    class Counter(TypedDict):
+        count: int
+
+    async def count(state: Any) -> None:
+        pass
+
+    talk = StateGraph(MessagesState).add_node("count", count).add_edge(START, "count")
+    with pytest.raises(AgentError, match="agent_id"):
+        from_langgraph(talk.compile())
+    assert from_langgraph(talk.compile(name="Weather Expert!")).agent_id == "Weather-Expert"
+    with pytest.raises(AgentError, match="checkpointer"):
+        from_langgraph(talk.compile(name="agent"), history="own")
+    with pytest.raises(AgentError, match="messages"):
+        from_langgraph(StateGraph(Counter).add_node("count", count).add_edge(START, "count").compile(name="agent"))

@@ -1,0 +1,161 @@
+"""What graphs of LangGraph ask their user, and when they are not let go on."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain.agents.middleware import AgentMiddleware, HumanInTheLoopMiddleware
+from langchain_core.messages import ToolMessage
+from langgraph.types import interrupt
+
+from callboard_protocol import Error, InputRequest
+from tests.frameworks.langgraph_agents import add, scenario, solo
+from tests.frameworks.scenario import ADD, ADDED, calls, says
+from tests.frameworks.stage import perform
+from tests.frameworks.toolbox import Toolbox
+
+ASKED = "ask 1 The agent asks"
+
+
+async def name_pet(kind: str) -> str:
+    """Names a pet."""
+    name = interrupt(f"What shall the {kind} be called?")
+    return f"{name} the {kind}"
+
+
+async def plan_trip() -> str:
+    """Plans a trip: asks where to, when, and whether to book."""
+    place, day = interrupt({"question": "Where to?"}), interrupt("When?")
+    return f"{place} on {day}, booked" if interrupt("Book it?") else f"{place} on {day}"
+
+
+class Gate(AgentMiddleware[Any, Any]):
+    """Asks about each call as it begins, as LangChain's own middleware does in its mode `per_call`."""
+
+    async def awrap_tool_call(self, request: Any, handler: Any) -> Any:
+        call = request.tool_call
+        decision = interrupt(
+            {"type": "tool_approval", "tool_call_id": call["id"], "name": call["name"], "args": call["args"]}
+        )
+        if decision["type"] == "approve":
+            return await handler(request)
+        return ToolMessage("rejected: " + decision["message"], tool_call_id=call["id"], status="error")
+
+
+class Clerk(AgentMiddleware[Any, Any]):
+    """Lets the user answer for a tool, as LangChain's own middleware does where `respond` is all that is allowed."""
+
+    async def aafter_model(self, state: Any, runtime: Any) -> Any:
+        calls_made = state["messages"][-1].tool_calls
+        if not calls_made:
+            return None
+        [action] = calls_made
+        request = {"name": action["name"], "args": action["args"]}
+        rule = {"action_name": action["name"], "allowed_decisions": ["respond"]}
+        answer = interrupt({"action_requests": [request], "review_configs": [rule]})
+        [decision] = answer["decisions"]
+        return {"messages": [ToolMessage(decision["message"], tool_call_id=action["id"])]}
+
+
+async def test_a_tools_question_reaches_the_user_and_their_answer_the_tool(tmp_path: Path) -> None:
+    asked = scenario([calls(("name_pet", '{"kind": "cat"}')), says("Fine.")], reply="Tom")
+    seen, _ = await perform(solo(name_pet), asked, tmp_path)
+    assert seen.lines(in_order=True) == [
+        *("call 1 name_pet {'kind': 'cat'}", ASKED, "result 1 Tom the cat", "say Fine.", "done stop"),
+    ]
+    [question] = [event for event in seen.events if isinstance(event, InputRequest)]
+    assert (question.kind, question.message) == ("input", "What shall the cat be called?")
+
+
+async def test_a_tool_may_ask_more_often_than_a_call_may_be_repeated(tmp_path: Path) -> None:
+    asked = scenario([calls(("plan_trip", "{}")), says("Fine.")], reply="Rome")
+    seen, _ = await perform(solo(plan_trip), asked, tmp_path)
+    assert seen.lines(in_order=True)[1:] == [
+        *(ASKED, ASKED, ASKED, "result 1 Rome on Rome, booked", "say Fine.", "done stop"),
+    ]
+
+
+@pytest.mark.parametrize(("reply", "read"), [("No", False), (" yes", True), ('{"a": 1}', {"a": 1}), ("7", "7")])
+async def test_an_answer_is_what_its_graph_may_expect(reply: str, read: object, tmp_path: Path) -> None:
+    answers: list[object] = []
+
+    async def ask() -> None:
+        """Asks."""
+        answers.append(interrupt("Well?"))
+
+    await perform(solo(ask), scenario([calls(("ask", "{}")), says("Fine.")], reply=reply), tmp_path)
+    assert answers == [read]
+
+
+async def test_a_question_that_nobody_answers_ends_the_turn(tmp_path: Path) -> None:
+    asked = scenario([calls(("name_pet", '{"kind": "cat"}')), says("Never said.")])
+    seen, _ = await perform(solo(name_pet), asked, tmp_path)
+    lines = seen.lines(in_order=True)
+    assert lines[1:3] == [ASKED, "failed 1 denied"]
+    assert lines[3].startswith("say I cannot go on without your answer.")
+    assert lines[4:] == ["done stop"]
+
+
+async def test_a_graph_that_cannot_be_resumed_says_what_it_needs(tmp_path: Path) -> None:
+    asked = scenario([calls(("name_pet", '{"kind": "cat"}'))], reply="Tom")
+    seen, _ = await perform(solo(name_pet, checkpointer=None), asked, tmp_path)
+    error = seen.events[-1]
+    assert isinstance(error, Error)
+    assert (error.code, "checkpointer" in error.message) == ("agent_error", True)
+
+
+@pytest.mark.parametrize(
+    ("reply", "end"),
+    [(True, ["status 1 processing approved", "result 1 5"]), (False, ["failed 1 denied"]), (None, ["failed 1 denied"])],
+)
+async def test_calls_can_be_approved_one_by_one(reply: bool | None, end: Sequence[str], tmp_path: Path) -> None:
+    asked = scenario([calls(ADD), says("Fine.")], reply=reply)
+    seen, _ = await perform(solo(add, middleware=[Gate()]), asked, tmp_path)
+    question = ["status 1 pending waiting for approval", "ask 1 Run add?"]
+    assert seen.lines(in_order=True) == [ADDED[0], *question, *end, "say Fine.", "done stop"]
+
+
+async def test_the_calls_of_an_answer_are_approved_at_once_and_the_others_run(tmp_path: Path) -> None:
+    toolbox = Toolbox()
+    rules: dict[str, Any] = {"wipe": {"allowed_decisions": ["approve", "reject"]}}
+    made = solo(toolbox.plain("wipe"), add, middleware=[HumanInTheLoopMiddleware(rules)])
+    wanted = calls(("wipe", '{"disk": "C"}'), ADD, ("wipe", '{"disk": "D"}'), ("wipe", '{"disk": "E'))
+    seen, _ = await perform(made, scenario([wanted, says("Gone.")], reply=True), tmp_path)
+    assert toolbox.wiped == ["C", "D"]
+    lines = seen.lines(in_order=True)
+    assert [line.partition("Run ")[2] for line in lines if line.startswith("ask")] == ["wipe?", "wipe?"]
+    assert sum(line.endswith("invalid_args") for line in lines) == 1
+    assert lines[-2:] == ["say Gone.", "done stop"]
+
+
+@pytest.mark.parametrize(("reply", "told"), [("five", "five"), (None, "Not run: the user was asked")])
+async def test_the_user_can_answer_in_a_tools_place(reply: str | None, told: str, tmp_path: Path) -> None:
+    asked = scenario([calls(ADD), says("Fine.")], reply=reply)
+    seen, _ = await perform(solo(add, middleware=[Clerk()]), asked, tmp_path)
+    lines = seen.lines(in_order=True)
+    assert lines[:2] == [ADDED[0], ASKED]
+    assert lines[2].startswith(f"result 1 {told}")
+    assert seen.sent()[-1].startswith(f"tool {told}")
+
+
+async def test_the_servers_settings_can_ask_before_a_tool_runs(tmp_path: Path) -> None:
+    asked = scenario([calls(ADD), says("No 5.")], reply=False)
+    seen, _ = await perform(solo(add), asked, tmp_path, confirm_tools=("a*",))
+    assert "ask 1 Run add?" in seen.lines(in_order=True)
+    assert seen.sent()[-1].startswith("tool Error: Not run: the user refused it.")
+
+
+@pytest.mark.parametrize("asks", [False, True])
+async def test_a_tool_that_takes_too_long_is_stopped_and_the_run_goes_on(asks: bool, tmp_path: Path) -> None:
+    toolbox = Toolbox()
+    wait = toolbox.plain("wait")
+
+    async def ponder() -> Any:
+        """Asks, where it does, and ponders for ever."""
+        return asks and interrupt("Sure?"), await wait()
+
+    late = scenario([calls(("ponder", "{}")), says("It took too long.")], reply="yes")
+    seen, _ = await perform(solo(ponder), late, tmp_path, tool_timeout_seconds=0.05)
+    assert seen.lines(in_order=True)[-3:] == ["failed 1 timeout", "say It took too long.", "done stop"]
+    assert toolbox.stopped.is_set()

@@ -1,0 +1,236 @@
+"""What the OpenAI Agents SDK alone has: its tools' errors, times and policies, its results and its guardrails."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agents import (
+    AgentHooks,
+    FunctionTool,
+    GuardrailFunctionOutput,
+    ModelSettings,
+    RunContextWrapper,
+    ToolGuardrailFunctionOutput,
+    ToolInputGuardrailData,
+    ToolOutputFileContent,
+    ToolOutputGuardrailData,
+    function_tool,
+    input_guardrail,
+    tool_input_guardrail,
+    tool_output_guardrail,
+)
+from pydantic import BaseModel
+
+from callboard import report_status
+from callboard.loop import RunContext
+from callboard.models import ScriptedModel
+from callboard_protocol import Error, ToolCallComplete, ToolCallError, ToolCallStart, ToolStatus, Usage
+from tests.fakes.openai_server import OpenAIServer
+from tests.frameworks.openai_agents_stage import offered, scenario, solo
+from tests.frameworks.scenarios import ADD, ADDED, calls, says
+from tests.frameworks.stage import perform
+from tests.frameworks.toolbox import PICTURE_URL, Toolbox
+
+KABOOM = ("kaboom", '{"reason": "no fuel"}')
+
+add = function_tool(Toolbox().plain("add"))
+kaboom = Toolbox().plain("kaboom")
+
+
+def explain(_: RunContextWrapper[Any], error: Exception) -> str:
+    return f"Sorry: {type(error).__name__}"
+
+
+async def raise_at_once(_: Any, arguments: str) -> str:
+    raise ValueError(f"no {arguments}")
+
+
+by_hand = FunctionTool("kaboom", "Fails.", {}, raise_at_once, strict_json_schema=False)
+
+
+@pytest.mark.parametrize(
+    ("tool", "told"),
+    [
+        (function_tool(kaboom), "Error: ValueError: kaboom: no fuel"),
+        (function_tool(kaboom, failure_error_function=None), "Error: ValueError: kaboom: no fuel"),
+        (function_tool(kaboom, failure_error_function=explain), "Sorry: ValueError"),
+        (by_hand, 'Error: ValueError: no {"reason": "no fuel"}'),
+    ],
+    ids=["default", "none", "its own", "made by hand"],
+)
+async def test_a_failing_tool_ends_no_run_and_its_author_says_what_the_model_is_told(
+    tool: FunctionTool, told: str, tmp_path: Path
+) -> None:
+    seen, _ = await perform(solo(tool), scenario([calls(KABOOM), says("It failed.")]), tmp_path)
+    assert seen.lines(in_order=True)[1:] == ["failed 1 tool_failed", "say It failed.", "done stop"]
+    assert seen.sent()[-1] == f"tool {told}"
+    [error] = [event.error for event in seen.events if isinstance(event, ToolCallError)]
+    assert error == told.removeprefix("Error: ")
+
+
+async def test_a_tools_own_time_limit_holds(tmp_path: Path) -> None:
+    toolbox = Toolbox()
+    tool = function_tool(toolbox.plain("wait"), timeout=0.05)
+    seen, _ = await perform(solo(tool), scenario([calls(("wait", "{}")), says("Too long.")]), tmp_path)
+    assert seen.lines(in_order=True)[2:] == ["failed 1 timeout", "say Too long.", "done stop"]
+    assert seen.sent()[-1] == "tool Error: wait did not end within 0.05 s and was stopped."
+    assert toolbox.stopped.is_set()
+
+
+async def test_a_tool_without_a_time_limit_has_the_servers(tmp_path: Path) -> None:
+    toolbox = Toolbox()
+    late = scenario([calls(("wait", "{}")), says("Too long.")])
+    seen, _ = await perform(solo(function_tool(toolbox.plain("wait"))), late, tmp_path, tool_timeout_seconds=0.05)
+    assert seen.lines(in_order=True)[2:] == ["failed 1 timeout", "say Too long.", "done stop"]
+    assert toolbox.stopped.is_set()
+
+
+async def test_a_tool_that_is_stopped_has_ended_when_its_run_has() -> None:
+    ended = asyncio.Event()
+
+    @function_tool
+    async def tidy() -> None:
+        """Tidies up after itself."""
+        report_status("processing", "tidying")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            for _ in range(20):
+                await asyncio.sleep(0)
+            ended.set()
+
+    context = RunContext("run_1", [{"role": "user", "content": "go"}], str, ScriptedModel())
+    async with OpenAIServer([calls(("tidy", "{}"))]) as server:
+        async with solo(tidy).agent(server.base_url, (), Toolbox()) as agent:
+            events = agent.run(context)
+            assert isinstance(events, AsyncGenerator)
+            while not isinstance(await anext(events), ToolStatus):
+                pass
+            await events.aclose()
+        assert ended.is_set()
+
+
+async def test_the_model_is_told_which_tools_there_are(tmp_path: Path) -> None:
+    seen, _ = await perform(solo(add), scenario([calls(("fly", "{}")), says("No.")]), tmp_path)
+    assert seen.sent()[-1] == "tool Error: There is no tool 'fly'. The tools are: add."
+
+
+async def test_the_model_is_sent_the_ids_that_the_store_has(tmp_path: Path) -> None:
+    repeated = [calls(ADD), calls(("add", '{"a": 5, "b": 5}')), says("10.")]
+    seen, _ = await perform(solo(add), scenario(repeated), tmp_path)
+    started = [event.tool_call_id for event in seen.events if isinstance(event, ToolCallStart)]
+    sent = [call["id"] for message in seen.requests[-1]["messages"] for call in message.get("tool_calls") or ()]
+    assert sent == started
+    assert len(set(sent)) == 2
+
+
+async def test_a_tools_result_can_be_the_answer(tmp_path: Path) -> None:
+    seen, _ = await perform(solo(add, tool_use_behavior="stop_on_first_tool"), scenario([calls(ADD)]), tmp_path)
+    assert seen.lines(in_order=True) == [*ADDED, "say 5", "done stop"]
+
+
+class Weather(BaseModel):
+    """What a structured answer is."""
+
+    city: str
+
+
+async def test_a_structured_answer_is_shown_once(tmp_path: Path) -> None:
+    seen, _ = await perform(solo(output_type=Weather), scenario([says('{"city": "Rome"}')]), tmp_path)
+    assert seen.lines(in_order=True) == ['say {"city": "Rome"}', "done stop"]
+
+
+async def test_a_file_that_a_tool_gives_is_shown(tmp_path: Path) -> None:
+    @function_tool
+    async def report() -> ToolOutputFileContent:
+        """Reports."""
+        return ToolOutputFileContent(file_data="eA==", filename="report.pdf")
+
+    seen, _ = await perform(solo(report), scenario([calls(("report", "{}")), says("Here.")]), tmp_path)
+    [ended] = [event for event in seen.events if isinstance(event, ToolCallComplete)]
+    [file] = ended.files
+    assert (file["type"], file["name"]) == ("file", "report.pdf")
+
+
+async def test_a_call_that_a_guardrail_refuses_fails_with_what_it_says(tmp_path: Path) -> None:
+    @tool_input_guardrail
+    def forbid(data: ToolInputGuardrailData) -> ToolGuardrailFunctionOutput:
+        return ToolGuardrailFunctionOutput.reject_content("not today")
+
+    guarded = function_tool(Toolbox().plain("add"), tool_input_guardrails=[forbid])
+    seen, _ = await perform(solo(guarded), scenario([calls(ADD), says("No.")]), tmp_path)
+    assert seen.lines(in_order=True)[1:] == ["failed 1 tool_failed", "say No.", "done stop"]
+    assert [event.error for event in seen.events if isinstance(event, ToolCallError)] == ["not today"]
+
+
+async def test_what_a_guardrail_keeps_from_the_model_is_not_shown(tmp_path: Path) -> None:
+    @tool_output_guardrail
+    def hide(data: ToolOutputGuardrailData) -> ToolGuardrailFunctionOutput:
+        return ToolGuardrailFunctionOutput.reject_content("a secret")
+
+    guarded = function_tool(Toolbox().plain("add"), tool_output_guardrails=[hide])
+    seen, _ = await perform(solo(guarded), scenario([calls(ADD), says("No.")]), tmp_path)
+    assert "result 1 a secret" in seen.lines(in_order=True)
+
+
+async def test_a_tripped_guardrail_ends_the_run_with_its_reason(tmp_path: Path) -> None:
+    @input_guardrail
+    async def forbid(*_: Any) -> GuardrailFunctionOutput:
+        return GuardrailFunctionOutput("not today", tripwire_triggered=True)
+
+    seen, _ = await perform(solo(input_guardrails=[forbid]), scenario([says("Yes!")]), tmp_path)
+    error = seen.events[-1]
+    assert isinstance(error, Error)
+    assert error.code == "agent_error"
+    assert "Guardrail" in error.message
+
+
+async def test_the_agents_own_hooks_are_called_and_the_agent_stays_as_it_is(tmp_path: Path) -> None:
+    heard: list[object] = []
+
+    class Listening(AgentHooks[Any]):
+        async def on_tool_end(self, context: Any, agent: Any, tool: Any, result: object) -> None:
+            heard.append(result)
+
+    seen, _ = await perform(solo(add, hooks=Listening()), scenario([calls(ADD), says("5.")]), tmp_path)
+    assert heard == [5]
+    assert seen.lines(in_order=True) == [*ADDED, "say 5.", "done stop"]
+    assert add.timeout_seconds is None
+    assert add.__wrapped__.__name__ == "add"
+
+
+async def test_what_requests_cost_is_told(tmp_path: Path) -> None:
+    seen, _ = await perform(solo(add), scenario([calls(ADD), says("5.")]), tmp_path)
+    assert [event.total_tokens for event in seen.events if isinstance(event, Usage)] == [30]
+
+
+async def test_a_model_that_must_call_tools_may_answer_where_there_are_none(tmp_path: Path) -> None:
+    must = solo(add, model_settings=ModelSettings(tool_choice="required"), reset_tool_choice=False)
+    rounds = [calls(("add", f'{{"a": {n}, "b": 1}}'), first=n) for n in range(4)]
+    seen, _ = await perform(must, scenario([*rounds, says("Enough.")]), tmp_path)
+    assert seen.lines(in_order=True)[-2:] == ["say Enough.", "done max_turns"]
+    assert not offered(seen.requests[-1])
+    assert "tool_choice" not in seen.requests[-1]
+
+
+async def test_a_background_task_is_answered_without_tools_or_instructions(tmp_path: Path) -> None:
+    must = solo(add, instructions="Be kind.", model_settings=ModelSettings(tool_choice="required"))
+    seen, _ = await perform(must, scenario([says("A title")], task="title_generation"), tmp_path)
+    assert seen.lines(in_order=True) == ["say A title", "done stop"]
+    assert not offered(seen.requests[0])
+    assert [message["role"] for message in seen.requests[0]["messages"]] == ["user"]
+
+
+async def test_one_system_message_holds_the_agents_and_the_clients(tmp_path: Path) -> None:
+    system = {"role": "system", "content": "Answer in verse."}
+    seen, _ = await perform(solo(instructions="Be kind."), scenario([says("I will.")], before=[system]), tmp_path)
+    assert seen.requests[0]["messages"][0] == {"role": "system", "content": "Be kind.\n\nAnswer in verse."}
+    assert [message["role"] for message in seen.requests[0]["messages"]] == ["system", "user"]
+
+
+async def test_a_picture_of_the_users_reaches_the_model(tmp_path: Path) -> None:
+    shown = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": PICTURE_URL}}]}
+    seen, _ = await perform(solo(), scenario([says("A picture.")], before=[shown]), tmp_path)
+    assert PICTURE_URL in str(seen.requests[0]["messages"])

@@ -1,0 +1,253 @@
+"""Agents of the OpenAI Agents SDK among others: handoffs, agents that are tools, contexts, sessions, MCP."""
+
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agents import Agent, Model, RunContextWrapper, SQLiteSession, function_tool, handoff
+from agents.mcp import MCPServerStdio
+
+from callboard.agents import AgentLike, RunContext
+from callboard.errors import AgentError
+from callboard.frameworks.openai_agents import from_openai_agents
+from callboard_protocol import Error, Status
+from tests.fakes.openai_server import Answer, Body
+from tests.frameworks.openai_agents_stage import UNTRACED, Made, offered, scenario
+from tests.frameworks.scenarios import ADD, ADDED, calls, says
+from tests.frameworks.stage import perform
+from tests.frameworks.toolbox import Toolbox
+
+add = function_tool(Toolbox().plain("add"))
+
+
+def served(agent: Agent[Any], **options: Any) -> AgentLike:
+    return from_openai_agents(agent, agent_id="agent", run_config=UNTRACED, **options)
+
+
+def desk(*tools: Any, as_handoff: Callable[[Agent[Any]], Any] = lambda agent: agent) -> Made:
+    """An agent that hands over to one with these tools."""
+
+    def make(model: Model) -> AgentLike:
+        clerk = Agent("Clerk", model=model, tools=[*tools], instructions="You are the clerk.")
+        return served(Agent("Desk", model=model, handoffs=[as_handoff(clerk)], instructions="You are the desk."))
+
+    return Made(make)
+
+
+async def test_a_handoff_is_a_status_and_the_next_agents_calls_are_shown(tmp_path: Path) -> None:
+    passed_on = [calls(("transfer_to_clerk", "{}"), before="One moment."), calls(ADD), says("It is 5.")]
+    seen, _ = await perform(desk(add), scenario(passed_on), tmp_path)
+    said = [line for line in seen.lines(in_order=True) if line.strip()]
+    assert "".join(said) == "".join(["say One moment.\n\n", *ADDED, "say It is 5.", "done stop"])
+    assert [event.content for event in seen.events if isinstance(event, Status)] == ["Desk hands over to Clerk"]
+    assert [body["messages"][0]["content"] for body in seen.requests] == [
+        "You are the desk.",
+        "You are the clerk.",
+        "You are the clerk.",
+    ]
+
+
+async def test_a_handoff_with_a_function_of_its_own_is_one_too(tmp_path: Path) -> None:
+    told: list[str] = []
+
+    async def note(_: RunContextWrapper[Any]) -> None:
+        told.append("handed over")
+
+    made = desk(add, as_handoff=lambda clerk: handoff(clerk, on_handoff=note, tool_name_override="to_clerk"))
+    passed_on = [calls(("to_clerk", "{}")), calls(ADD), says("It is 5.")]
+    seen, _ = await perform(made, scenario(passed_on), tmp_path)
+    assert seen.lines(in_order=True) == [*ADDED, "say It is 5.", "done stop"]
+    assert told == ["handed over"]
+
+
+async def test_agents_that_hand_over_without_end_are_stopped(tmp_path: Path) -> None:
+    def make(model: Model) -> AgentLike:
+        ping = Agent[Any]("Ping", model=model)
+        ping.handoffs = [Agent("Pong", model=model, handoffs=[ping])]
+        return served(ping)
+
+    def hand_over(body: Body) -> Answer:
+        return calls((offered(body)[0], "{}"), first=len(body["messages"]))
+
+    seen, _ = await perform(Made(make), scenario(hand_over), tmp_path)
+    error = seen.events[-1]
+    assert isinstance(error, Error)
+    assert error.code == "agent_error"
+    assert "hand over without end" in error.message
+    assert len(seen.requests) == 4
+
+
+def asks_expert(call: tuple[str, str]) -> Callable[[Body], Answer]:
+    """A leader that asks its expert once, and an expert that calls its tool once."""
+
+    def script(body: Body) -> Answer:
+        ended = body["messages"][-1]["role"] == "tool"
+        if "ask_expert" in offered(body):
+            return says("The expert says so.") if ended else calls(("ask_expert", '{"input": "Do it"}'))
+        return says("It is done.") if ended else calls(call)
+
+    return script
+
+
+def consultation(*tools: Any) -> Made:
+    def make(model: Model) -> AgentLike:
+        expert = Agent("Expert", model=model, tools=[*tools])
+        # Streamed, as the fake server gives calls in no other way.
+        ask = expert.as_tool("ask_expert", "Asks the expert.", on_stream=lambda _: None)
+        return served(Agent("Leader", model=model, tools=[ask]))
+
+    return Made(make)
+
+
+async def test_an_agent_that_is_a_tool_is_one_call(tmp_path: Path) -> None:
+    seen, _ = await perform(consultation(add), scenario(asks_expert(ADD)), tmp_path)
+    assert seen.lines(in_order=True) == [
+        *("call 1 ask_expert {'input': 'Do it'}", "result 1 It is done."),
+        *("say The expert says so.", "done stop"),
+    ]
+
+
+@pytest.mark.parametrize(("reply", "wiped"), [(True, ["C"]), (False, []), (None, [])])
+async def test_a_tool_of_an_agent_that_is_a_tool_can_need_approval(
+    reply: bool | None, wiped: list[str], tmp_path: Path
+) -> None:
+    toolbox = Toolbox()
+    wipe = function_tool(toolbox.plain("wipe"), needs_approval=True)
+    asked = scenario(asks_expert(("wipe", '{"disk": "C"}')), reply=reply)
+    seen, _ = await perform(consultation(wipe), asked, tmp_path)
+    assert toolbox.wiped == wiped
+    seen_lines = seen.lines(in_order=True)
+    assert seen_lines[:3] == [
+        "call 1 ask_expert {'input': 'Do it'}",
+        "status 1 pending waiting for approval",
+        "ask 1 Run wipe?",
+    ]
+    assert seen_lines[-3:] == ["result 1 It is done.", "say The expert says so.", "done stop"]
+    told = [message["content"] for body in seen.requests for message in body["messages"] if message["role"] == "tool"]
+    assert ("C is empty" in told) == bool(wiped)
+    assert any("Not run" in text for text in told) != bool(wiped)
+
+
+async def test_an_agent_that_is_a_tool_can_ask_again_and_again(tmp_path: Path) -> None:
+    def script(body: Body) -> Answer:
+        results = sum(message["role"] == "tool" for message in body["messages"])
+        if "ask_expert" in offered(body):
+            return says("All gone.") if results else calls(("ask_expert", '{"input": "Wipe all"}'))
+        if results == len("CDEF"):
+            return says("Wiped.")
+        return calls(("wipe", f'{{"disk": "{"CDEF"[results]}"}}'), first=results)
+
+    toolbox = Toolbox()
+    wipe = function_tool(toolbox.plain("wipe"), needs_approval=True)
+    seen, _ = await perform(consultation(wipe), scenario(script, reply=True), tmp_path)
+    assert toolbox.wiped == ["C", "D", "E", "F"]
+    assert seen.lines(in_order=True)[-3:] == ["result 1 Wiped.", "say All gone.", "done stop"]
+
+
+@dataclass
+class Shop:
+    """What tools get as their context."""
+
+    customer: str
+
+
+@function_tool
+async def greet(context: RunContextWrapper[Shop]) -> str:
+    """Greets."""
+    return f"Hello {context.context.customer}"
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_tools_get_the_context_that_is_made_for_the_run(is_async: bool, tmp_path: Path) -> None:
+    def shop(context: RunContext) -> Shop:
+        assert context.user is not None
+        return Shop(context.user.id)
+
+    async def shop_later(context: RunContext) -> Shop:
+        return shop(context)
+
+    made = Made(
+        lambda model: served(Agent("Shop", model=model, tools=[greet]), context=shop_later if is_async else shop)
+    )
+    seen, _ = await perform(made, scenario([calls(("greet", "{}")), says("There.")]), tmp_path)
+    assert seen.lines(in_order=True)[1:] == ["result 1 Hello u1", "say There.", "done stop"]
+
+
+async def test_a_function_makes_the_agent_of_each_run_from_what_is_known_of_it(tmp_path: Path) -> None:
+    def make(model: Model) -> AgentLike:
+        async def build(context: RunContext) -> Agent[Any]:
+            assert context.user is not None
+            return Agent("Servant", model=model, instructions=f"You serve {context.user.id}.")
+
+        return from_openai_agents(build, agent_id="agent", name="Servant", run_config=UNTRACED)
+
+    seen, _ = await perform(Made(make), scenario([says("At your service.")]), tmp_path)
+    assert seen.requests[0]["messages"][0]["content"] == "You serve u1."
+
+
+def test_an_agent_without_a_name_that_can_be_an_id_must_be_given_one() -> None:
+    with pytest.raises(AgentError, match="agent_id"):
+        from_openai_agents(Agent("天気"))
+    named = from_openai_agents(Agent("Weather Expert!"))
+    assert (named.agent_id, named.name) == ("Weather-Expert", "Weather Expert!")
+
+
+@pytest.mark.parametrize("has_session", [False, True])
+async def test_the_model_is_sent_the_chat_once_whoever_remembers_it(has_session: bool, tmp_path: Path) -> None:
+    def session(context: RunContext) -> SQLiteSession:
+        return SQLiteSession(context.chat_id or context.run_id, tmp_path / "sessions.db")
+
+    options = {"session": session} if has_session else {}
+    made = Made(lambda model: served(Agent("Adder", model=model, tools=[add]), **options))
+    turns = scenario([calls(ADD), says("It is 5."), says("It was 5.")], turns=("go", "what was it?"))
+    seen, _ = await perform(made, turns, tmp_path)
+    assert seen.sent() == [
+        *("user go", "assistant calls add {'a': 2, 'b': 3}", "tool 5", "assistant It is 5."),
+        "user what was it?",
+    ]
+
+
+ADDING_SERVER = """
+from mcp.server.mcpserver import MCPServer
+
+server = MCPServer("adding")
+
+
+@server.tool()
+def add(a: int, b: int) -> str:
+    if a < 0:
+        raise ValueError("too small")
+    return str(a + b)
+
+
+server.run("stdio")
+"""
+
+
+@dataclass(frozen=True)
+class WithMCP:
+    """An agent whose tools come from an MCP server."""
+
+    name: str = "made"
+
+    @property
+    def deviations(self) -> dict[str, Any]:
+        return {}
+
+    @asynccontextmanager
+    async def agent(self, base_url: str, tools: Sequence[str], toolbox: Toolbox) -> AsyncIterator[AgentLike]:
+        server = MCPServerStdio({"command": sys.executable, "args": ["-c", ADDING_SERVER]})
+        async with server:
+            made = Made(lambda model: served(Agent("Adder", model=model, mcp_servers=[server])))
+            async with made.agent(base_url, tools, toolbox) as agent:
+                yield agent
+
+
+async def test_tools_of_mcp_servers_are_shown(tmp_path: Path) -> None:
+    both = [calls(ADD, ("add", '{"a": -1, "b": 1}')), says("Well.")]
+    seen, _ = await perform(WithMCP(), scenario(both), tmp_path)
+    assert seen.lines(in_order=False)[2:] == ["failed 2 tool_failed", "result 1 5", "say Well.", "done stop"]

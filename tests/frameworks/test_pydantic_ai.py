@@ -1,0 +1,235 @@
+"""What pydantic-ai alone has: dependencies, structured answers, tools of the model's provider, its own retries."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from pydantic_ai import Agent, BinaryContent, ModelRetry, RunContext, Tool
+from pydantic_ai.exceptions import ModelHTTPError
+from pydantic_ai.messages import NativeToolCallPart, NativeToolReturnPart
+from pydantic_ai.models.fallback import FallbackModel
+from pydantic_ai.models.function import BuiltinToolCallsReturns, FunctionModel
+
+from callboard.agents import RunContext as CallboardRun
+from callboard.errors import AgentError
+from callboard.frameworks.pydantic_ai import from_pydantic_ai
+from callboard_protocol import Error, ToolCallArgsDelta, ToolCallError, ToolCallStart
+from tests.fakes.openai_server import Refusal, chunks, text
+from tests.frameworks.pydantic_ai_agents import Made, add, scenario, solo
+from tests.frameworks.scenario import ADD, StopAt, calls, says
+from tests.frameworks.stage import CHAT_ID, perform
+from tests.frameworks.toolbox import PICTURE, PICTURE_URL, Toolbox
+
+
+class Weather(BaseModel):
+    """What a structured answer is."""
+
+    city: str
+
+
+def test_an_agent_without_a_name_must_be_given_an_id() -> None:
+    with pytest.raises(AgentError, match="agent_id"):
+        from_pydantic_ai(Agent("test"))
+    named = from_pydantic_ai(Agent("test", name="Weather Expert!"))
+    assert (named.agent_id, named.name) == ("Weather-Expert", "Weather Expert!")
+
+
+async def test_agent_and_dependencies_are_made_for_each_run_from_what_is_known_of_it(tmp_path: Path) -> None:
+    def whose(ctx: RunContext[str]) -> str:
+        """Says whose run it is."""
+        return ctx.deps
+
+    async def user(context: CallboardRun) -> str:
+        return context.user.id if context.user else "nobody"
+
+    made = Made(
+        lambda model: from_pydantic_ai(
+            lambda context: Agent(model, deps_type=str, tools=[whose], instructions=f"You are in {context.chat_id}."),
+            agent_id="agent",
+            deps=user,
+        )
+    )
+    seen, _ = await perform(made, scenario([calls(("whose", "{}")), says("Yours.")]), tmp_path)
+    assert seen.lines(in_order=True) == ["call 1 whose {}", "result 1 u1", "say Yours.", "done stop"]
+    assert seen.requests[0]["messages"][0]["content"] == f"You are in {CHAT_ID}."
+
+
+async def test_a_background_task_is_answered_without_tools_or_instructions(tmp_path: Path) -> None:
+    titles = scenario([says("A title")], task="title_generation")
+    seen, _ = await perform(solo(add, instructions="Be kind."), titles, tmp_path)
+    assert seen.lines(in_order=True) == ["say A title", "done stop"]
+    assert not seen.requests[0].get("tools")
+    assert [message["role"] for message in seen.requests[0]["messages"]] == ["user"]
+
+
+async def test_one_system_message_holds_the_agents_and_the_clients(tmp_path: Path) -> None:
+    system = {"role": "system", "content": "Answer in verse."}
+    kind = solo(add, instructions="Be kind.", system_prompt="You can add.")
+    turns = ["go", "and now?"]
+    seen, _ = await perform(
+        kind, scenario([calls(ADD), says("5."), says("I am.")], before=[system], turns=turns), tmp_path
+    )
+    for request in seen.requests:
+        [whole] = [one["content"] for one in request["messages"] if one["role"] == "system"]
+        assert whole == "You can add.\n\nBe kind.\n\nAnswer in verse."
+    assert seen.sent() == ["user go", "assistant calls add {'a': 2, 'b': 3}", "tool 5", "assistant 5.", "user and now?"]
+
+
+async def test_the_agents_system_prompt_is_sent_in_every_turn(tmp_path: Path) -> None:
+    seen, _ = await perform(
+        solo(system_prompt="Be kind."), scenario([says("I am."), says("Still.")], turns=["go", "and now?"]), tmp_path
+    )
+    for request in seen.requests:
+        assert [one["content"] for one in request["messages"] if one["role"] == "system"] == ["Be kind."]
+
+
+async def test_a_picture_of_the_users_reaches_the_model(tmp_path: Path) -> None:
+    picture = [
+        {"type": "text", "text": "Look:"},
+        {"type": "image_url", "image_url": {"url": PICTURE_URL}},
+        {"type": "image_url", "image_url": {"url": "https://pictures.example/a.png"}},
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,broken"}},
+    ]
+    seen, _ = await perform(solo(), scenario([says("Nice.")], before=[{"role": "user", "content": picture}]), tmp_path)
+    parts = [
+        part for one in seen.requests[0]["messages"] if isinstance(one["content"], list) for part in one["content"]
+    ]
+    shown = [part["image_url"]["url"] for part in parts if part["type"] == "image_url"]
+    assert shown == [PICTURE_URL, "https://pictures.example/a.png"]
+
+
+async def test_a_structured_answer_is_shown_once_and_its_call_is_not(tmp_path: Path) -> None:
+    first_wrong = [calls(ADD), calls(("final_result", '{"town": 1}')), calls(("final_result", '{"city": "Rome"}'))]
+    seen, _ = await perform(solo(add, output_type=Weather), scenario(first_wrong), tmp_path)
+    assert seen.lines(in_order=True) == [
+        *("call 1 add {'a': 2, 'b': 3}", "result 1 5", 'say {"city":"Rome"}', "done stop"),
+    ]
+    written = {event.tool_name for event in seen.events if isinstance(event, ToolCallArgsDelta)}
+    assert written == {"add"}
+
+
+async def test_an_answer_that_never_fits_ends_the_run_with_the_reason(tmp_path: Path) -> None:
+    wrong = scenario([calls(("final_result", '{"town": 1}'))] * 2)
+    seen, _ = await perform(solo(output_type=Weather), wrong, tmp_path)
+    error = seen.events[-1]
+    assert isinstance(error, Error)
+    assert error.code == "agent_error"
+    assert "retries" in error.message
+
+
+async def test_of_models_that_all_fail_the_last_ones_failure_is_told(tmp_path: Path) -> None:
+    async def overloaded(*_: Any) -> AsyncIterator[str]:
+        raise ModelHTTPError(503, "first")
+        yield ""
+
+    first = FunctionModel(stream_function=overloaded)
+    made = Made(lambda model: from_pydantic_ai(Agent(FallbackModel(first, model), name="agent")))
+    seen, _ = await perform(made, scenario([Refusal(401, "wrong key")]), tmp_path)
+    assert seen.lines(in_order=True) == ["error model_unauthorized"]
+    alone = Made(lambda _: from_pydantic_ai(Agent(first, name="agent")))
+    (tmp_path / "alone").mkdir()
+    seen, _ = await perform(alone, scenario([]), tmp_path / "alone")
+    assert seen.lines(in_order=True) == ["error model_error"]
+
+
+async def test_a_call_that_is_to_be_made_again_is_shown_as_a_failure(tmp_path: Path) -> None:
+    def guess(number: int) -> str:
+        """Guesses."""
+        if number < 5:
+            raise ModelRetry("too low")
+        return "right"
+
+    script = [calls((("guess"), f'{{"number": {number}}}'), first=number) for number in (3, 4, 5)]
+    # As often as it takes: by itself pydantic-ai would end the run.
+    seen, _ = await perform(solo(Tool(guess, max_retries=0)), scenario([*script, says("Five.")]), tmp_path)
+    assert [line for line in seen.lines(in_order=True) if not line.startswith("call")] == [
+        *("failed 1 tool_failed", "failed 2 tool_failed", "result 3 right", "say Five.", "done stop"),
+    ]
+    assert [event.error for event in seen.events if isinstance(event, ToolCallError)] == ["too low", "too low"]
+
+
+@pytest.mark.parametrize("wanted", [("fly", "{}"), ("add", '{"a": "two"}')])
+async def test_a_model_that_never_calls_a_tool_rightly_comes_to_an_end(wanted: tuple[str, str], tmp_path: Path) -> None:
+    def script(body: dict[str, Any]) -> Any:
+        return calls(wanted, first=len(body["messages"])) if body.get("tools") else says("I give up.")
+
+    seen, _ = await perform(solo(add), scenario(script), tmp_path)
+    assert seen.lines(in_order=True)[-2:] == ["say I give up.", "done max_turns"]
+
+
+async def test_what_does_not_fit_is_said_in_words(tmp_path: Path) -> None:
+    seen, _ = await perform(solo(add), scenario([calls(("add", '{"a": "two"}')), says("No.")]), tmp_path)
+    [error] = [event.error for event in seen.events if isinstance(event, ToolCallError)]
+    assert error.startswith("a: Input should be a valid integer")
+    assert error.endswith("; b: Field required")
+
+
+async def test_the_model_is_sent_the_ids_that_the_store_has(tmp_path: Path) -> None:
+    repeated = [calls(ADD), calls(("add", '{"a": 5, "b": 5}')), says("10.")]
+    seen, _ = await perform(solo(add), scenario(repeated), tmp_path)
+    started = [event.tool_call_id for event in seen.events if isinstance(event, ToolCallStart)]
+    sent = [call["id"] for message in seen.requests[-1]["messages"] for call in message.get("tool_calls") or ()]
+    assert sent == started
+    assert len(set(sent)) == 2
+
+
+async def test_a_tool_that_takes_too_long_is_stopped_and_the_run_goes_on(tmp_path: Path) -> None:
+    toolbox = Toolbox()
+    late = scenario([calls(("wait", "{}")), says("It took too long.")])
+    seen, _ = await perform(solo(toolbox.plain("wait")), late, tmp_path, tool_timeout_seconds=0.05)
+    assert seen.lines(in_order=True)[2:] == ["failed 1 timeout", "say It took too long.", "done stop"]
+    assert toolbox.stopped.is_set()
+
+
+async def test_what_a_tool_gives_is_shown_as_the_model_is_told_it(tmp_path: Path) -> None:
+    def draw() -> list[str | BinaryContent]:
+        """Draws."""
+        return ["a cat", BinaryContent(PICTURE, media_type="image/png"), BinaryContent(b"%PDF", media_type="a/pdf")]
+
+    def measure() -> Weather:
+        """Measures."""
+        return Weather(city="Rome")
+
+    wanted = calls(("draw", "{}"), ("measure", "{}"))
+    seen, _ = await perform(solo(draw, measure), scenario([wanted, says("There.")]), tmp_path)
+    lines = seen.lines(in_order=False)
+    assert "result 1 a cat" in lines
+    assert "files 1 image file" in lines
+    assert 'result 2 {"city":"Rome"}' in lines
+
+
+async def test_what_no_model_can_be_told_is_a_failure_of_its_tool(tmp_path: Path) -> None:
+    def find() -> Any:
+        """Finds."""
+        return object()
+
+    seen, _ = await perform(solo(find), scenario([calls(("find", "{}")), says("Nothing.")]), tmp_path)
+    assert seen.lines(in_order=True)[1:] == ["failed 1 tool_failed", "say Nothing.", "done stop"]
+    assert "cannot be JSON" in seen.sent()[-1]
+
+
+async def test_a_tool_that_the_models_provider_runs_is_shown(tmp_path: Path) -> None:
+    async def search(*_: Any) -> AsyncIterator[BuiltinToolCallsReturns | str]:
+        yield {0: NativeToolCallPart("web_search", '{"query": "Rome"}', "s1", provider_name="function")}
+        yield {1: NativeToolReturnPart("web_search", ["a page"], "s1", provider_name="function")}
+        yield "It is a city."
+
+    made = Made(lambda _: from_pydantic_ai(Agent(FunctionModel(stream_function=search), name="agent")))
+    seen, _ = await perform(made, scenario([]), tmp_path)
+    assert seen.lines(in_order=True) == [
+        "call 1 web_search {'query': 'Rome'}",
+        'result 1 ["a page"]',
+        *("say It is a city.", "done stop"),
+    ]
+
+
+@pytest.mark.parametrize("stop_at", ["call", "text"])
+async def test_a_stopped_run_leaves_no_task_behind(stop_at: StopAt, tmp_path: Path) -> None:
+    before = asyncio.all_tasks()
+    script = [calls(("wait", "{}")) if stop_at == "call" else chunks(text("Once upon"), ending="hang")]
+    seen, _ = await perform(solo(Toolbox().plain("wait")), scenario(script, stop_at=stop_at), tmp_path)
+    assert seen.lines(in_order=True)[-1] == "done cancelled"
+    assert asyncio.all_tasks() == before

@@ -1,0 +1,115 @@
+"""What a run of pydantic-ai waits for: approvals in each of its ways, and calls that are run elsewhere."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic_ai import ApprovalRequired, CallDeferred, RunContext, Tool, ToolDefinition
+from pydantic_ai.capabilities import HandleDeferredToolCalls
+from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, ToolDenied
+from pydantic_ai.toolsets import ExternalToolset
+
+from callboard_protocol import InputRequest, ToolCallError
+from tests.frameworks.pydantic_ai_agents import add, scenario, solo
+from tests.frameworks.scenario import ADD, calls, says
+from tests.frameworks.stage import Performance, perform
+from tests.frameworks.toolbox import Toolbox
+
+WIPE = calls(("wipe", '{"disk": "C"}'))
+
+
+def needing_approval(toolbox: Toolbox) -> Tool[Any]:
+    return Tool(toolbox.plain("wipe"), requires_approval=True)
+
+
+def later(disk: str) -> str:
+    """Wipes a disk."""
+    raise CallDeferred
+
+
+def errors(seen: Performance) -> list[str]:
+    return [event.error for event in seen.events if isinstance(event, ToolCallError)]
+
+
+@pytest.mark.parametrize(
+    ("reply", "told"), [(True, "tool C is empty"), (False, "tool Error: Not run: the user refused")]
+)
+async def test_a_tool_can_ask_for_approval_itself(reply: bool, told: str, tmp_path: Path) -> None:
+    def wipe(ctx: RunContext[None], disk: str) -> str:
+        """Wipes a disk."""
+        if not ctx.tool_call_approved:
+            raise ApprovalRequired
+        return f"{disk} is empty"
+
+    seen, _ = await perform(solo(wipe), scenario([WIPE, says("So be it.")], reply=reply), tmp_path)
+    assert sum(isinstance(event, InputRequest) for event in seen.events) == 1
+    assert seen.sent()[-1].startswith(told)
+    assert seen.lines(in_order=True)[-2:] == ["say So be it.", "done stop"]
+
+
+async def test_what_needs_no_approval_runs_before_the_user_is_asked(tmp_path: Path) -> None:
+    toolbox = Toolbox()
+    both = calls(("wipe", '{"disk": "C"}'), ADD)
+    seen, _ = await perform(solo(needing_approval(toolbox), add), scenario([both, says("Gone.")], reply=True), tmp_path)
+    assert seen.lines(in_order=True)[:4] == [
+        *("call 1 add {'a': 2, 'b': 3}", "result 1 5", "call 2 wipe {'disk': 'C'}"),
+        "status 2 pending waiting for approval",
+    ]
+    assert toolbox.wiped == ["C"]
+
+
+async def test_nobody_is_asked_about_a_call_that_could_not_run(tmp_path: Path) -> None:
+    wrong = calls(("wipe", '{"disk": 3}'))
+    made = solo(needing_approval(Toolbox()))
+    seen, _ = await perform(made, scenario([wrong, says("Oh.")], reply=True), tmp_path)
+    assert seen.lines(in_order=True) == ["call 1 wipe {'disk': 3}", "failed 1 invalid_args", "say Oh.", "done stop"]
+
+
+async def test_the_agents_own_judge_is_asked_before_the_user(tmp_path: Path) -> None:
+    async def judge(ctx: RunContext[None], requests: DeferredToolRequests) -> DeferredToolResults:
+        return DeferredToolResults(
+            approvals={call.tool_call_id: ToolDenied("no wiping") for call in requests.approvals}
+        )
+
+    judged = solo(needing_approval(Toolbox()), capabilities=[HandleDeferredToolCalls(judge)])
+    seen, toolbox = await perform(judged, scenario([WIPE, says("As you wish.")]), tmp_path)
+    assert seen.lines(in_order=True) == [
+        *("call 1 wipe {'disk': 'C'}", "failed 1 denied", "say As you wish.", "done stop"),
+    ]
+    assert errors(seen) == ["no wiping"]
+    assert toolbox.wiped == []
+
+
+async def test_what_the_agent_itself_has_run_elsewhere_is_shown_with_its_result(tmp_path: Path) -> None:
+    async def run(ctx: RunContext[None], requests: DeferredToolRequests) -> DeferredToolResults:
+        return DeferredToolResults(calls={call.tool_call_id: {"wiped": True} for call in requests.calls})
+
+    made = solo(Tool(later, name="wipe"), capabilities=[HandleDeferredToolCalls(run)])
+    seen, _ = await perform(made, scenario([WIPE, says("Gone.")]), tmp_path)
+    assert seen.lines(in_order=True)[1:] == ['result 1 {"wiped":true}', "say Gone.", "done stop"]
+    assert seen.sent()[-1] == 'tool {"wiped":true}'
+
+
+async def test_the_servers_settings_can_ask_before_a_tool_runs(tmp_path: Path) -> None:
+    asked = scenario([calls(ADD), says("No 5.")], reply=False)
+    seen, _ = await perform(solo(add), asked, tmp_path, confirm_tools=("a*",))
+    assert "ask 1 Run add?" in seen.lines(in_order=True)
+    assert seen.sent()[-1].startswith("tool Error: Not run: the user refused it.")
+
+
+WHERE_ELSE: list[dict[str, Any]] = [
+    {"tools": [Tool(later, name="wipe")]},
+    {"toolsets": [ExternalToolset([ToolDefinition(name="wipe")])]},
+]
+
+
+@pytest.mark.parametrize("elsewhere", WHERE_ELSE, ids=["a tool that defers", "an external tool"])
+async def test_a_call_that_is_run_elsewhere_is_not_run_and_the_run_goes_on(
+    elsewhere: dict[str, Any], tmp_path: Path
+) -> None:
+    made = solo(*elsewhere.pop("tools", ()), **elsewhere)
+    seen, _ = await perform(made, scenario([WIPE, says("Not here.")]), tmp_path)
+    assert seen.lines(in_order=True) == [
+        *("call 1 wipe {'disk': 'C'}", "failed 1 tool_failed", "say Not here.", "done stop"),
+    ]
+    assert "outside of its agent" in seen.sent()[-1]

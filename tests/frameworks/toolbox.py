@@ -1,0 +1,100 @@
+"""What the agents of the scenarios can do: plain functions, which each framework makes into tools in its own way."""
+
+import asyncio
+import base64
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from callboard import report_status
+
+GATE_SECONDS = 2
+LARGE_CHARS = 200_000
+PICTURE = bytes.fromhex("89504e470d0a1a0a") + b"a picture"
+PICTURE_URL = f"data:image/png;base64,{base64.b64encode(PICTURE).decode()}"
+
+
+class Toolbox:
+    """The tools by name, made anew for each run; a tool that waits does so until the stage opens the `gate`.
+
+    `stopped` is set once `wait` was cancelled. `wipe` needs the user's approval in every framework's
+    own way, and `paint` gives a picture, also in its way: neither is among the plain ones.
+    """
+
+    def __init__(self) -> None:
+        self.gate = asyncio.Event()
+        self.stopped = asyncio.Event()
+        self.wiped: list[str] = []
+
+    def plain(self, name: str) -> Callable[..., Any]:
+        """The function of that name, annotated and described as every framework reads it."""
+        function: Callable[..., Any] = getattr(self, f"_{name}")()
+        return function
+
+    def _add(self) -> Callable[..., Any]:
+        async def add(a: int, b: int) -> int:
+            """Adds two numbers."""
+            return a + b
+
+        return add
+
+    def _slow_add(self) -> Callable[..., Any]:
+        async def slow_add(a: int, b: int) -> int:
+            """Adds two numbers, slowly."""
+            with suppress(TimeoutError):
+                # It is out of time only where a framework ends calls with their batch.
+                await asyncio.wait_for(self.gate.wait(), GATE_SECONDS)
+            return a + b
+
+        return slow_add
+
+    def _wait(self) -> Callable[..., Any]:
+        async def wait() -> str:
+            """Waits for ever."""
+            report_status("processing", "waiting")
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.stopped.set()
+            return "never"
+
+        return wait
+
+    def _kaboom(self) -> Callable[..., Any]:
+        async def kaboom(reason: str) -> str:
+            """Fails."""
+            raise ValueError(f"kaboom: {reason}")
+
+        return kaboom
+
+    def _travel(self) -> Callable[..., Any]:
+        async def travel(place: str) -> str:
+            """Goes somewhere."""
+            report_status("processing", f"half way to {place}", 50)
+            await asyncio.sleep(0)
+            return f"in {place}"
+
+        return travel
+
+    def _drive(self) -> Callable[..., Any]:
+        def drive(place: str) -> str:
+            """Drives somewhere, in a thread."""
+            report_status("processing", f"half way to {place}", 50)
+            return f"in {place}"
+
+        return drive
+
+    def _archive(self) -> Callable[..., Any]:
+        async def archive() -> str:
+            """Gives all there is."""
+            return "x" * LARGE_CHARS
+
+        return archive
+
+    def _wipe(self) -> Callable[..., Any]:
+        async def wipe(disk: str) -> str:
+            """Wipes a disk."""
+            self.wiped.append(disk)
+            return f"{disk} is empty"
+
+        return wipe

@@ -1,0 +1,50 @@
+"""Agno."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+
+from agno.agent import Agent
+from agno.media import Image
+from agno.models.openai import OpenAIChat
+from agno.tools import tool
+from agno.tools.function import Function, ToolResult
+from openai import AsyncOpenAI
+
+from callboard.agents import AgentLike
+from callboard.frameworks.agno import from_agno
+from tests.frameworks.stage import Deviation
+from tests.frameworks.toolbox import PICTURE, Toolbox
+
+
+class WithAgno:
+    """`from_agno(agno.agent.Agent(…))`."""
+
+    name = "Agno"
+    deviations: Mapping[str, Deviation] = {
+        "arguments of a wrong type": Deviation(
+            "Agno checks types as it calls the tool: `tool_failed`",
+            expected=["call 1 add {'a': 'two', 'b': 3}", "failed 1 tool_failed", "say I cannot.", "done stop"],
+        ),
+    }
+
+    @asynccontextmanager
+    async def agent(self, base_url: str, tools: Sequence[str], toolbox: Toolbox) -> AsyncIterator[AgentLike]:
+        functions = [_tool(name, toolbox) for name in tools]
+        async with AsyncOpenAI(base_url=base_url, api_key="key", max_retries=0) as client:
+            model = OpenAIChat(id="m", async_client=client)
+            yield from_agno(Agent(id="agent", model=model, tools=[*functions], telemetry=False))
+
+
+def _tool(name: str, toolbox: Toolbox) -> Function:
+    if name == "paint":
+        return Function.from_callable(_paint)
+    function: Function = tool(requires_confirmation=name == "wipe")(toolbox.plain(name))
+    return function
+
+
+async def _paint(what: str) -> ToolResult:
+    """Paints."""
+    return ToolResult(content=f"{what}, painted", images=[Image(content=PICTURE, mime_type="image/png")])
+
+
+_paint.__name__ = "paint"

@@ -1,0 +1,40 @@
+"""pydantic-ai."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from openai import AsyncOpenAI
+from pydantic_ai import Agent, BinaryContent, Tool, ToolReturn
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.providers.openai import OpenAIProvider
+
+from callboard.agents import AgentLike
+from callboard.frameworks.pydantic_ai import from_pydantic_ai
+from tests.frameworks.stage import Deviation
+from tests.frameworks.toolbox import PICTURE, Toolbox
+
+
+class WithPydanticAI:
+    """`from_pydantic_ai(pydantic_ai.Agent(…))`."""
+
+    name = "pydantic-ai"
+    deviations: Mapping[str, Deviation] = {}
+
+    @asynccontextmanager
+    async def agent(self, base_url: str, tools: Sequence[str], toolbox: Toolbox) -> AsyncIterator[AgentLike]:
+        functions = [_tool(name, toolbox) for name in tools]
+        async with AsyncOpenAI(base_url=base_url, api_key="key", max_retries=0) as client:
+            model = OpenAIChatModel("m", provider=OpenAIProvider(openai_client=client))
+            yield from_pydantic_ai(Agent(model, name="agent", tools=functions))
+
+
+def _tool(name: str, toolbox: Toolbox) -> Tool[Any]:
+    if name == "paint":
+        return Tool(_paint, name="paint")
+    return Tool(toolbox.plain(name), requires_approval=name == "wipe")
+
+
+async def _paint(what: str) -> ToolReturn:
+    """Paints."""
+    return ToolReturn(f"{what}, painted", content=[BinaryContent(PICTURE, media_type="image/png")])
