@@ -22,7 +22,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import groupby, takewhile
+from itertools import chain, groupby, takewhile
 from math import inf
 from pathlib import Path
 from types import SimpleNamespace
@@ -181,9 +181,16 @@ def _block(piece: Piece) -> str:
     )
 
 
-def render(segment: list[Piece]) -> str:
-    """A segment's text. Blocks begin with the blank line that they need."""
-    return "".join(f"\n{_block(piece)}" for piece in segment) + "\n" if segment[0].kind in BLOCKS else segment[0].text
+def segments(pieces: list[Piece]) -> list[list[Piece]]:  # noqa: D103 - see Piece
+    return [[*group] for _, group in groupby(pieces, key=lambda piece: piece.segment)]
+
+
+def render(pieces: list[Piece]) -> str:
+    """The text of whole segments. Blocks begin with the blank line that they need."""
+    return "\n".join(
+        "".join(f"\n{_block(piece)}" for piece in part) + "\n" if part[0].kind in BLOCKS else part[0].text
+        for part in segments(pieces)
+    )
 
 
 class Transcript:
@@ -206,16 +213,13 @@ class Transcript:
             self._cite(source)
         self._numbers.clear()
 
-    def segments(self, after_pieces: int = 0) -> list[list[Piece]]:
-        return [[*pieces] for _, pieces in groupby(self.pieces[after_pieces:], key=lambda piece: piece.segment)]
-
     def is_settled(self, segment: list[Piece]) -> bool:
         """Whether nothing in the segment will change any more."""
-        is_last = segment[-1] is self.pieces[-1] and not self.ended
-        return not is_last and not any(piece.is_open for piece in segment)
+        is_followed = self.ended or segment[-1] is not self.pieces[-1]
+        return is_followed and not any(piece.is_open for piece in segment)
 
     def render(self) -> str:
-        return "\n".join(map(render, self.segments()))
+        return render(self.pieces)
 
     def apply(self, event: Json) -> None:
         try:
@@ -395,8 +399,8 @@ def _label(name: str, data: Json) -> str:
 class Emitter:
     """Hands a transcript's changes over; some wait until `due_at_seconds`. `live`: Open WebUI's events are shown too.
 
-    This one is for a caller of Open WebUI's API without a saved chat: its stream goes out as it is, to an OpenAI
-    client. Nothing can be taken back there, so a group of calls is sent when all of them have ended.
+    This one is for a caller of Open WebUI's API without a saved chat, an OpenAI client. Nothing can be taken back
+    there, so a group of calls is sent when all of them have ended.
     """
 
     live = False
@@ -422,8 +426,9 @@ class Emitter:
         return updates + ([self._chunk(usage=transcript.usage)] if final and transcript.usage else [])
 
     def _content(self, transcript: Transcript, now_seconds: float, *, final: bool) -> Iterator[Json]:  # noqa: ARG002 - others
-        final_ones = takewhile(lambda it: it[0].kind not in BLOCKS or transcript.is_settled(it), transcript.segments())
-        text = "\n".join(map(render, final_ones))
+        parts = segments(transcript.pieces)
+        final_ones = takewhile(lambda part: part[0].kind not in BLOCKS or transcript.is_settled(part), parts)
+        text = render([*chain(*final_ones)])
         shown, self._shown = self._shown, text
         return iter([self._chunk(text[len(shown) :])] if len(text) > len(shown) else [])
 
@@ -453,32 +458,37 @@ class EventEmitter(Emitter):
 class StreamEmitter(Emitter):
     """For Open WebUI 0.8.0 and later: Responses-style dicts, each segment a message item of its own.
 
-    An item is opened empty (0.9.6 draws text inside `added` late) and always carries its `output_index` (without it
-    the browser of 0.11.1+ inserts it before the last one). A change costs its segment, not the whole answer.
+    An item is opened empty (0.9.6 draws text inside `added` late) and always carries its `output_index` (0.11.1 and
+    later insert it before the last one else). A change costs its segment, not the whole answer.
     """
 
-    live = True
+    live = packs = True
 
     def __init__(self, model: str = "") -> None:
         super().__init__(model)
         self._settled, self._places, self._sent = 0, dict[str, int](), dict[str, Any]()
 
     def _content(self, transcript: Transcript, now_seconds: float, *, final: bool) -> Iterator[Json]:
-        # Text goes out at once; blocks at their beat, or when there is text below them.
-        segments, in_row = transcript.segments(self._settled), True
-        below = any(segment[0].kind not in BLOCKS and self._key(segment) not in self._places for segment in segments)
-        flush = final or below or now_seconds >= self._beat_at_seconds
-        for segment in segments:
-            if segment[0].kind in BLOCKS and not flush:
+        # Text goes out at once; blocks at their beat, and so does what is new below them.
+        flush, in_row = final or now_seconds >= self._beat_at_seconds, True
+        for part in self._parts(transcript):
+            if not flush and (part[0].kind in BLOCKS or not (in_row or self._key(part) in self._places)):
                 self.due_at_seconds, in_row = self._beat_at_seconds, False
                 continue
-            changes = [*self._changes(segment)]
-            if changes and segment[0].kind in BLOCKS:
+            changes = [*self._changes(part)]
+            if changes and any(piece.kind in BLOCKS for piece in part):
                 chars = sum(len(str(change)) for change in changes)
                 self._beat_at_seconds = now_seconds + max(UPDATE_INTERVAL_SECONDS, chars / CHANGED_CHARS_PER_SECOND)
             yield from changes
-            in_row = in_row and transcript.is_settled(segment)
-            self._settled += len(segment) * in_row
+            in_row = in_row and transcript.is_settled(part)
+            self._settled += len(part) * in_row
+
+    def _parts(self, transcript: Transcript) -> list[list[Piece]]:
+        """What is an item each: a segment, or all next ones that are new and whole, since a page redraws every item."""
+        rest = segments(transcript.pieces[self._settled :])
+        whole = [*takewhile(transcript.is_settled, rest)] if self.packs else []
+        new = [segment for segment in whole if self._key(segment) not in self._places]
+        return [*whole[: len(whole) - len(new)], *([[*chain(*new)]] if new else []), *rest[len(whole) :]]
 
     def _key(self, segment: list[Piece]) -> str:
         return f"msg_{self._id}_{segment[0].segment}"
@@ -507,6 +517,8 @@ class NativeEmitter(StreamEmitter):
     An item that is added again is replaced. A call that ends gets its output with it: one that has none at the end of
     the stream would be run by Open WebUI, and the pipe called again.
     """
+
+    packs = False
 
     def _changes(self, segment: list[Piece]) -> Iterator[Json]:
         if segment[0].kind not in BLOCKS:
@@ -570,10 +582,8 @@ class _Client:
             async with asyncio.timeout(MODELS_TIMEOUT_SECONDS):
                 entries = json.loads((await self.fetch("GET", "/v1/models", "json"))[1])["data"]
             return [{"id": str(entry["id"]), "name": str(entry.get("name") or entry["id"])} for entry in entries]
-        except TimeoutError as error:
-            raise self._problem(CANNOT_REACH) from error
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise self._problem(NOT_CALLBOARD) from error
+        except (TimeoutError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise self._problem(CANNOT_REACH if isinstance(error, TimeoutError) else NOT_CALLBOARD) from error
 
     async def fetch(self, method: str, path: str, kind: str = "", **options: Any) -> tuple[str, bytes]:
         """A whole answer: its content type and its body."""
@@ -658,19 +668,14 @@ class _Client:
         return _ServerProblem(words.format(url=re.sub(r"//[^/@]*@", "//", self._url)))
 
 
-# --- Open WebUI itself: its file store and its dialogs. -------------------------------------------------------------
-def _data_url(kind: str, content: bytes) -> str:
-    return f"data:{kind};base64,{base64.b64encode(content).decode()}" if content else ""
-
-
+# --- The pipe, and what it asks of Open WebUI: its file store, its dialogs. -----------------------------------------
 async def keep(request: object, user: Json, name: str, kind: str, content: bytes) -> str:
     """The address of a file that is put into Open WebUI's own store; "" where it cannot be."""
     try:
         from open_webui.routers.files import UploadFile, upload_file_handler
 
         file = UploadFile(io.BytesIO(content), filename=name, headers={"content-type": kind})
-        owner = SimpleNamespace(**user)
-        kept = upload_file_handler(request, file, metadata={}, process=False, user=owner)
+        kept = upload_file_handler(request, file, metadata={}, process=False, user=SimpleNamespace(**user))
         # Open WebUI's own functions are async in some versions only.
         kept = await kept if inspect.isawaitable(kept) else kept
     except Exception:
@@ -701,7 +706,8 @@ async def attach(user: Json, metadata: Json, messages: list[Json]) -> None:
     for file in _dicts(metadata.get("files")) if asked >= 0 else ():
         kind, name = str(file.get("content_type") or "application/octet-stream"), str(file.get("name") or "file")
         if file.get("type") == "file" and not kind.startswith("image/") and file.get("id") not in told:
-            part = {"filename": name, "file_data": _data_url(kind, await read(user, str(file.get("id"))))}
+            content = base64.b64encode(await read(user, str(file.get("id")))).decode()
+            part = {"filename": name, "file_data": content and f"data:{kind};base64,{content}"}
             said = messages[asked].get("content")
             said = said if isinstance(said, list) else [{"type": "text", "text": said}]
             messages[asked] = messages[asked] | {"content": [*said, {"type": "file", "file": part}]}
@@ -717,7 +723,6 @@ def dialog(question: Json) -> Json:
     return {"type": "confirmation" if kind == "confirmation" else "input", "data": data}
 
 
-# --- The pipe. ------------------------------------------------------------------------------------------------------
 class Run:
     """One answer, first event to last: reads the server, draws, asks, and ends the run when the user stops it."""
 
@@ -780,8 +785,7 @@ class Run:
         except _ServerProblem as problem:
             log.warning("Callboard: a file of a tool is lost: %s", problem)
             return file
-        url = await self.keep(str(file.get("name") or "file"), kind, content)
-        return file | {"url": url or _data_url(kind, content)}
+        return file | {"url": await self.keep(str(file.get("name") or "file"), kind, content)}
 
     async def _ask(self, question: Json) -> None:
         """Asks the user, after whom else is asked already, and tells the server."""
@@ -851,12 +855,8 @@ class Pipe:
         CALLBOARD_API_KEY: str = Field(
             default="", description="The server's key, if any.", json_schema_extra={"input": {"type": "password"}}
         )
-        RESULT_CHARS: int = Field(
-            default=10_000, ge=0, description="Longer results are cut for display, in characters. The agent gets all."
-        )
-        RENDERING: Literal["details", "native"] = Field(
-            default="details", description="How calls are drawn: in the text, or as Open WebUI's own items (0.11.4 on)."
-        )
+        RESULT_CHARS: int = Field(default=10_000, ge=0, description="Where results are cut for display, in characters.")
+        RENDERING: Literal["details", "native"] = Field(default="details", description="How tool calls are drawn.")
 
     def __init__(self) -> None:
         self.valves, self._agents = self.Valves(), list[Json]()

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from callboard.cli import set_up_logging
+from tests.bench.agentos import measure_agentos
 from tests.bench.browsing import measure_browsing
 from tests.bench.crowd import measure_crowd
 from tests.bench.handing import measure_handing
@@ -26,6 +27,7 @@ BENCHMARKS: dict[str, Sequence[Measure]] = {
     "history": (measure_replay, measure_writing),
     "parsing": (measure_parsing,),
     "start": (measure_starting,),
+    "frameworks": (measure_agentos,),
     "browser": (measure_browsing, measure_crowd),
 }
 

@@ -22,7 +22,11 @@ KEY = SecretStr("a-long-secret-key")
 
 async def pictures(context: RunContext) -> AsyncIterator[Event]:
     yield ToolCallStart(tool_call_id="a", tool_name="paint")
-    files = ({"type": "image", "url": URL, "name": "big.png"}, {"type": "image", "url": SMALL})
+    files = (
+        {"type": "image", "url": URL, "name": "big.png"},
+        {"type": "image", "url": SMALL},
+        {"type": "file", "url": "data:text/csv,a%2Cb", "name": "a.csv"},
+    )
     yield ToolCallComplete(tool_call_id="a", result="line\n" * 30_000, files=files)
 
 
@@ -33,9 +37,10 @@ async def completed(service: Service, **fields: object) -> ToolCallComplete:
 
 async def test_a_large_file_is_fetched_beside_the_stream_and_a_small_one_is_in_it(tmp_path: Path) -> None:
     async with serving(tmp_path, ScriptedAgent(pictures)) as service:
-        big, small = (await completed(service)).files
+        big, small, table = (await completed(service)).files
         assert (big["content_type"], big["name"], small["url"]) == ("image/png", "big.png", SMALL)
         response = await service.client.get(big["url"])
+        assert (await service.client.get(table["url"])).content == b"a,b"
         missing = await service.client.get("/v1/runs/r/files/none")
     assert response.content == PICTURE
     assert response.headers["content-type"] == "image/png"

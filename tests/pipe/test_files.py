@@ -103,19 +103,15 @@ async def test_a_large_image_goes_to_open_webuis_store(server: ScriptedServer, s
     assert fetched.headers["authorization"] == "Bearer key"
 
 
-async def test_a_store_that_refuses_leaves_the_image_inline(
+async def test_an_image_that_a_store_refuses_is_named_and_does_not_swell_the_chat(
     server: ScriptedServer, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     store.error = RuntimeError("the disk is full")
-    [block] = tool_blocks(await drawn_with(server, file("here:f1")))
-    [image] = block.value("files")
-    assert image["url"] == f"data:image/png;base64,{base64.b64encode(PIXEL).decode()}"
+    text = await drawn_with(server, file("here:f1"))
+    [block] = tool_blocks(text)
+    assert "files" not in block.attributes
+    assert "could not be kept: Open WebUI's log has the reason." in text
     assert "the disk is full" in caplog.text
-
-
-async def test_without_a_store_the_image_is_inline(server: ScriptedServer) -> None:
-    [block] = tool_blocks(await drawn_with(server, file("here:f1")))
-    assert block.value("files")[0]["url"].startswith("data:image/png;base64,")
 
 
 async def test_another_file_is_a_link_below_its_call(server: ScriptedServer, store: Store) -> None:

@@ -117,7 +117,7 @@ def test_a_label_cannot_hold_markup() -> None:
 
 def test_calls_without_text_between_them_are_one_group() -> None:
     transcript = drawn(started("a"), completed(call_id="a"), message("\n \n"), started("b"), completed(call_id="b"))
-    assert len(transcript.segments()) == 1
+    assert len(PIPE.segments(transcript.pieces)) == 1
     assert "</details>\n<details" in transcript.render()
 
 
@@ -293,9 +293,26 @@ def test_changes_within_a_beat_wait_for_it() -> None:
     assert "· 3" in batches[3][0]["text"]
 
 
-def test_a_change_that_waits_goes_out_before_text_below_it() -> None:
-    _, batch = emitted((100, [started()]), (100.01, [completed(), message("So")]))
+def test_new_text_below_a_change_that_waits_goes_out_after_it_at_the_same_beat() -> None:
+    _, waiting, batch = emitted((100, [started()]), (100.01, [completed(), message("So")]), (100.1, []))
+    assert waiting == []
     assert kinds(batch) == [("text.done", 0), ("item.added", 1), ("text.delta", 1)]
+
+
+def test_what_is_new_and_whole_is_one_item_since_a_page_redraws_every_item() -> None:
+    calls = [
+        event
+        for number in range(20)
+        for event in (started(f"c{number}"), completed("x", f"c{number}"), message("next"))
+    ]
+    _, batch = emitted((100, [started("first")]), (100.2, [completed("x", "first"), *calls]))
+    assert kinds(batch) == [
+        ("text.done", 0),
+        ("item.added", 1),
+        ("text.delta", 1),
+        ("item.added", 2),
+        ("text.delta", 2),
+    ]
 
 
 def test_text_that_is_open_already_does_not_wait_for_a_call_above_it() -> None:
@@ -409,7 +426,7 @@ def test_every_call_is_one_whole_block_and_nothing_else_is(
     events: list[dict[str, Any]], end: dict[str, Any] | None
 ) -> None:
     transcript = drawn(*events)
-    for group in [segment for segment in transcript.segments() if segment[0].kind in PIPE.BLOCKS]:
+    for group in [segment for segment in PIPE.segments(transcript.pieces) if segment[0].kind in PIPE.BLOCKS]:
         assert len(tool_blocks(PIPE.render(group))) == len([piece for piece in group if piece.kind == "call"])
     finish(transcript, end)
     blocks = tool_blocks(transcript.render())
@@ -485,9 +502,9 @@ def test_the_hundredth_call_in_a_row_costs_no_more_than_the_first_ones() -> None
 
 def test_a_group_is_not_left_while_a_call_in_it_runs() -> None:
     running = drawn(*(started(f"c{number}") for number in range(25)))
-    assert len(running.segments()) == 1
+    assert len(PIPE.segments(running.pieces)) == 1
     in_a_row = drawn(
         *(event for number in range(25) for event in (started(f"c{number}"), completed("x", f"c{number}")))
     )
-    assert [len(group) for group in in_a_row.segments()] == [10, 10, 5]
+    assert [len(group) for group in PIPE.segments(in_a_row.pieces)] == [10, 10, 5]
     assert len(tool_blocks(in_a_row.render())) == 25

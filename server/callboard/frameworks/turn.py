@@ -59,7 +59,8 @@ class Turn:
 
     def __init__(self, context: RunContext) -> None:
         self.context = context
-        self._events: asyncio.Queue[tuple[Event, asyncio.Future[None] | None] | None] = asyncio.Queue()
+        self._unread: list[Event | asyncio.Future[None]] = []
+        self._more: asyncio.Future[None] | None = None
         self._open: dict[str, _OpenCall] = {}
         self._budget = Budget(context.limits)
         self._usage: TokenUsage | None = None
@@ -105,8 +106,16 @@ class Turn:
         """
         if call_id in self._open:
             return
-        written = asyncio.get_running_loop().create_future()
-        self._send(self._started(call_id, name, arguments), written)
+        self._send(self._started(call_id, name, arguments))
+        await self.told()
+
+    async def told(self) -> None:
+        """Returns when all that was said so far is written down and shown.
+
+        After a call's end it is worth a wait: what the framework does next would hold it up.
+        """
+        written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._send(written)
         await written
 
     def complete(self, call_id: str, result: str, files: Sequence[Mapping[str, Any]] = ()) -> None:
@@ -204,12 +213,18 @@ class Turn:
 
     async def events(self, work: asyncio.Task[None]) -> AsyncGenerator[Event, None]:
         """The events until `work`, which makes them, has ended."""
-        work.add_done_callback(lambda _: self._events.put_nowait(None))
-        while (item := await self._events.get()) is not None:
-            event, written = item
-            yield event
-            if written is not None and not written.done():
-                written.set_result(None)
+        work.add_done_callback(lambda _: self._wake())
+        while self._unread or not work.done():
+            unread, self._unread = self._unread, []
+            for item in unread:
+                if not isinstance(item, asyncio.Future):
+                    yield item
+                elif not item.done():
+                    item.set_result(None)
+            if not self._unread and not work.done():
+                # No queue: one takes more memory than all else that a silent turn needs here.
+                self._more = asyncio.get_running_loop().create_future()
+                await self._more
 
     def end(self) -> list[Event]:
         """The last events of a turn whose framework has ended it: a text where there was none, `Usage`, `Done`."""
@@ -238,8 +253,13 @@ class Turn:
         shown = arguments if isinstance(arguments, str) else dict(arguments)
         return ToolCallStart(tool_call_id=call_id, tool_name=name, tool_args=shown)
 
-    def _send(self, event: Event, written: asyncio.Future[None] | None = None) -> None:
-        self._events.put_nowait((event, written))
+    def _send(self, item: Event | asyncio.Future[None]) -> None:
+        self._unread.append(item)
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._more is not None and not self._more.done():
+            self._more.set_result(None)
 
 
 def _milliseconds(call: _OpenCall) -> int:

@@ -25,9 +25,14 @@ class RunFiles:
         self._chars = 0
 
     def linked(self, file: Mapping[str, Any]) -> dict[str, Any]:
-        """The file with a path of this server in place of a long `data:` URL; `content_type` says what it is."""
+        """The file with a path of this server in place of its `data:` URL, but for small images.
+
+        `content_type` says what it is. Browsers open no `data:` link, so that only images can stay.
+        """
         url = file.get("url")
-        if not isinstance(url, str) or len(url) <= MAX_INLINE_CHARS or not (kind := content_type_of(url)):
+        if not isinstance(url, str) or not (kind := content_type_of(url)):
+            return dict(file)
+        if len(url) <= MAX_INLINE_CHARS and kind.startswith("image/"):
             return dict(file)
         if self._chars + len(url) > MAX_RUN_CHARS:
             _log.warning("file_dropped", run_id=self._run_id, chars=len(url), limit=MAX_RUN_CHARS)

@@ -22,7 +22,7 @@ class EventLog:
         self._first_seq = 1
         self._bytes = 0
         self._max_bytes = max_bytes
-        self._changed = asyncio.Event()
+        self._waiting: set[asyncio.Future[None]] = set()
         self.closed = False
 
     @property
@@ -59,7 +59,6 @@ class EventLog:
         """Frames from the event after `after`, joined where several are ready, until the log is closed."""
         while True:
             self.check(after)
-            changed = self._changed
             while after < self.last_seq:
                 chunk = self._chunk(after)
                 after += len(chunk)
@@ -67,8 +66,7 @@ class EventLog:
                 self.check(after)
             if self.closed:
                 return
-            if changed is self._changed:
-                await changed.wait()
+            await self._change()
 
     def _chunk(self, after: int) -> list[bytes]:
         chunk: list[bytes] = []
@@ -81,6 +79,16 @@ class EventLog:
             size += len(frame)
         return chunk
 
+    async def _change(self) -> None:
+        # Of each listener's own: an `asyncio.Event` takes more memory than all else that a silent one needs here.
+        changed = asyncio.get_running_loop().create_future()
+        self._waiting.add(changed)
+        try:
+            await changed
+        finally:
+            self._waiting.discard(changed)
+
     def _wake(self) -> None:
-        self._changed.set()
-        self._changed = asyncio.Event()
+        for changed in self._waiting:
+            if not changed.done():
+                changed.set_result(None)

@@ -14,6 +14,7 @@ import structlog
 
 from callboard.agents import AgentLike, RunContext
 from callboard.errors import CallboardError
+from callboard.runs.joining import TextEvent
 from callboard.runs.log import EventLog
 from callboard.runs.outgoing import Outgoing
 from callboard.runs.recorder import Ending, Recorder
@@ -65,7 +66,7 @@ class Run:
         self._grace: asyncio.TimerHandle | None = None
         self._work: asyncio.Task[None] | None = None
         self._life: asyncio.Task[None] | None = None
-        self._stop = asyncio.Event()
+        self._stop: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._ending: Ending | None = None
 
     def start(
@@ -88,7 +89,7 @@ class Run:
         if self._ending is None and self._work and not self._work.done():
             self._ending = ending
             self._work.cancel()
-            self._stop.set()
+            self._stop.set_result(None)
 
     async def wait(self) -> None:
         """Return when the run has ended."""
@@ -133,6 +134,11 @@ class Run:
         await self._recorder.start(RunStart(run_id=self.run_id, agent=agent.agent_id))
         async with _closed_after(agent.run(context)) as events:
             async for event in events:
+                if isinstance(event, TextEvent):
+                    await self._recorder.record(event)
+                    # An agent that never waits must not hold up the others.
+                    await asyncio.sleep(0)
+                    continue
                 # Shielded: a write that has begun is finished, or the store and the log would disagree.
                 await asyncio.shield(self._recorder.record(event))
                 if self._recorder.terminal:
@@ -141,11 +147,9 @@ class Run:
     async def _live(
         self, work: asyncio.Task[None], redact: Callable[[str], str], on_end: Callable[["Run"], None]
     ) -> None:
-        stopped = asyncio.create_task(self._stop.wait())
-        await asyncio.wait({work, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({work, self._stop}, return_when=asyncio.FIRST_COMPLETED)
         if not work.done():
             await asyncio.wait({work}, timeout=CANCEL_PATIENCE_SECONDS)
-        stopped.cancel()
         if not work.done():
             _log.warning("agent_ignores_cancel", run_id=self.run_id, agent=self.owner.agent_id)
         ending = self._how_it_ended(work, redact)

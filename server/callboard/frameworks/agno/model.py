@@ -143,6 +143,7 @@ class _WatchedModel(Model):
         else:
             result = result_of(execution.result)
             watch.turn.complete(call_id, result.text, result.files)
+            await watch.turn.told()
         return ended
 
 

@@ -1,0 +1,120 @@
+"""The servers that stand beside each other on one agent of Agno: each a process of its own, asked over HTTP."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from importlib.metadata import distributions, version
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import httpx
+
+from service import answers, free_port
+from tests.bench.agno_servers.definition import AGENT
+from tests.bench.report import say
+from tests.processes import COMMAND, environment
+
+ROOT = Path(__file__).parents[2]
+START_SECONDS = 60.0
+POLL_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A server to be started: `command` in `environment`; `path` is where a run is asked for."""
+
+    name: str
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    path: str
+
+    @contextmanager
+    def running(self, folder: Path, model: str) -> Iterator["Running"]:
+        """The server, up and listening, its agent's model at the address `model`."""
+        port = free_port()
+        own = {"BENCH_PORT": str(port), "BENCH_MODEL": model, "PYTHONPATH": str(ROOT)}
+        variables = {**environment(folder, PORT=str(port)), **own, **self.environment}
+        folder.mkdir(parents=True, exist_ok=True)
+        process = subprocess.Popen(self.command, env=variables, cwd=folder, stdout=subprocess.DEVNULL)
+        try:
+            url = f"http://127.0.0.1:{port}"
+            _wait_for(url, process)
+            yield Running(self.name, url + self.path, process.pid)
+        finally:
+            process.terminate()
+            process.wait()
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A server that runs."""
+
+    name: str
+    url: str
+    pid: int
+    client: httpx.AsyncClient = field(
+        default_factory=lambda: httpx.AsyncClient(timeout=None, trust_env=False, limits=httpx.Limits())
+    )
+
+    @property
+    def resident_kib(self) -> int:
+        """What the process has in memory."""
+        told = subprocess.run(["ps", "-o", "rss=", "-p", str(self.pid)], check=True, capture_output=True, text=True)
+        return int(told.stdout)
+
+    @asynccontextmanager
+    async def asked(self) -> AsyncIterator[AsyncIterator[bytes]]:
+        """The stream of a new chat's first run, in pieces as they come."""
+        chat = str(uuid4())
+        said = [{"role": "user", "content": "Tell it."}]
+        asked: dict[str, Any] = {"json": {"agent": AGENT, "chat_id": chat, "message_id": "m", "messages": said}}
+        if not self.url.endswith("/v1/runs"):
+            asked = {"data": {"message": "Tell it.", "stream": "true", "session_id": chat}}
+        async with self.client.stream("POST", self.url, **asked) as response:
+            if response.status_code != 200:
+                raise AssertionError(f"{self.name} answered {response.status_code}: {await response.aread()!r}")
+            # Kept here: an iterator that nobody holds closes its connection.
+            pieces = response.aiter_raw()
+            yield pieces
+
+
+def contenders() -> tuple[Contender, Contender, Contender]:
+    """Callboard, AgentOS as it is without a database, and with one; all on the same releases of what they share."""
+    agents = ROOT / "tests" / "bench" / "agno_servers" / "callboards.py"
+    ours = {"CALLBOARD_AGENTS": str(agents), "CALLBOARD_LOG_LEVEL": "warning"}
+    theirs = [str(_agentos_python()), "-m", "tests.bench.agno_servers.agentos"]
+    return (
+        Contender("Callboard", [*COMMAND, "serve"], ours, "/v1/runs"),
+        Contender("AgentOS", theirs, {}, f"/agents/{AGENT}/runs"),
+        Contender("AgentOS with SQLite", theirs, {"BENCH_DATABASE": "agentos.db"}, f"/agents/{AGENT}/runs"),
+    )
+
+
+def _agentos_python() -> Path:
+    """The Python of an environment with AgentOS, made now if it is not there: its own, for it needs much more."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "callboard"
+    home = cache / f"agentos-{version('agno')}"
+    python, done = home / "bin" / "python", home / "installed"
+    if done.exists():
+        return python
+    say(f"Installing AgentOS into {home}. This happens once.")
+    subprocess.run([sys.executable, "-m", "venv", "--clear", str(home)], check=True)
+    pins = home / "pins.txt"
+    pins.write_text("".join(f"{one.name}=={one.version}\n" for one in distributions() if one.name != "callboard"))
+    for wanted in (["--upgrade", "pip"], ["agno[os]", "openai", "--constraint", str(pins)]):
+        subprocess.run([python, "-m", "pip", "install", "--quiet", *wanted], check=True)
+    done.touch()
+    return python
+
+
+def _wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while not answers(f"{url}/health"):
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise AssertionError(f"{process.args!r} did not come up at {url}")
+        time.sleep(POLL_SECONDS)
