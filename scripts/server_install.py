@@ -35,8 +35,8 @@ def install_server(groups: tuple[str, ...] = ()) -> None:
     if groups:
         _pip("--upgrade", "pip")  # the one that comes with Python may be too old for dependency groups
     # What is tested is all of it, with every framework.
-    extras = "[all]" if groups else ""
-    _pip("--editable", f"{ROOT}{extras}", *(word for group in groups for word in ("--group", f"{ROOT}/pyproject.toml:{group}")))
+    server = f"{ROOT}[all]" if groups else str(ROOT)
+    _pip("--editable", server, *(word for group in groups for word in ("--group", f"{ROOT}/pyproject.toml:{group}")))
     _stamp().write_text(" ".join((_fingerprint(), *groups)), "utf-8")
 
 

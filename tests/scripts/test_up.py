@@ -128,10 +128,10 @@ def test_a_server_that_dies_ends_it_with_the_last_lines_of_its_log(start: START)
 
 
 def test_a_server_that_does_not_come_up_is_explained_with_the_last_lines_of_its_log(start: START) -> None:
-    code, said = the_end(start(CALLBOARD_MODEL_BASE_URL="http://127.0.0.1:1/v1"))
+    code, said = the_end(start(CALLBOARD_SEERR_URL="http://127.0.0.1:1"))
     assert code == 1
     assert "The Callboard server ended with exit code 1 before it was up." in said
-    assert "CALLBOARD_MODEL" in said
+    assert "CALLBOARD_SEERR_API_KEY" in said
 
 
 def test_a_busy_server_port_is_explained_before_anything_is_started(start: START, port: int, webui: StandIn) -> None:
