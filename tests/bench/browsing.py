@@ -105,7 +105,9 @@ async def measure_browsing(folder: Path) -> list[Target]:
                     growth = cost.traffic.growth()
                     if growth is not None and way.startswith("Callboard"):
                         what = f"{way}, {version}: last fifty calls beside the first"
-                        targets.append(Target(what, growth, MAX_GROWTH, "times as long each"))
+                        # Of Open WebUI's own items the page draws all anew with each: that is not the pipe's to change.
+                        aim = way.endswith("native")
+                        targets.append(Target(what, growth, MAX_GROWTH, "times as long each", aim=aim))
     headings = ("version", "answer", "way", "finished ms", "socket kB", "last 50 ÷ first 50")
     print_table("Many and large calls in a real page", headings, rows)
     return targets

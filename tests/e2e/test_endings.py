@@ -59,7 +59,7 @@ async def test_a_server_that_is_down_is_named_with_the_valve_and_works_when_it_i
 
 
 async def test_a_wrong_key_is_named_with_its_valve(chat: Chat, library: Library, open_webui: OpenWebUI) -> None:
-    models = install(open_webui, library.url, "locked_out", "details", key="wrong")
+    models = install(open_webui, library.url, "locked_out", "details", key="not-the-key")
     assert "CALLBOARD_API_KEY" in models["locked_out.unreachable"]
     await chat.open("locked_out.unreachable")
     await chat.ask("hello")
