@@ -21,7 +21,8 @@ import openwebui
 TIMEOUT_MS = 30_000
 MARGIN_PX = 16
 
-# Blocks in a text end in -tc and -detail-group, items of their own in -detail-1 and -detail-group-1.
+# Blocks in a text end in -tc and -detail-group, items of their own in -detail-1 and -detail-group-1, members of their
+# group in -detail-group-1-0-tool-call.
 CHIP = '[id$="-tc"], [id*="-detail-"]'
 
 # HEAD is the selector of a chip's line, as a JSON string.
@@ -32,7 +33,7 @@ answer => [...answer.querySelectorAll('{CHIP}')].flatMap(chip => {{
         label: head.innerText.replace(/\\s+/g, ' ').trim(),
         running: head.querySelector('[class*="spinner"]') !== null,
         failed: head.querySelector('.text-red-500') !== null,
-        group: chip.id.includes('-detail-group'),
+        group: /-detail-group(-\\d+)?$/.test(chip.id),
     }};
 }})
 """
@@ -69,6 +70,8 @@ class Look:
     """Whether the model reads an answer as it was edited; otherwise only the screen has the new words."""
     delete_method: str
     """With which method the page tells the server that a message was deleted."""
+    dialogs_close: bool
+    """Whether a dialog closes when nobody waits for its answer any more."""
 
     @classmethod
     def of(cls, version: str) -> Look:
@@ -84,6 +87,7 @@ class Look:
                 item_delete='[aria-label="Delete"]',
                 edits_are_told=True,
                 delete_method="DELETE",
+                dialogs_close=release >= (0, 12),
             )
         return cls(
             head=".cursor-pointer",
@@ -98,6 +102,7 @@ class Look:
             item_delete=".group:has(> div > textarea) button",
             edits_are_told=release >= (0, 9),
             delete_method="POST",
+            dialogs_close=False,
         )
 
     def button(self, name: str) -> str:
@@ -187,9 +192,15 @@ class Chat:
         url, context = self.page.url, self.page.context
         await self.page.close()
         self.page = await context.new_page()
-        await self.page.add_init_script(_RECORD_CHIPS.replace("HEAD", json.dumps(self.look.head)))
-        await self.page.goto(url)
-        await expect(self.page.locator(".chat-assistant")).to_have_count(self._answers, timeout=TIMEOUT_MS)
+        await self._show(url)
+
+    async def in_another_tab(self) -> Chat:
+        """The same chat, opened in a second tab."""
+        await self.page.wait_for_url(re.compile(r"/c/[0-9a-f-]+"))
+        other = Chat(await self.page.context.new_page(), self._url, self._artifacts, self.look)
+        other._answers = self._answers
+        await other._show(self.page.url)
+        return other
 
     async def text(self) -> str:
         """The newest answer as it can be read on screen."""
@@ -339,6 +350,11 @@ class Chat:
         ):
             await self._replace(message, self.page.get_by_role("button", name="Confirm"))
         self._answers = await self.page.locator(".chat-assistant").count()
+
+    async def _show(self, url: str) -> None:
+        await self.page.add_init_script(_RECORD_CHIPS.replace("HEAD", json.dumps(self.look.head)))
+        await self.page.goto(url)
+        await expect(self.page.locator(".chat-assistant")).to_have_count(self._answers, timeout=TIMEOUT_MS)
 
     @property
     def _questions(self) -> Locator:

@@ -1,0 +1,149 @@
+"""What an answer in Open WebUI's page holds beside text and chips, and the dialogs above it, as a person sees them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from playwright.async_api import FrameLocator, Locator, expect
+
+from tests.e2e.open_webui_page import TIMEOUT_MS, Chat
+
+_SAVED_CHAT = """
+async id => (await fetch(`/api/v1/chats/${id}`, {headers: {Authorization: `Bearer ${localStorage.token}`}})).json()
+"""
+
+
+class Content:
+    """The newest answer's content."""
+
+    def __init__(self, chat: Chat) -> None:
+        self._chat = chat
+
+    @property
+    def thoughts(self) -> Locator:
+        """The lines of the reasoning blocks."""
+        return self._chat.answer.get_by_text(re.compile(r"^(Thought for|Thinking)"))
+
+    async def unfold(self, thought: Locator) -> str:
+        """What a reasoning block holds."""
+        await thought.click()
+        block = thought.locator("xpath=ancestor::*[@id][1]")
+        await expect(block.locator("blockquote, p").first).to_be_visible(timeout=TIMEOUT_MS)
+        return await block.inner_text()
+
+    @property
+    def pictures(self) -> Locator:
+        """The images."""
+        return self._chat.answer.locator('img[data-cy="image"]')
+
+    @property
+    def frame(self) -> FrameLocator:
+        """The page that a tool gave."""
+        return self._message.frame_locator("iframe")
+
+    @property
+    def citations(self) -> Locator:
+        """The citations in the text, each with its source's name."""
+        return self._chat.answer.locator("p").get_by_role("button", name=re.compile("^View source: "))
+
+    async def follow(self, citation: Locator) -> tuple[str, str]:
+        """The address and the text of the source that a citation leads to."""
+        await citation.click()
+        source = self._chat.page.get_by_role("dialog").filter(has_text="Content")
+        address = await source.get_by_role("link").first.get_attribute("href")
+        text = await source.locator(".prose, pre").last.inner_text()
+        await self._chat.screenshot("a-source")
+        await source.get_by_role("button", name="Close citation modal").click()
+        await expect(source).to_have_count(0)
+        return str(address), text.strip()
+
+    async def sources(self) -> list[str]:
+        """The list of sources below the text, unfolded."""
+        await self._chat.answer.get_by_role("button", name=re.compile(r"^Toggle \d+ source")).click()
+        listed = self._chat.answer.locator('[id^="source-"]')
+        await expect(listed.first).to_be_visible()
+        return [" ".join(text.split()) for text in await listed.all_inner_texts()]
+
+    async def usage(self) -> dict[str, int]:
+        """What the info button tells."""
+        await self._message.locator('[id^="info-"]').hover()
+        shown = self._chat.page.locator("[data-tippy-root]").filter(has_text="tokens")
+        await expect(shown).to_be_visible(timeout=TIMEOUT_MS)
+        return {name: int(number) for name, number in re.findall(r"(\w+): (\d+)", await shown.inner_text())}
+
+    async def saved(self) -> dict[str, Any]:
+        """The answer as Open WebUI has saved it."""
+        chat = await self._chat.page.evaluate(_SAVED_CHAT, self._chat.chat_id)
+        history = chat["chat"]["history"]
+        saved: dict[str, Any] = history["messages"][history["currentId"]]
+        assert saved["role"] == "assistant"
+        return saved
+
+    async def attach(self, files: Sequence[Path]) -> None:
+        """Attach files to the next message; returns when Open WebUI has them."""
+        page, names = self._chat.page, {file.name for file in files}
+        statuses = re.compile(r"/api/v1/files/[\w-]+/process/status")
+        waiting = len(names)
+
+        def is_last(response: Any) -> bool:
+            nonlocal waiting
+            waiting -= bool(statuses.search(response.url))
+            return waiting == 0
+
+        async with page.expect_response(is_last, timeout=TIMEOUT_MS) as last:
+            await page.locator("input[type=file]").first.set_input_files(files)
+        await (await last.value).finished()
+        await expect(page.locator('button[aria-label="Remove file" i]')).to_have_count(len(names))
+        await expect(page.locator('#message-input-container [class*="spinner"]')).to_have_count(0)
+
+    @property
+    def _message(self) -> Locator:
+        return self._chat.answer.locator("xpath=ancestor::*[starts-with(@id, 'message-')][1]")
+
+
+class Dialog:
+    """Open WebUI's own dialog in a page: it asks, and is answered."""
+
+    def __init__(self, chat: Chat) -> None:
+        self._page, self._look = chat.page, chat.look
+        self._confirm = chat.page.get_by_role("button", name="Confirm", exact=True)
+
+    @property
+    def _window(self) -> Locator:
+        return self._page.locator("body > .fixed").filter(has=self._confirm)
+
+    async def wait(self, title: str, message: str = "") -> None:
+        """Return once a dialog of that title, with that text in its message, is open."""
+        await expect(self._window.get_by_text(title, exact=True)).to_be_visible(timeout=TIMEOUT_MS)
+        await expect(self._window.locator("pre")).to_contain_text(message)
+
+    async def message(self) -> str:
+        """What is asked, to the letter."""
+        return str(await self._window.locator("pre").evaluate("message => message.textContent"))
+
+    async def arguments(self) -> Any:
+        """The arguments that are asked about."""
+        return json.loads(await self.message())
+
+    @property
+    def field(self) -> Locator:
+        """Where an answer is written."""
+        return self._window.locator("input, textarea")
+
+    async def press(self, button: str) -> None:
+        """Answer with a button."""
+        await self._window.get_by_role("button", name=button, exact=True).click()
+
+    async def confirm_what_is_left_open(self) -> None:
+        """Say yes where a dialog is still open that nobody waits for any more: newer versions close it."""
+        if not self._look.dialogs_close:
+            await self.press("Confirm")
+        await self.expect_none()
+
+    async def expect_none(self) -> None:
+        """Nothing is asked."""
+        await expect(self._confirm).to_have_count(0)

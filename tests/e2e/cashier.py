@@ -1,0 +1,95 @@
+"""The agents of the content and consent tests, in a file as users write theirs: `CALLBOARD_AGENTS` names it."""
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+from callboard import Agent, Skill, register, tool
+from callboard.agents import RunContext
+from callboard.agents.demo_tools import search_archive
+from callboard.models import user_text
+from callboard.models.model import ModelRequest
+from callboard_protocol import Event, InputRequest, Message, Reasoning, ToolCallComplete, ToolCallStart
+
+THOUGHTS = ("Which play is it?", "And <b>who</b> plays?")
+THOUGHT_SECONDS = 1.2
+LEDGER_LINES = 1500
+
+
+def ledger() -> str:
+    """More than the pipe shows (10,000 characters); no two lines are alike."""
+    return "\n".join(f"{line:05d} <em>Seats & plays</em> „Wer spricht?“" for line in range(LEDGER_LINES))
+
+
+@tool(requires_confirmation=True)
+async def sell(play: str, seats: int) -> str:
+    """Sell tickets; the user is asked first.
+
+    Args:
+        play: The play's name.
+        seats: How many seats.
+    """
+    # A line of JSON for each sale: what ran, ran with these arguments.
+    with (Path(os.environ["CALLBOARD_DATA_DIR"]) / "sold").open("a", encoding="utf-8") as sold:
+        sold.write(json.dumps({"play": play, "seats": seats}) + "\n")
+    return f"{seats} seats for {play} are sold."
+
+
+@tool
+async def read_ledger() -> str:
+    """Read the whole ledger."""
+    return ledger()
+
+
+@dataclass(frozen=True, slots=True)
+class Thinker:
+    """Thinks before and between calls, for a second each time."""
+
+    agent_id: str = "thinker"
+    name: str = "Thinker"
+    description: str = "Thinks before and between calls."
+
+    async def run(self, context: RunContext) -> AsyncIterator[Event]:
+        if context.task:
+            return
+        for thought in THOUGHTS:
+            yield Reasoning(content=thought)
+            await asyncio.sleep(THOUGHT_SECONDS)
+            call_id = context.claim_tool_call_id("look")
+            yield ToolCallStart(tool_call_id=call_id, tool_name="look_up", tool_args={"word": thought})
+            yield ToolCallComplete(tool_call_id=call_id, tool_name="look_up", result="Hamlet")
+        yield Message(content="It is Hamlet.")
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Asks for a name, or for a secret, and says what it was told."""
+
+    agent_id: str = "asker"
+    name: str = "Asker"
+    description: str = "Asks for a name or a secret."
+
+    async def run(self, context: RunContext) -> AsyncIterator[Event]:
+        if context.task:
+            return
+        secret = "secret" in user_text(ModelRequest(context.messages))
+        request = InputRequest(
+            request_id=uuid4().hex,
+            kind="password" if secret else "input",
+            title="Your secret" if secret else "Your name",
+            message="For the *guest* list.",
+            placeholder="e.g. Rosalind",
+        )
+        yield request
+        answer = await context.consent.answer_to(request)
+        yield Message(content="You said nothing." if answer is None else f"You said {len(answer)}: {answer[:3]}…")
+
+
+selling = Skill("selling", "Sells tickets.", tools=(sell, read_ledger, search_archive))
+register(Agent("cashier", "Sells tickets, when you agree.", (selling,)))
+register(Thinker())
+register(Asker())
