@@ -190,6 +190,7 @@ async def test_a_page_is_shown_and_its_calls_input_and_output_too(chat: Chat, co
         # Its script runs.
         await expect(content.frame.locator("#c")).to_have_text("0")
         assert "The clock is on the page" in await chat.result("show_clock")
+        await expect(chat.answer.get_by_text("Input", exact=True)).to_be_visible()
         await chat.screenshot("page")
         await chat.reload()
         await chat.wait_until_finished()

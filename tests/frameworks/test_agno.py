@@ -26,7 +26,7 @@ from tests.frameworks.toolbox import PICTURE_URL, Toolbox
 
 def with_memory(history: str) -> Made:
     def make(model: Callable[[], OpenAIChat]) -> AgentLike:
-        db = InMemoryDb()  # type: ignore[no-untyped-call]
+        db = InMemoryDb()  # type: ignore[no-untyped-call] # Agno's has no types
         agent = Agent(id="agent", model=model(), tools=[add], db=db, add_history_to_context=True, telemetry=False)
         return from_agno(agent, history="own" if history == "own" else "callboard")
 

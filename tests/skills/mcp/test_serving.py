@@ -58,7 +58,7 @@ async def test_progress_and_result_of_an_mcp_tool_are_events_of_the_run(tmp_path
 async def test_a_tool_behind_confirmation_does_not_run_unasked(
     tmp_path: Path, confirm: str, patterns: tuple[str, ...]
 ) -> None:
-    ours = mcp_server("ours", command=sys.executable, args=[SERVER], confirm=confirm)  # type: ignore[arg-type]
+    ours = mcp_server("ours", command=sys.executable, args=[SERVER], confirm=confirm)  # type: ignore[arg-type] # one of its words
     async with OpenAIServer(script("ours_grow", "{}")) as endpoint, speaking_to(endpoint) as model:
         agent = Agent("scripted", skills=(ours,), model=model, confirm=patterns)
         async with serving(tmp_path, agent, input_timeout_seconds=0.1) as service:

@@ -78,7 +78,7 @@ def _watched_kind(kind: type[Model]) -> type[Model]:
 class _WatchedModel(Model):
     async def ainvoke(self, *args: Any, **kwargs: Any) -> ModelResponse:
         with _request(kwargs):
-            return await super().ainvoke(*args, **kwargs)  # type: ignore[safe-super]  # the user's model has one
+            return await super().ainvoke(*args, **kwargs)  # type: ignore[safe-super] # the user's own model class stands behind  # the user's model has one
 
     async def ainvoke_stream(self, *args: Any, **kwargs: Any) -> AsyncIterator[ModelResponse]:
         with _request(kwargs):
@@ -120,7 +120,7 @@ class _WatchedModel(Model):
         if watch is None:
             return await super().arun_function_call(function_call)
         call_id = function_call.call_id or ""
-        timer = Timer()  # type: ignore[no-untyped-call]
+        timer = Timer()  # type: ignore[no-untyped-call] # Agno's has no types
         timer.start()
         try:
             ended = await watch.turn.run_tool(

@@ -36,7 +36,7 @@ async def _resolve(requirement: RunRequirement, watch: Watch) -> None:
     try:
         if requirement.needs_confirmation:
             await watch.turn.approve(call_id, name, arguments)
-            requirement.confirm()  # type: ignore[no-untyped-call]
+            requirement.confirm()  # type: ignore[no-untyped-call] # Agno's has no types
         answers = await _answers(requirement, call_id, watch.turn)
         _refuse_to_run_elsewhere(requirement, name)
     except ToolError as error:

@@ -16,7 +16,7 @@ try:
     from langgraph.stream import UpdatesTransformer
 except ImportError:
     # LangGraph 1.1 has no such protocol.
-    UpdatesTransformer = None  # type: ignore[assignment,misc]
+    UpdatesTransformer = None  # type: ignore[assignment,misc] # before LangGraph 1.2
 
 Graph = Pregel[Any, Any, Any, Any]
 
@@ -61,7 +61,7 @@ async def parts(graph: Graph, given: object) -> AsyncGenerator[Part, None]:
 
 async def _messages_and_updates(graph: Graph, given: object) -> AsyncGenerator[Part, None]:
     stream = graph.astream(given, graph.config, stream_mode=["messages", "updates"], subgraphs=True)
-    async with aclosing(stream):  # type: ignore[type-var]
+    async with aclosing(stream):  # type: ignore[type-var] # it has aclose
         async for namespace, mode, data in stream:
             yield Part(path_of(namespace), mode, data)
 

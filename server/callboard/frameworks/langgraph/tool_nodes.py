@@ -34,7 +34,7 @@ def watch_tool_nodes(graph: Graph, path: Path = ()) -> Iterator[Path]:
         if isinstance(node.bound, ToolNode):
             yield (*path, name)
             if not isinstance(node.bound._arun_one, _Watched):
-                node.bound._arun_one = _Watched(node.bound, node.bound._arun_one)  # type: ignore[assignment, method-assign]
+                node.bound._arun_one = _Watched(node.bound, node.bound._arun_one)  # type: ignore[assignment, method-assign] # ours
     for name, inner in graph.get_subgraphs():
         if isinstance(inner, Pregel):
             yield from watch_tool_nodes(inner, (*path, name))

@@ -128,7 +128,7 @@ class Watch(BaseCallbackHandler):
         path = path_of((metadata or {}).get("langgraph_checkpoint_ns", ""))
         self._answers[run_id] = Answer(messages[0], served=path[:-1] in self._served)
 
-    def on_llm_new_token(self, token: object, *, chunk: object = None, run_id: UUID, **_: Any) -> None:  # noqa: ARG002
+    def on_llm_new_token(self, token: object, *, chunk: object = None, run_id: UUID, **_: Any) -> None:  # noqa: ARG002 - LangChain's
         """A piece of an answer."""
         if isinstance(chunk, ChatGenerationChunk) and isinstance(chunk.message, AIMessageChunk):
             self._read(run_id, "tokens", pieces_of_chunk(chunk.message))

@@ -83,7 +83,7 @@ class Watch(RunHooks[Any]):
         self,
         context: RunContextWrapper[Any],
         agent: Agent[Any],  # noqa: ARG002 - the SDK's contract
-        tool: Tool,  # noqa: ARG002
+        tool: Tool,  # noqa: ARG002 - the SDK's signature
         result: object,
     ) -> None:
         """A tool of this server ended, well or (then it is known) not."""
