@@ -44,7 +44,7 @@ _BACKGROUND: set[asyncio.Task[None]] = set()  # The event loop itself keeps no h
 # What changes in place is sent anew; the larger it is, the slower. Events rewrite the whole chat in the database.
 UPDATE_INTERVAL_SECONDS, CHANGED_CHARS_PER_SECOND = 0.1, 200_000
 REPLACE_INTERVAL_SECONDS, STATUS_INTERVAL_SECONDS = 0.25, 1.0
-CONNECT_TIMEOUT_SECONDS, MODELS_TIMEOUT_SECONDS = 5.0, 3.0
+CONNECT_TIMEOUT_SECONDS, MODELS_TIMEOUT_SECONDS, PAGE_SECONDS = 5.0, 3.0, 1.0
 READ_TIMEOUT_SECONDS = 60.0  # The server pings every 15 s; four missed pings are a dead connection.
 LABEL_CHARS, NOTICE_CHARS, CUT_LINE_CHARS, GROUP_BLOCKS = 80, 1000, 40, 10
 
@@ -197,9 +197,8 @@ class Transcript:
     """The answer so far: what the events of one run amount to; `render` is the whole content.
 
     The model's text is not trusted: it can neither fake a block nor break one, and as a tail that may yet do so is held
-    back, it only grows. An event that cannot be read is logged and survived, as are ends without starts and second
-    ends. Results are cut at `result_chars`. Beside the text there are `events` (Open WebUI's own), `status` and
-    `usage`; `found` are sources that are on the message already.
+    back, it only grows. What cannot be read is logged and survived, as are ends without starts. Beside the text there
+    are `events` (Open WebUI's own), `status` and `usage`; `found` are sources that are on the message already.
     """
 
     clock = staticmethod(time.monotonic)
@@ -399,8 +398,7 @@ def _label(name: str, data: Json) -> str:
 class Emitter:
     """Hands a transcript's changes over; some wait until `due_at_seconds`. `live`: Open WebUI's events are shown too.
 
-    This one is for a caller of Open WebUI's API without a saved chat, an OpenAI client. Nothing can be taken back
-    there, so a group of calls is sent when all of them have ended.
+    This one is for API callers without a saved chat: nothing can be taken back, so a group is sent once all have ended.
     """
 
     live = False
@@ -702,15 +700,14 @@ async def read(user: Json, file_id: str) -> bytes:
 async def attach(user: Json, metadata: Json, messages: list[Json]) -> None:
     """Adds the user's files to their last message. Images are there, and so is what Open WebUI made a source of."""
     told = [source["source"].get("id") for source in _dicts(metadata.get("sources")) if source.get("source")]
-    asked = max((index for index, message in enumerate(messages) if message.get("role") == "user"), default=-1)
-    for file in _dicts(metadata.get("files")) if asked >= 0 else ():
+    at = max((index for index, message in enumerate(messages) if message.get("role") == "user"), default=-1)
+    for file in _dicts(metadata.get("files")) if at >= 0 else ():
         kind, name = str(file.get("content_type") or "application/octet-stream"), str(file.get("name") or "file")
         if file.get("type") == "file" and not kind.startswith("image/") and file.get("id") not in told:
             content = base64.b64encode(await read(user, str(file.get("id")))).decode()
             part = {"filename": name, "file_data": content and f"data:{kind};base64,{content}"}
-            said = messages[asked].get("content")
-            said = said if isinstance(said, list) else [{"type": "text", "text": said}]
-            messages[asked] = messages[asked] | {"content": [*said, {"type": "file", "file": part}]}
+            said = said if isinstance(said := messages[at].get("content"), list) else [{"type": "text", "text": said}]
+            messages[at] = messages[at] | {"content": [*said, {"type": "file", "file": part}]}
 
 
 def dialog(question: Json) -> Json:
@@ -728,7 +725,8 @@ class Run:
 
     def __init__(self, client: _Client, request: Json, emitter: Emitter, transcript: Transcript) -> None:
         self._client, self._request, self._emitter, self._transcript = client, request, emitter, transcript
-        self._left, self._asking, self._questions = False, asyncio.Lock(), list[asyncio.Task[None]]()
+        self._left, self._began_at_seconds = False, time.monotonic()
+        self._asking, self._questions = asyncio.Lock(), list[asyncio.Task[None]]()
         self.keep: Callable[[str, str, bytes], Awaitable[str]] = partial(keep, None, {})
         self.ask: Callable[[Json], Awaitable[object]] | None = None
 
@@ -792,6 +790,8 @@ class Run:
         given, seconds = None, question.get("timeout_seconds")
         try:
             async with asyncio.timeout(seconds if isinstance(seconds, (int, float)) else None), self._asking:
+                # The page of a new chat drops what comes before it knows the chat's id (0.9 to 0.11).
+                await asyncio.sleep(self._began_at_seconds + PAGE_SECONDS - time.monotonic() if self.ask else 0)
                 given = await self.ask(dialog(question)) if self.ask else None
         except Exception as error:
             log.warning("Callboard: the user gave no answer (%s)", type(error).__name__, exc_info=True)
@@ -892,7 +892,7 @@ class Pipe:
             emitter = choose_emitter(VERSION, valves.RENDERING, model, metadata) if streamed else Emitter(model)
             transcript = Transcript(valves.RESULT_CHARS, metadata.get("sources"))
             run = Run(_Client(valves.CALLBOARD_URL, valves.CALLBOARD_API_KEY), request, emitter, transcript)
-            run.ask, run.keep = __event_call__, partial(keep, __request__, user)
+            run.ask, run.keep = None if __task__ else __event_call__, partial(keep, __request__, user)
             await attach(user, metadata, request["messages"])
             return run.stream() if streamed else await run.text(plain=bool(__task__))
         except Exception:

@@ -14,6 +14,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="VERSION",
         help="the version of Open WebUI that the end-to-end tests drive (default: %(default)s)",
     )
+    parser.addoption(
+        "--both-renderings",
+        action="store_true",
+        help="every end-to-end test in both renderings, not those of the documents' tables alone",
+    )
 
 
 @pytest.fixture

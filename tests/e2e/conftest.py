@@ -48,12 +48,24 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out, with an older version, what has nothing to do with it: `scripts/up` installs the newest."""
+    """Leave out what has nothing to do with an older version, and unless asked what native adds little to."""
+    tests = [item for item in items if isinstance(item, pytest.Function) and item.get_closest_marker("e2e")]
+    apart: list[pytest.Item] = []
     if config.getoption("open_webui") != openwebui.VERSION:
-        tests = [item for item in items if isinstance(item, pytest.Function) and item.get_closest_marker("e2e")]
-        apart = [item for item in tests if "open_webui" not in item.fixturenames]
-        items[:] = [item for item in items if item not in apart]
-        config.hook.pytest_deselected(items=apart)
+        # `scripts/up` installs the newest.
+        apart += [item for item in tests if "open_webui" not in item.fixturenames]
+    if not config.getoption("both_renderings"):
+        apart += [item for item in tests if _is_native(item) and not _is_of_a_table(item)]
+    items[:] = [item for item in items if item not in apart]
+    config.hook.pytest_deselected(items=apart)
+
+
+def _is_native(test: pytest.Function) -> bool:
+    return hasattr(test, "callspec") and test.callspec.params.get("rendering") == "native"
+
+
+def _is_of_a_table(test: pytest.Function) -> bool:
+    return any(test.get_closest_marker(name) for name in ("cell", "ending"))
 
 
 @dataclass(frozen=True)

@@ -117,9 +117,22 @@ async def test_without_a_page_nobody_is_asked_and_nothing_is_allowed(
     assert await answered(server, None, question(kind=kind)) == [told]
 
 
+async def test_a_background_task_asks_nobody(server: ScriptedServer) -> None:
+    page = Page(True)
+    answering = asyncio.create_task(start(a_pipe(server.url), __event_call__=page, __task__="title_generation"))
+    server.on("POST", "runs", stream(frames(START, CALL, question()), asyncio.Event()))
+    server.on("POST", "input", answer_json({}, 202))
+    [told] = await server.seen("POST", "input")
+    assert told.json["value"] is False
+    assert page.asked == []
+    answering.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await answering
+
+
 async def test_a_dialog_that_nobody_answers_ends_with_its_time(server: ScriptedServer) -> None:
     page = Page(asyncio.Event())
-    assert await answered(server, page, question(timeout_seconds=0.05)) == [False]
+    assert await answered(server, page, question(timeout_seconds=PIPE.PAGE_SECONDS + 0.1)) == [False]
     assert page.closed == 1
 
 
