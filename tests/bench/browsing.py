@@ -120,7 +120,7 @@ async def _ways(
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(feed(load.events(), lambda: None))
         models: dict[str, str] = {}
-        renderings = ("details", "native") if version >= "0.11" else ("details",)
+        renderings = ("details", "native") if tuple(map(int, version.split("."))) >= (0, 11, 4) else ("details",)
         for rendering in renderings:
             function_id = f"callboard_{rendering}_{size}"
             await webui.install(function_id, install_pipe.PIPE, {"CALLBOARD_URL": server.url, "RENDERING": rendering})
