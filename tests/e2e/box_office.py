@@ -8,16 +8,15 @@ the nasty play" one whose arguments break pages that show them carelessly, "read
 from __future__ import annotations
 
 import json
-import os
 import re
-import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-from service import Service, free_port
+from service import free_port
+from tests.e2e.callboard_service import callboard_service
 from tests.e2e.conftest import KEY, SERVER_START_SECONDS, OpenWebUI, install, running
 from tests.fakes.openai_server import Answer, Body, OpenAIServer, call, chunks, finish, text
 
@@ -66,23 +65,8 @@ async def opened(data: Path, artifacts: Path, **settings: str) -> AsyncIterator[
     async with OpenAIServer(Script()) as endpoint:
         port = free_port()
         url = f"http://127.0.0.1:{port}"
-        own = {
-            "PORT": str(port),
-            "API_KEY": KEY,
-            "DATA_DIR": str(data),
-            "AGENTS": str(AGENTS),
-            "MODEL_BASE_URL": endpoint.base_url,
-            "MODEL": "scripted",
-            "PUBLIC_URL": url,
-        }
-        others = {name: value for name, value in os.environ.items() if not name.startswith("CALLBOARD_")}
-        service = Service(
-            name="The box office",
-            command=[str(Path(sys.executable).with_name("callboard")), "serve"],
-            environment=others | {f"CALLBOARD_{name}": value for name, value in (own | settings).items()},
-            log=data / f"{data.name}.log",
-            health=f"{url}/health",
-        )
+        own = {"AGENTS": str(AGENTS), "MODEL_BASE_URL": endpoint.base_url, "MODEL": "scripted", "PUBLIC_URL": url}
+        service = callboard_service("The box office", port, data, KEY, **(own | settings))
         with running(service, SERVER_START_SECONDS, artifacts):
             yield BoxOffice(url, data, endpoint)
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import shutil
-import sys
 import urllib.request
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
@@ -21,6 +19,7 @@ import install_pipe
 import openwebui
 from service import Service, free_port
 from tests.e2e import library as libraries
+from tests.e2e.callboard_service import callboard_service
 from tests.e2e.library import Library
 from tests.e2e.open_webui_page import Chat
 from tests.e2e.recording_proxy import RecordingProxy, recording
@@ -101,15 +100,7 @@ def server(artifacts: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     """The address of a Callboard server with an empty database and the built-in scripted model."""
     port = free_port()
     data = tmp_path_factory.mktemp("callboard")
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("CALLBOARD_")}
-    callboard = Service(
-        name="The Callboard server",
-        command=[str(Path(sys.executable).with_name("callboard")), "serve"],
-        environment=environment
-        | {"CALLBOARD_PORT": str(port), "CALLBOARD_API_KEY": KEY, "CALLBOARD_DATA_DIR": str(data)},
-        log=data / "callboard.log",
-        health=f"http://127.0.0.1:{port}/health",
-    )
+    callboard = callboard_service("The Callboard server", port, data, KEY)
     with running(callboard, SERVER_START_SECONDS, artifacts):
         yield f"http://127.0.0.1:{port}"
 

@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
-import sys
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -24,6 +22,7 @@ from typing import Any
 import httpx
 
 from service import Service
+from tests.e2e.callboard_service import callboard_service
 from tests.fakes.openai_server import Answer, Body, OpenAIServer, Refusal, call, chunks, finish, text
 
 FUNCTION_ID = "library"
@@ -177,22 +176,8 @@ async def endpoint() -> AsyncIterator[tuple[OpenAIServer, Script]]:
 
 def service(port: int, data: Path, key: str, model_base_url: str) -> Service:
     """The librarian's server, not yet started, with all it keeps under `data`."""
-    settings = {
-        "PORT": str(port),
-        "API_KEY": key,
-        "DATA_DIR": str(data),
-        "AGENTS": str(AGENTS),
-        "MODEL_BASE_URL": model_base_url,
-        "MODEL": "scripted",
-    }
-    others = {name: value for name, value in os.environ.items() if not name.startswith("CALLBOARD_")}
-    return Service(
-        name="The librarian's server",
-        command=[str(Path(sys.executable).with_name("callboard")), "serve"],
-        environment=others | {f"CALLBOARD_{name}": value for name, value in settings.items()},
-        log=data / "library.log",
-        health=f"http://127.0.0.1:{port}/health",
-    )
+    model = {"MODEL_BASE_URL": model_base_url, "MODEL": "scripted"}
+    return callboard_service("The librarian's server", port, data, key, AGENTS=str(AGENTS), **model)
 
 
 class Script:

@@ -6,13 +6,12 @@ The model does what the user's first words say, and after its first round of cal
 from __future__ import annotations
 
 import json
-import os
-import sys
 from collections.abc import Iterator, Mapping
 from itertools import count
 from pathlib import Path
 
 from service import Service
+from tests.e2e.callboard_service import callboard_service
 from tests.fakes.openai_server import Answer, Body, Chunks, OpenAIServer, Refusal, Silence, call, chunks, finish, text
 
 AGENTS = Path(__file__).with_name("actor.py")
@@ -75,19 +74,5 @@ class Script:
 
 def service(port: int, data: Path, key: str, model_base_url: str) -> Service:
     """The server, not yet started, with all it keeps under `data`."""
-    settings = {
-        "PORT": str(port),
-        "API_KEY": key,
-        "DATA_DIR": str(data),
-        "AGENTS": str(AGENTS),
-        "MODEL_BASE_URL": model_base_url,
-        "MODEL": "scripted",
-    }
-    others = {name: value for name, value in os.environ.items() if not name.startswith("CALLBOARD_")}
-    return Service(
-        name="The stage's server",
-        command=[str(Path(sys.executable).with_name("callboard")), "serve"],
-        environment=others | {f"CALLBOARD_{name}": value for name, value in settings.items()},
-        log=data / "stage.log",
-        health=f"http://127.0.0.1:{port}/health",
-    )
+    model = {"MODEL_BASE_URL": model_base_url, "MODEL": "scripted"}
+    return callboard_service("The stage's server", port, data, key, AGENTS=str(AGENTS), **model)

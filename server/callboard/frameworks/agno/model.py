@@ -78,11 +78,11 @@ def _watched_kind(kind: type[Model]) -> type[Model]:
 class _WatchedModel(Model):
     async def ainvoke(self, *args: Any, **kwargs: Any) -> ModelResponse:
         with _request(kwargs):
-            return await super().ainvoke(*args, **kwargs)  # type: ignore[safe-super] # the user's own model class stands behind  # the user's model has one
+            return await super().ainvoke(*args, **kwargs)  # type: ignore[safe-super] # the user's model has one
 
     async def ainvoke_stream(self, *args: Any, **kwargs: Any) -> AsyncIterator[ModelResponse]:
         with _request(kwargs):
-            async for delta in super().ainvoke_stream(*args, **kwargs):  # type: ignore[safe-super]
+            async for delta in super().ainvoke_stream(*args, **kwargs):  # type: ignore[safe-super] # the user's model has one
                 yield delta
 
     def get_function_calls_to_run(
