@@ -17,7 +17,7 @@ from callboard.errors import ToolError, ToolTimeout
 from callboard.loop import RunContext
 from callboard.loop.consent import WAITING
 from callboard.loop.limits import Budget
-from callboard.loop.tool_loop import LIMIT_REACHED, NOTHING_SAID
+from callboard.loop.tool_loop import LIMIT_REACHED, NOTHING_SAID, usage_event
 from callboard.models import TokenUsage
 from callboard.text import storable
 from callboard.tools import StatusChannel, StatusReport
@@ -35,7 +35,6 @@ from callboard_protocol import (
     ToolCallStart,
     ToolStatus,
     ToolStatusData,
-    Usage,
 )
 
 R = TypeVar("R")
@@ -232,13 +231,7 @@ class Turn:
         if not self._said and self.context.task is None:
             events.append(Message(content=LIMIT_REACHED if self.over_limit else NOTHING_SAID))
         if (usage := self._usage) is not None:
-            events.append(
-                Usage(
-                    input_tokens=usage.input_tokens,
-                    output_tokens=usage.output_tokens,
-                    total_tokens=usage.total_tokens,
-                )
-            )
+            events.append(usage_event(usage))
         return [*events, Done(finish_reason="max_turns" if self.over_limit else "stop")]
 
     def _needs_approval(self, call_id: str, name: str) -> bool:

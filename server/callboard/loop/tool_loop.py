@@ -178,11 +178,10 @@ class _Turn:
         if not "".join(answer.text).strip():
             events.append(Message(content=notice))
         if (usage := self._usage) is not None:
-            events.append(
-                Usage(
-                    input_tokens=usage.input_tokens,
-                    output_tokens=usage.output_tokens,
-                    total_tokens=usage.total_tokens,
-                )
-            )
+            events.append(usage_event(usage))
         return [*events, Done(finish_reason=reason)]
+
+
+def usage_event(usage: TokenUsage) -> Usage:
+    """What a turn cost, as its listeners are told."""
+    return Usage(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens, total_tokens=usage.total_tokens)
