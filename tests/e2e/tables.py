@@ -115,7 +115,12 @@ class Recorder:
     def pytest_sessionfinish(self) -> None:
         if len(rows := self.found["versions"]) == len(RENDERINGS) and all(map(_is_whole, rows.values())):
             FOUND.mkdir(parents=True, exist_ok=True)
-            (FOUND / f"tables-{self._version}.json").write_text(_as_json(self.found), "utf-8")
+            file = FOUND / f"tables-{self._version}.json"
+            # A run of some of the tests takes nothing away from what another has found.
+            before = json.loads(file.read_text("utf-8")) if file.exists() else {}
+            file.write_text(
+                _as_json({name: before.get(name, {}) | cells for name, cells in self.found.items()}), "utf-8"
+            )
 
 
 def _is_whole(cells: Mapping[str, str]) -> bool:
