@@ -119,12 +119,12 @@ async def test_a_block_that_is_cut_out_of_an_answers_text_is_not_told(chat: Chat
 
 
 @IN_THE_TEXT
-async def test_a_group_of_blocks_that_is_removed_from_an_answer_is_not_told(chat: Chat, library: Library) -> None:
+async def test_a_block_that_is_cut_out_from_between_two_texts_is_not_told(chat: Chat, library: Library) -> None:
     await chat.open(library.model)
     await chat.ask("look up apple, then say so and look up pear")
     [turn] = library.turns
     apple, pear = turn.calls
-    await chat.rewrite_answer(0, lambda text: "" if pear.id in text else text)
+    await chat.rewrite_answer(0, lambda text: without_block(text, pear.id))
     await chat.reload()
     await chat.ask(NEXT)
     told = library.turns[1].told
@@ -132,8 +132,8 @@ async def test_a_group_of_blocks_that_is_removed_from_an_answer_is_not_told(chat
         assert told == [*turn.own, Told.user(NEXT)]
         return
     *before, first_text, second_text = without_call(turn.own, pear.id)
-    # Nothing stands between the two texts now: they are one, as on screen.
-    text = Told("assistant", f"{first_text.content}\n{second_text.content}")
+    # Nothing stands between the two texts now: they are one, as on screen, with the empty lines that were around it.
+    text = Told("assistant", f"{first_text.content}\n\n\n{second_text.content}")
     assert told == [*before, text, Told.user(NEXT)]
     assert [call for message in told for call in message.calls] == [apple]
 
