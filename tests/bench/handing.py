@@ -74,7 +74,7 @@ async def measure_handing(_: Path) -> list[Target]:
 
 async def _as_it_comes(events: Iterable[Event]) -> Handed:
     """Through the pipe's own generator, from a server that sends as fast as it can."""
-    async with feed(events, lambda: None) as server:
+    async with feed(events) as server:
         pipe = PIPE.Pipe()
         pipe.valves.CALLBOARD_URL = server.url
         answer = await pipe.pipe(BODY, __metadata__=METADATA, __event_emitter__=print)

@@ -17,8 +17,6 @@ async def own_calls(webui: OpenWebUI, calls: int, chars: int) -> AsyncIterator[s
 
     def script(body: Body) -> Answer:
         last = body["messages"][-1]
-        if str(last["content"]).startswith("### Task:"):
-            return chunks(text(json.dumps({"title": "Reading", "tags": [], "follow_ups": []})), finish("stop"))
         if last["role"] == "tool":
             return chunks(text("".join(f"Step {number}.\n" for number in range(calls))), finish("stop"))
         made = (

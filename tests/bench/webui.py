@@ -26,6 +26,9 @@ ANSWER_SECONDS = 300.0
 LOOK_SECONDS = 0.001
 SAVED = "SELECT 1 FROM chat_message WHERE chat_id = ? AND role = 'assistant' AND done"
 
+# What Open WebUI asks a model for beside the answer would be measured with it.
+QUIET = {f"ENABLE_{asked}_GENERATION": "false" for asked in ("TITLE", "TAGS", "FOLLOW_UP")}
+
 # Put below the source of a pipe: notes when Open WebUI calls it, and how many updates it then yields.
 NOTES = """
 
@@ -168,7 +171,7 @@ async def running(folder: Path, version: str = openwebui.VERSION) -> AsyncIterat
     port, notes = free_port(), folder / "notes"
     notes.mkdir()
     service = openwebui.service(openwebui.install(version, say=say), folder / "open-webui", port, secret_key="bench")
-    service = replace(service, environment={**service.environment, "CALLBOARD_BENCH_NOTES": str(notes)})
+    service = replace(service, environment={**service.environment, **QUIET, "CALLBOARD_BENCH_NOTES": str(notes)})
     say(f"Starting Open WebUI {version} (up to a minute) …")
     try:
         service.start()
