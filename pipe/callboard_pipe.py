@@ -21,9 +21,9 @@ import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import chain, groupby, takewhile
 from math import inf
+from operator import attrgetter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -41,12 +41,12 @@ log = logging.getLogger("callboard.pipe")
 Json = dict[str, Any]
 _BACKGROUND: set[asyncio.Task[None]] = set()  # The event loop itself keeps no hold of its tasks.
 
-# What changes in place is sent anew; the larger it is, the slower. Events rewrite the whole chat in the database.
-UPDATE_INTERVAL_SECONDS, CHANGED_CHARS_PER_SECOND = 0.1, 200_000
+# A change in place is sent anew, and the page redraws every item: the more, the slower. Events rewrite the whole chat.
+UPDATE_INTERVAL_SECONDS, SENT_CHARS_PER_SECOND, DRAWN_ITEMS_PER_SECOND = 0.1, 400_000, 4_000
 REPLACE_INTERVAL_SECONDS, STATUS_INTERVAL_SECONDS = 0.25, 1.0
-CONNECT_TIMEOUT_SECONDS, MODELS_TIMEOUT_SECONDS, PAGE_SECONDS = 5.0, 3.0, 1.0
-READ_TIMEOUT_SECONDS = 60.0  # The server pings every 15 s; four missed pings are a dead connection.
-LABEL_CHARS, NOTICE_CHARS, CUT_LINE_CHARS, GROUP_BLOCKS = 80, 1000, 40, 10
+CONNECT_SECONDS, MODELS_SECONDS, PAGE_SECONDS = 5.0, 3.0, 1.0
+READ_SECONDS = 60.0  # The server pings every 15 s; four missed pings are a dead connection.
+LABEL_CHARS, NOTICE_CHARS, CUT_LINE_CHARS, ITEM_CHARS, EVENTS_AT_ONCE = 80, 1000, 40, 20_000, 4
 
 OPTIONS = ("temperature", "top_p", "max_tokens", "seed", "stop")
 NOTICE = "> **Callboard:** "
@@ -132,14 +132,15 @@ def closing(text: str) -> str:
 class Piece:
     """What an answer is made of: text, a notice of the pipe's own, a thought (the model's reasoning), or a tool call.
 
-    A run of calls and thoughts is one `segment`, and so is each text and each notice. `text` is what is shown, or what
-    came back from the call; `arguments` are JSON text; `label` is what the call's chip says instead of its name.
+    A run of calls and thoughts is one `segment`, as is each text and notice; segments of `ITEM_CHARS` are an `item`.
+    `text` is what is shown, or came back from the call; `arguments` are JSON text; `label` is shown instead of `name`.
     """
 
     kind: Literal["text", "notice", "thought", "call"]
     text: str = ""
     is_open: bool = False
     segment: int = 0
+    item: int = 0
     held: str = ""
     began_at_seconds: float = 0.0
     seconds: int = 0
@@ -163,7 +164,7 @@ def _plain(text: str) -> str:
 
 
 def _block(piece: Piece) -> str:
-    """In the form that every Open WebUI parses, 0.6 to 0.12; `round` is for the way back."""
+    """In the form that 0.6 to 0.12 parse; `round` is for the way back, `math` ends 0.9's look for formulas."""
     done = "false" if piece.is_open else "true"
     if piece.kind == "thought":
         lines = _escape("\n".join(f"> {line}" for line in piece.text.splitlines()))
@@ -177,19 +178,19 @@ def _block(piece: Piece) -> str:
     return (
         f'<details type="tool_calls" done="{done}"{status} id="{_plain(piece.id)}"'
         f' name="{_plain(piece.label or piece.name)}" arguments="{_escape(piece.arguments)}"{result}{files}'
-        f' round="{piece.round}">\n<summary>Tool Executed</summary>\n</details>'
+        f' round="{piece.round}" math=" $$">\n<summary>Tool Executed</summary>\n</details>'
     )
 
 
-def segments(pieces: list[Piece]) -> list[list[Piece]]:  # noqa: D103 - see Piece
-    return [[*group] for _, group in groupby(pieces, key=lambda piece: piece.segment)]
+def parts(pieces: list[Piece], number: Callable[[Piece], int] = attrgetter("segment")) -> list[list[Piece]]:  # noqa: D103
+    return [[*part] for _, part in groupby(pieces, key=number)]
 
 
 def render(pieces: list[Piece]) -> str:
     """The text of whole segments. Blocks begin with the blank line that they need."""
     return "\n".join(
         "".join(f"\n{_block(piece)}" for piece in part) + "\n" if part[0].kind in BLOCKS else part[0].text
-        for part in segments(pieces)
+        for part in parts(pieces)
     )
 
 
@@ -207,10 +208,10 @@ class Transcript:
         self.pieces, self.ended = list[Piece](), False
         self.events, self.status, self.usage = list[Json](), Json(), Json()
         self._result_chars, self._calls = result_chars, dict[str, Piece]()
-        self._space, self._embeds, self._places, self._numbers = "", list[str](), dict[str, int](), dict[str, int]()
+        self._space, self._embeds, self._places, self.numbers = "", list[str](), dict[str, int](), dict[str, int]()
         for source in _dicts(found):
             self._cite(source)
-        self._numbers.clear()
+        self.numbers.clear()
 
     def is_settled(self, segment: list[Piece]) -> bool:
         """Whether nothing in the segment will change any more."""
@@ -276,10 +277,12 @@ class Transcript:
 
     def _put(self, piece: Piece) -> Piece:
         last = self._finish()
-        group = [block for block in self.pieces[-GROUP_BLOCKS:] if block.segment == last.segment]
-        # A change re-emits its group, so what a call costs must not grow with the calls before it.
-        is_full = len(group) >= GROUP_BLOCKS and not any(block.is_open for block in group)
-        piece.segment = last.segment + (is_full or not (piece.kind in BLOCKS and last.kind in BLOCKS))
+        item = [*takewhile(lambda other: other.item == last.item, reversed(self.pieces))]
+        group = takewhile(lambda other: other.segment == last.segment, item)
+        # A change re-emits its item, so what a call costs must not grow with the calls before it.
+        is_full = len(render(item)) >= ITEM_CHARS and not any(other.is_open for other in group)
+        is_new = is_full or not (piece.kind in BLOCKS and last.kind in BLOCKS)
+        piece.segment, piece.item = last.segment + is_new, last.item + is_full
         self.pieces.append(piece)
         self._space = ""
         return piece
@@ -307,7 +310,7 @@ class Transcript:
 
         def link(citation: re.Match[str]) -> str:
             numbers = re.findall(r"\d+", citation[0])
-            known = [f"{self._numbers[number]}#source{number}" for number in numbers if number in self._numbers]
+            known = [f"{self.numbers[number]}#source{number}" for number in numbers if number in self.numbers]
             return f"[{', '.join(known)}]" if len(known) == len(numbers) else citation[0]
 
         return _CITATION.sub(link, _UNSAFE.sub(GUARDED, text))
@@ -318,7 +321,7 @@ class Transcript:
         for index, about in enumerate(abouts):
             key = str(about.get("source") or source.get("id") or source.get("url") or source.get("name"))
             place = self._places.setdefault(key, len(self._places) + 1)
-            self._numbers[str(about.get("source_number", place))] = place
+            self.numbers[str(about.get("source_number", place))] = place
             abouts[index] = about | {"source": key}
         documents = [str(text) for text in event.get("document") or ()] + [""] * len(abouts)
         return {"source": source, "document": documents[: len(abouts)], "metadata": abouts}
@@ -410,8 +413,9 @@ class Emitter:
 
     def updates(self, transcript: Transcript, now_seconds: float, *, final: bool = False) -> list[Json]:
         """What to yield now; with `final` all that is left of a transcript that has ended."""
-        self.due_at_seconds = inf
-        updates = [*self._content(transcript, now_seconds, final=final)]
+        is_due = final or now_seconds >= self._beat_at_seconds
+        self.due_at_seconds = inf if is_due else self._beat_at_seconds
+        updates = [*self._content(transcript, now_seconds, final=final)] if is_due else []
         if self.live:
             updates += [{"event": event} for event in transcript.events[self._events :]]
             self._events = len(transcript.events)
@@ -424,8 +428,8 @@ class Emitter:
         return updates + ([self._chunk(usage=transcript.usage)] if final and transcript.usage else [])
 
     def _content(self, transcript: Transcript, now_seconds: float, *, final: bool) -> Iterator[Json]:  # noqa: ARG002 - others
-        parts = segments(transcript.pieces)
-        final_ones = takewhile(lambda part: part[0].kind not in BLOCKS or transcript.is_settled(part), parts)
+        segments = parts(transcript.pieces)
+        final_ones = takewhile(lambda part: part[0].kind not in BLOCKS or transcript.is_settled(part), segments)
         text = render([*chain(*final_ones)])
         shown, self._shown = self._shown, text
         return iter([self._chunk(text[len(shown) :])] if len(text) > len(shown) else [])
@@ -446,67 +450,72 @@ class EventEmitter(Emitter):
         content = transcript.render()
         if final and content:
             yield self._chunk(content)
-        elif content != self._shown and now_seconds < self._beat_at_seconds:
-            self.due_at_seconds = self._beat_at_seconds
         elif content != self._shown:
             self._shown, self._beat_at_seconds = content, now_seconds + REPLACE_INTERVAL_SECONDS
             yield {"event": {"type": "replace", "data": {"content": content}}}
 
 
 class StreamEmitter(Emitter):
-    """For Open WebUI 0.8.0 and later: Responses-style dicts, each segment a message item of its own.
+    """For Open WebUI 0.11.1 and later: Responses-style dicts, message items whose text changes in place.
 
     An item is opened empty (0.9.6 draws text inside `added` late) and always carries its `output_index` (0.11.1 and
-    later insert it before the last one else). A change costs its segment, not the whole answer.
+    later insert it before the last one else). A change costs its item, not the whole answer.
     """
 
-    live = packs = True
+    live = True
+    number: Callable[[Piece], int] = attrgetter("item")
 
     def __init__(self, model: str = "") -> None:
         super().__init__(model)
         self._settled, self._places, self._sent = 0, dict[str, int](), dict[str, Any]()
 
-    def _content(self, transcript: Transcript, now_seconds: float, *, final: bool) -> Iterator[Json]:
-        # Text goes out at once; blocks at their beat, and so does what is new below them.
-        flush, in_row = final or now_seconds >= self._beat_at_seconds, True
-        for part in self._parts(transcript):
-            if not flush and (part[0].kind in BLOCKS or not (in_row or self._key(part) in self._places)):
-                self.due_at_seconds, in_row = self._beat_at_seconds, False
-                continue
-            changes = [*self._changes(part)]
-            if changes and any(piece.kind in BLOCKS for piece in part):
-                chars = sum(len(str(change)) for change in changes)
-                self._beat_at_seconds = now_seconds + max(UPDATE_INTERVAL_SECONDS, chars / CHANGED_CHARS_PER_SECOND)
-            yield from changes
+    def _content(self, transcript: Transcript, now_seconds: float, *, final: bool) -> Iterator[Json]:  # noqa: ARG002 - all
+        changes, in_row = list[Json](), True
+        for part in parts(transcript.pieces[self._settled :], self.number):
+            changes += self._changes(part)
             in_row = in_row and transcript.is_settled(part)
             self._settled += len(part) * in_row
+        if len(changes) > EVENTS_AT_ONCE:
+            # Many are drawn at once by this one with all items. Whatever its name, it ends nothing.
+            items = [self._sent[key] for key in self._places]
+            changes = [{"type": "response.completed", "response": {"output": items}}]
+        chars, drawn = self._chars(changes), len(changes) * len(self._places)
+        is_growth = all("delta" in change or change.get("item", {}).get("type") == "message" for change in changes)
+        seconds = max(chars / SENT_CHARS_PER_SECOND, drawn / DRAWN_ITEMS_PER_SECOND)
+        self._beat_at_seconds = now_seconds + max(seconds, 0 if is_growth else UPDATE_INTERVAL_SECONDS)
+        yield from changes
 
-    def _parts(self, transcript: Transcript) -> list[list[Piece]]:
-        """What is an item each: a segment, or all next ones that are new and whole, since a page redraws every item."""
-        rest = segments(transcript.pieces[self._settled :])
-        whole = [*takewhile(transcript.is_settled, rest)] if self.packs else []
-        new = [segment for segment in whole if self._key(segment) not in self._places]
-        return [*whole[: len(whole) - len(new)], *([[*chain(*new)]] if new else []), *rest[len(whole) :]]
+    def _chars(self, changes: list[Json]) -> int:
+        return sum(len(str(change)) for change in changes)
 
-    def _key(self, segment: list[Piece]) -> str:
-        return f"msg_{self._id}_{segment[0].segment}"
-
-    def _changes(self, segment: list[Piece]) -> Iterator[Json]:
-        key, text = self._key(segment), render(segment)
-        shown, self._sent[key] = self._sent.get(key, ""), text
+    def _changes(self, part: list[Piece]) -> Iterator[Json]:
+        key, text = f"msg_{self._id}_{self.number(part[0])}", render(part)
+        content = {"type": "output_text", "text": text}
+        item = {"type": "message", "id": key, "role": "assistant", "status": "in_progress", "content": [content]}
+        shown = self._sent[key]["content"][0]["text"] if key in self._sent else ""
+        self._sent[key] = item
         if text and key not in self._places:
-            item = {"type": "message", "id": key, "role": "assistant", "status": "in_progress"}
-            yield self._added(item | {"content": [{"type": "output_text", "text": ""}]})
+            yield self._added(item | {"content": [content | {"text": ""}]})
         if text != shown:
             where = {"item_id": key, "output_index": self._places[key], "content_index": 0}
-            kind, change = (
-                ("delta", {"delta": text[len(shown) :]}) if text.startswith(shown) else ("done", {"text": text})
-            )
-            yield {"type": f"response.output_text.{kind}", **where, **change}
+            is_longer = text.startswith(shown)
+            change = {"delta": text[len(shown) :]} if is_longer else {"text": text}
+            yield {"type": f"response.output_text.{'delta' if is_longer else 'done'}", **where, **change}
 
     def _added(self, item: Json) -> Json:
         place = self._places.setdefault(item["id"], len(self._places))
         return {"type": "response.output_item.added", "output_index": place, "item": item}
+
+
+class WholeEmitter(StreamEmitter):
+    """For Open WebUI 0.8.0 to 0.11.0, which hand the page the whole answer with every change: one item is enough."""
+
+    number = staticmethod(lambda _: 0)
+
+    def _chars(self, changes: list[Json]) -> int:
+        texts: list[str] = [item["content"][0]["text"] for item in self._sent.values()]
+        # At each paragraph their Markdown readers look through all that follows.
+        return len(changes) * sum(len(text) * (1 + text.count("\n\n") // 50) for text in texts)
 
 
 class NativeEmitter(StreamEmitter):
@@ -516,14 +525,15 @@ class NativeEmitter(StreamEmitter):
     the stream would be run by Open WebUI, and the pipe called again.
     """
 
-    packs = False
+    number = attrgetter("segment")
 
-    def _changes(self, segment: list[Piece]) -> Iterator[Json]:
-        if segment[0].kind not in BLOCKS:
-            yield from super()._changes(segment)
-        blocks = [(number, piece) for number, piece in enumerate(segment) if piece.kind in BLOCKS]
+    def _changes(self, part: list[Piece]) -> Iterator[Json]:
+        if part[0].kind not in BLOCKS:
+            yield from super()._changes(part)
+        blocks = [(number, piece) for number, piece in enumerate(part) if piece.kind in BLOCKS]
         for _, round_ in groupby(blocks, key=lambda block: block[1].round):
-            items = [item for number, piece in round_ for item in native_items(piece, f"{self._key(segment)}_{number}")]
+            keys = f"{self._id}_{part[0].segment}_"
+            items = [item for number, piece in round_ for item in native_items(piece, f"{keys}{number}")]
             # Outputs last: on the next turn, calls with an output in between are told as two rounds.
             for item in sorted(items, key=lambda item: str(item["type"]) == "function_call_output"):
                 if self._sent.get(item["id"]) != item:
@@ -559,7 +569,8 @@ def choose_emitter(version: str, rendering: str, model: str, metadata: Json) -> 
         return NativeEmitter(model)
     if rendering == "native":
         log.info("Callboard: drawn as details: RENDERING native needs a saved chat in Open WebUI 0.11.4 or later")
-    return (StreamEmitter if release >= [0, 8] else EventEmitter)(model) if watched else Emitter(model)
+    details = StreamEmitter if release >= [0, 11, 1] else WholeEmitter if release >= [0, 8] else EventEmitter
+    return details(model) if watched else Emitter(model)
 
 
 # --- The server: the only I/O. --------------------------------------------------------------------------------------
@@ -572,12 +583,11 @@ class _Client:
 
     def __init__(self, url: str, key: str) -> None:
         self._url, self._key = url.strip().rstrip("/"), key.strip()
-        self._http: httpx.AsyncClient | None = None
         self._last_seq = 0
 
     async def models(self) -> list[Json]:
         try:
-            async with asyncio.timeout(MODELS_TIMEOUT_SECONDS):
+            async with asyncio.timeout(MODELS_SECONDS):
                 entries = json.loads((await self.fetch("GET", "/v1/models", "json"))[1])["data"]
             return [{"id": str(entry["id"]), "name": str(entry.get("name") or entry["id"])} for entry in entries]
         except (TimeoutError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -609,17 +619,14 @@ class _Client:
             resumed, headers = True, {"Last-Event-ID": str(self._last_seq)}
             sending = self._send("GET", f"/v1/runs/{request['run_id']}/events", "event-stream", headers=headers)
 
-    async def leave(self, reader: asyncio.Task[None] | None, cancel_run_id: str | None) -> None:
+    async def leave(self, reader: asyncio.Task[None], cancel_run_id: str | None) -> None:
         """Ends the connection; with `cancel_run_id` the run too."""
         with suppress(_ServerProblem, TimeoutError):
             if cancel_run_id:
-                async with asyncio.timeout(CONNECT_TIMEOUT_SECONDS):
+                async with asyncio.timeout(CONNECT_SECONDS):
                     await self.fetch("POST", f"/v1/runs/{cancel_run_id}/cancel")
-        if reader:
-            reader.cancel()
-            await asyncio.gather(reader, return_exceptions=True)
-        if self._http:
-            await self._http.aclose()
+        reader.cancel()
+        await asyncio.gather(reader, return_exceptions=True)
 
     async def _read(self, response: httpx.Response, deliver: Callable[[Json], None]) -> bool:
         decoder = FrameDecoder()
@@ -640,21 +647,17 @@ class _Client:
         if not re.fullmatch(r"[\x21-\x7e]*", self._key):
             # httpx would quote the key in its own message.
             raise self._problem(BAD_KEY)
-        headers = options.pop("headers", {}) | ({"Authorization": f"Bearer {self._key}"} if self._key else {})
-        try:
-            timeout = httpx.Timeout(READ_TIMEOUT_SECONDS, connect=CONNECT_TIMEOUT_SECONDS)
-            # To load the certificates costs 20 ms, which plain HTTP can do without.
-            self._http = self._http or httpx.AsyncClient(timeout=timeout, verify=not self._url.startswith("http:"))
-            request = self._http.build_request(method, self._url + path, headers=headers, **options)
-            response = await self._http.send(request, stream=True)
-        except (httpx.HTTPError, httpx.InvalidURL, ValueError, TypeError) as error:
-            raise self._problem(CANNOT_REACH) from error
-        try:
+        headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
+        # To load the certificates costs 20 ms, which plain HTTP can do without.
+        timeout, verify = httpx.Timeout(READ_SECONDS, connect=CONNECT_SECONDS), not self._url.startswith("http:")
+        async with httpx.AsyncClient(headers=headers, timeout=timeout, verify=verify) as http:
+            try:
+                response = await http.send(http.build_request(method, self._url + path, **options), stream=True)
+            except (httpx.HTTPError, httpx.InvalidURL, ValueError, TypeError) as error:
+                raise self._problem(CANNOT_REACH) from error
             if not response.is_success or kind not in response.headers.get("content-type", ""):
                 raise self._refusal(await response.aread())
             yield response
-        finally:
-            await response.aclose()
 
     def _refusal(self, body: bytes) -> _ServerProblem:
         with suppress(ValueError, KeyError, TypeError, RecursionError):
@@ -725,9 +728,9 @@ class Run:
 
     def __init__(self, client: _Client, request: Json, emitter: Emitter, transcript: Transcript) -> None:
         self._client, self._request, self._emitter, self._transcript = client, request, emitter, transcript
-        self._left, self._began_at_seconds = False, time.monotonic()
+        self._left, self._run_id, self._began_at_seconds = False, str(request["run_id"]), time.monotonic()
         self._asking, self._questions = asyncio.Lock(), list[asyncio.Task[None]]()
-        self.keep: Callable[[str, str, bytes], Awaitable[str]] = partial(keep, None, {})
+        self.store: tuple[object, Json] = (None, {})
         self.ask: Callable[[Json], Awaitable[object]] | None = None
 
     async def stream(self) -> AsyncGenerator[Json, None]:
@@ -767,8 +770,7 @@ class Run:
 
     async def text(self, *, plain: bool = False) -> str:
         """The whole answer at once; with `plain` the bare text of an answer that is whole, else ""."""
-        async for _ in self.stream():
-            pass
+        _ = [update async for update in self.stream()]
         pieces = self._transcript.pieces
         whole = not any(piece.kind == "notice" for piece in pieces)
         bare = "".join(piece.text.replace(GUARDED, "<details") for piece in pieces if whole and piece.kind == "text")
@@ -776,14 +778,14 @@ class Run:
 
     async def _placed(self, file: Json) -> Json:
         """The file with an address that a browser can open: what the server holds goes to Open WebUI's own store."""
-        if not re.fullmatch(rf"/v1/runs/{self._request['run_id']}/files/[\w-]+", url := str(file.get("url"))):
+        if not re.fullmatch(rf"/v1/runs/{self._run_id}/files/[\w-]+", url := str(file.get("url"))):
             return file
         try:
             kind, content = await self._client.fetch("GET", url)
         except _ServerProblem as problem:
             log.warning("Callboard: a file of a tool is lost: %s", problem)
             return file
-        return file | {"url": await self.keep(str(file.get("name") or "file"), kind, content)}
+        return file | {"url": await keep(*self.store, str(file.get("name") or "file"), kind, content)}
 
     async def _ask(self, question: Json) -> None:
         """Asks the user, after whom else is asked already, and tells the server."""
@@ -801,7 +803,7 @@ class Run:
             text = given if isinstance(given, str) else "" if given is True else None
             value = given is True if question.get("kind") == "confirmation" else text
             said = {"request_id": question.get("request_id"), "value": value}
-            await self._client.fetch("POST", f"/v1/runs/{self._request['run_id']}/input", json=said)
+            await self._client.fetch("POST", f"/v1/runs/{self._run_id}/input", json=said)
 
     async def _arrived(self, queue: asyncio.Queue[Json | None]) -> list[Json | None]:
         """All that has arrived, its questions asked; nothing where a change that waits for its beat is due first."""
@@ -825,8 +827,7 @@ class Run:
         self._left = True
         for question in self._questions:
             question.cancel()
-        run_id = None if self._transcript.ended else self._request["run_id"]
-        task = asyncio.create_task(self._client.leave(reader, run_id))
+        task = asyncio.create_task(self._client.leave(reader, None if self._transcript.ended else self._run_id))
         _BACKGROUND.add(task)
         task.add_done_callback(_BACKGROUND.discard)
 
@@ -871,8 +872,6 @@ class Pipe:
             log.warning("Callboard: %s", problem)
             valve = "CALLBOARD_API_KEY" if "CALLBOARD_API_KEY" in str(problem) else "CALLBOARD_URL"
             wrong = [{"id": "unreachable", "name": f"Callboard: {str(problem).partition('. ')[0]} (valve {valve})"}]
-        finally:
-            await client.leave(None, None)
         return self._agents + wrong
 
     async def pipe(
@@ -892,7 +891,7 @@ class Pipe:
             emitter = choose_emitter(VERSION, valves.RENDERING, model, metadata) if streamed else Emitter(model)
             transcript = Transcript(valves.RESULT_CHARS, metadata.get("sources"))
             run = Run(_Client(valves.CALLBOARD_URL, valves.CALLBOARD_API_KEY), request, emitter, transcript)
-            run.ask, run.keep = None if __task__ else __event_call__, partial(keep, __request__, user)
+            run.ask, run.store = None if __task__ else __event_call__, (__request__, user)
             await attach(user, metadata, request["messages"])
             return run.stream() if streamed else await run.text(plain=bool(__task__))
         except Exception:

@@ -91,6 +91,8 @@ def reduce(updates: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 assert update["item"]["content"] == [{"type": "output_text", "text": ""}]
                 assert update["item"]["id"] not in {item["id"] for item in items}
                 items.append(json.loads(json.dumps(update["item"])))
+            case "response.completed":
+                items = whole(update, items)
             case "response.output_text.delta":
                 items[index]["content"][update["content_index"]]["text"] += update["delta"]
             case "response.output_text.done":
@@ -114,11 +116,20 @@ def reduce_native(updates: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 ]
                 assert (known or [len(items)]) == [index], "the browser goes by the id, the backend by the index"
                 items[index : index + 1] = [item]
+            case "response.completed":
+                items = whole(update, items)
             case "response.output_text.delta":
                 items[index]["content"][update["content_index"]]["text"] += update["delta"]
             case "response.output_text.done":
                 items[index]["content"][update["content_index"]]["text"] = update["text"]
     return items
+
+
+def whole(update: dict[str, Any], items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The items after `completed`: the backend takes its list for all there is, the browser merges it by id."""
+    told: list[dict[str, Any]] = json.loads(json.dumps(update["response"]["output"]))
+    assert [one["id"] for one in told[: len(items)]] == [one["id"] for one in items], "nothing may be lost or moved"
+    return told
 
 
 def streamed_content(updates: list[dict[str, Any]]) -> str:

@@ -141,7 +141,7 @@ async def test_the_valve_chooses_it(server: ScriptedServer) -> None:
         ("0.11.4", METADATA, "NativeEmitter", 0),
         ("", METADATA, "NativeEmitter", 0),
         ("0.11.3", METADATA, "StreamEmitter", 1),
-        ("0.8.12", METADATA, "StreamEmitter", 1),
+        ("0.8.12", METADATA, "WholeEmitter", 1),
         ("0.7.2", METADATA, "EventEmitter", 1),
         ("0.12.4", {}, "Emitter", 1),
     ],

@@ -131,7 +131,7 @@ def test_native_reasoning_is_an_item_with_its_duration() -> None:
 
 def test_long_reasoning_is_sent_at_a_slower_beat() -> None:
     transcript, emitter = PIPE.Transcript(), PIPE.StreamEmitter()
-    transcript.apply(reasoning("x" * 100_000))
+    transcript.apply(reasoning("x" * 200_000))
     emitter.updates(transcript, 100)
     transcript.apply(reasoning("y"))
     assert emitter.updates(transcript, 100.2) == []

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from callboard_protocol import EVENT_TYPES
 from tests.pipe.loader import PIPE
-from tests.pipe.owui_blocks import streamed_content, tool_blocks
+from tests.pipe.owui_blocks import reduce, streamed_content, tool_blocks
 
 
 def drawn(*events: dict[str, Any], result_chars: int = 10_000) -> Any:
@@ -54,7 +54,7 @@ def test_a_finished_call_is_drawn_in_the_form_that_all_versions_parse() -> None:
     text = drawn(started(tool_args={"label": "x"}, round_index=2), completed("a > b")).render()
     assert text == (
         '\n<details type="tool_calls" done="true" id="c" name="draw" arguments="{&quot;label&quot;: &quot;x&quot;}" '
-        'result="&quot;a &gt; b&quot;" round="2">\n<summary>Tool Executed</summary>\n</details>\n'
+        'result="&quot;a &gt; b&quot;" round="2" math=" $$">\n<summary>Tool Executed</summary>\n</details>\n'
     )
 
 
@@ -117,7 +117,7 @@ def test_a_label_cannot_hold_markup() -> None:
 
 def test_calls_without_text_between_them_are_one_group() -> None:
     transcript = drawn(started("a"), completed(call_id="a"), message("\n \n"), started("b"), completed(call_id="b"))
-    assert len(PIPE.segments(transcript.pieces)) == 1
+    assert len(PIPE.parts(transcript.pieces)) == 1
     assert "</details>\n<details" in transcript.render()
 
 
@@ -268,6 +268,15 @@ def kinds(updates: list[dict[str, Any]]) -> list[tuple[str, int]]:
     return [(update["type"].removeprefix("response.output_"), update["output_index"]) for update in updates]
 
 
+def in_a_row(calls: int, result: str = "x") -> list[dict[str, Any]]:
+    """Finished calls, with a word after each."""
+    return [
+        event
+        for number in range(calls)
+        for event in (started(f"c{number}"), completed(result, f"c{number}"), message("next"))
+    ]
+
+
 def test_text_goes_out_as_deltas_and_costs_only_itself() -> None:
     first, second = emitted((100, [message("Hello")]), (100.01, [message(" you")]))
     assert kinds(first) == [("item.added", 0), ("text.delta", 0)]
@@ -275,53 +284,64 @@ def test_text_goes_out_as_deltas_and_costs_only_itself() -> None:
     assert second[0]["delta"] == " you"
 
 
-def test_changes_within_a_beat_wait_for_it() -> None:
+def test_changes_within_a_beat_wait_for_it_and_so_does_text_below_them() -> None:
     batches = emitted(
         (100, [started()]),
         (100.01, [status("1")]),
         (100.02, [status("2"), status("3")]),
-        (100.1, []),
-        (100.11, []),
+        (100.03, [message("So")]),
+        (100.12, []),
+        (100.23, []),
     )
     assert [kinds(batch) for batch in batches] == [
         [("item.added", 0), ("text.delta", 0)],
+        [("text.done", 0)],
         [],
         [],
         [("text.done", 0)],
         [],
     ]
-    assert "· 3" in batches[3][0]["text"]
+    assert "· 3" in batches[4][0]["text"]
+    assert batches[4][0]["text"].endswith("So")
 
 
-def test_new_text_below_a_change_that_waits_goes_out_after_it_at_the_same_beat() -> None:
-    _, waiting, batch = emitted((100, [started()]), (100.01, [completed(), message("So")]), (100.1, []))
-    assert waiting == []
-    assert kinds(batch) == [("text.done", 0), ("item.added", 1), ("text.delta", 1)]
+def test_an_answer_is_few_items_since_a_page_redraws_every_item_with_every_event() -> None:
+    [batch] = emitted((100, in_a_row(20)))
+    assert kinds(batch) == [("item.added", 0), ("text.delta", 0)]
 
 
-def test_what_is_new_and_whole_is_one_item_since_a_page_redraws_every_item() -> None:
-    calls = [
-        event
-        for number in range(20)
-        for event in (started(f"c{number}"), completed("x", f"c{number}"), message("next"))
-    ]
-    _, batch = emitted((100, [started("first")]), (100.2, [completed("x", "first"), *calls]))
-    assert kinds(batch) == [
-        ("text.done", 0),
-        ("item.added", 1),
-        ("text.delta", 1),
-        ("item.added", 2),
-        ("text.delta", 2),
-    ]
+def test_a_large_item_is_left_so_that_a_change_does_not_cost_the_whole_answer() -> None:
+    first, second = emitted((100, in_a_row(20, "x" * 2000)), (200, [started("last")]))
+    assert [len(item["content"][0]["text"]) > PIPE.ITEM_CHARS for item in reduce(first)] == [True, True, False]
+    assert kinds(second) == [("text.delta", 2)]
 
 
-def test_text_that_is_open_already_does_not_wait_for_a_call_above_it() -> None:
-    *_, batch = emitted((100, [started(), message("So")]), (100.01, [status("x"), message(" on")]))
-    assert kinds(batch) == [("text.delta", 1)]
+def test_a_text_is_never_torn_into_two_items() -> None:
+    batches = emitted(*((100 + index, [message("word " * 3000)]) for index in range(3)))
+    assert [kinds(batch)[-1] for batch in batches] == [("text.delta", 0)] * 3
+
+
+def test_many_changes_are_one_event_with_all_items() -> None:
+    _, batch = emitted((100, [message("First.")]), (200, in_a_row(40, "x" * 2000)))
+    [snapshot] = batch
+    assert snapshot["type"] == "response.completed"
+    assert snapshot["response"]["output"][0]["content"][0]["text"].startswith("First.")
+
+
+def test_before_0_11_1_an_answer_is_one_item_for_each_change_costs_the_whole() -> None:
+    transcript, emitter = drawn(*in_a_row(40, "x" * 2000)), PIPE.WholeEmitter()
+    updates = emitter.updates(transcript, 100)
+    # `completed` would end the answer in 0.8.0 to 0.8.10.
+    assert kinds(updates) == [("item.added", 0), ("text.delta", 0)]
+    transcript.apply(message(" on"))
+    assert emitter.updates(transcript, 100.2) == []
+    assert kinds(emitter.updates(transcript, emitter.due_at_seconds)) == [("text.delta", 0)]
 
 
 def test_a_waiting_change_is_announced_to_the_timer() -> None:
     transcript, emitter = drawn(started()), PIPE.StreamEmitter()
+    emitter.updates(transcript, 99)
+    transcript.apply(status("1"))
     emitter.updates(transcript, 100)
     transcript.apply(completed())
     assert emitter.updates(transcript, 100.04) == []
@@ -426,7 +446,7 @@ def test_every_call_is_one_whole_block_and_nothing_else_is(
     events: list[dict[str, Any]], end: dict[str, Any] | None
 ) -> None:
     transcript = drawn(*events)
-    for group in [segment for segment in PIPE.segments(transcript.pieces) if segment[0].kind in PIPE.BLOCKS]:
+    for group in [segment for segment in PIPE.parts(transcript.pieces) if segment[0].kind in PIPE.BLOCKS]:
         assert len(tool_blocks(PIPE.render(group))) == len([piece for piece in group if piece.kind == "call"])
     finish(transcript, end)
     blocks = tool_blocks(transcript.render())
@@ -468,15 +488,15 @@ def test_every_emitter_ends_with_the_whole_content(
     steps: list[tuple[float, list[dict[str, Any]]]], end: dict[str, Any] | None
 ) -> None:
     transcript, now = PIPE.Transcript(), 100.0
-    emitters = [PIPE.StreamEmitter(), PIPE.EventEmitter(), PIPE.Emitter()]
-    updates: list[list[dict[str, Any]]] = [[], [], []]
+    emitters = [PIPE.StreamEmitter(), PIPE.WholeEmitter(), PIPE.EventEmitter(), PIPE.Emitter()]
+    updates: list[list[dict[str, Any]]] = [[], [], [], []]
     for seconds, events in steps:
         now += seconds
         for event in events:
             transcript.apply(event)
         for emitter, seen in zip(emitters, updates, strict=True):
             seen += emitter.updates(transcript, now)
-        assert transcript.render().startswith(streamed_content(updates[2]))
+        assert transcript.render().startswith(streamed_content(updates[3]))
     finish(transcript, end)
     for emitter, seen in zip(emitters, updates, strict=True):
         seen += emitter.updates(transcript, now, final=True)
@@ -502,9 +522,9 @@ def test_the_hundredth_call_in_a_row_costs_no_more_than_the_first_ones() -> None
 
 def test_a_group_is_not_left_while_a_call_in_it_runs() -> None:
     running = drawn(*(started(f"c{number}") for number in range(25)))
-    assert len(PIPE.segments(running.pieces)) == 1
-    in_a_row = drawn(
-        *(event for number in range(25) for event in (started(f"c{number}"), completed("x", f"c{number}")))
+    assert len(PIPE.parts(running.pieces)) == 1
+    one_by_one = drawn(
+        *(event for number in range(25) for event in (started(f"c{number}"), completed("x" * 2000, f"c{number}")))
     )
-    assert [len(group) for group in PIPE.segments(in_a_row.pieces)] == [10, 10, 5]
-    assert len(tool_blocks(in_a_row.render())) == 25
+    assert [len(group) for group in PIPE.parts(one_by_one.pieces)] == [10, 10, 5]
+    assert len(tool_blocks(one_by_one.render())) == 25

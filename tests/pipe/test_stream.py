@@ -227,8 +227,8 @@ async def test_a_model_list_of_another_shape_is_an_entry_too(server: ScriptedSer
 async def test_a_server_that_never_answers_does_not_hold_up_the_model_list(
     server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert PIPE.MODELS_TIMEOUT_SECONDS <= 3
-    monkeypatch.setattr(PIPE, "MODELS_TIMEOUT_SECONDS", 0.05)
+    assert PIPE.MODELS_SECONDS <= 3
+    monkeypatch.setattr(PIPE, "MODELS_SECONDS", 0.05)
     server.on("GET", "models", hang)
     async with asyncio.timeout(2):
         [entry] = await a_pipe(server.url).pipes()
@@ -281,7 +281,7 @@ async def test_a_run_that_is_gone_is_explained(server: ScriptedServer, status: i
 async def test_a_silent_connection_is_given_up_and_resumed(
     server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(PIPE, "READ_TIMEOUT_SECONDS", 0.05)
+    monkeypatch.setattr(PIPE, "READ_SECONDS", 0.05)
     server.on("POST", "runs", stream(frames(START, Message(content="a")), end="hang"))
     server.on("GET", "events", stream(frames(Message(content="b"), Done(), first=3)))
     assert await content(a_pipe(server.url)) == "ab"
@@ -400,7 +400,9 @@ async def test_progress_is_coalesced_and_its_last_state_is_shown(server: Scripte
     ("version", "metadata", "kind"),
     [
         ("0.12.4", METADATA, "StreamEmitter"),
-        ("0.8.0", METADATA, "StreamEmitter"),
+        ("0.11.1", METADATA, "StreamEmitter"),
+        ("0.11.0", METADATA, "WholeEmitter"),
+        ("0.8.0", METADATA, "WholeEmitter"),
         ("", METADATA, "StreamEmitter"),
         ("0.0.0", METADATA, "StreamEmitter"),
         ("0.7.2", METADATA, "EventEmitter"),
