@@ -85,6 +85,16 @@ async def test_a_failing_call_is_red_and_the_run_goes_on(
     assert "I would try a later time" in await chat.text()
 
 
+async def test_a_result_that_the_reader_opened_stays_open_while_the_answer_goes_on(chat: Chat, demo: str) -> None:
+    await chat.open(demo)
+    await chat.send("slow and fail")
+    await chat.wait_for_chip("View Result from generate_image")
+    opened = await chat.expand("generate_image")
+    await chat.wait_for_chip("book_table")
+    await chat.wait_until_finished()
+    await expect(opened).to_contain_text("painted in 5 steps")
+
+
 async def test_a_long_result_is_cut_with_a_line_that_says_how_much_is_missing(chat: Chat, demo: str) -> None:
     await chat.open(demo)
     await chat.ask("big")
