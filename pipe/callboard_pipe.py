@@ -182,7 +182,7 @@ def _block(piece: Piece) -> str:
     )
 
 
-def parts(pieces: list[Piece], number: Callable[[Piece], int] = attrgetter("segment")) -> list[list[Piece]]:  # noqa: D103
+def parts(pieces: list[Piece], number: Callable[[Piece], int] = attrgetter("segment")) -> list[list[Piece]]:  # noqa: D103 - see Piece
     return [[*part] for _, part in groupby(pieces, key=number)]
 
 
