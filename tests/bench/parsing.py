@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from callboard.formats import Format, NativeFormat, ReasoningPiece, TextPiece, react_format, xml_format
+from callboard.formats.text import LEAKS
 from callboard.models import ModelDelta, TextDelta, ToolCallDelta
 from callboard.tools import tool
 from tests.bench.report import Target, print_table
+from tests.formats.test_scanner import LONG, scan
 
 TOKENS = 20_000
 CHARS_PER_TOKEN = 4
@@ -98,7 +100,21 @@ async def measure_parsing(folder: Path) -> list[Target]:
         ("way", "deltas", "µs a token", "fastest", "overhead"),
         rows,
     )
-    return [Target(f"reading a token, {name}", overheads[name], MAX_MICROSECONDS, "µs") for name in ("native", "react")]
+    tokens_read = [
+        Target(f"reading a token, {name}", overheads[name], MAX_MICROSECONDS, "µs") for name in ("native", "react")
+    ]
+    return [*tokens_read, *(Target(f"reading 1 MB of {name}", megabyte(text), 1, "s") for name, text in LONG.items())]
+
+
+def megabyte(text: str) -> float:
+    """Seconds until it is read by all that a native model's text is read with; the fastest of three."""
+
+    def once() -> float:
+        started = time.process_time()
+        scan(text, 0, LEAKS)
+        return time.process_time() - started
+
+    return min(once() for _ in range(3))
 
 
 def measure(way: Way) -> float:

@@ -144,11 +144,13 @@ AROUND = {
 }  # fmt: skip
 
 
+# What takes the square of the length takes minutes.
+@pytest.mark.timeout(30)
 @pytest.mark.parametrize("around", AROUND)
 @pytest.mark.parametrize("closed", [True, False])
-def test_a_million_characters_are_read_within_a_second(around: str, closed: bool) -> None:
+def test_a_million_characters_are_read_in_linear_time(around: str, closed: bool) -> None:
     before, after = AROUND[around]
-    assert seconds(before + LONG + (after if closed else "")) < 1
+    seconds(before + LONG + (after if closed else ""))
 
 
 @pytest.mark.parametrize("around", AROUND)

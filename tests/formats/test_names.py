@@ -1,7 +1,5 @@
 """Which tool a model means by the name it writes."""
 
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -152,11 +150,11 @@ def test_whatever_is_written_only_known_tools_are_meant(written: str, known: lis
         assert is_tool_name(written, known)
 
 
-def test_hostile_names_are_read_quickly() -> None:
+# What takes the square of the length takes minutes.
+@pytest.mark.timeout(30)
+def test_hostile_names_are_read_in_linear_time() -> None:
     known = [f"a_tool_with_a_long_name_{number}" for number in range(200)]
-    began = time.monotonic()
     for number in range(200):
-        is_tool_name(f"a_tool_with_a_lnog_nmae_{number}x", known)
-        is_tool_name("a_" * 60, known)
-        is_tool_name("." * 1_000_000, known)
-    assert time.monotonic() - began < 10
+        assert not is_tool_name(f"a_tool_with_a_lnog_nmae_{number}x", known)
+        assert not is_tool_name("a_" * 60, known)
+        assert not is_tool_name("." * 1_000_000, known)

@@ -1,7 +1,5 @@
 """What a model leaks does not reach the user, and all that the user should see does, to the letter."""
 
-import time
-
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -206,9 +204,9 @@ HOSTILE = {
 }
 
 
+# What takes the square of the length takes minutes.
+@pytest.mark.timeout(30)
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
 def test_a_megabyte_of_anything_is_cleaned_in_linear_time(text: str) -> None:
-    began = time.monotonic()
     whole = sanitise(text, "react", "mistral")
-    assert time.monotonic() - began < 2
     assert fed([text[at : at + 1000] for at in range(0, len(text), 1000)], "react", "mistral")[0] == whole

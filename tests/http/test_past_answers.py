@@ -1,7 +1,6 @@
 """Earlier answers go back to the model as the calls that they were."""
 
 import json
-import time
 from typing import Any
 
 import pytest
@@ -199,13 +198,13 @@ HOSTILE = [
 ]
 
 
+# What takes the square of the length takes minutes.
+@pytest.mark.timeout(30)
 @pytest.mark.parametrize("prefix", ["", "<details ", '<details type="tool_calls" '])
 @pytest.mark.parametrize("piece", HOSTILE)
 def test_a_megabyte_of_anything_is_read_in_linear_time(prefix: str, piece: str) -> None:
     content = prefix + piece * (MEGABYTE // len(piece)) + " > <details"
-    started = time.process_time()
-    told([{"role": "assistant", "content": content}])
-    assert time.process_time() - started < 4
+    assert told([{"role": "assistant", "content": content}])
 
 
 @given(st.lists(st.sampled_from([*HOSTILE, *NASTY, "\n", '"', ">", "<summary>", "</summary>"])).map("".join))
