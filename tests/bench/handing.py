@@ -77,7 +77,7 @@ async def _as_it_comes(events: Iterable[Event]) -> Handed:
     async with feed(events) as server:
         pipe = PIPE.Pipe()
         pipe.valves.CALLBOARD_URL = server.url
-        answer = await pipe.pipe(BODY, __metadata__=METADATA, __event_emitter__=print)
+        answer = await pipe.pipe(BODY, __metadata__=METADATA)
         updates = [update async for update in answer]
         # The pipe takes its leave of the server in the background.
         await asyncio.gather(*PIPE._BACKGROUND)
@@ -103,4 +103,6 @@ def _content(updates: Iterable[dict[str, Any]]) -> str:
                 texts[index] = texts.get(index, "") + delta
             case {"type": "response.output_text.done", "output_index": index, "text": text}:
                 texts[index] = text
+            case {"type": "response.completed", "response": {"output": items}}:
+                texts = {index: item["content"][0]["text"] for index, item in enumerate(items)}
     return "\n".join(text for _, text in sorted(texts.items()))
