@@ -208,10 +208,10 @@ class Transcript:
         self.pieces, self.ended = list[Piece](), False
         self.events, self.status, self.usage = list[Json](), Json(), Json()
         self._result_chars, self._calls = result_chars, dict[str, Piece]()
-        self._space, self._embeds, self._places, self.numbers = "", list[str](), dict[str, int](), dict[str, int]()
+        self._space, self._embeds, self._places, self._numbers = "", list[str](), dict[str, int](), dict[str, int]()
         for source in _dicts(found):
             self._cite(source)
-        self.numbers.clear()
+        self._numbers.clear()
 
     def is_settled(self, segment: list[Piece]) -> bool:
         """Whether nothing in the segment will change any more."""
@@ -310,7 +310,7 @@ class Transcript:
 
         def link(citation: re.Match[str]) -> str:
             numbers = re.findall(r"\d+", citation[0])
-            known = [f"{self.numbers[number]}#source{number}" for number in numbers if number in self.numbers]
+            known = [f"{self._numbers[number]}#source{number}" for number in numbers if number in self._numbers]
             return f"[{', '.join(known)}]" if len(known) == len(numbers) else citation[0]
 
         return _CITATION.sub(link, _UNSAFE.sub(GUARDED, text))
@@ -321,7 +321,7 @@ class Transcript:
         for index, about in enumerate(abouts):
             key = str(about.get("source") or source.get("id") or source.get("url") or source.get("name"))
             place = self._places.setdefault(key, len(self._places) + 1)
-            self.numbers[str(about.get("source_number", place))] = place
+            self._numbers[str(about.get("source_number", place))] = place
             abouts[index] = about | {"source": key}
         documents = [str(text) for text in event.get("document") or ()] + [""] * len(abouts)
         return {"source": source, "document": documents[: len(abouts)], "metadata": abouts}
@@ -463,15 +463,15 @@ class StreamEmitter(Emitter):
     """
 
     live = True
-    number: Callable[[Piece], int] = attrgetter("item")
+    part_number: Callable[[Piece], int] = attrgetter("item")
 
     def __init__(self, model: str = "") -> None:
         super().__init__(model)
         self._settled, self._places, self._sent = 0, dict[str, int](), dict[str, Any]()
 
-    def _content(self, transcript: Transcript, now_seconds: float, *, final: bool) -> Iterator[Json]:  # noqa: ARG002 - all
+    def _content(self, transcript: Transcript, now_seconds: float, *, final: bool) -> Iterator[Json]:  # noqa: ARG002 - sends all
         changes, in_row = list[Json](), True
-        for part in parts(transcript.pieces[self._settled :], self.number):
+        for part in parts(transcript.pieces[self._settled :], self.part_number):
             changes += self._changes(part)
             in_row = in_row and transcript.is_settled(part)
             self._settled += len(part) * in_row
@@ -489,7 +489,7 @@ class StreamEmitter(Emitter):
         return sum(len(str(change)) for change in changes)
 
     def _changes(self, part: list[Piece]) -> Iterator[Json]:
-        key, text = f"msg_{self._id}_{self.number(part[0])}", render(part)
+        key, text = f"msg_{self._id}_{self.part_number(part[0])}", render(part)
         content = {"type": "output_text", "text": text}
         item = {"type": "message", "id": key, "role": "assistant", "status": "in_progress", "content": [content]}
         shown = self._sent[key]["content"][0]["text"] if key in self._sent else ""
@@ -510,7 +510,7 @@ class StreamEmitter(Emitter):
 class WholeEmitter(StreamEmitter):
     """For Open WebUI 0.8.0 to 0.11.0, which hand the page the whole answer with every change: one item is enough."""
 
-    number = staticmethod(lambda _: 0)
+    part_number = staticmethod(lambda _: 0)
 
     def _chars(self, changes: list[Json]) -> int:
         texts: list[str] = [item["content"][0]["text"] for item in self._sent.values()]
@@ -525,7 +525,7 @@ class NativeEmitter(StreamEmitter):
     the stream would be run by Open WebUI, and the pipe called again.
     """
 
-    number = attrgetter("segment")
+    part_number = attrgetter("segment")
 
     def _changes(self, part: list[Piece]) -> Iterator[Json]:
         if part[0].kind not in BLOCKS:
