@@ -1,8 +1,10 @@
-"""The Callboard server in its own virtual environment: the one that runs this file.
+"""The Callboard server in its own virtual environment, with the versions of the lock: the one that runs this file.
 
-    .venv/bin/python scripts/server_install.py [--group dev]
+    .venv/bin/python scripts/server_install.py [server|all|dev]
 
-Installed once for each state of pyproject.toml; the sources are used where they lie.
+`requirements/` holds a lock for each of the three, with hashes; `scripts/lock` makes them. uv installs them where it
+is on the PATH, the pip of the environment elsewhere, whichever version Python came with. The sources are used where
+they lie. Installed once for each state of pyproject.toml and the lock. Standard library only.
 """
 
 from __future__ import annotations
@@ -10,56 +12,70 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LAST_LINES = 15
+SCOPES = ("server", "all", "dev")
+"""What can be installed, each with all that stands before it."""
 
 
 class ServerNotInstalled(Exception):
-    """pip failed; the message holds its last lines."""
+    """The installation failed; the message holds its last lines."""
 
 
-def is_installed(groups: tuple[str, ...] = ()) -> bool:
-    """Whether this very pyproject.toml was installed here, with those dependency groups."""
+def is_installed(scope: str = "server") -> bool:
+    """Return whether `scope`, or one that includes it, was installed here from this very lock."""
+    wider = SCOPES[SCOPES.index(scope) :]
     kept = _stamp().read_text("utf-8").split() if _stamp().exists() else []
-    return kept[:1] == [_fingerprint()] and set(groups) <= set(kept[1:])
+    return any(kept == [name, _fingerprint(name)] for name in wider)
 
 
-def install_server(groups: tuple[str, ...] = ()) -> None:
-    """Install the server and those dependency groups, unless that is done; raises `ServerNotInstalled`."""
-    if is_installed(groups):
+def install_server(scope: str = "server") -> None:
+    """Install the server with `scope`, unless that is done; raises `ServerNotInstalled`."""
+    if is_installed(scope):
         return
-    if groups:
-        _pip("--upgrade", "pip")  # the one that comes with Python may be too old for dependency groups
-    # What is tested is all of it, with every framework.
-    server = f"{ROOT}[all]" if groups else str(ROOT)
-    _pip("--editable", server, *(word for group in groups for word in ("--group", f"{ROOT}/pyproject.toml:{group}")))
-    _stamp().write_text(" ".join((_fingerprint(), *groups)), "utf-8")
+    _stamp().unlink(missing_ok=True)
+    # The lock is complete, so nothing is resolved: what is not in it is not installed.
+    _install("--no-deps", "--require-hashes", "--requirement", str(_lock(scope)))
+    # The lock has the build's requirements too, so nothing is fetched to build the project itself.
+    _install("--no-deps", "--no-build-isolation", "--editable", str(ROOT))
+    _stamp().write_text(f"{scope} {_fingerprint(scope)}", "utf-8")
 
 
-def _pip(*arguments: str) -> None:
-    command = [sys.executable, "-m", "pip", "install", "--quiet", *arguments]
+def _install(*arguments: str) -> None:
+    uv = shutil.which("uv")
+    if uv:
+        command = [uv, "pip", "install", "--quiet", "--python", sys.executable, *arguments]
+    else:
+        command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *arguments]
     ended = subprocess.run(command, check=False, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if ended.returncode != 0:
         last = "\n    ".join((ended.stdout + ended.stderr).splitlines()[-LAST_LINES:])
-        raise ServerNotInstalled(f"pip could not install the Callboard server:\n    {last}")
+        tool = "uv" if uv else "pip"
+        raise ServerNotInstalled(f"{tool} could not install the Callboard server:\n    {last}")
+
+
+def _lock(scope: str) -> Path:
+    return ROOT / "requirements" / f"{scope}.txt"
 
 
 def _stamp() -> Path:
     return Path(sys.prefix) / "callboard-installed"
 
 
-def _fingerprint() -> str:
-    return hashlib.sha256((ROOT / "pyproject.toml").read_bytes() + os.fsencode(ROOT)).hexdigest()
+def _fingerprint(scope: str) -> str:
+    files = (ROOT / "pyproject.toml", _lock(scope))
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files) + os.fsencode(ROOT)).hexdigest()
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--group", action="append", default=[], help="a dependency group of pyproject.toml")
+    parser.add_argument("scope", nargs="?", choices=SCOPES, default="server", help="how much (default: %(default)s)")
     try:
-        install_server(tuple(parser.parse_args().group))
+        install_server(parser.parse_args().scope)
     except ServerNotInstalled as error:
         sys.exit(str(error))

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from callboard.agents import demo_agent
+from callboard.agents.demo import demo_agent
 from callboard.data_urls import read_data_url
 from callboard.formats import exchange
 from callboard.formats.format import RequestedCall

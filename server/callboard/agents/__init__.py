@@ -4,7 +4,6 @@ Above: runs. Below: the tool loop. Knows nothing of storage or HTTP.
 """
 
 from callboard.agents.agent import Agent, AgentLike
-from callboard.agents.demo import demo_agent
 from callboard.agents.loading import LoadedAgents, load_all_agents, register
 from callboard.agents.registry import Registry
 from callboard.loop import AnswerTo, Consent, Limits, RunContext
@@ -18,7 +17,6 @@ __all__ = [
     "LoadedAgents",
     "Registry",
     "RunContext",
-    "demo_agent",
     "load_all_agents",
     "register",
 ]

@@ -3,6 +3,8 @@
 Above: the tool loop. Below: settings and errors. Knows nothing of tools' code.
 """
 
+from typing import TYPE_CHECKING
+
 from callboard.models.builtin import task_answer
 from callboard.models.model import (
     MODEL_OPTIONS,
@@ -17,9 +19,11 @@ from callboard.models.model import (
     TokenUsage,
     ToolCallDelta,
 )
-from callboard.models.openai_compatible import OpenAICompatibleModel
 from callboard.models.script import Pause, Script, content_text, typed, user_text
 from callboard.models.scripted import ScriptedModel
+
+if TYPE_CHECKING:
+    from callboard.models.openai_compatible import OpenAICompatibleModel
 
 __all__ = [
     "MODEL_OPTIONS",
@@ -42,3 +46,12 @@ __all__ = [
     "typed",
     "user_text",
 ]
+
+
+def __getattr__(name: str) -> object:
+    # Only this model needs the library openai, whose import takes as long as all others together.
+    if name == "OpenAICompatibleModel":
+        from callboard.models.openai_compatible import OpenAICompatibleModel
+
+        return OpenAICompatibleModel
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

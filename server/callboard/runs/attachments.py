@@ -10,10 +10,8 @@ from collections.abc import Mapping
 from io import BytesIO
 from typing import Any
 
-from pypdf import PdfReader
-from pypdf.errors import PyPdfError
-
 from callboard.data_urls import Data, read_data_url
+from callboard.extras import how_to_install, is_installed
 from callboard.text import storable
 from callboard_protocol import ChatMessage, RunRequest
 
@@ -52,7 +50,7 @@ def _text_part(file: Mapping[str, Any]) -> dict[str, Any]:
     try:
         data = read_data_url(str(file.get("file_data") or ""))
         text = _text_of(data)
-    except (PyPdfError, ValueError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         return _as_part(f"[The user attached {name}, which cannot be read: {error}]")
     kind = data.content_type
     if text is None:
@@ -63,10 +61,22 @@ def _text_part(file: Mapping[str, Any]) -> dict[str, Any]:
 
 def _text_of(data: Data) -> str | None:
     if data.content_type == "application/pdf":
-        return "\n\n".join(page.extract_text() for page in PdfReader(BytesIO(data.content)).pages)
+        return _text_of_pdf(data.content)
     if _TEXT_TYPES.fullmatch(data.content_type):
         return data.content.decode("utf-8", "replace")
     return None
+
+
+def _text_of_pdf(content: bytes) -> str:
+    if not is_installed("web"):
+        raise ValueError(f"this server has no reader for PDF files; its admin installs one with {how_to_install('web')}")
+    from pypdf import PdfReader
+    from pypdf.errors import PyPdfError
+
+    try:
+        return "\n\n".join(page.extract_text() for page in PdfReader(BytesIO(content)).pages)
+    except PyPdfError as error:
+        raise ValueError(str(error)) from error
 
 
 def _as_part(text: str) -> dict[str, Any]:

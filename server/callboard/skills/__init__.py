@@ -1,19 +1,25 @@
 """Skills: a piece of prompt and the tools for it. Knows tools, and neither models nor agents.
 
 The skills that come with the server are one file or package each; an agent takes those that it wants.
+Each is imported when it is first asked for: what it alone needs, the others do without.
 """
 
-from callboard.skills.clock import TIME
-from callboard.skills.home import HOME, home_intents
-from callboard.skills.mcp import MCP, mcp_server
-from callboard.skills.media import MEDIA, MEDIA_INFO, TRIAGE
-from callboard.skills.memory import MEMORY
-from callboard.skills.model_choice import MODEL
-from callboard.skills.past_chats import HISTORY
-from callboard.skills.profile import PROFILE
-from callboard.skills.reflection import SELF
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from callboard.skills.skill import Skill
-from callboard.skills.web import WEB
+
+if TYPE_CHECKING:
+    from callboard.skills.clock import TIME
+    from callboard.skills.home import HOME, home_intents
+    from callboard.skills.mcp import MCP, mcp_server
+    from callboard.skills.media import MEDIA, MEDIA_INFO, TRIAGE
+    from callboard.skills.memory import MEMORY
+    from callboard.skills.model_choice import MODEL
+    from callboard.skills.past_chats import HISTORY
+    from callboard.skills.profile import PROFILE
+    from callboard.skills.reflection import SELF
+    from callboard.skills.web import WEB
 
 __all__ = [
     "HISTORY",
@@ -32,3 +38,26 @@ __all__ = [
     "home_intents",
     "mcp_server",
 ]
+
+_HOMES = {
+    "HISTORY": "past_chats",
+    "HOME": "home",
+    "MCP": "mcp",
+    "MEDIA": "media",
+    "MEDIA_INFO": "media",
+    "MEMORY": "memory",
+    "MODEL": "model_choice",
+    "PROFILE": "profile",
+    "SELF": "reflection",
+    "TIME": "clock",
+    "TRIAGE": "media",
+    "WEB": "web",
+    "home_intents": "home",
+    "mcp_server": "mcp",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -5,19 +5,21 @@ derived from a function's signature by pydantic, so that models, enums and dates
 as such.
 """
 
+from __future__ import annotations
+
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from jsonschema import SchemaError, ValidationError
-from jsonschema.protocols import Validator
-from jsonschema.validators import validator_for
 from pydantic import BaseModel
 from pydantic import ValidationError as PydanticValidationError
-from referencing import Registry
 
 from callboard.errors import InvalidArguments
+
+if TYPE_CHECKING:
+    from jsonschema import ValidationError
+    from jsonschema.protocols import Validator
 
 ReadArguments = Callable[[Mapping[str, Any]], dict[str, Any]]
 """From the object that the model wrote to keyword arguments; raises `InvalidArguments`."""
@@ -58,6 +60,11 @@ class TypedArguments:
 
 def schema_arguments(schema: Mapping[str, Any]) -> SchemaArguments:
     """The reader for a hand-written schema. Raises `ValueError` where that is no valid JSON schema."""
+    # Imported here: no tool made from a function needs it.
+    from jsonschema import SchemaError
+    from jsonschema.validators import validator_for
+    from referencing import Registry
+
     kind = validator_for(schema)
     try:
         kind.check_schema(dict(schema))

@@ -1,10 +1,15 @@
 """What the server lends to the tools that come with it: its settings, its database, its model."""
 
-from dataclasses import dataclass, field
+from __future__ import annotations
 
-from callboard.history import Store
-from callboard.models import ChatModel
-from callboard.settings import Settings
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    # An agent's file imports this module, and should not wait for a database library to be imported.
+    from callboard.history import Store
+    from callboard.models import ChatModel
+    from callboard.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)

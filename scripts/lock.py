@@ -1,0 +1,208 @@
+"""The locks: requirements/server.txt, all.txt and dev.txt, made by uv from pyproject.toml, and whether they fit it.
+
+Each pins every package that is needed, for any platform and Python, with its hashes; none names where packages come
+from. The three agree: what stands in two of them has the same version.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "requirements"
+HEADER = "# Made by scripts/lock from pyproject.toml; not to be edited.\n"
+OLDEST_PYTHON = "3.11"
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What one lock is for: extras and dependency groups of pyproject.toml."""
+
+    name: str
+    extras: Sequence[str]
+    groups: Sequence[str]
+
+    @property
+    def file(self) -> Path:
+        """The lock."""
+        return FOLDER / f"{self.name}.txt"
+
+
+# The widest first: the others take its versions.
+SCOPES = (
+    Scope("dev", extras=("all",), groups=("dev", "build")),
+    Scope("all", extras=("all",), groups=("build",)),
+    Scope("server", extras=("agents",), groups=("build",)),
+)
+
+
+# ------------------------------------------------------------------------------------------------- make
+
+
+def make(*, upgrade: bool) -> None:
+    """Write the locks. Raises `CalledProcessError` where uv finds no versions that fit."""
+    FOLDER.mkdir(exist_ok=True)
+    widest = SCOPES[0].file
+    for scope in SCOPES:
+        command = [_uv(), "pip", "compile", "pyproject.toml", "--quiet", "--universal", "--generate-hashes"]
+        command += ["--python-version", OLDEST_PYTHON, "--no-header", "--output-file", str(scope.file)]
+        command += [word for extra in scope.extras for word in ("--extra", extra)]
+        command += [word for group in scope.groups for word in ("--group", group)]
+        if scope.file != widest:
+            command += ["--constraint", str(widest)]
+        elif upgrade:
+            command += ["--upgrade"]
+        subprocess.run(command, cwd=ROOT, check=True)
+        scope.file.write_text(HEADER + scope.file.read_text("utf-8"), "utf-8")
+
+
+def _uv() -> str:
+    own = Path(sys.executable).with_name("uv")
+    return str(own) if own.exists() else "uv"
+
+
+# ------------------------------------------------------------------------------------------------ check
+
+
+def problems(root: Path = ROOT) -> Iterator[str]:
+    """Yield, in words, everything in which the locks do not fit pyproject.toml."""
+    project = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))
+    pinned: dict[str, dict[str, set[Version]]] = {}
+    for scope in SCOPES:
+        file = root / "requirements" / f"{scope.name}.txt"
+        if not file.exists():
+            yield f"{file.name} is missing"
+            continue
+        text = file.read_text("utf-8")
+        if "://" in text or re.search(r"^\s*-(?!-hash=)", text, re.MULTILINE):
+            yield f"{file.name} names an address or an option: it may hold names, versions and hashes alone"
+        lock = read_lock(text)
+        pinned[scope.name] = lock.pins
+        misfits = _misfits(wanted(project, scope), lock)
+        yield from (f"{file.name}: {line}" for line in (*lock.unreadable, *misfits))
+    yield from _disagreements(pinned)
+
+
+def wanted(project: Mapping[str, Any], scope: Scope) -> list[Requirement]:
+    """Return the requirements of pyproject.toml that a lock must satisfy, those of extras and groups included."""
+    table = project["project"]
+    extras = {canonicalize_name(name): lines for name, lines in table["optional-dependencies"].items()}
+    lines = list(table["dependencies"])
+    for extra in scope.extras:
+        lines += _expanded(extras[canonicalize_name(extra)], extras, canonicalize_name(table["name"]))
+    for group in scope.groups:
+        lines += _group(project["dependency-groups"], group)
+    return [Requirement(line) for line in lines]
+
+
+def _expanded(lines: Sequence[str], extras: Mapping[str, Sequence[str]], own_name: str) -> Iterator[str]:
+    for line in lines:
+        requirement = Requirement(line)
+        if canonicalize_name(requirement.name) != own_name:
+            yield line
+            continue
+        for extra in requirement.extras:
+            yield from _expanded(extras[canonicalize_name(extra)], extras, own_name)
+
+
+def _group(groups: Mapping[str, Sequence[Any]], name: str) -> Iterator[str]:
+    for entry in groups[name]:
+        if isinstance(entry, str):
+            yield entry
+        else:
+            yield from _group(groups, entry["include-group"])
+
+
+@dataclass(frozen=True)
+class Lock:
+    """A lock as it was read: `pins` are the versions of each package, several where platforms differ.
+
+    `direct` are the packages that pyproject.toml itself was said to name, `unreadable` the entries that are no pins.
+    """
+
+    pins: dict[str, set[Version]]
+    direct: set[str]
+    unreadable: list[str]
+
+
+def read_lock(text: str) -> Lock:
+    """Return what stands in a lock."""
+    lock = Lock({}, set(), [])
+    for entry in re.split(r"\n(?=\S)", text.strip()):
+        if entry.startswith("#"):
+            continue
+        head, *rest = (line.strip().removesuffix("\\").strip() for line in entry.splitlines())
+        hashes = [line for line in rest if not line.startswith("#")]
+        try:
+            requirement = Requirement(head)
+            [pin] = requirement.specifier
+            if pin.operator != "==" or not hashes or not all(line.startswith("--hash=sha256:") for line in hashes):
+                raise ValueError(head)
+            version = Version(pin.version)
+        except (InvalidRequirement, InvalidVersion, ValueError):
+            lock.unreadable.append(f"{head!r} is no version with hashes")
+            continue
+        name = canonicalize_name(requirement.name)
+        lock.pins.setdefault(name, set()).add(version)
+        if any("(pyproject.toml" in line for line in rest):
+            lock.direct.add(name)
+    return lock
+
+
+def _misfits(requirements: Sequence[Requirement], lock: Lock) -> Iterator[str]:
+    for requirement in requirements:
+        versions = lock.pins.get(canonicalize_name(requirement.name), set())
+        if not versions:
+            yield f"{requirement.name} is missing"
+        for version in versions:
+            if not requirement.specifier.contains(version, prereleases=True):
+                yield f"{requirement.name} {version} does not fit {requirement}"
+    for name in sorted(lock.direct - {canonicalize_name(requirement.name) for requirement in requirements}):
+        yield f"{name} is not needed any more"
+
+
+def _disagreements(pinned: Mapping[str, Mapping[str, set[Version]]]) -> Iterator[str]:
+    widest = pinned.get(SCOPES[0].name, {})
+    for scope in SCOPES[1:]:
+        for name, versions in pinned.get(scope.name, {}).items():
+            if not versions <= widest.get(name, set()):
+                yield f"{scope.name}.txt and {SCOPES[0].name}.txt have different versions of {name}"
+
+
+# ----------------------------------------------------------------------------------------- command line
+
+
+def main() -> int:
+    """Make the locks, or check them; the exit code is 1 where they do not fit."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--upgrade", action="store_true", help="take the newest versions that fit")
+    parser.add_argument("--check", action="store_true", help="change nothing; say whether the locks fit pyproject.toml")
+    options = parser.parse_args()
+    if not options.check:
+        try:
+            make(upgrade=options.upgrade)
+        except FileNotFoundError:
+            print("scripts/lock needs uv: it is among the developers' tools (scripts/install dev).", file=sys.stderr)
+            return 1
+        except subprocess.CalledProcessError as error:
+            return error.returncode
+    found = list(problems())
+    for line in found:
+        print(f"requirements/{line}: run scripts/lock", file=sys.stderr)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

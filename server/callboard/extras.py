@@ -1,0 +1,23 @@
+"""The extras of the package (`pip install 'callboard[web]'`): which library belongs to which, and whether it is there."""
+
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+
+LIBRARIES: Mapping[str, Sequence[str]] = {
+    "home": ("websockets",),
+    "mcp": ("mcp",),
+    "postgresql": ("asyncpg",),
+    "reload": ("watchfiles",),
+    "web": ("charset_normalizer", "ddgs", "lxml_html_clean", "pypdf", "trafilatura"),
+}
+"""The modules that each extra of our own brings."""
+
+
+def is_installed(extra: str) -> bool:
+    """Return whether every library of `extra` can be imported; none is imported for it."""
+    return all(find_spec(library) is not None for library in LIBRARIES[extra])
+
+
+def how_to_install(extra: str) -> str:
+    """Return the command that installs `extra`."""
+    return f"pip install 'callboard[{extra}]'"
