@@ -3,13 +3,16 @@
 # tests/test_deployment.py lints it with hadolint, builds its wheel and runs its health check. No container engine was
 # at hand, so no image was ever built from it.
 FROM python:3.12-slim-bookworm AS build
-# Which of pyproject.toml's extras go in: "all", or some such as "mcp,postgresql".
-ARG EXTRAS=all
+# Which lock of requirements/ is installed: "all", or "server" without the other frameworks and PostgreSQL.
+ARG SCOPE=all
 WORKDIR /src
+COPY requirements/ requirements/
+RUN python -m venv /opt/callboard && /opt/callboard/bin/pip install --no-cache-dir --no-deps --require-hashes \
+    --requirement "requirements/${SCOPE}.txt"
 COPY pyproject.toml README.md ./
 COPY server/ server/
 COPY shared/ shared/
-RUN python -m venv /opt/callboard && /opt/callboard/bin/pip install --no-cache-dir ".[${EXTRAS}]"
+RUN /opt/callboard/bin/pip install --no-cache-dir --no-deps --no-build-isolation .
 
 FROM python:3.12-slim-bookworm
 RUN useradd --create-home --uid 10001 callboard && install --directory --owner=callboard --mode=700 /data

@@ -98,7 +98,9 @@ def problems(root: Path = ROOT) -> Iterator[str]:
 def wanted(project: Mapping[str, Any], scope: Scope) -> list[Requirement]:
     """Return the requirements of pyproject.toml that a lock must satisfy, those of extras and groups included."""
     table = project["project"]
-    extras = {canonicalize_name(name): lines for name, lines in table["optional-dependencies"].items()}
+    extras: dict[str, Sequence[str]] = {
+        canonicalize_name(name): lines for name, lines in table["optional-dependencies"].items()
+    }
     lines = list(table["dependencies"])
     for extra in scope.extras:
         lines += _expanded(extras[canonicalize_name(extra)], extras, canonicalize_name(table["name"]))
@@ -145,20 +147,25 @@ def read_lock(text: str) -> Lock:
             continue
         head, *rest = (line.strip().removesuffix("\\").strip() for line in entry.splitlines())
         hashes = [line for line in rest if not line.startswith("#")]
-        try:
-            requirement = Requirement(head)
-            [pin] = requirement.specifier
-            if pin.operator != "==" or not hashes or not all(line.startswith("--hash=sha256:") for line in hashes):
-                raise ValueError(head)
-            version = Version(pin.version)
-        except (InvalidRequirement, InvalidVersion, ValueError):
+        pin = _read_pin(head)
+        if pin is None or not hashes or not all(line.startswith("--hash=sha256:") for line in hashes):
             lock.unreadable.append(f"{head!r} is no version with hashes")
             continue
-        name = canonicalize_name(requirement.name)
+        name, version = pin
         lock.pins.setdefault(name, set()).add(version)
         if any("(pyproject.toml" in line for line in rest):
             lock.direct.add(name)
     return lock
+
+
+def _read_pin(line: str) -> tuple[str, Version] | None:
+    try:
+        requirement = Requirement(line)
+        [pin] = requirement.specifier
+        version = Version(pin.version)
+    except (InvalidRequirement, InvalidVersion, ValueError):
+        return None
+    return (canonicalize_name(requirement.name), version) if pin.operator == "==" else None
 
 
 def _misfits(requirements: Sequence[Requirement], lock: Lock) -> Iterator[str]:

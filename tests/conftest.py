@@ -15,6 +15,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="the version of Open WebUI that the end-to-end tests drive (default: %(default)s)",
     )
     parser.addoption(
+        "--python",
+        metavar="PATH",
+        help="the Python with which the README's commands are run (default: the one of this environment)",
+    )
+    parser.addoption(
         "--both-renderings",
         action="store_true",
         help="every end-to-end test in both renderings, not those of the documents' tables alone",

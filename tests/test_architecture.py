@@ -25,7 +25,7 @@ LAYERS = [
     {"models"},
     {"history"},
     {"settings"},
-    {"data_urls", "errors", "text", "version"},
+    {"data_urls", "errors", "extras", "text", "version"},
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 

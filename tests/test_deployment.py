@@ -143,12 +143,21 @@ def test_the_image_is_built_from_all_that_the_wheel_needs(tmp_path: Path) -> Non
         for name in names:
             copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
             copy(ROOT / name, source / name)
-    ended = run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", tmp_path, source)
+    build = ("wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", tmp_path)
+    ended = run(sys.executable, "-m", "pip", *build, source)
     assert ended.returncode == 0, ended.stderr
     [wheel] = tmp_path.glob("callboard-*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     assert {"callboard/cli.py", "callboard_protocol/events.py"} <= set(names)
     assert any(name.startswith("callboard/history/migrations/versions/0001") for name in names)
+
+
+@pytest.mark.parametrize("recipe", [DOCKERFILE, UNIT], ids=["image", "unit"])
+def test_what_is_deployed_are_the_versions_of_the_lock(recipe: str) -> None:
+    installs = re.findall(r"pip install ((?:[^\n]|\\\n)+)", recipe)
+    locked, ours = (set(re.sub(r"\\\n", " ", line).split()) for line in installs)
+    assert {"--no-deps", "--require-hashes", "--requirement"} <= locked
+    assert {"--no-deps", "--no-build-isolation", "."} <= ours
 
 
 def test_what_docker_does_not_send_holds_nothing_that_the_image_needs() -> None:

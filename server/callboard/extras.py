@@ -1,4 +1,4 @@
-"""The extras of the package (`pip install 'callboard[web]'`): which library belongs to which, and whether it is there."""
+"""The extras of the package (`pip install 'callboard[web]'`): their libraries, and whether they are there."""
 
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec

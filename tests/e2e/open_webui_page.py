@@ -382,3 +382,12 @@ class Chat:
 
     def _head(self, label: str | re.Pattern[str]) -> Locator:
         return self._chips.locator(self.look.head).filter(has_text=label)
+
+
+async def sign_in(page: Page, url: str, email: str, password: str) -> None:
+    """Sign in through the form, and send away the news of the version."""
+    await page.goto(url)
+    await page.fill('input[type="email"]', email)
+    await page.fill('input[type="password"]', password)
+    await page.keyboard.press("Enter")
+    await page.get_by_role("button", name="Okay, Let's Go!").click()

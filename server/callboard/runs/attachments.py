@@ -69,7 +69,9 @@ def _text_of(data: Data) -> str | None:
 
 def _text_of_pdf(content: bytes) -> str:
     if not is_installed("web"):
-        raise ValueError(f"this server has no reader for PDF files; its admin installs one with {how_to_install('web')}")
+        raise ValueError(
+            f"this server has no reader for PDF files; its admin installs one with {how_to_install('web')}"
+        )
     from pypdf import PdfReader
     from pypdf.errors import PyPdfError
 

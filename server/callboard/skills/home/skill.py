@@ -12,7 +12,9 @@ The tool home knows the user's house.
 
 
 def _home() -> Skill:
-    description = "Reads and controls the home: lights, covers, locks, heating, media, sensors, scenes. By Home Assistant."
+    description = (
+        "Reads and controls the home: lights, covers, locks, heating, media, sensors, scenes. By Home Assistant."
+    )
     if not is_installed("home"):
         return Skill("home", description, missing=(f"home: {how_to_install('home')}",))
     from callboard.skills.home.tool import home

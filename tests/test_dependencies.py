@@ -1,0 +1,86 @@
+"""What the packages need of others: nothing more than they use, and nothing by a name that some pip does not know."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import distributions
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from callboard.extras import LIBRARIES, how_to_install, is_installed
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+HEAVY = {"alembic", "ddgs", "jsonschema", "mcp", "openai", "pypdf", "sqlalchemy", "starlette", "trafilatura", "uvicorn"}
+
+
+def named(lines: list[str]) -> set[str]:
+    return {canonicalize_name(Requirement(line).name) for line in lines}
+
+
+def imported_by(statement: str) -> set[str]:
+    code = f"import sys\n{statement}\nprint(*{{name.partition('.')[0] for name in sys.modules}})"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=True)
+    return set(ended.stdout.split())
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["from callboard import Agent, Skill, ToolContext, register, tool", "from callboard.skills import MEMORY"],
+)
+def test_the_file_of_an_agent_imports_no_library_that_only_the_server_needs(statement: str) -> None:
+    needless = HEAVY - ({"sqlalchemy", "alembic"} if "MEMORY" in statement else set())
+    assert imported_by(statement) & needless == set()
+
+
+def test_what_one_skill_needs_is_no_requirement_of_all() -> None:
+    of_skills = named([line for extra in LIBRARIES for line in EXTRAS[extra]])
+    assert {"trafilatura", "ddgs", "pypdf", "websockets", "watchfiles", "charset-normalizer"} <= of_skills
+    assert not of_skills & named(PROJECT["dependencies"])
+
+
+def test_each_extra_is_known_to_the_server_by_the_libraries_that_it_brings() -> None:
+    for extra, libraries in LIBRARIES.items():
+        assert {canonicalize_name(library) for library in libraries} == named(EXTRAS[extra])
+        assert is_installed(extra)
+        assert how_to_install(extra) == f"pip install 'callboard[{extra}]'"
+
+
+def test_all_holds_every_extra() -> None:
+    def of(extra: str) -> set[str]:
+        requirements = [Requirement(line) for line in EXTRAS[extra]]
+        own = {name for one in requirements if one.name == PROJECT["name"] for name in one.extras}
+        return {extra}.union(*map(of, own))
+
+    assert of("all") == set(EXTRAS)
+
+
+def test_no_library_is_reached_only_by_an_extra_that_old_pips_do_not_find() -> None:
+    """pip before 23.3 compares extras letter by letter: `lxml[html_clean]` is not lxml's `html-clean` to it."""
+    installed = {canonicalize_name(one.metadata["Name"]): one for one in distributions()}
+    direct = named([line for lines in (PROJECT["dependencies"], *EXTRAS.values()) for line in lines])
+    lost = []
+    for one in installed.values():
+        for requirement in map(Requirement, one.requires or ()):
+            target = installed.get(canonicalize_name(requirement.name))
+            if target is None or (requirement.marker is not None and not requirement.marker.evaluate({"extra": ""})):
+                continue
+            spelled = set(target.metadata.get_all("Provides-Extra") or ())
+            for extra in requirement.extras - spelled:
+                brought = [
+                    inner
+                    for inner in map(Requirement, target.requires or ())
+                    if inner.marker is not None and inner.marker.evaluate({"extra": str(canonicalize_name(extra))})
+                ]
+                lost += [
+                    f"{one.metadata['Name']} asks for {requirement}, which brings {inner.name}"
+                    for inner in brought
+                    if canonicalize_name(inner.name) not in direct
+                ]
+    assert lost == []
