@@ -154,7 +154,7 @@ def test_the_image_is_built_from_all_that_the_wheel_needs(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("recipe", [DOCKERFILE, UNIT], ids=["image", "unit"])
 def test_what_is_deployed_are_the_versions_of_the_lock(recipe: str) -> None:
-    installs = re.findall(r"pip install ((?:[^\n]|\\\n)+)", recipe)
+    installs = re.findall(r"pip install ((?:\\\n|[^\n])+)", recipe)
     locked, ours = (set(re.sub(r"\\\n", " ", line).split()) for line in installs)
     assert {"--no-deps", "--require-hashes", "--requirement"} <= locked
     assert {"--no-deps", "--no-build-isolation", "."} <= ours
