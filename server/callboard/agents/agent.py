@@ -86,6 +86,11 @@ class Agent:
                 tools.setdefault(tool.name, tool)
         return tuple(tools.values())
 
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """What its skills lack, and what to do: a line for each, in their order."""
+        return tuple(dict.fromkeys(line for skill in self.skills for line in skill.missing))
+
     def build_system_prompt(self) -> str:
         """The base prompt and the skills' fragments; tools add nothing to it. Empty where there is none."""
         parts = (self.base_prompt, *(skill.prompt_fragment for skill in self.skills))

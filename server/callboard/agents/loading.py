@@ -32,6 +32,8 @@ class LoadedAgents:
     problems: list[AgentError] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
     """Agents that need a setting, by id, and which."""
+    lacks: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """What agents that serve do without, by id: a line for each thing that says what to do."""
 
 
 _loading: ContextVar[list[AgentLike] | None] = ContextVar("callboard_loading_agents", default=None)
@@ -71,15 +73,34 @@ class _Source:
 
 def _load(source: _Source, loaded: LoadedAgents, settings: Settings) -> None:
     try:
-        for agent in _agents_of(source, loaded.registry):
-            missing = [name for name in getattr(agent, "requires", ()) if getattr(settings, name) is None]
-            if missing:
-                loaded.left_out[agent.agent_id] = f"needs {', '.join(PREFIX + name.upper() for name in missing)}"
-            else:
-                loaded.registry.add(agent)
-                loaded.sources[agent.agent_id] = "built in" if source.name == BUILT_IN else source.name
+        found = _agents_of(source, loaded.registry)
+        _refuse_unknown_settings(source, found)
     except AgentError as error:
         loaded.problems.append(error)
+        return
+    for agent in found:
+        unset = [name for name in _requires(agent) if getattr(settings, name) in (None, ())]
+        if unset:
+            loaded.left_out[agent.agent_id] = f"needs {', '.join(PREFIX + name.upper() for name in unset)}"
+            continue
+        loaded.registry.add(agent)
+        loaded.sources[agent.agent_id] = "built in" if source.name == BUILT_IN else source.name
+        if lacks := getattr(agent, "missing", ()):
+            loaded.lacks[agent.agent_id] = lacks
+
+
+def _requires(agent: AgentLike) -> Sequence[str]:
+    return getattr(agent, "requires", ())
+
+
+def _refuse_unknown_settings(source: _Source, agents: Sequence[AgentLike]) -> None:
+    for agent in agents:
+        for name in _requires(agent):
+            if name not in Settings.model_fields:
+                raise AgentError(
+                    f"CALLBOARD_AGENTS: {source.name}: the agent '{agent.agent_id}' requires {name!r}, and no setting "
+                    "has that name: write it as the server's are written, such as 'seerr_url'."
+                )
 
 
 def _sources(given: Sequence[str]) -> Iterator[str]:

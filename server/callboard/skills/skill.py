@@ -22,6 +22,8 @@ class Skill:
     or OpenAI function schemas that `execute` serves, or a function that gives the tools there
     are at the moment. `max_tool_calls`: how many executions of them a turn may have, below what
     the whole turn may. `lifespan` is entered when the server starts and left when it stops.
+    `missing`: a line for each tool that is not there and what to do, such as
+    "web_fetch: pip install 'callboard[web]'"; people are told, the model is not.
     Raises `AgentError` where one of the tools is none, and for a limit below 1.
     """
 
@@ -32,10 +34,12 @@ class Skill:
     execute: Execute | None = field(default=None, repr=False)
     max_tool_calls: int | None = None
     lifespan: Callable[[Services], AbstractAsyncContextManager[None]] | None = field(default=None, repr=False)
+    missing: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if self.max_tool_calls is not None and self.max_tool_calls < 1:
             raise AgentError(f"The skill '{self.name}' needs max_tool_calls of 1 or more, not {self.max_tool_calls}.")
+        object.__setattr__(self, "missing", tuple(self.missing))
         if not callable(self.tools):
             object.__setattr__(self, "tools", tuple(self._tool(one) for one in self.tools))
 
