@@ -12,6 +12,8 @@ RUN python -m venv /opt/callboard && /opt/callboard/bin/pip install --no-cache-d
 COPY pyproject.toml README.md ./
 COPY server/ server/
 COPY shared/ shared/
+COPY pipe/ pipe/
+COPY scripts/install_pipe.py scripts/
 RUN /opt/callboard/bin/pip install --no-cache-dir --no-deps --no-build-isolation .
 
 FROM python:3.12-slim-bookworm

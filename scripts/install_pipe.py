@@ -18,7 +18,7 @@ import sys
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,8 @@ FUNCTION_ID = "callboard"
 # The pipe lists one model of this name in place of its agents while it cannot reach the server.
 UNREACHABLE = "unreachable"
 CALL_SECONDS = 60.0
+
+Complete = Callable[[Mapping[str, Any]], Mapping[str, str]]
 
 
 class InstallFailed(Exception):
@@ -63,20 +65,24 @@ def install(
     valves: Mapping[str, str] | None = None,
     function_id: str = FUNCTION_ID,
     source: Path = PIPE,
+    complete: Complete | None = None,
 ) -> Installed:
-    """Install or update the pipe in the Open WebUI at `url`; raises `InstallFailed`."""
-    webui = _OpenWebUI(url)
+    """Install or update the pipe in the Open WebUI at `url`; raises `InstallFailed`.
+
+    `complete` is told the valves that Open WebUI has stored and returns more of them, which those in `valves` override.
+    """
+    webui = OpenWebUI(url)
     version = webui.version()
     webui.sign_in(credentials)
     function_id = function_id.lower()  # as Open WebUI stores it
     created, active = _put_function(webui, function_id, source)
-    _set_valves(webui, function_id, valves or {})
+    _set_valves(webui, function_id, valves or {}, complete)
     if not active:
         webui.ask("POST", f"/api/v1/functions/id/{function_id}/toggle", doing="activate the pipe")
-    return Installed(version, created, _models(webui, function_id))
+    return Installed(version, created, list_models(webui, function_id))
 
 
-def _put_function(webui: _OpenWebUI, function_id: str, source: Path) -> tuple[bool, bool]:
+def _put_function(webui: OpenWebUI, function_id: str, source: Path) -> tuple[bool, bool]:
     """Create or update the function; whether it was created, and whether it is active."""
     try:
         content = source.read_text("utf-8")
@@ -99,9 +105,9 @@ def _put_function(webui: _OpenWebUI, function_id: str, source: Path) -> tuple[bo
     return True, False
 
 
-def _set_valves(webui: _OpenWebUI, function_id: str, given: Mapping[str, str]) -> None:
+def _set_valves(webui: OpenWebUI, function_id: str, given: Mapping[str, str], complete: Complete | None) -> None:
     """Set the valves that are given and keep the others as they are: Open WebUI replaces all that it has stored."""
-    if not given:
+    if not given and complete is None:
         return
     path = f"/api/v1/functions/id/{function_id}/valves"
     spec = webui.ask("GET", f"{path}/spec", doing="read the pipe's valves")
@@ -111,10 +117,11 @@ def _set_valves(webui: _OpenWebUI, function_id: str, given: Mapping[str, str]) -
             raise InstallFailed(f"The pipe has no valve {name!r}; it has {', '.join(known)}.")
     current = webui.ask("GET", path, doing="read the pipe's valves")
     kept = current if isinstance(current, dict) else {}
-    webui.ask("POST", f"{path}/update", {**kept, **given}, doing=f"set the pipe's {', '.join(given)}")
+    more = complete(kept) if complete else {}
+    webui.ask("POST", f"{path}/update", {**kept, **more, **given}, doing="set the pipe's valves")
 
 
-def _models(webui: _OpenWebUI, function_id: str) -> dict[str, str]:
+def list_models(webui: OpenWebUI, function_id: str) -> dict[str, str]:
     answer = webui.ask("GET", "/api/models?refresh=true", doing="list the models")
     listed = answer.get("data", []) if isinstance(answer, dict) else []
     models = {model["id"]: str(model.get("name", model["id"])) for model in listed}
@@ -127,15 +134,19 @@ def _models(webui: _OpenWebUI, function_id: str) -> dict[str, str]:
     return ours
 
 
-class _OpenWebUI:
+class OpenWebUI:
     """Open WebUI's API at one address, and the account that is signed in."""
 
-    def __init__(self, url: str) -> None:
-        parts = urllib.parse.urlsplit(url)
+    def __init__(self, url: str, timeout_seconds: float = CALL_SECONDS) -> None:
+        try:
+            parts = urllib.parse.urlsplit(url)
+        except ValueError:
+            parts = urllib.parse.urlsplit("")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise InstallFailed(f"{url!r} is no address of an Open WebUI: it must begin with http:// or https://.")
         self.url = url.rstrip("/")
         self._token: str | None = None
+        self._timeout_seconds = timeout_seconds
         # A proxy of the environment cannot know what runs on this machine.
         handlers = [urllib.request.ProxyHandler({})] if _is_local(parts.hostname) else []
         self._opener = urllib.request.build_opener(*handlers)
@@ -193,7 +204,7 @@ class _OpenWebUI:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data, headers, method=method)
         try:
-            with self._opener.open(request, timeout=CALL_SECONDS) as response:
+            with self._opener.open(request, timeout=self._timeout_seconds) as response:
                 return response.status, _decoded(response.read())
         except urllib.error.HTTPError as refusal:
             with refusal:
@@ -225,12 +236,16 @@ def _reason(answer: Any) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit code is 0 only when the pipe is installed and reaches its server."""
-    options = _options(arguments)
+    return run(parse(arguments))
+
+
+def run(options: argparse.Namespace, complete: Complete | None = None) -> int:
+    """Install as `parse` was told, `complete` as in `install`; say what was done and return the exit code."""
     try:
-        credentials = _credentials(options)
-        installed = install(options.url, credentials, _valves(options), options.id, options.file)
+        credentials = sign_in_options(options)
+        installed = install(options.url, credentials, _valves(options), options.id, options.file, complete)
     except InstallFailed as error:
-        return _fail(str(error))
+        return _fail(options, str(error))
     done = "Installed" if installed.created else "Updated"
     print(f"{done} the pipe in Open WebUI {installed.open_webui_version} at {options.url}. Its models:")
     for model, name in installed.models.items():
@@ -238,24 +253,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if installed.problem is None:
         return 0
     return _fail(
+        options,
         f"The pipe is installed, but it says {installed.problem!r}. Start the server, or set the valves "
-        "(--callboard-url, --callboard-api-key) to where and how Open WebUI can reach it."
+        "(--callboard-url, --callboard-api-key) to where and how Open WebUI can reach it.",
     )
 
 
-def _fail(line: str) -> int:
-    print(f"install_pipe: {line}", file=sys.stderr)
+def _fail(options: argparse.Namespace, line: str) -> int:
+    print(f"{options.prog}: {line}", file=sys.stderr)
     return 1
 
 
-def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+def parse(
+    arguments: Sequence[str] | None, prog: str | None = None, environment: Mapping[str, str] = os.environ
+) -> argparse.Namespace:
+    """Return what the command line asks for; `environment` serves where an option is not given."""
     parser = argparse.ArgumentParser(
+        prog=prog,
         description=(__doc__ or "").split("\n\n")[0],
         epilog="OPEN_WEBUI_URL, OPEN_WEBUI_EMAIL, OPEN_WEBUI_PASSWORD and OPEN_WEBUI_API_KEY in the environment serve "
         "where the options are not given.",
     )
     add = parser.add_argument
-    add("--url", default=os.environ.get("OPEN_WEBUI_URL", "http://localhost:8080"), help="Open WebUI's address")
+    add("--url", default=environment.get("OPEN_WEBUI_URL", "http://localhost:8080"), help="Open WebUI's address")
     add("--email", help="email of an admin")
     add("--password", help="its password; asked for when it is not given")
     add("--api-key", help="an admin's API key instead of both")
@@ -263,19 +283,24 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--callboard-api-key", metavar="KEY", help="the server's key (valve CALLBOARD_API_KEY)")
     add("--valve", action="append", default=[], metavar="NAME=VALUE", help="set a valve; may be given repeatedly")
     add("--id", default=FUNCTION_ID, help="the function's id in Open WebUI (default: %(default)s)")
-    add("--file", type=Path, default=PIPE, help="the pipe's source (default: the one of this repository)")
-    return parser.parse_args(arguments)
+    add("--file", type=Path, default=PIPE, help="the pipe's source (default: the one that came with this)")
+    own = {"prog": prog or "install_pipe", "environment": environment}
+    return parser.parse_args(arguments, argparse.Namespace(**own))
 
 
-def _credentials(options: argparse.Namespace) -> Credentials:
-    """What the command line names comes before what the environment holds."""
-    api_key = options.api_key or (None if options.email else os.environ.get("OPEN_WEBUI_API_KEY"))
+def sign_in_options(options: argparse.Namespace) -> Credentials:
+    """Return who signs in; raises `InstallFailed` where nobody is named.
+
+    What the command line names comes before what the environment holds.
+    """
+    environment = options.environment
+    api_key = options.api_key or (None if options.email else environment.get("OPEN_WEBUI_API_KEY"))
     if api_key:
         return Credentials(api_key=api_key)
-    email = options.email or os.environ.get("OPEN_WEBUI_EMAIL")
+    email = options.email or environment.get("OPEN_WEBUI_EMAIL")
     if not email:
         raise InstallFailed("Say who signs in: --email (and --password) of an admin, or --api-key.")
-    password = options.password or os.environ.get("OPEN_WEBUI_PASSWORD")
+    password = options.password or environment.get("OPEN_WEBUI_PASSWORD")
     if not password and not sys.stdin.isatty():
         raise InstallFailed("There is no terminal to ask for the password: give --password or OPEN_WEBUI_PASSWORD.")
     return Credentials(email, password or getpass.getpass(f"Password of {email}: "))

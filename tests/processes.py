@@ -14,21 +14,27 @@ COMMAND = [sys.executable, "-c", "import sys; from callboard.cli import main; sy
 
 def environment(folder: Path, **settings: str) -> dict[str, str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("CALLBOARD_")}
-    return {**clean, "CALLBOARD_DATA_DIR": str(folder), "CALLBOARD_PORT": "0"} | {
-        f"CALLBOARD_{name}": value for name, value in settings.items()
-    }
+    # A model that happens to run on this machine, or a `.env` in its working directory, must not change a test.
+    own = {"CALLBOARD_DATA_DIR": str(folder), "CALLBOARD_PORT": "0", "CALLBOARD_FIND_MODEL": "false"}
+    return {**clean, **own} | {f"CALLBOARD_{name}": value for name, value in settings.items()}
 
 
 def run(folder: Path, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*COMMAND, *arguments], env=environment(folder, **settings), capture_output=True, text=True, timeout=30
+        [*COMMAND, *arguments],
+        cwd=folder,
+        env=environment(folder, **settings),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=30,
     )
 
 
 @contextmanager
 def serving(folder: Path, **settings: str) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
     process = subprocess.Popen(
-        [*COMMAND, "serve"], env=environment(folder, **settings), stderr=subprocess.PIPE, text=True
+        [*COMMAND, "serve"], cwd=folder, env=environment(folder, **settings), stderr=subprocess.PIPE, text=True
     )
     assert process.stderr is not None
     try:

@@ -12,7 +12,7 @@ import httpx
 import uvicorn
 
 from callboard.agents import AgentLike, Registry, RunContext
-from callboard.cli import Server, bind
+from callboard.cli.serve import Server, bind
 from callboard.http import ServerState, create_app, open_state
 from callboard.settings import Settings
 from callboard_protocol import Decoder, Event, decode

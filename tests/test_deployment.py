@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 import openwebui
-from callboard.cli import SHUTDOWN_SECONDS
+from callboard.cli.serve import SHUTDOWN_SECONDS
 from callboard.settings import Settings, unknown_settings
 from tests import processes
 from tests.scripts import stand_in
@@ -142,13 +142,14 @@ def test_the_image_is_built_from_all_that_the_wheel_needs(tmp_path: Path) -> Non
         *names, _ = line.split()
         for name in names:
             copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+            (source / name).parent.mkdir(exist_ok=True)
             copy(ROOT / name, source / name)
     build = ("wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", tmp_path)
     ended = run(sys.executable, "-m", "pip", *build, source)
     assert ended.returncode == 0, ended.stderr
     [wheel] = tmp_path.glob("callboard-*.whl")
     names = zipfile.ZipFile(wheel).namelist()
-    assert {"callboard/cli.py", "callboard_protocol/events.py"} <= set(names)
+    assert {"callboard/cli/__init__.py", "callboard_protocol/events.py"} <= set(names)
     assert any(name.startswith("callboard/history/migrations/versions/0001") for name in names)
 
 
@@ -162,7 +163,7 @@ def test_what_is_deployed_are_the_versions_of_the_lock(recipe: str) -> None:
 
 def test_what_docker_does_not_send_holds_nothing_that_the_image_needs() -> None:
     sent = [line.removeprefix("!") for line in (ROOT / ".dockerignore").read_text().splitlines() if line[:1] == "!"]
-    wanted = [name.rstrip("/") for line in copies() if "--from" not in line for name in line.split()[:-1]]
+    wanted = {name.rstrip("/") for line in copies() if "--from" not in line for name in line.split()[:-1]}
     assert sorted(sent) == sorted(wanted)
 
 

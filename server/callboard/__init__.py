@@ -4,12 +4,37 @@ What the file of an agent needs is here:
 `from callboard import Agent, Skill, ToolContext, ToolResult, register, report_status, tool`.
 """
 
-from callboard.agents import Agent, Limits, register
-from callboard.errors import ToolError
-from callboard.skills import Skill
-from callboard.tools import Tool, ToolContext, ToolResult, report_status, tool
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
+if TYPE_CHECKING:
+    from callboard.agents import Agent, Limits, register
+    from callboard.errors import ToolError
+    from callboard.skills import Skill
+    from callboard.tools import Tool, ToolContext, ToolResult, report_status, tool
+    from callboard.version import __version__
+else:
+    _MODULES = {
+        "Agent": "callboard.agents",
+        "Limits": "callboard.agents",
+        "Skill": "callboard.skills",
+        "Tool": "callboard.tools",
+        "ToolContext": "callboard.tools",
+        "ToolError": "callboard.errors",
+        "ToolResult": "callboard.tools",
+        "__version__": "callboard.version",
+        "register": "callboard.agents",
+        "report_status": "callboard.tools",
+        "tool": "callboard.tools",
+    }
+
+    def __getattr__(name):
+        # On first use: `callboard pipe` prints a file, and need not load a database and a web server to do so.
+        if name not in _MODULES:
+            raise AttributeError(f"module 'callboard' has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(_MODULES[name]), name)
+        return value
+
 
 __all__ = [
     "Agent",

@@ -1,20 +1,23 @@
 """What the environment says: every setting, its default, and what is wrong with it.
 
-Settings are read once, at start, from variables with the prefix `CALLBOARD_`.
+Settings are read once, at start, from variables with the prefix `CALLBOARD_`; the commands read
+`.env` of the working directory as well. `Settings()` itself reads the environment alone.
 """
 
 import ipaddress
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from callboard.env_file import read_env_file
 from callboard.errors import SettingsError
 
 PREFIX = "CALLBOARD_"
+ENV_FILE = Path(".env")
 
 
 def default_data_dir() -> Path:
@@ -39,6 +42,9 @@ class Settings(BaseSettings):
     )
     model_api_key: SecretStr | None = Field(default=None, description="Key of that endpoint")
     model: str | None = Field(default=None, description="Name of the model there; unset: the first that it lists")
+    find_model: bool = Field(
+        default=True, description="With no `MODEL_BASE_URL`: whether `serve` looks for a model on this machine"
+    )
     tool_format: Literal["auto", "native", "react", "xml"] = Field(
         default="auto", description="How the model is asked to write tool calls; `auto`: native"
     )
@@ -128,10 +134,26 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def load_settings() -> Settings:
-    """The settings in the environment; raises `SettingsError` with a line for each that is wrong."""
+def read_environment(env_file: Path = ENV_FILE) -> dict[str, str]:
+    """Return the variables of `.env` and of the environment, which wins where it says something.
+
+    Raises `SettingsError` where there is a `.env` that cannot be read.
+    """
+    said = {name: value for name, value in os.environ.items() if value}
+    return {**read_env_file(env_file), **said}
+
+
+def load_settings(variables: Mapping[str, str] | None = None, **instead: Any) -> Settings:
+    """Return the settings in `variables`, by default those of `read_environment`.
+
+    `instead`: values of fields that are not read from there. Raises `SettingsError` with a line
+    for each setting that is wrong.
+    """
+    given = read_environment() if variables is None else variables
+    ours = {name: f"{PREFIX}{name.upper()}" for name in Settings.model_fields}
+    said = {name: given[variable] for name, variable in ours.items() if given.get(variable)}
     try:
-        return Settings()
+        return Settings(**{**said, **instead})
     except ValidationError as error:
         raise SettingsError("\n".join(_line(dict(detail)) for detail in error.errors())) from None
 

@@ -6,6 +6,7 @@ Above: the tool loop. Below: settings and errors. Knows nothing of tools' code.
 from typing import TYPE_CHECKING
 
 from callboard.models.builtin import task_answer
+from callboard.models.local_endpoints import LOCAL_ENDPOINTS, LocalEndpoint, LocalModel, find_local_model
 from callboard.models.model import (
     MODEL_OPTIONS,
     ChatDict,
@@ -26,10 +27,13 @@ if TYPE_CHECKING:
     from callboard.models.openai_compatible import OpenAICompatibleModel
 
 __all__ = [
+    "LOCAL_ENDPOINTS",
     "MODEL_OPTIONS",
     "ChatDict",
     "ChatModel",
     "Finish",
+    "LocalEndpoint",
+    "LocalModel",
     "ModelDelta",
     "ModelEndpoint",
     "ModelRequest",
@@ -42,6 +46,7 @@ __all__ = [
     "TokenUsage",
     "ToolCallDelta",
     "content_text",
+    "find_local_model",
     "task_answer",
     "typed",
     "user_text",

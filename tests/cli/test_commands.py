@@ -5,12 +5,15 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 
+import callboard
+from callboard import Agent, Skill
 from tests.processes import COMMAND, address, environment, run, serving
 
 
@@ -184,3 +187,80 @@ def script(request):
 
 register(Agent("logs", skills=[Skill("s", "d", tools=[look])], model=ScriptedModel(script)))
 """
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["pipe"], ["install-pipe", "--help"]])
+def test_what_needs_no_server_loads_none(tmp_path: Path, arguments: list[str]) -> None:
+    heavy = "('uvicorn', 'sqlalchemy', 'starlette', 'openai', 'callboard.agents', 'callboard.http', 'watchfiles')"
+    code = (
+        "import sys; from callboard.cli import main\n"
+        "try: main(sys.argv[1:])\n"
+        "except SystemExit as end: assert not end.code\n"
+        f"loaded = [name for name in {heavy} if name in sys.modules]\n"
+        "assert not loaded, loaded"
+    )
+    command = [sys.executable, "-c", code, *arguments]
+    ended = subprocess.run(command, cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True, timeout=30)
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_what_an_agents_file_needs_is_there_when_it_is_asked_for() -> None:
+    for name in callboard.__all__:
+        assert getattr(callboard, name) is not None
+    with pytest.raises(ImportError):
+        exec("from callboard import nothing_of_that_name")
+
+
+def test_reload_says_which_extra_it_lacks(tmp_path: Path) -> None:
+    code = "import sys; sys.modules['watchfiles'] = None; from callboard.cli import main; sys.exit(main())"
+    command = [sys.executable, "-c", code, "serve", "--reload"]
+    variables = environment(tmp_path, AGENTS=str(tmp_path))
+    ended = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=30)
+    assert ended.returncode == 1
+    assert "pip install 'callboard[reload]'" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+LACKING = """
+from callboard import Agent, Skill, register
+lines = ("web_fetch: pip install 'callboard[web]'",)
+register(Agent("mine", "My own.", [Skill("web", "Reads pages.", "You can read.", missing=lines)]))
+"""
+
+
+def test_what_an_agent_lacks_is_listed_and_logged_and_the_model_is_not_told(tmp_path: Path) -> None:
+    file = tmp_path / "lacking.py"
+    file.write_text(LACKING)
+    listed = run(tmp_path, "agents", AGENTS=str(file))
+    assert f"mine: My own. ({file})\n    lacks web_fetch: pip install 'callboard[web]'\n" in listed.stdout
+    assert listed.returncode == 0
+    process = subprocess.Popen(
+        [*COMMAND, "serve"],
+        cwd=tmp_path,
+        env=environment(tmp_path, AGENTS=str(file)),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    entries = []
+    for line in process.stderr:
+        entries.append(json.loads(line))
+        if entries[-1]["event"] == "listening":
+            break
+    process.kill()
+    process.communicate()
+    [logged] = [entry for entry in entries if entry["event"] == "agent_lacks"]
+    assert (logged["agent"], logged["lacks"]) == ("mine", ["web_fetch: pip install 'callboard[web]'"])
+    lacking = Skill("web", "Reads pages.", "You can read.", missing=("web_fetch: pip install it",))
+    assert Agent("mine", skills=[lacking]).build_system_prompt() == "You can read."
+
+
+def test_a_required_setting_that_there_is_not_keeps_no_other_agent_from_serving(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text('from callboard import Agent, register\nregister(Agent("mine", requires=("my_url",)))\n')
+    listed = run(tmp_path, "agents", AGENTS=str(file))
+    assert "the agent 'mine' requires 'my_url', and no setting has that name" in listed.stderr
+    assert "Traceback" not in listed.stderr
+    assert "demo: " in listed.stdout
+    with serving(tmp_path, AGENTS=str(file)) as (url, _):
+        assert "demo" in _agent_ids(url)

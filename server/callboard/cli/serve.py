@@ -1,0 +1,154 @@
+"""`callboard serve`: reads the settings, loads the agents, listens."""
+
+import argparse
+import asyncio
+import gc
+import importlib.util
+import socket
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import structlog
+import uvicorn
+
+from callboard.agents import Registry, load_all_agents
+from callboard.cli.logs import set_up_logging
+from callboard.errors import SettingsError
+from callboard.http import ServerState, create_app, open_state
+from callboard.keys import read_api_key
+from callboard.models import LOCAL_ENDPOINTS, LocalEndpoint, find_local_model
+from callboard.settings import Settings, load_settings, read_environment, unknown_settings
+from callboard.version import __version__
+
+SHUTDOWN_SECONDS = 10
+"""How long open connections may take to end once the runs have."""
+
+_log = structlog.get_logger(__name__)
+
+
+class Server(uvicorn.Server):
+    """Uvicorn, but runs are ended before connections are: each stream gets its last event.
+
+    `closing` is what else is to be put away; after `serve` it would be too late, since there
+    uvicorn raises the signal again that told it to stop.
+    """
+
+    def __init__(self, config: uvicorn.Config, state: ServerState, closing: AsyncExitStack) -> None:
+        super().__init__(config)
+        self._state = state
+        self._closing = closing
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End the runs, then the connections, then what is left."""
+        await self._state.runs.close()
+        await super().shutdown(sockets)
+        await self._closing.aclose()
+
+
+def run(options: argparse.Namespace, _rest: Sequence[str]) -> int:
+    """Run the server until it is told to stop."""
+    return reload_on_change() if options.reload else serve()
+
+
+def serve(endpoints: Sequence[LocalEndpoint] = LOCAL_ENDPOINTS) -> int:
+    """Run the server until it is told to stop; `endpoints` are where a model is looked for when none is set."""
+    variables = read_environment()
+    settings = load_settings(variables)
+    set_up_logging(settings.log_level)
+    for name in unknown_settings(variables):
+        _log.warning("unknown_setting", name=name, hint="server/README.md lists the settings")
+    settings = settings.model_copy(update={"api_key": settings.api_key or read_api_key(settings.data_dir)})
+    settings = asyncio.run(with_local_model(settings, endpoints))
+    registry = load_registry(settings)
+    # What was imported stays: without it a collection takes a tenth of the time, and streams do not stutter.
+    gc.collect()
+    gc.freeze()
+    with bind(settings) as listener:
+        asyncio.run(_serve(settings, registry, listener))
+    return 0
+
+
+async def _serve(settings: Settings, registry: Registry, listener: socket.socket) -> None:
+    api_key = settings.api_key.get_secret_value() if settings.api_key else None
+    async with AsyncExitStack() as closing:
+        state = await closing.enter_async_context(open_state(settings, registry))
+        config = uvicorn.Config(
+            create_app(state, api_key),
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+        )
+        host, port = listener.getsockname()[:2]
+        _log.info("listening", url=f"http://{host}:{port}", version=__version__, auth=api_key is not None)
+        await Server(config, state, closing).serve(sockets=[listener])
+
+
+async def with_local_model(settings: Settings, endpoints: Sequence[LocalEndpoint]) -> Settings:
+    """Return settings with a model that this machine serves, where none is set; logs in one line what was found."""
+    if settings.model_base_url or not settings.find_model:
+        return settings
+    found = await find_local_model(endpoints, settings.model)
+    if found is None:
+        _log.info("no_model_found", hint="set CALLBOARD_MODEL_BASE_URL; until then the demo shows what there is")
+        return settings
+    _log.info(
+        "model_found",
+        program=found.endpoint.program,
+        base_url=found.endpoint.base_url,
+        model=found.name,
+        hint="choose another with CALLBOARD_MODEL_BASE_URL and CALLBOARD_MODEL; CALLBOARD_FIND_MODEL=false: none",
+    )
+    # The key that may be set is for another endpoint.
+    chosen = {"model_base_url": found.endpoint.base_url, "model": found.name, "model_api_key": None}
+    return settings.model_copy(update=chosen)
+
+
+def reload_on_change() -> int:
+    """Run `serve` in a process of its own, started again whenever one of the user's agent files changes."""
+    if importlib.util.find_spec("watchfiles") is None:
+        raise SettingsError("--reload needs the library watchfiles: pip install 'callboard[reload]'")
+    import watchfiles
+
+    from callboard.cli import main
+
+    watched = {_watched(source) for source in load_settings().agents}
+    if not watched:
+        raise SettingsError("CALLBOARD_AGENTS is not set: --reload has no file to watch.")
+    watchfiles.run_process(*watched, target=main, args=(["serve"],), watch_filter=watchfiles.PythonFilter())
+    return 0
+
+
+def _watched(source: str) -> Path:
+    path = Path(source).expanduser()
+    if path.exists():
+        return path if path.is_dir() else path.parent
+    spec = importlib.util.find_spec(source)
+    if spec is None or spec.origin is None:
+        raise SettingsError(f"CALLBOARD_AGENTS: there is no file, folder or module {source}.")
+    return Path(spec.origin).parent
+
+
+def load_registry(settings: Settings) -> Registry:
+    """The agents: the built-in ones and the user's. What is broken is logged and left out."""
+    loaded = load_all_agents(settings)
+    for agent_id, reason in loaded.left_out.items():
+        _log.info("agent_left_out", agent=agent_id, reason=reason)
+    for agent_id, lines in loaded.lacks.items():
+        _log.info("agent_lacks", agent=agent_id, lacks=lines)
+    for problem in loaded.problems:
+        _log.error("agent_left_out", reason=str(problem))
+    return loaded.registry
+
+
+def bind(settings: Settings) -> socket.socket:
+    """The listening socket; raises `SettingsError` where the address is taken or not ours."""
+    try:
+        family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+        return socket.create_server((settings.host, settings.port), family=family)
+    except OSError as error:
+        raise SettingsError(
+            f"CALLBOARD_HOST, CALLBOARD_PORT: cannot listen on {settings.host}:{settings.port} ({error.strerror}): "
+            "stop what uses that port, or set another"
+        ) from error

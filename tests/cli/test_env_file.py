@@ -1,0 +1,114 @@
+"""The commands read `.env` in the working directory; the environment wins, and a broken file says what to do."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import httpx
+import pytest
+
+from callboard.env_file import read_env_file
+from callboard.errors import SettingsError
+from callboard.settings import Settings, load_settings, read_environment
+from tests.processes import COMMAND, environment, run, serving
+
+AGENT = 'from callboard import Agent, register\nregister(Agent("mine", "My own."))\n'
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in [name for name in os.environ if name.startswith("CALLBOARD_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+
+
+def test_the_agents_that_it_names_are_listed(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(AGENT)
+    (tmp_path / ".env").write_text("CALLBOARD_AGENTS=mine.py\n")
+    assert "mine: My own." in run(tmp_path, "agents").stdout
+
+
+def test_the_server_asks_for_the_key_that_it_sets(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("CALLBOARD_API_KEY=from-the-file\nOPEN_WEBUI_PASSWORD=x\n")
+    with serving(tmp_path) as (url, _):
+        assert httpx.get(f"{url}/v1/models").status_code == 401
+        key = {"Authorization": "Bearer from-the-file"}
+        assert httpx.get(f"{url}/v1/models", headers=key).status_code == 200
+
+
+def test_the_environment_wins_over_it_where_it_says_something(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / ".env").write_text("CALLBOARD_PORT=1\nCALLBOARD_MODEL=file\n")
+    monkeypatch.setenv("CALLBOARD_PORT", "2")
+    monkeypatch.setenv("CALLBOARD_MODEL", "")
+    settings = load_settings()
+    assert (settings.port, settings.model) == (2, "file")
+
+
+def test_a_library_user_gets_nothing_of_it(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("CALLBOARD_PORT=1\n")
+    assert Settings().port == 8700
+
+
+def test_variables_without_the_prefix_are_no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / ".env").write_text("PORT=1\n")
+    monkeypatch.setenv("HOST", "example.org")
+    settings = load_settings()
+    assert (settings.host, settings.port) == ("127.0.0.1", 8700)
+
+
+def test_it_is_written_as_for_other_programs(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text(
+        "\ufeff# A comment\nexport CALLBOARD_MODEL='a # b'  # the model\n\nCALLBOARD_HOST=\"localhost\"\n"
+        "OPEN_WEBUI_PORT=3000\nCALLBOARD_AGENTS = a.py, b.py\nCALLBOARD_API_KEY=\n",
+        "utf-8",
+    )
+    settings = load_settings()
+    assert (settings.model, settings.host, settings.agents) == ("a # b", "localhost", ("a.py", "b.py"))
+    assert settings.api_key is None
+
+
+def test_a_misspelt_setting_in_it_is_warned_of(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("CALLBOARD_PROT=1\nOPEN_WEBUI_PROT=1\n")
+    with subprocess.Popen(
+        [*COMMAND, "serve"], cwd=tmp_path, env=environment(tmp_path), stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        first = process.stderr.readline()
+        process.kill()
+    assert "unknown_setting" in first
+    assert "CALLBOARD_PROT" in first
+
+
+@pytest.mark.parametrize("command", ["serve", "agents", "install-pipe", "export"])
+def test_a_file_that_is_not_utf_8_is_one_line_that_says_what_to_do(tmp_path: Path, command: str) -> None:
+    (tmp_path / ".env").write_bytes("CALLBOARD_API_KEY=geheim".encode("utf-16"))
+    ended = run(tmp_path, command, *(["--chat", "c"] if command == "export" else []))
+    assert ended.returncode == 1
+    assert ended.stderr == "callboard: the settings are wrong\n.env is not UTF-8: save it as UTF-8, or move it away.\n"
+
+
+def test_a_file_that_cannot_be_read_is_told_of(tmp_path: Path) -> None:
+    # Readable by its rights and not in fact, for root too.
+    (tmp_path / ".env").symlink_to("/proc/self/mem")
+    with pytest.raises(SettingsError, match=r"\.env cannot be read .*: allow it, or move it away"):
+        read_environment()
+
+
+@pytest.mark.parametrize("wrong", ["CALLBOARD_API_KEY secret=1", "CALLBOARD_API_KEY='secret", "'secret"])
+def test_a_line_that_sets_nothing_is_named_and_not_repeated(tmp_path: Path, wrong: str) -> None:
+    (tmp_path / ".env").write_text(f"CALLBOARD_PORT=1\n{wrong}\n")
+    with pytest.raises(SettingsError, match=r"\.env, line 2: write NAME=VALUE") as caught:
+        read_environment()
+    assert "secret" not in str(caught.value)
+
+
+def test_no_file_and_a_folder_of_that_name_are_nothing_to_read(tmp_path: Path) -> None:
+    assert read_env_file(tmp_path / ".env") == {}
+    (tmp_path / ".env").mkdir()
+    assert read_env_file(tmp_path / ".env") == {}
+
+
+def test_a_wrong_setting_in_it_is_named(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("CALLBOARD_PORT=many\n")
+    with pytest.raises(SettingsError, match="CALLBOARD_PORT"):
+        load_settings()

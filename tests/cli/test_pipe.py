@@ -1,0 +1,178 @@
+"""The wheel has the pipe in it: `callboard pipe` prints it, `callboard install-pipe` installs it."""
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import httpx
+import pytest
+
+from callboard.version import __version__
+from tests.processes import COMMAND, environment, run, serving
+from tests.scripts import stand_in
+from tests.scripts.stand_in import ADMIN, PASSWORD
+
+ROOT = Path(__file__).parents[2]
+PIPE = ROOT / "pipe" / "callboard_pipe.py"
+SIGN_IN = ("--email", ADMIN, "--password", PASSWORD)
+
+
+def test_the_pipe_is_printed_byte_for_byte(tmp_path: Path) -> None:
+    ended = subprocess.run([*COMMAND, "pipe"], cwd=tmp_path, env=environment(tmp_path), capture_output=True, timeout=30)
+    assert ended.stdout == PIPE.read_bytes()
+    assert (ended.returncode, ended.stderr) == (0, b"")
+
+
+def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [*COMMAND, "pipe"], cwd=tmp_path, env=environment(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+
+
+@pytest.fixture(scope="module")
+def unpacked_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(ROOT)]
+    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=50)
+    assert ended.returncode == 0, ended.stderr
+    [wheel] = folder.glob("callboard-*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder / "site-packages")
+    return folder / "site-packages"
+
+
+def from_wheel(wheel: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+    # -P: what lies in the working directory is no module of it.
+    command = [sys.executable, "-P", *COMMAND[1:], *arguments]
+    variables = environment(folder) | {"PYTHONPATH": str(wheel)}
+    return subprocess.run(command, cwd=folder, env=variables, stdin=subprocess.DEVNULL, capture_output=True, timeout=30)
+
+
+def test_the_wheel_prints_it_and_installs_it(unpacked_wheel: Path, tmp_path: Path) -> None:
+    assert (unpacked_wheel / "callboard" / "_bundled" / "pipe" / "callboard_pipe.py").is_file()
+    assert from_wheel(unpacked_wheel, tmp_path, "pipe").stdout == PIPE.read_bytes()
+    with stand_in.serving() as webui:
+        ended = from_wheel(unpacked_wheel, tmp_path, "install-pipe", "--url", webui.url, *SIGN_IN)
+    assert ended.returncode == 0, ended.stderr
+    assert webui.functions["callboard"]["content"] == PIPE.read_text()
+
+
+def test_the_version_stands_in_one_place_and_the_pipes_header_has_it() -> None:
+    written = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    header = re.search(r"^version: (.+)$", PIPE.read_text(), re.MULTILINE)
+    assert header
+    assert header[1] == written == __version__
+
+
+# ------------------------------------------------------------------------------------------------ install-pipe
+
+
+def install(folder: Path, url: str, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
+    return run(folder, "install-pipe", "--url", url, *SIGN_IN, *arguments, **settings)
+
+
+def test_the_servers_own_address_and_key_are_put_into_the_valves(tmp_path: Path) -> None:
+    with stand_in.serving() as webui:
+        ended = install(tmp_path, webui.url, HOST="0.0.0.0", PORT="8711", API_KEY="the-servers-key")
+    assert ended.returncode == 0, ended.stderr
+    assert webui.functions["callboard"]["is_active"]
+    assert webui.valves["callboard"] == {
+        "CALLBOARD_URL": "http://127.0.0.1:8711",
+        "CALLBOARD_API_KEY": "the-servers-key",
+    }
+    assert "the-servers-key" not in ended.stdout + ended.stderr
+    assert not (tmp_path / "api_key").exists()
+
+
+def test_a_server_without_a_key_gets_one_that_is_said_in_one_line_and_used_again(tmp_path: Path) -> None:
+    with stand_in.serving() as webui:
+        ended = install(tmp_path, webui.url)
+        made = (tmp_path / "api_key").read_text().strip()
+        assert webui.valves["callboard"]["CALLBOARD_API_KEY"] == made
+        assert ended.stderr == (
+            f"Made a key for the server, in {tmp_path / 'api_key'}: restart a server that is running, "
+            "so that it asks for it.\n"
+        )
+        assert made not in ended.stdout
+        again = install(tmp_path, webui.url)
+    assert again.stderr == ""
+    assert webui.valves["callboard"]["CALLBOARD_API_KEY"] == made
+
+
+def test_the_server_asks_for_the_key_that_was_made(tmp_path: Path) -> None:
+    with stand_in.serving() as webui:
+        install(tmp_path, webui.url)
+    with serving(tmp_path) as (url, _):
+        assert httpx.get(f"{url}/v1/models").status_code == 401
+        key = {"Authorization": f"Bearer {webui.valves['callboard']['CALLBOARD_API_KEY']}"}
+        assert httpx.get(f"{url}/v1/models", headers=key).status_code == 200
+
+
+def test_what_is_given_comes_first_and_no_key_is_made(tmp_path: Path) -> None:
+    with stand_in.serving() as webui:
+        given = ("--callboard-url", "http://there:1", "--callboard-api-key", "given", "--valve", "RESULT_CHARS=5")
+        ended = install(tmp_path, webui.url, *given, PORT="8711")
+    assert ended.returncode == 0, ended.stderr
+    assert webui.valves["callboard"] == {
+        "CALLBOARD_URL": "http://there:1",
+        "CALLBOARD_API_KEY": "given",
+        "RESULT_CHARS": "5",
+    }
+    assert not (tmp_path / "api_key").exists()
+
+
+def test_an_address_that_somebody_set_there_is_kept(tmp_path: Path) -> None:
+    with stand_in.serving() as webui:
+        install(tmp_path, webui.url, "--callboard-url", "http://host.docker.internal:8700", API_KEY="old")
+        install(tmp_path, webui.url, PORT="8711", API_KEY="new")
+    assert webui.valves["callboard"] == {
+        "CALLBOARD_URL": "http://host.docker.internal:8700",
+        "CALLBOARD_API_KEY": "new",
+    }
+
+
+def test_an_installation_that_fails_makes_no_key(tmp_path: Path) -> None:
+    with stand_in.serving() as webui:
+        ended = run(tmp_path, "install-pipe", "--url", webui.url, "--email", ADMIN, "--password", "wrong")
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("callboard install-pipe: Open WebUI refused the sign-in")
+    assert not (tmp_path / "api_key").exists()
+
+
+def test_its_help_and_its_errors_have_its_own_name(tmp_path: Path) -> None:
+    helped = run(tmp_path, "install-pipe", "--help")
+    assert helped.stdout.startswith("usage: callboard install-pipe ")
+    assert "--callboard-url" in helped.stdout
+    wrong = run(tmp_path, "install-pipe", "--wrong")
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert "callboard install-pipe: error: unrecognized arguments: --wrong" in wrong.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_env_file_says_where_and_who(tmp_path: Path) -> None:
+    with stand_in.serving() as webui:
+        lines = (f"OPEN_WEBUI_URL={webui.url}", f"OPEN_WEBUI_EMAIL={ADMIN}", f"OPEN_WEBUI_PASSWORD={PASSWORD}")
+        (tmp_path / ".env").write_text("\n".join((*lines, "CALLBOARD_API_KEY=from-the-file")))
+        ended = run(tmp_path, "install-pipe")
+    assert ended.returncode == 0, ended.stderr
+    assert webui.valves["callboard"]["CALLBOARD_API_KEY"] == "from-the-file"
+
+
+def test_the_script_runs_alone_with_nothing_but_python(tmp_path: Path) -> None:
+    script = ROOT / "scripts" / "install_pipe.py"
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(("CALLBOARD_", "PYTHON"))}
+    with stand_in.serving() as webui:
+        # -I -S: no packages, no environment of Python's own.
+        command = [sys.executable, "-I", "-S", str(script), "--url", webui.url, *SIGN_IN]
+        ended = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=30)
+    assert ended.returncode == 0, ended.stderr
+    assert webui.functions["callboard"]["content"] == PIPE.read_text()
+    assert "callboard" not in webui.valves
