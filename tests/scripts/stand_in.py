@@ -55,6 +55,7 @@ class StandIn:
     functions_on: bool = True
     server_reachable: bool = True
     source_error: str | None = None
+    agents: dict[str, str] = field(default_factory=lambda: {"demo": "Demo"})
 
     def answer(self, method: str, path: str, authorization: str, body: Any) -> Any:
         """What Open WebUI answers, or `Refused`."""
@@ -136,7 +137,7 @@ class StandIn:
         raise Refused(404, "Not Found")
 
     def _models(self) -> list[dict[str, Any]]:
-        entries = {"demo": "Demo"} if self.server_reachable else {"unreachable": UNREACHABLE}
+        entries = self.agents if self.server_reachable else {"unreachable": UNREACHABLE}
         active = [id_ for id_, function in self.functions.items() if function["is_active"] and self.functions_on]
         other = {"id": "other.model", "name": "Other", "object": "model"}
         return [

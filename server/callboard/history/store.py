@@ -13,6 +13,8 @@ from typing import Any
 
 from alembic import command
 from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from alembic.util import CommandError
 from sqlalchemy import Connection, Row, and_, event, select, text, update
 from sqlalchemy.engine import make_url
@@ -26,6 +28,7 @@ from callboard.history.tables import chats, messages
 INTERRUPTED = "interrupted"
 INTERRUPTED_OUTPUT = "Error: the server stopped while this tool was running; whether it took effect is not known."
 BUSY_TIMEOUT_SECONDS = 5
+MOST_EXAMINED_BYTES = 512 * 1024 * 1024
 
 ALONE = {"sqlite": "BEGIN IMMEDIATE", "postgresql": "SELECT pg_advisory_xact_lock(hashtext('callboard migrations'))"}
 """Lets one server migrate at a time. For SQLite it also makes one transaction of it: its driver begins none by itself
@@ -49,32 +52,76 @@ class Store:
         Raises `StorageError` where the URL is wrong, the database cannot be reached, or it was
         made by a newer version.
         """
+        store = cls.unopened(url)
         try:
-            parsed = make_url(url)
-            where = parsed.render_as_string(hide_password=True)
-            if parsed.get_backend_name() not in ALONE:
-                raise StorageError(f"CALLBOARD_DATABASE_URL cannot be used: {where} is neither SQLite nor PostgreSQL")
-            if parsed.get_backend_name() == "sqlite" and parsed.database:
+            path = store.file
+            if path is not None:
                 # What people said is nobody else's to read.
-                Path(parsed.database).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            engine = create_async_engine(parsed, connect_args=_connect_args(parsed.get_backend_name()))
-        except (ArgumentError, ImportError) as error:
-            raise StorageError(f"CALLBOARD_DATABASE_URL cannot be used: {error}") from error
+                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise StorageError(f"CALLBOARD_DATA_DIR cannot be written: {error}") from error
-        if engine.dialect.name == "sqlite":
-            event.listen(engine.sync_engine, "connect", _set_pragmas)
-        store = cls(engine, where)
         async with AsyncExitStack() as unless_opened:
-            unless_opened.push_async_callback(engine.dispose)
+            unless_opened.push_async_callback(store.close)
             async with store.writing() as connection:
                 await connection.run_sync(_migrate)
             unless_opened.pop_all()
         return store
 
+    @classmethod
+    def unopened(cls, url: str) -> "Store":
+        """Return the database as it is: nothing of it is made or migrated, or even looked at yet.
+
+        Raises `StorageError` where the URL is wrong.
+        """
+        try:
+            parsed = make_url(url)
+            where = parsed.render_as_string(hide_password=True)
+            if parsed.get_backend_name() not in ALONE:
+                raise StorageError(f"CALLBOARD_DATABASE_URL cannot be used: {where} is neither SQLite nor PostgreSQL")
+            engine = create_async_engine(parsed, connect_args=_connect_args(parsed.get_backend_name()))
+        except (ArgumentError, ImportError) as error:
+            raise StorageError(f"CALLBOARD_DATABASE_URL cannot be used: {error}") from error
+        if engine.dialect.name == "sqlite":
+            event.listen(engine.sync_engine, "connect", _set_pragmas)
+        return cls(engine, where)
+
+    @property
+    def file(self) -> Path | None:
+        """The file of an SQLite database; None for any other."""
+        name = self._engine.url.database
+        return Path(name) if self._engine.dialect.name == "sqlite" and name and name != ":memory:" else None
+
     async def close(self) -> None:
         """Let go of every connection."""
         await self._engine.dispose()
+
+    async def missing_migrations(self) -> int:
+        """Return how many migrations there are that the database has not seen.
+
+        Raises `StorageError` where it cannot be read, or was made by a newer version.
+        """
+        async with self.reading() as connection:
+            return await connection.run_sync(_missing_migrations)
+
+    async def examine(self) -> None:
+        """Raise `StorageError` where an SQLite database cannot be written or is damaged; a large one is not read."""
+        if self._engine.dialect.name != "sqlite":
+            return
+        async with self.reading() as connection:
+            await connection.exec_driver_sql(ALONE["sqlite"])
+            version = (await connection.exec_driver_sql("PRAGMA user_version")).scalar_one()
+            # What it is already, and taken back.
+            await connection.exec_driver_sql(f"PRAGMA user_version = {version:d}")
+            await connection.rollback()
+        # Not in the same transaction: a server may be at work, and wants to write.
+        async with self.reading() as connection:
+            pages = (await connection.exec_driver_sql("PRAGMA page_count")).scalar_one()
+            page_bytes = (await connection.exec_driver_sql("PRAGMA page_size")).scalar_one()
+            if pages * page_bytes > MOST_EXAMINED_BYTES:
+                return
+            found = (await connection.exec_driver_sql("PRAGMA quick_check(1)")).scalar_one()
+        if found != "ok":
+            raise StorageError(f"the database {self._where} is damaged ({found}): put back a copy of it")
 
     async def check(self) -> None:
         """Raise `StorageError` where the database does not answer."""
@@ -196,7 +243,20 @@ def _set_pragmas(connection: Any, _record: object) -> None:
 
 def _migrate(connection: Connection) -> None:
     connection.exec_driver_sql(ALONE[connection.dialect.name])
-    config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
+    config = _migrations()
     config.attributes["connection"] = connection
     command.upgrade(config, "head")
+
+
+def _missing_migrations(connection: Connection) -> int:
+    seen = MigrationContext.configure(connection).get_current_revision()
+    scripts = ScriptDirectory.from_config(_migrations())
+    if seen is not None:
+        scripts.get_revision(seen)  # says in its own words that it does not know it
+    return len(list(scripts.iterate_revisions("head", seen or "base")))
+
+
+def _migrations() -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
+    return config

@@ -1,0 +1,58 @@
+"""Checks the agents and the MCP servers whose tools they have."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from callboard.agents import Agent
+from callboard.cli.doctor.context import Context
+from callboard.cli.doctor.findings import Finding, broken, unset, well
+from callboard.errors import AgentError, SettingsError
+from callboard.skills import Skill
+from callboard.skills.mcp import mcp_skills, try_mcp_server
+
+AGENTS = "agents"
+MCP = "MCP servers"
+
+
+async def check_agents(context: Context) -> AsyncIterator[Finding]:
+    """Say which agents there are, what each lacks, and which could not be loaded."""
+    loaded = context.loaded
+    names = [
+        f"{agent.agent_id} ({len(agent.tools)} tools)" if isinstance(agent, Agent) else agent.agent_id
+        for agent in loaded.registry
+    ]
+    yield well(AGENTS, ", ".join(names)) if names else broken(AGENTS, "there is none")
+    for agent_id, lines in loaded.lacks.items():
+        for line in lines:
+            yield unset(f"agent {agent_id}", f"lacks {line}")
+    for agent_id, reason in loaded.left_out.items():
+        yield unset(f"agent {agent_id}", f"left out, {reason}")
+    for problem in loaded.problems:
+        yield broken(AGENTS, problem)
+
+
+async def check_mcp(context: Context) -> AsyncIterator[Finding]:
+    """Start each MCP server of `CALLBOARD_MCP_SERVERS` once, side by side, and end it."""
+    path = context.settings.mcp_servers
+    if path is None:
+        yield unset(MCP, "none is set")
+        return
+    try:
+        skills = mcp_skills(path.expanduser())
+    except (AgentError, SettingsError) as error:
+        for line in str(error).splitlines():
+            yield broken(MCP, line)
+        return
+    if not skills:
+        yield unset(MCP, f"{path} declares none")
+    for finding in await asyncio.gather(*(_try(skill, context.timeout_seconds) for skill in skills)):
+        yield finding
+
+
+async def _try(skill: Skill, timeout_seconds: float) -> Finding:
+    subject = f"MCP server {skill.name}"
+    state = await try_mcp_server(skill, timeout_seconds)
+    if state is not None and state.status == "ready":
+        return well(subject, f"{state.tools} tools")
+    reason = state.reason if state is not None else ""
+    return broken(subject, reason or "it has no tools yet", "run its command by hand, or mend its entry")

@@ -1,0 +1,63 @@
+"""The doctor, called as the command line calls it."""
+
+import logging
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import structlog
+
+from callboard.cli import main
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What it printed, and its exit code."""
+
+    lines: list[str]
+    exit_code: int
+
+    @property
+    def broken(self) -> list[str]:
+        """The lines of what is broken."""
+        return [line for line in self.lines if line.startswith("✗ ")]
+
+    def of(self, subject: str) -> list[str]:
+        """The lines about this."""
+        return [line for line in self.lines if line[2:].startswith(f"{subject}: ")]
+
+
+@dataclass(frozen=True)
+class Doctor:
+    """Runs `callboard doctor` in an empty folder, with these settings and no others."""
+
+    folder: Path
+    monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str]
+
+    def __call__(self, *arguments: str, **settings: str) -> Diagnosis:
+        own = {"DATA_DIR": str(self.folder / "data"), "PORT": "0", "FIND_MODEL": "false"}
+        for name, value in (own | settings).items():
+            self.monkeypatch.setenv(f"CALLBOARD_{name}", value)
+        exit_code = main(["doctor", *arguments])
+        said = self.capsys.readouterr()
+        assert said.err == ""
+        lines = said.out.splitlines()
+        assert all(line[:2] in ("✓ ", "✗ ", "– ") for line in lines), lines
+        assert exit_code == any(line.startswith("✗ ") for line in lines)
+        return Diagnosis(lines, exit_code)
+
+
+@pytest.fixture
+def doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Doctor]:
+    for name in [name for name in os.environ if name.startswith(("CALLBOARD_", "OPEN_WEBUI_"))]:
+        monkeypatch.delenv(name)
+    (tmp_path / "data").mkdir()
+    monkeypatch.chdir(tmp_path)
+    handlers = list(logging.getLogger().handlers)
+    yield Doctor(tmp_path, monkeypatch, capsys)
+    # The command sets up the logging of its process, which here is that of all tests.
+    structlog.reset_defaults()
+    logging.getLogger().handlers[:] = handlers

@@ -1,0 +1,340 @@
+"""The doctor finds each thing that is broken, and says what to do: settings, database, agents, MCP servers, port."""
+
+import asyncio
+import json
+import socket
+import sqlite3
+import sys
+from pathlib import Path
+
+import pytest
+
+from callboard.history import Store
+from callboard.version import __version__
+from tests.cli.conftest import Doctor
+from tests.fakes.http_answer import answering
+from tests.fakes.openai_server import OpenAIServer, call, chunks, finish
+from tests.processes import run
+from tests.scripts import stand_in
+from tests.serving import serving
+
+MCP_SERVER = str(Path(__file__).parent.parent / "skills" / "mcp" / "our_server.py")
+
+
+def mcp_file(folder: Path, **servers: object) -> str:
+    file = folder / "mcp.json"
+    file.write_text(json.dumps({"mcpServers": servers}))
+    return str(file)
+
+
+async def make_database(folder: Path) -> Path:
+    store = await Store.open(f"sqlite+aiosqlite:///{folder / 'data' / 'callboard.db'}")
+    await store.close()
+    return folder / "data" / "callboard.db"
+
+
+# ------------------------------------------------------------------------------------------------- as a whole
+
+
+async def test_where_all_is_well_every_line_says_so_and_it_ends_with_0(tmp_path: Path) -> None:
+    database = await make_database(tmp_path)
+    agents = tmp_path / "mine.py"
+    agents.write_text('from callboard import Agent, register\nregister(Agent("mine"))\n')
+    given = {
+        "DATA_DIR": str(database.parent),
+        "API_KEY": "the key of all",
+        "AGENTS": str(agents),
+        "MODEL": "m",
+        "MCP_SERVERS": mcp_file(tmp_path, ours={"command": sys.executable, "args": [MCP_SERVER]}),
+        "SEERR_URL": "http://seerr.local",
+        "SEERR_API_KEY": "the key of seerr",
+        "HOME_ASSISTANT_URL": "http://home.local",
+        "HOME_ASSISTANT_TOKEN": "the token of home",
+    }
+    with stand_in.serving() as webui:
+        webui.functions["callboard"] = pipe_function()
+        webui.valves["callboard"] = {"CALLBOARD_URL": "http://127.0.0.1:8700", "CALLBOARD_API_KEY": "the key of all"}
+        sign_in = ["--open-webui", webui.url, "--email", stand_in.ADMIN, "--password", stand_in.PASSWORD]
+        script = [chunks(call("get_weather", '{"city": "Paris"}', call_id="c"), finish("tool_calls"))]
+        async with OpenAIServer(script, models=["m"]) as model:
+            given["MODEL_BASE_URL"] = model.base_url
+            ended = await asyncio.to_thread(run, tmp_path, "doctor", *sign_in, **given)
+    assert ended.returncode == 0, ended.stdout
+    assert ended.stderr == ""
+    assert {line[0] for line in ended.stdout.splitlines()} == {"✓"}
+    subjects = [line[2:].partition(":")[0] for line in ended.stdout.splitlines()]
+    assert list(dict.fromkeys(subjects)) == [
+        "settings",
+        "data folder",
+        "database",
+        "model",
+        "agents",
+        "MCP server ours",
+        "port",
+        "Open WebUI",
+        "pipe",
+        "valve CALLBOARD_URL",
+        "valve CALLBOARD_API_KEY",
+    ]
+    for secret in (stand_in.PASSWORD, "the key of", "the token of"):
+        assert secret not in ended.stdout
+
+
+def pipe_function() -> dict[str, object]:
+    source = (Path(__file__).parents[2] / "pipe" / "callboard_pipe.py").read_text()
+    return {"id": "callboard", "name": "Callboard", "type": "pipe", "content": source, "is_active": True}
+
+
+def test_what_is_not_set_up_is_no_fault(doctor: Doctor) -> None:
+    assert doctor().exit_code == 0
+
+
+def test_several_faults_are_found_in_one_run_and_no_traceback_is_shown(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    ended = run(
+        tmp_path, "doctor", PORT="many", DATA_DIR=str(tmp_path / "file"), AGENTS="gone.py", MCP_SERVERS="gone.json"
+    )
+    assert ended.returncode == 1
+    assert ended.stderr == ""
+    broken = [line[2:].partition(":")[0] for line in ended.stdout.splitlines() if line.startswith("✗")]
+    assert list(dict.fromkeys(broken)) == ["settings", "data folder", "database", "agents", "MCP servers"]
+
+
+def test_what_a_stranger_says_cannot_write_into_the_terminal(doctor: Doctor) -> None:
+    with answering(400, '{"error": {"message": "\\u001b[2Jtool"}}') as port:
+        found = doctor(MODEL_BASE_URL=f"http://127.0.0.1:{port}/v1", MODEL="m")
+    assert "tool" in "".join(found.of("model"))
+    assert "\x1b" not in "".join(found.lines)
+
+
+# --------------------------------------------------------------------------------------------------- settings
+
+
+def test_every_wrong_setting_is_named_and_the_other_checks_go_on(doctor: Doctor) -> None:
+    found = doctor(PORT="many", HOST="0.0.0.0", SEERR_URL="http://seerr.local", RESULT_LINK_SECONDS="60")
+    named = "\n".join(found.broken)
+    for words in ("CALLBOARD_PORT", "set CALLBOARD_API_KEY", "give its key", "CALLBOARD_PUBLIC_URL"):
+        assert words in named
+    assert found.of("agents")[0].startswith("✓")
+
+
+def test_no_value_of_a_wrong_setting_is_shown(doctor: Doctor) -> None:
+    assert "sk-secret" not in "\n".join(doctor(PORT="sk-secret", TOOL_TIMEOUT_SECONDS="sk-secret").lines)
+
+
+def test_a_misspelt_setting_is_named_with_the_one_that_is_meant(doctor: Doctor) -> None:
+    assert doctor(MODEL_BASE_ULR="x").broken == [
+        "✗ settings: CALLBOARD_MODEL_BASE_ULR is no setting → write CALLBOARD_MODEL_BASE_URL"
+    ]
+
+
+def test_a_broken_env_file_is_told_of_and_the_other_checks_go_on(doctor: Doctor, tmp_path: Path) -> None:
+    (tmp_path / ".env").write_bytes(b"\xff\xfe")
+    found = doctor()
+    assert found.broken == ["✗ settings: .env is not UTF-8: save it as UTF-8, or move it away."]
+    assert found.of("port")[0].startswith("✓")
+
+
+def test_a_setting_of_the_env_file_is_checked_too(doctor: Doctor, tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("CALLBOARD_MAX_RUNS=0\n")
+    [line] = doctor().broken
+    assert "CALLBOARD_MAX_RUNS" in line
+
+
+def test_hosts_that_cannot_be_read_are_told_of(doctor: Doctor) -> None:
+    [line] = doctor(ALLOWED_HOSTS="10.0.0.0/99").broken
+    assert line.startswith("✗ settings: CALLBOARD_ALLOWED_HOSTS")
+
+
+def test_a_key_that_cannot_be_read_is_told_of(doctor: Doctor, tmp_path: Path) -> None:
+    (tmp_path / "data" / "api_key").touch()
+    [line] = doctor().broken
+    assert "api_key is empty: remove it" in line
+
+
+# --------------------------------------------------------------------------------------------------- database
+
+
+def test_a_file_in_the_place_of_the_data_folder_is_told_of(doctor: Doctor, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    found = doctor(DATA_DIR=str(tmp_path / "file" / "data"))
+    assert found.of("data folder") == [
+        f"✗ data folder: {tmp_path / 'file'} is no folder → mend that, or set CALLBOARD_DATA_DIR to another folder"
+    ]
+
+
+def test_a_folder_that_cannot_be_written_is_told_of(doctor: Doctor) -> None:
+    # A folder in which nobody can make a file, root neither.
+    [line] = doctor(DATA_DIR="/proc/self/fd", DATABASE_URL="sqlite+aiosqlite://").broken
+    assert "cannot be written" in line
+    assert "CALLBOARD_DATA_DIR" in line
+
+
+def test_a_first_start_is_no_fault_and_nothing_is_made(doctor: Doctor, tmp_path: Path) -> None:
+    found = doctor(DATA_DIR=str(tmp_path / "new" / "data"))
+    assert found.exit_code == 0
+    assert "is not there yet" in found.of("database")[0]
+    assert not (tmp_path / "new").exists()
+
+
+async def test_a_database_that_is_behind_is_not_migrated_and_its_lack_is_counted(
+    doctor: Doctor, tmp_path: Path
+) -> None:
+    database = await make_database(tmp_path)
+    with sqlite3.connect(database) as connection:
+        [(newest,)] = connection.execute("SELECT version_num FROM alembic_version")
+        connection.execute("UPDATE alembic_version SET version_num = '0001'")
+    [line] = (await asyncio.to_thread(doctor)).of("database")
+    assert line == (
+        f"– database: it lacks {int(newest) - 1} migrations of this version → callboard serve makes them at its start"
+    )
+    with sqlite3.connect(database) as connection:
+        assert connection.execute("SELECT version_num FROM alembic_version").fetchall() == [("0001",)]
+
+
+async def test_a_database_of_a_newer_version_is_told_of(doctor: Doctor, tmp_path: Path) -> None:
+    database = await make_database(tmp_path)
+    with sqlite3.connect(database) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    [line] = (await asyncio.to_thread(doctor)).broken
+    assert line.startswith("✗ database: ")
+    assert "was made by another version of Callboard" in line
+
+
+def test_a_file_that_is_no_database_is_told_of(doctor: Doctor, tmp_path: Path) -> None:
+    (tmp_path / "data" / "callboard.db").write_text("This is no database, by any means.\n" * 100)
+    [line] = doctor().broken
+    assert "file is not a database" in line
+
+
+async def test_a_damaged_database_is_told_of(doctor: Doctor, tmp_path: Path) -> None:
+    database = await make_database(tmp_path)
+    with sqlite3.connect(database) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        [(page,)] = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'messages'")
+        [(page_bytes,)] = connection.execute("PRAGMA page_size")
+    with database.open("r+b") as file:
+        file.seek((page - 1) * page_bytes)
+        file.write(b"\xee" * page_bytes)
+    [line] = (await asyncio.to_thread(doctor)).broken
+    assert line.startswith("✗ database: ")
+    assert "malformed" in line or "damaged" in line
+
+
+async def test_a_database_that_can_only_be_read_is_told_of(doctor: Doctor, tmp_path: Path) -> None:
+    database = await make_database(tmp_path)
+    url = f"sqlite+aiosqlite:///file:{database}?mode=ro&uri=true"
+    [line] = (await asyncio.to_thread(doctor, DATABASE_URL=url)).broken
+    assert "readonly database" in line
+
+
+def test_a_database_server_that_is_down_is_told_of_without_the_password(doctor: Doctor) -> None:
+    url = "postgresql+asyncpg://callboard:the-password@127.0.0.1:9/callboard"
+    found = doctor(DATABASE_URL=url)
+    assert [line[:10] for line in found.broken] == ["✗ database"]
+    assert "the-password" not in "\n".join(found.lines)
+
+
+def test_a_database_that_does_not_answer_is_given_up(doctor: Doctor) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        [line] = doctor(
+            "--timeout", "0.5", DATABASE_URL=f"postgresql+asyncpg://c@127.0.0.1:{port}/c?ssl=disable"
+        ).broken
+    assert line.startswith("✗ database: it does not answer in time")
+
+
+# ---------------------------------------------------------------------------------------- agents, MCP servers
+
+
+def agent_file(folder: Path, text: str) -> str:
+    file = folder / "mine.py"
+    file.write_text(text)
+    return str(file)
+
+
+def test_an_agent_file_that_raises_is_named_with_its_line(doctor: Doctor, tmp_path: Path) -> None:
+    [line] = doctor(AGENTS=agent_file(tmp_path, "\nraise RuntimeError('no')\n")).broken
+    assert "mine.py:2: RuntimeError: no" in line
+
+
+def test_an_agent_that_needs_a_setting_is_listed_with_it(doctor: Doctor) -> None:
+    assert doctor().of("agent media") == ["– agent media: left out, needs CALLBOARD_SEERR_URL, CALLBOARD_SEERR_API_KEY"]
+
+
+def test_an_agent_that_requires_a_setting_that_there_is_not_is_told_of(doctor: Doctor, tmp_path: Path) -> None:
+    text = 'from callboard import Agent, register\nregister(Agent("mine", requires=("my_url",)))\n'
+    [line] = doctor(AGENTS=agent_file(tmp_path, text)).broken
+    assert "the agent 'mine' requires 'my_url', and no setting has that name" in line
+
+
+LACKING = """
+from callboard import Agent, Skill, register
+lines = ("web_fetch: pip install 'callboard[web]'",)
+register(Agent("mine", skills=[Skill("web", "Reads pages.", "You can read.", missing=lines)]))
+"""
+
+
+def test_what_an_agent_lacks_is_said_with_what_to_do(doctor: Doctor, tmp_path: Path) -> None:
+    found = doctor(AGENTS=agent_file(tmp_path, LACKING))
+    assert found.of("agent mine") == ["– agent mine: lacks web_fetch: pip install 'callboard[web]'"]
+    assert found.exit_code == 0
+
+
+def test_an_mcp_server_that_does_not_start_is_told_of_and_the_others_are_well(doctor: Doctor, tmp_path: Path) -> None:
+    ours = {"command": sys.executable, "args": [MCP_SERVER]}
+    found = doctor(MCP_SERVERS=mcp_file(tmp_path, gone={"command": "no-such-command-anywhere"}, ours=ours))
+    [line] = found.broken
+    assert line.startswith("✗ MCP server gone: there is no command or folder 'no-such-command-anywhere'")
+    [well] = found.of("MCP server ours")
+    assert well.startswith("✓")
+    assert well.endswith(" tools")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [('{"mcpServers": {"a": {"comand": "x"}}}', "mcpServers.a"), ("{", "no JSON"), ("[]", "write the servers as")],
+)
+def test_a_wrong_file_of_mcp_servers_is_told_of_with_the_place(
+    doctor: Doctor, tmp_path: Path, text: str, words: str
+) -> None:
+    (tmp_path / "mcp.json").write_text(text)
+    [line] = doctor(MCP_SERVERS="mcp.json").broken
+    assert line.startswith("✗ MCP servers: mcp.json")
+    assert words in line
+
+
+# ------------------------------------------------------------------------------------------------------- port
+
+
+def test_a_port_that_a_stranger_uses_is_told_of(doctor: Doctor) -> None:
+    with answering(200, "<html>") as port:
+        [line] = doctor(PORT=str(port)).broken
+    assert line.startswith("✗ port: ")
+    assert "stop what uses that port, or set another" in line
+
+
+def test_a_stranger_that_says_nothing_is_given_up(doctor: Doctor) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        [line] = doctor("--timeout", "0.5", PORT=str(silent.getsockname()[1])).broken
+    assert line.startswith("✗ port: ")
+
+
+async def test_a_port_that_a_server_of_ours_uses_is_well(doctor: Doctor, tmp_path: Path) -> None:
+    async with serving(tmp_path / "other") as service:
+        url = str(service.client.base_url)
+        found = await asyncio.to_thread(doctor, PORT=url.rpartition(":")[2])
+    assert found.of("port") == [f"✓ port: a server of ours runs at {url}, version {__version__}"]
+
+
+def test_a_server_of_ours_that_is_not_well_or_of_another_version_is_told_of(doctor: Doctor) -> None:
+    ill = {"status": "error", "version": "0", "protocol": 1, "reason": "the disk is full"}
+    with answering(503, json.dumps(ill)) as port:
+        assert "the disk is full" in doctor(PORT=str(port)).broken[0]
+    with answering(200, json.dumps({"status": "ok", "version": "0.0.1", "protocol": 1})) as port:
+        assert "restart it to have" in doctor(PORT=str(port)).of("port")[0]
+
+
+def test_an_address_that_is_not_ours_is_told_of(doctor: Doctor) -> None:
+    [line] = doctor(HOST="192.0.2.1", API_KEY="a long random key").broken
+    assert "cannot listen on 192.0.2.1" in line

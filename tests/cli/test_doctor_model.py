@@ -1,0 +1,124 @@
+"""The doctor and the model's endpoint: reachable, key accepted, model there, calls a tool natively."""
+
+import argparse
+import asyncio
+import json
+import socket
+
+import pytest
+
+from callboard.cli.doctor import run
+from callboard.models import LocalEndpoint
+from tests.cli.conftest import Diagnosis, Doctor
+from tests.fakes.http_answer import answering
+from tests.fakes.openai_server import OpenAIServer, Refusal, Script, Silence, call, chunks, finish, text
+
+CALLS = chunks(call("get_weather", '{"city": "Paris"}', call_id="c"), finish("tool_calls"))
+TALKS = chunks(text("It is sunny in Paris."), finish("stop"))
+
+
+async def examine(doctor: Doctor, script: Script, models: list[str], *arguments: str, **settings: str) -> Diagnosis:
+    async with OpenAIServer(script, models=models) as server:
+        given = {"MODEL_BASE_URL": server.base_url, "MODEL_API_KEY": "sk-the-key", **settings}
+        return await asyncio.to_thread(doctor, *arguments, **given)
+
+
+async def test_a_model_that_calls_a_tool_of_itself_is_well(doctor: Doctor) -> None:
+    async with OpenAIServer([CALLS], models=["m"]) as server:
+        found = await asyncio.to_thread(doctor, MODEL_BASE_URL=server.base_url, MODEL="m")
+    assert found.of("model") == [
+        "✓ model: the endpoint answers and serves m",
+        "✓ model: the key is accepted; calls a tool natively: yes",
+    ]
+    [asked] = server.requests
+    assert len(asked["tools"]) == 1
+    assert "tool_choice" not in asked
+
+
+async def test_one_that_answers_in_words_is_told_of_with_the_setting(doctor: Doctor) -> None:
+    [line] = (await examine(doctor, [TALKS], ["m"])).broken
+    assert line == (
+        "✗ model: calls a tool natively: no, in one probe → "
+        "set CALLBOARD_TOOL_FORMAT=react, or CALLBOARD_REACT_MODELS=m"
+    )
+
+
+@pytest.mark.parametrize("setting", [{"TOOL_FORMAT": "react"}, {"REACT_MODELS": "m*"}])
+async def test_one_that_is_asked_in_another_format_need_not(doctor: Doctor, setting: dict[str, str]) -> None:
+    found = await examine(doctor, [TALKS], ["m"], MODEL="m", **setting)
+    assert found.broken == []
+    assert "calls a tool natively: no, and it is asked to write react" in found.of("model")[-1]
+
+
+async def test_an_endpoint_that_refuses_tools_is_one_that_does_not_call_natively(doctor: Doctor) -> None:
+    [line] = (await examine(doctor, [Refusal(400, "m does not support tools")], ["m"], MODEL="m")).broken
+    assert "calls a tool natively: no" in line
+
+
+async def test_a_model_that_is_not_there_is_told_of_with_those_that_are(doctor: Doctor) -> None:
+    [line] = (await examine(doctor, [], ["a", "b"], MODEL="gone")).broken
+    assert line == "✗ model: gone is not there → set CALLBOARD_MODEL to one of these: a, b"
+
+
+async def test_a_key_that_is_refused_in_the_answer_alone_is_told_of_and_not_shown(doctor: Doctor) -> None:
+    found = await examine(doctor, [Refusal(401, "Incorrect API key: sk-the-key")], ["m"])
+    [line] = found.broken
+    assert "refused the key (401)" in line
+    assert "CALLBOARD_MODEL_API_KEY" in line
+    assert "sk-the-key" not in "\n".join(found.lines)
+
+
+def test_a_key_that_is_refused_is_told_of(doctor: Doctor) -> None:
+    with answering(401, '{"error": {"message": "no"}}') as port:
+        [line] = doctor(MODEL_BASE_URL=f"http://127.0.0.1:{port}/v1").broken
+    assert "refused the key (401)" in line
+
+
+def test_an_endpoint_that_is_down_is_told_of(doctor: Doctor) -> None:
+    [line] = doctor(MODEL_BASE_URL="http://127.0.0.1:9/v1").broken
+    assert "cannot be reached" in line
+
+
+def test_an_endpoint_that_does_not_answer_is_given_up(doctor: Doctor) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
+        [line] = doctor("--timeout", "0.5", MODEL_BASE_URL=url).broken
+    assert "did not answer within 0.5 s" in line
+
+
+async def test_an_answer_that_does_not_begin_or_does_not_end_is_given_up(doctor: Doctor) -> None:
+    [line] = (await examine(doctor, [Silence()], ["m"], "--timeout", "1")).broken
+    assert "did not answer within" in line or "did not end its answer in time" in line
+    [line] = (await examine(doctor, [chunks(text("Well"), ending="hang")], ["m"], "--timeout", "1")).broken
+    assert "did not answer within" in line or "did not end its answer in time" in line
+
+
+async def test_an_endpoint_that_lists_no_models_is_asked_all_the_same(doctor: Doctor) -> None:
+    found = await examine(doctor, [CALLS], [], MODEL="m")
+    assert found.broken == []
+    assert found.of("model")[-1].endswith("natively: yes")
+
+
+def test_a_web_page_is_no_endpoint(doctor: Doctor) -> None:
+    with answering(200, "<html>", {"Content-Type": "text/html"}) as port:
+        found = doctor(MODEL_BASE_URL=f"http://127.0.0.1:{port}")
+    assert len(found.broken) == 1
+
+
+@pytest.mark.parametrize("url", ["localhost:11434", "http://", "http://[", "ftp://host/v1"])
+def test_what_is_no_address_is_told_of(doctor: Doctor, url: str) -> None:
+    [line] = doctor(MODEL_BASE_URL=url).broken
+    assert line.startswith("✗ model: CALLBOARD_MODEL_BASE_URL is no address")
+
+
+def test_with_none_set_it_says_what_serve_would_find_on_this_machine(
+    doctor: Doctor, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CALLBOARD_DATA_DIR", str(doctor.folder))
+    monkeypatch.setenv("CALLBOARD_PORT", "0")
+    options = argparse.Namespace(timeout=5.0, open_webui=None, email=None, password=None, api_key=None, id="callboard")
+    with answering(200, json.dumps({"data": [{"id": "qwen3"}]}), {"Content-Type": "application/json"}) as port:
+        run(options, endpoints=[LocalEndpoint("Ollama", port)])
+    said = capsys.readouterr().out
+    assert "– model: none is set; Ollama on this machine serves qwen3 → callboard serve uses it; choose another" in said
+    assert "✓ model: the endpoint answers and serves qwen3" in said
