@@ -268,6 +268,12 @@ def parse(
     arguments: Sequence[str] | None, prog: str | None = None, environment: Mapping[str, str] = os.environ
 ) -> argparse.Namespace:
     """Return what the command line asks for; `environment` serves where an option is not given."""
+    own = {"prog": prog or "install_pipe", "environment": environment}
+    return build_parser(prog, environment).parse_args(arguments, argparse.Namespace(**own))
+
+
+def build_parser(prog: str | None = None, environment: Mapping[str, str] = os.environ) -> argparse.ArgumentParser:
+    """Return the parser of the options."""
     parser = argparse.ArgumentParser(
         prog=prog,
         description=(__doc__ or "").split("\n\n")[0],
@@ -284,8 +290,7 @@ def parse(
     add("--valve", action="append", default=[], metavar="NAME=VALUE", help="set a valve; may be given repeatedly")
     add("--id", default=FUNCTION_ID, help="the function's id in Open WebUI (default: %(default)s)")
     add("--file", type=Path, default=PIPE, help="the pipe's source (default: the one that came with this)")
-    own = {"prog": prog or "install_pipe", "environment": environment}
-    return parser.parse_args(arguments, argparse.Namespace(**own))
+    return parser
 
 
 def sign_in_options(options: argparse.Namespace) -> Credentials:

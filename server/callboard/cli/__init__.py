@@ -55,7 +55,7 @@ def build_parser() -> argparse.ArgumentParser:
     doctor = commands.add_parser(
         "doctor", help="check everything, and say what to do; exit 1 where something is broken"
     )
-    doctor.add_argument("--timeout", type=_seconds, default=30.0, metavar="SECONDS", help=TIMEOUT_HELP)
+    doctor.add_argument("--timeout", type=seconds, default=30.0, metavar="SECONDS", help=TIMEOUT_HELP)
     webui = doctor.add_argument_group("Open WebUI", "OPEN_WEBUI_… in the environment serve where they are not given.")
     webui.add_argument("--open-webui", metavar="URL", help="check the pipe in the Open WebUI at this address too")
     webui.add_argument("--email", help="email of an admin there")
@@ -79,11 +79,12 @@ def build_parser() -> argparse.ArgumentParser:
 TIMEOUT_HELP = "most seconds that a check may take (default: %(default)g); a large model may need more to load"
 
 
-def _seconds(text: str) -> float:
-    seconds = float(text)
-    if not 0 < seconds < float("inf"):
+def seconds(text: str) -> float:
+    """Return a time that is given on the command line; argparse names this function where it is none."""
+    given = float(text)
+    if not 0 < given < float("inf"):
         raise ValueError(text)
-    return seconds
+    return given
 
 
 def _run(chosen: argparse.Namespace, rest: Sequence[str]) -> int:

@@ -1,0 +1,55 @@
+"""docs/reference/cli.md lists every command with its options as the command line has them."""
+
+import argparse
+import re
+from pathlib import Path
+
+import install_pipe
+from callboard.cli import build_parser
+from callboard.models import LOCAL_ENDPOINTS
+
+REFERENCE = (Path(__file__).parents[2] / "docs" / "reference" / "cli.md").read_text()
+
+
+def block(name: str) -> str:
+    found = re.search(rf"<!-- {name}:[^\n]*-->\n(.*?)<!-- /{name} -->", REFERENCE, re.DOTALL)
+    assert found, f"there is no block {name}"
+    return found[1].strip()
+
+
+def table(title: str, rows: list[tuple[str, str]]) -> str:
+    return "\n".join([f"| {title} | what |", "| --- | --- |", *(f"| `{name}` | {what} |" for name, what in rows)])
+
+
+def commands() -> "argparse._SubParsersAction[argparse.ArgumentParser]":
+    [found] = [action for action in build_parser()._actions if isinstance(action, argparse._SubParsersAction)]
+    return found
+
+
+def options(parser: argparse.ArgumentParser) -> list[tuple[str, str]]:
+    rows = []
+    for action in parser._actions:
+        if not isinstance(action, argparse._HelpAction):
+            takes = "" if action.nargs == 0 else f" {action.metavar or action.dest.upper()}"
+            said = str(action.help) % vars(action)
+            rows.append((f"{action.option_strings[0]}{takes}", said))
+    return rows
+
+
+def test_every_command_is_there_with_what_it_does() -> None:
+    rows = [(f"callboard {entry.dest}", str(entry.help)) for entry in commands()._choices_actions]
+    assert block("commands") == table("command", rows)
+    assert re.findall(r"^## (.+)$", REFERENCE, re.MULTILINE) == [name for name, _ in rows]
+
+
+def test_every_option_of_every_command_is_there() -> None:
+    parsers = dict(commands().choices) | {"install-pipe": install_pipe.build_parser(environment={})}
+    with_options = {name: rows for name, parser in parsers.items() if (rows := options(parser))}
+    assert with_options.keys() == {"serve", "doctor", "export", "install-pipe"}
+    for name, rows in with_options.items():
+        assert block(name) == table("option", rows)
+
+
+def test_the_programs_that_are_looked_for_are_there() -> None:
+    rows = [f"| {one.program} | {one.port} |" for one in LOCAL_ENDPOINTS]
+    assert block("endpoints") == "\n".join(["| program | port |", "| --- | --- |", *rows])
