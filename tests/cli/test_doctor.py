@@ -4,17 +4,23 @@ import asyncio
 import json
 import socket
 import sqlite3
+import subprocess
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from callboard.cli import build_parser
+from callboard.cli.doctor import run as examine
+from callboard.cli.doctor.context import Context
+from callboard.cli.doctor.findings import Finding, well
 from callboard.history import Store
 from callboard.version import __version__
 from tests.cli.conftest import Doctor
 from tests.fakes.http_answer import answering
 from tests.fakes.openai_server import OpenAIServer, call, chunks, finish
-from tests.processes import run
+from tests.processes import environment, run
 from tests.scripts import stand_in
 from tests.serving import serving
 
@@ -302,6 +308,51 @@ def test_a_wrong_file_of_mcp_servers_is_told_of_with_the_place(
     [line] = doctor(MCP_SERVERS="mcp.json").broken
     assert line.startswith("✗ MCP servers: mcp.json")
     assert words in line
+
+
+def without(library: str, folder: Path, **settings: str) -> list[str]:
+    """What the doctor finds broken where this library is not installed."""
+    code = f"import sys; sys.modules[{library!r}] = None; from callboard.cli import main; sys.exit(main(['doctor']))"
+    command, variables = [sys.executable, "-c", code], environment(folder, **settings)
+    ended = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=30)
+    assert (ended.returncode, ended.stderr) == (1, "")
+    return [line for line in ended.stdout.splitlines() if line.startswith("✗")]
+
+
+def test_an_extra_that_is_not_installed_is_named(tmp_path: Path) -> None:
+    file = mcp_file(tmp_path, ours={"command": sys.executable, "args": [MCP_SERVER]})
+    [line] = without("mcp", tmp_path, MCP_SERVERS=file)
+    assert "pip install callboard[mcp]" in line
+    [line] = without("asyncpg", tmp_path, DATABASE_URL="postgresql+asyncpg://me@127.0.0.1/db")
+    assert "pip install 'callboard[postgresql]'" in line
+
+
+async def check_that_fails(context: Context) -> AsyncIterator[Finding]:
+    yield well("first", "is well")
+    raise RuntimeError("sk-secret")
+
+
+async def check_that_goes_on(context: Context) -> AsyncIterator[Finding]:
+    yield well("last", "is well")
+
+
+def test_a_check_that_fails_itself_is_a_line_without_its_words_and_the_others_go_on(
+    doctor: Doctor, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = build_parser().parse_args(["doctor"])
+    assert examine(options, checks=[check_that_fails, check_that_goes_on]) == 1
+    said = capsys.readouterr()
+    assert "✓ first: is well\n✗ check_that_fails: the check itself failed: RuntimeError in test_doctor.py" in said.out
+    assert "✓ last: is well" in said.out
+    assert "sk-secret" not in said.out + said.err
+
+
+@pytest.mark.parametrize("required", ["5", "'seerr_url'"])
+def test_what_cannot_be_a_list_of_settings_is_told_of(doctor: Doctor, tmp_path: Path, required: str) -> None:
+    text = f"from callboard import Agent, register\nregister(Agent('mine', requires={required}))\n"
+    [line] = doctor(AGENTS=agent_file(tmp_path, text)).broken
+    assert "the agent 'mine' requires" in line
+    assert "list the names of settings" in line
 
 
 # ------------------------------------------------------------------------------------------------------- port

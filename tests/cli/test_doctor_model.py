@@ -1,12 +1,12 @@
 """The doctor and the model's endpoint: reachable, key accepted, model there, calls a tool natively."""
 
-import argparse
 import asyncio
 import json
 import socket
 
 import pytest
 
+from callboard.cli import build_parser
 from callboard.cli.doctor import run
 from callboard.models import LocalEndpoint
 from tests.cli.conftest import Diagnosis, Doctor
@@ -116,7 +116,7 @@ def test_with_none_set_it_says_what_serve_would_find_on_this_machine(
 ) -> None:
     monkeypatch.setenv("CALLBOARD_DATA_DIR", str(doctor.folder))
     monkeypatch.setenv("CALLBOARD_PORT", "0")
-    options = argparse.Namespace(timeout=5.0, open_webui=None, email=None, password=None, api_key=None, id="callboard")
+    options = build_parser().parse_args(["doctor", "--timeout", "5"])
     with answering(200, json.dumps({"data": [{"id": "qwen3"}]}), {"Content-Type": "application/json"}) as port:
         run(options, endpoints=[LocalEndpoint("Ollama", port)])
     said = capsys.readouterr().out

@@ -13,7 +13,7 @@ from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
-from callboard.agents.agent import AgentLike
+from callboard.agents.agent import Agent, AgentLike
 from callboard.agents.registry import Registry
 from callboard.errors import AgentError
 from callboard.settings import PREFIX, Settings
@@ -85,8 +85,8 @@ def _load(source: _Source, loaded: LoadedAgents, settings: Settings) -> None:
             continue
         loaded.registry.add(agent)
         loaded.sources[agent.agent_id] = "built in" if source.name == BUILT_IN else source.name
-        if lacks := getattr(agent, "missing", ()):
-            loaded.lacks[agent.agent_id] = lacks
+        if isinstance(agent, Agent) and agent.missing:
+            loaded.lacks[agent.agent_id] = agent.missing
 
 
 def _requires(agent: AgentLike) -> Sequence[str]:
@@ -95,7 +95,13 @@ def _requires(agent: AgentLike) -> Sequence[str]:
 
 def _refuse_unknown_settings(source: _Source, agents: Sequence[AgentLike]) -> None:
     for agent in agents:
-        for name in _requires(agent):
+        required = _requires(agent)
+        if isinstance(required, str) or not isinstance(required, Sequence):
+            raise AgentError(
+                f"CALLBOARD_AGENTS: {source.name}: the agent '{agent.agent_id}' requires {required!r}: "
+                "list the names of settings, such as requires=('seerr_url',)."
+            )
+        for name in required:
             if name not in Settings.model_fields:
                 raise AgentError(
                     f"CALLBOARD_AGENTS: {source.name}: the agent '{agent.agent_id}' requires {name!r}, and no setting "

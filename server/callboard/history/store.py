@@ -79,7 +79,11 @@ class Store:
             if parsed.get_backend_name() not in ALONE:
                 raise StorageError(f"CALLBOARD_DATABASE_URL cannot be used: {where} is neither SQLite nor PostgreSQL")
             engine = create_async_engine(parsed, connect_args=_connect_args(parsed.get_backend_name()))
-        except (ArgumentError, ImportError) as error:
+        except ImportError as error:
+            raise StorageError(
+                f"CALLBOARD_DATABASE_URL cannot be used: {error}. PostgreSQL needs pip install 'callboard[postgresql]'"
+            ) from error
+        except ArgumentError as error:
             raise StorageError(f"CALLBOARD_DATABASE_URL cannot be used: {error}") from error
         if engine.dialect.name == "sqlite":
             event.listen(engine.sync_engine, "connect", _set_pragmas)

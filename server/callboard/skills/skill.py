@@ -39,7 +39,7 @@ class Skill:
     def __post_init__(self) -> None:
         if self.max_tool_calls is not None and self.max_tool_calls < 1:
             raise AgentError(f"The skill '{self.name}' needs max_tool_calls of 1 or more, not {self.max_tool_calls}.")
-        object.__setattr__(self, "missing", tuple(self.missing))
+        object.__setattr__(self, "missing", (self.missing,) if isinstance(self.missing, str) else tuple(self.missing))
         if not callable(self.tools):
             object.__setattr__(self, "tools", tuple(self._tool(one) for one in self.tools))
 

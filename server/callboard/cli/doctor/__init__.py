@@ -27,19 +27,23 @@ CHECKS: tuple[Check, ...] = (check_data_dir, check_database, check_model, check_
 
 
 def run(
-    options: argparse.Namespace, _rest: Sequence[str] = (), endpoints: Sequence[LocalEndpoint] = LOCAL_ENDPOINTS
+    options: argparse.Namespace,
+    _rest: Sequence[str] = (),
+    endpoints: Sequence[LocalEndpoint] = LOCAL_ENDPOINTS,
+    checks: Sequence[Check] = CHECKS,
 ) -> int:
     """Make every check and print what each found; returns 1 where something is broken."""
     # What the parts would log, the findings say.
     set_up_logging("error")
-    return asyncio.run(_examine(options, endpoints))
+    return asyncio.run(_examine(options, endpoints, checks))
 
 
-async def _examine(options: argparse.Namespace, endpoints: Sequence[LocalEndpoint]) -> int:
+async def _examine(options: argparse.Namespace, endpoints: Sequence[LocalEndpoint], checks: Sequence[Check]) -> int:
     read = read_settings()
     hide = Redaction(_secrets(options, read))
     ill = False
-    async with aclosing(_findings(options, read, endpoints)) as findings:
+    # Guarded as a whole too: what is between the checks loads files of the user's.
+    async with aclosing(_guarded("doctor", _findings(options, read, endpoints, checks))) as findings:
         async for finding in findings:
             print(finding.line(hide), flush=True)
             ill = ill or finding.mark == "✗"
@@ -47,14 +51,14 @@ async def _examine(options: argparse.Namespace, endpoints: Sequence[LocalEndpoin
 
 
 async def _findings(
-    options: argparse.Namespace, read: Read, endpoints: Sequence[LocalEndpoint]
-) -> AsyncGenerator[Finding, None]:
+    options: argparse.Namespace, read: Read, endpoints: Sequence[LocalEndpoint], checks: Sequence[Check]
+) -> AsyncIterator[Finding]:
     for finding in read.findings:
         yield finding
     if read.settings is None:
         return
     context = Context(read.settings, load_all_agents(read.settings), options.timeout, endpoints)
-    for check in CHECKS:
+    for check in checks:
         async for finding in _guarded(check.__name__, check(context)):
             yield finding
     question = Question(options, read.variables, read.settings, read.api_key, context.loaded)
@@ -62,7 +66,7 @@ async def _findings(
         yield finding
 
 
-async def _guarded(name: str, findings: AsyncIterator[Finding]) -> AsyncIterator[Finding]:
+async def _guarded(name: str, findings: AsyncIterator[Finding]) -> AsyncGenerator[Finding, None]:
     try:
         async for finding in findings:
             yield finding
