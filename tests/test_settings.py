@@ -10,7 +10,8 @@ from callboard.settings import Settings, load_settings, unknown_settings
 
 
 @pytest.fixture(autouse=True)
-def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)  # where no .env is
     for name in Settings.model_fields:
         monkeypatch.delenv(f"CALLBOARD_{name.upper()}", raising=False)
 

@@ -379,9 +379,11 @@ async def test_a_port_that_a_server_of_ours_uses_is_well(doctor: Doctor, tmp_pat
 
 
 def test_a_server_of_ours_that_is_not_well_or_of_another_version_is_told_of(doctor: Doctor) -> None:
-    ill = {"status": "error", "version": "0", "protocol": 1, "reason": "the disk is full"}
+    ill = {"status": "error", "version": "0", "protocol": 1, "reason": "the disk is full, says sk-the-key"}
     with answering(503, json.dumps(ill)) as port:
-        assert "the disk is full" in doctor(PORT=str(port)).broken[0]
+        found = doctor(PORT=str(port), API_KEY="sk-the-key")
+    assert "the disk is full" in found.broken[0]
+    assert "sk-the-key" not in "\n".join(found.lines)
     with answering(200, json.dumps({"status": "ok", "version": "0.0.1", "protocol": 1})) as port:
         assert "restart it to have" in doctor(PORT=str(port)).of("port")[0]
 
