@@ -20,7 +20,7 @@ from callboard.version import __version__
 from tests.cli.conftest import Doctor
 from tests.fakes.http_answer import answering
 from tests.fakes.openai_server import OpenAIServer, call, chunks, finish
-from tests.processes import environment, run
+from tests.processes import COMMAND, environment, run
 from tests.scripts import stand_in
 from tests.serving import serving
 
@@ -111,6 +111,14 @@ def test_what_a_stranger_says_cannot_write_into_the_terminal(doctor: Doctor) -> 
         found = doctor(MODEL_BASE_URL=f"http://127.0.0.1:{port}/v1", MODEL="m")
     assert "tool" in "".join(found.of("model"))
     assert "\x1b" not in "".join(found.lines)
+
+
+def test_a_terminal_without_check_marks_gets_the_lines_too(tmp_path: Path) -> None:
+    variables = environment(tmp_path) | {"PYTHONIOENCODING": "ascii"}
+    command = [*COMMAND, "doctor"]
+    ended = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=30)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "\\u2713 settings: read from the environment\n" in ended.stdout
 
 
 # --------------------------------------------------------------------------------------------------- settings

@@ -5,6 +5,8 @@ Every check is a function that yields findings; what goes wrong in one keeps no 
 
 import argparse
 import asyncio
+import io
+import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from pathlib import Path
@@ -33,6 +35,9 @@ def run(
     checks: Sequence[Check] = CHECKS,
 ) -> int:
     """Make every check and print what each found; returns 1 where something is broken."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Not every terminal has a check mark.
+        sys.stdout.reconfigure(errors="backslashreplace")
     # What the parts would log, the findings say.
     set_up_logging("error")
     return asyncio.run(_examine(options, endpoints, checks))
