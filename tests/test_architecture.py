@@ -25,7 +25,8 @@ LAYERS = [
     {"models"},
     {"history"},
     {"settings"},
-    {"data_urls", "errors", "text", "version"},
+    {"keys"},
+    {"data_urls", "errors", "private_files", "text", "version"},
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 

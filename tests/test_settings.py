@@ -10,7 +10,8 @@ from callboard.settings import Settings, load_settings, unknown_settings
 
 
 @pytest.fixture(autouse=True)
-def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     for name in Settings.model_fields:
         monkeypatch.delenv(f"CALLBOARD_{name.upper()}", raising=False)
 

@@ -1,4 +1,4 @@
-"""`callboard serve`: reads the settings, loads the agents, listens."""
+"""The command line: `callboard serve` reads the settings, loads the agents, listens; the others tell of them."""
 
 import argparse
 import asyncio
@@ -22,7 +22,7 @@ from callboard.agents import Agent, Registry, load_all_agents
 from callboard.errors import CallboardError, SettingsError
 from callboard.history import ANY_USER, Chats, Store
 from callboard.http import ServerState, create_app, open_state
-from callboard.settings import Settings, load_settings, unknown_settings
+from callboard.settings import Settings, load_settings, make_server_key, unknown_settings
 from callboard.skills.mcp import mcp_skills, try_mcp_server
 from callboard.version import __version__
 
@@ -59,6 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     start = commands.add_parser("serve", help="start the server; settings come from the environment (CALLBOARD_…)")
     start.add_argument("--reload", action="store_true", help="start again when a file of your agents changes")
     commands.add_parser("agents", help="list the agents that were found, and what is missing and why")
+    key = commands.add_parser("key", help="print the key that clients must send, made now if there is none")
+    key.add_argument("--quiet", action="store_true", help="make it if there is none, and print nothing")
     export = commands.add_parser("export", help="print a stored chat as JSON Lines, one message a line")
     export.add_argument(
         "--chat", required=True, metavar="ID", help="the chat's id, as Open WebUI's address bar shows it"
@@ -69,6 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return asyncio.run(export_chat(chosen.chat))
         if chosen.command == "agents":
             return list_agents()
+        if chosen.command == "key":
+            return show_key(quiet=chosen.quiet)
         return reload_on_change() if chosen.reload else serve()
     except SettingsError as error:
         print(f"callboard: the settings are wrong\n{error}", file=sys.stderr)
@@ -94,6 +98,14 @@ def serve() -> int:
     return 0
 
 
+def show_key(*, quiet: bool) -> int:
+    """Print this server's key, made now if there is none."""
+    key = make_server_key()
+    if not quiet:
+        print(key)
+    return 0
+
+
 async def _serve(settings: Settings, registry: Registry, listener: socket.socket) -> None:
     api_key = settings.api_key.get_secret_value() if settings.api_key else None
     async with AsyncExitStack() as closing:
@@ -105,6 +117,12 @@ async def _serve(settings: Settings, registry: Registry, listener: socket.socket
             lifespan="off",
             timeout_graceful_shutdown=SHUTDOWN_SECONDS,
         )
+        if api_key is None:
+            _log.warning(
+                "no_api_key",
+                danger="every user and program of this machine may use the server, its tools and all stored chats",
+                hint="`callboard key` makes a key and keeps it; start the server again and clients must send it",
+            )
         host, port = listener.getsockname()[:2]
         _log.info("listening", url=f"http://{host}:{port}", version=__version__, auth=api_key is not None)
         await Server(config, state, closing).serve(sockets=[listener])
