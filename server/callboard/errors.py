@@ -15,7 +15,6 @@ CallboardError
 │   ├── RequestTooLarge
 │   ├── HostRefused          the server is called by a name that is not its own
 │   ├── OriginRefused        a web page calls that may not
-│   ├── WebSocketRefused     nothing here speaks WebSocket
 │   ├── BodyRefused          a body that does not say that it is JSON
 │   └── Unauthorized
 ├── StorageError             the database cannot be read or written
@@ -127,12 +126,6 @@ class OriginRefused(RequestError):
     """A web page calls that is not of this server and not allowed to."""
 
     code = "origin_refused"
-
-
-class WebSocketRefused(RequestError):
-    """A WebSocket: nothing here speaks it, and no browser asks before it opens one."""
-
-    code = "websocket_refused"
 
 
 class BodyRefused(RequestError):

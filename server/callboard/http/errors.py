@@ -25,7 +25,6 @@ STATUS: Mapping[type[errors.CallboardError], HTTPStatus] = {
     errors.TooManyRuns: HTTPStatus.TOO_MANY_REQUESTS,
     errors.HostRefused: HTTPStatus.MISDIRECTED_REQUEST,
     errors.OriginRefused: HTTPStatus.FORBIDDEN,
-    errors.WebSocketRefused: HTTPStatus.FORBIDDEN,
     errors.BodyRefused: HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
     errors.Unauthorized: HTTPStatus.UNAUTHORIZED,
     errors.RequestTooLarge: HTTPStatus.CONTENT_TOO_LARGE

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from callboard.errors import BodyRefused, HostRefused, OriginRefused, RequestError, WebSocketRefused
+from callboard.errors import BodyRefused, HostRefused, OriginRefused, RequestError
 from callboard.http.errors import answer
 from callboard.settings import Settings
 
@@ -50,10 +50,8 @@ class Access:
         return cls(frozenset(hosts), frozenset(settings.cors_origins))
 
     def check(self, scope: Scope) -> None:
-        """Raise `HostRefused`, `WebSocketRefused` or `OriginRefused` for a request that may not pass."""
+        """Raise `HostRefused` or `OriginRefused` for a request that may not pass."""
         host = self._check_host(scope)
-        if scope["type"] == "websocket":
-            raise WebSocketRefused("this server has no WebSocket: its streams are server-sent events, over HTTP")
         self._check_origin(Headers(scope=scope), scope["method"], host)
 
     def allows(self, origin: str) -> bool:
@@ -121,7 +119,10 @@ def _is_navigation(headers: Headers, method: str) -> bool:
 
 
 class Gate:
-    """Answers 421 or 403 to what `Access` refuses, and tells browsers to take every answer for what it says it is."""
+    """Answers 421 or 403 to what `Access` refuses, and tells browsers to take every answer for what it says it is.
+
+    Every WebSocket is refused: nothing here speaks it, and no browser asks before it opens one.
+    """
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app = app
@@ -132,9 +133,13 @@ class Gate:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
+        if scope["type"] == "websocket":
+            # Closed before it is accepted: the handshake is answered with 403.
+            await send({"type": "websocket.close"})
+            return
 
         async def send_without_sniffing(message: Message) -> None:
-            if message["type"] in ("http.response.start", "websocket.http.response.start"):
+            if message["type"] == "http.response.start":
                 MutableHeaders(scope=message)["X-Content-Type-Options"] = "nosniff"
             await send(message)
 
