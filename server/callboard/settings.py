@@ -134,7 +134,7 @@ class Settings(BaseSettings):
     @field_validator("public_url")
     @classmethod
     def _address(cls, value: str | None) -> str | None:
-        if value is not None and not urlsplit(value).hostname:
+        if value is not None and not _has_host(value):
             raise ValueError("must be an address with its scheme, such as https://callboard.example.org")
         return value
 
@@ -218,6 +218,13 @@ def _kept_key(data_dir: Path) -> SecretStr | None:
     except SettingsError as error:
         raise ValueError(str(error)) from None
     return SecretStr(key) if key else None
+
+
+def _has_host(url: str) -> bool:
+    try:
+        return bool(urlsplit(url).hostname)
+    except ValueError:
+        return False
 
 
 def _host_name(value: str) -> str:
