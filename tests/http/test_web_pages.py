@@ -150,6 +150,7 @@ ATTACKS = [
     rebinding("localhost:"),
     rebinding(""),
     rebinding("löcalhost"),
+    rebinding("localhost." * 1000),
     Attack("rebinding, a page of that origin", 421, (("Origin", "http://evil.example:PORT"),), ("evil.example:PORT",)),
     Attack("rebinding, fetch metadata", 421, fetched("same-origin", "cors", "empty"), ("evil.example:PORT",)),
     Attack("rebinding, preflight", 421, (("Origin", EVIL),), ("evil.example",), method="OPTIONS"),

@@ -34,7 +34,7 @@ class BearerAuth:
             await self._app(scope, receive, send)
             return
         problem = "is wrong" if key else "is missing: send Authorization: Bearer <key>"
-        hint = "it is the server's CALLBOARD_API_KEY, and the pipe's valve of that name"
+        hint = "it is the server's CALLBOARD_API_KEY, which `callboard key` prints, and the pipe's valve of that name"
         await answer(Unauthorized(f"The API key {problem}; {hint}."))(scope, receive, send)
 
 

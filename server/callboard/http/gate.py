@@ -18,6 +18,7 @@ from callboard.http.errors import answer
 from callboard.settings import Settings
 
 ANY_ORIGIN = "*"
+MAX_HOST_CHARS = 253
 METHODS_WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS"})
 JSON = "application/json"
 
@@ -62,13 +63,13 @@ class Access:
         """The Host header in lower case, once its name is one of ours."""
         given = [host.lower() for host in Headers(scope=scope).getlist("host")]
         read = _HOST.fullmatch(given[0]) if len(given) == 1 else None
-        if read is None:
+        name = (read["ipv6"] or read["name"]) if read else ""
+        if not 0 < len(name) <= MAX_HOST_CHARS:
             raise HostRefused("the request must have one Host header, with a name or an address of this server")
-        name = read["ipv6"] or read["name"]
         if not self._is_ours(name, scope):
             raise HostRefused(
-                f"this server is not known as {name[:253]}: if it is, set CALLBOARD_TRUSTED_HOSTS={name[:253]} for it "
-                "(more with commas) and start it again, or call it by its address"
+                f"this server is not known as {name}: if it is, set CALLBOARD_TRUSTED_HOSTS={name} for it (more with "
+                "commas) and start it again, or call it by its address"
             )
         return given[0]
 
