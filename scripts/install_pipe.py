@@ -75,19 +75,15 @@ def install(
     version = webui.version()
     webui.sign_in(credentials)
     function_id = function_id.lower()  # as Open WebUI stores it
-    created, active = _put_function(webui, function_id, source)
+    created, active = _put_function(webui, function_id, _read(source, "pipe's source"))
     _set_valves(webui, function_id, valves or {}, complete)
     if not active:
         webui.ask("POST", f"/api/v1/functions/id/{function_id}/toggle", doing="activate the pipe")
     return Installed(version, created, list_models(webui, function_id))
 
 
-def _put_function(webui: OpenWebUI, function_id: str, source: Path) -> tuple[bool, bool]:
+def _put_function(webui: OpenWebUI, function_id: str, content: str) -> tuple[bool, bool]:
     """Create or update the function; whether it was created, and whether it is active."""
-    try:
-        content = source.read_text("utf-8")
-    except OSError as error:
-        raise InstallFailed(f"The pipe's source cannot be read: {error}.") from None
     meta = {"description": "The agents of a Callboard server, with every tool call shown live."}
     body: dict[str, Any] = {"id": function_id, "name": "Callboard", "content": content, "meta": meta}
     status, existing = webui.call("GET", f"/api/v1/functions/id/{function_id}")
@@ -116,7 +112,7 @@ def _set_valves(webui: OpenWebUI, function_id: str, given: Mapping[str, str], co
         if name not in known:
             raise InstallFailed(f"The pipe has no valve {name!r}; it has {', '.join(known)}.")
     current = webui.ask("GET", path, doing="read the pipe's valves")
-    kept = current if isinstance(current, dict) else {}
+    kept = current or {}
     more = complete(kept) if complete else {}
     webui.ask("POST", f"{path}/update", {**kept, **more, **given}, doing="set the pipe's valves")
 
@@ -228,6 +224,13 @@ def _decoded(body: bytes) -> Any:
         return body.decode("utf-8", "replace")
 
 
+def _read(file: Path, what: str) -> str:
+    try:
+        return file.read_text("utf-8")
+    except OSError as error:
+        raise InstallFailed(f"The {what} cannot be read: {error}.") from None
+
+
 def _reason(answer: Any) -> str:
     """Open WebUI's own words, on one line."""
     detail = answer.get("detail", answer) if isinstance(answer, dict) else answer
@@ -287,6 +290,7 @@ def build_parser(prog: str | None = None, environment: Mapping[str, str] = os.en
     add("--api-key", help="an admin's API key instead of both")
     add("--callboard-url", metavar="URL", help="the server's address as Open WebUI sees it (valve CALLBOARD_URL)")
     add("--callboard-api-key", metavar="KEY", help="the server's key (valve CALLBOARD_API_KEY)")
+    add("--callboard-api-key-file", metavar="FILE", type=Path, help="file with the key, where that gives none")
     add("--valve", action="append", default=[], metavar="NAME=VALUE", help="set a valve; may be given repeatedly")
     add("--id", default=FUNCTION_ID, help="the function's id in Open WebUI (default: %(default)s)")
     add("--file", type=Path, default=PIPE, help="the pipe's source (default: the one that came with this)")
@@ -313,6 +317,8 @@ def sign_in_options(options: argparse.Namespace) -> Credentials:
 
 def _valves(options: argparse.Namespace) -> dict[str, str]:
     valves = {"CALLBOARD_URL": options.callboard_url, "CALLBOARD_API_KEY": options.callboard_api_key}
+    if options.callboard_api_key_file and not options.callboard_api_key:
+        valves["CALLBOARD_API_KEY"] = _read(options.callboard_api_key_file, "server's key").strip()
     for pair in options.valve:
         name, equals, value = pair.partition("=")
         if not equals:

@@ -48,7 +48,9 @@ class Service:
     def start(self) -> None:
         """Start the process; `wait_until_healthy` tells when it can be used."""
         self.log.parent.mkdir(parents=True, exist_ok=True)
-        with self.log.open("wb") as log:
+        # A log tells who said what and when: for its owner's eyes only, an older one too.
+        with open(self.log, "wb", opener=_private) as log:
+            os.fchmod(log.fileno(), 0o600)
             # A session of its own: Ctrl-C reaches only us, who then stop the servers in order, children included.
             self._process = subprocess.Popen(
                 list(self.command),
@@ -104,6 +106,10 @@ class Service:
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, number)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def answers(url: str, seconds: float = 2.0) -> bool:

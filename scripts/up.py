@@ -2,7 +2,8 @@
 
 Environment:
   CALLBOARD_PORT (8700), CALLBOARD_HOST (127.0.0.1), CALLBOARD_API_KEY and every other setting of the server
-  CALLBOARD_URL          the server's address as Open WebUI sees it, where it is not on this machine
+  CALLBOARD_URL          the server's address as Open WebUI sees it, where it is not on this machine; its host
+                         becomes one of CALLBOARD_TRUSTED_HOSTS
   CALLBOARD_DATA_DIR     folder of all data: databases, logs, and secrets.json with the password and keys made here
   OPEN_WEBUI_PORT (8080) port of the Open WebUI that is started here
   OPEN_WEBUI_URL         an Open WebUI that runs already; none is installed or started then
@@ -25,6 +26,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import install_pipe
 import openwebui
@@ -58,6 +60,7 @@ class Plan:
     server_port: int
     server_url: str
     server_key: str
+    trusted_hosts: str
     open_webui_url: str | None
     open_webui_port: int
     open_webui_secret: str
@@ -74,6 +77,7 @@ def read_plan(environment: Mapping[str, str]) -> Plan:
     data = Path(setting("CALLBOARD_DATA_DIR") or share / "callboard").expanduser().resolve()
     made = _secrets(data / "secrets.json")
     host, port = setting("CALLBOARD_HOST", "127.0.0.1"), _port(setting("CALLBOARD_PORT", "8700"), "CALLBOARD_PORT")
+    server_url = setting("CALLBOARD_URL") or f"http://{_reached_at(host)}:{port}"
     url, api_key = setting("OPEN_WEBUI_URL"), setting("OPEN_WEBUI_API_KEY")
     email, password = setting("OPEN_WEBUI_EMAIL"), setting("OPEN_WEBUI_PASSWORD")
     if url and not api_key and not (email and password):
@@ -85,8 +89,9 @@ def read_plan(environment: Mapping[str, str]) -> Plan:
         data=data,
         server_host=host,
         server_port=port,
-        server_url=setting("CALLBOARD_URL") or f"http://{_reached_at(host)}:{port}",
-        server_key=setting("CALLBOARD_API_KEY") or made["callboard_api_key"],
+        server_url=server_url,
+        server_key=setting("CALLBOARD_API_KEY") or _kept_key(data / "api_key", made["callboard_api_key"]),
+        trusted_hosts=",".join(filter(None, (setting("CALLBOARD_TRUSTED_HOSTS"), _host_of(server_url)))),
         open_webui_url=url.rstrip("/") if url else None,
         open_webui_port=_port(setting("OPEN_WEBUI_PORT", "8080"), "OPEN_WEBUI_PORT"),
         open_webui_secret=made["open_webui_secret"],
@@ -102,13 +107,34 @@ def _secrets(file: Path) -> dict[str, str]:
     if not file.exists():
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         made = json.dumps({name: secrets.token_urlsafe(18) for name in names}, indent=2)
-        with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as new:  # noqa: PTH123 with a mode
-            new.write(made + "\n")
+        _write_private(file, made + "\n")
+    file.chmod(0o600)
     try:
         kept = json.loads(file.read_text("utf-8"))
         return {name: str(kept[name]) for name in names}
     except (ValueError, KeyError, TypeError):
         raise CannotStart(f"{file} cannot be read as it was written; move it away to have new secrets made.") from None
+
+
+def _kept_key(file: Path, made: str) -> str:
+    """The server's key in the file that `callboard key` reads too, so that both tell the same."""
+    if not file.exists():
+        _write_private(file, made + "\n")
+    if file.stat().st_mode & 0o077:
+        raise CannotStart(f"Others may read the key in {file}: delete it, or chmod 600 it if nobody can have read it.")
+    return file.read_text("utf-8").strip()
+
+
+def _write_private(file: Path, text: str) -> None:
+    with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as new:  # noqa: PTH123 with a mode
+        new.write(text)
+
+
+def _host_of(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        raise CannotStart(f"CALLBOARD_URL is {url!r}; it must be an address such as http://127.0.0.1:8700.") from None
 
 
 def _port(value: str, name: str) -> int:
@@ -153,6 +179,7 @@ def start_server(plan: Plan, running: list[Service]) -> None:
         "CALLBOARD_HOST": plan.server_host,
         "CALLBOARD_PORT": str(plan.server_port),
         "CALLBOARD_API_KEY": plan.server_key,
+        "CALLBOARD_TRUSTED_HOSTS": plan.trusted_hosts,
         "CALLBOARD_DATA_DIR": str(plan.data),
     }
     server = Service(

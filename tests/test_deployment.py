@@ -11,21 +11,23 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import yaml
 
 import openwebui
 from callboard.cli.serve import SHUTDOWN_SECONDS
+from callboard.keys import make_api_key
 from callboard.settings import Settings, unknown_settings
 from tests import processes
+from tests.processes import COMMAND
 from tests.scripts import stand_in
 
 ROOT = Path(__file__).parent.parent
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 UNIT = (ROOT / "deploy" / "callboard.service").read_text()
 MUST_BE_SET = {
-    "CALLBOARD_API_KEY": "a-long-random-string",
-    "OPEN_WEBUI_SECRET_KEY": "another",
+    "OPEN_WEBUI_SECRET_KEY": "a-long-random-string",
     "OPEN_WEBUI_EMAIL": stand_in.ADMIN,
     "OPEN_WEBUI_PASSWORD": stand_in.PASSWORD,
 }
@@ -50,17 +52,20 @@ def compose_config(folder: Path, variables: dict[str, str]) -> subprocess.Comple
     return run("docker-compose", "config", env=clean, cwd=folder)
 
 
-@pytest.fixture
-def services(tmp_path: Path) -> dict[str, Any]:
-    ended = compose_config(tmp_path, example() | MUST_BE_SET)
+def compose_services(folder: Path, variables: dict[str, str]) -> dict[str, Any]:
+    ended = compose_config(folder, variables)
     assert ended.returncode == 0, ended.stderr
     found: dict[str, Any] = yaml.safe_load(ended.stdout)["services"]
     return found
 
 
+@pytest.fixture
+def services(tmp_path: Path) -> dict[str, Any]:
+    return compose_services(tmp_path, example() | MUST_BE_SET)
+
+
 def test_compose_reads_the_file_once_the_example_is_filled_in(services: dict[str, Any]) -> None:
-    assert set(services) == {"callboard", "open-webui", "pipe"}
-    assert services["callboard"]["environment"]["CALLBOARD_API_KEY"] == MUST_BE_SET["CALLBOARD_API_KEY"]
+    assert set(services) == {"key", "callboard", "open-webui", "pipe"}
     assert {service["image"] for service in services.values()} == {
         "callboard",
         f"ghcr.io/open-webui/open-webui:v{openwebui.VERSION}",
@@ -76,11 +81,13 @@ def test_compose_says_what_is_not_filled_in(tmp_path: Path, missing: str) -> Non
 
 
 def test_the_example_names_no_setting_that_there_is_not_and_none_is_wrong(
-    services: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    services: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     assert unknown_settings(example()) == []
     for name, value in services["callboard"]["environment"].items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setenv("CALLBOARD_DATA_DIR", str(tmp_path))
+    make_api_key(tmp_path)
     assert Settings().host == "0.0.0.0"
 
 
@@ -94,8 +101,52 @@ def test_the_server_is_not_given_open_webuis_secrets(services: dict[str, Any]) -
     assert not given & {MUST_BE_SET["OPEN_WEBUI_SECRET_KEY"], MUST_BE_SET["OPEN_WEBUI_PASSWORD"]}
 
 
-def test_the_pipe_is_installed_by_what_the_image_holds(services: dict[str, Any], tmp_path: Path) -> None:
-    image = tmp_path / "image"
+def test_the_key_is_made_in_the_volume_before_the_server_starts_and_the_pipe_reads_it(services: dict[str, Any]) -> None:
+    for service in ("callboard", "pipe"):
+        assert services[service]["depends_on"]["key"]["condition"] == "service_completed_successfully"
+    written = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
+    assert written["key"]["volumes"] == ["callboard:/data"]
+    assert "callboard:/data" in written["callboard"]["volumes"]
+    assert written["pipe"]["volumes"] == ["callboard:/data:ro"]
+    assert {services[name]["environment"]["CALLBOARD_DATA_DIR"] for name in ("key", "callboard")} == {"/data"}
+
+
+@pytest.mark.parametrize("given", ["", "a-key-of-ones-own"])
+def test_server_and_pipe_have_the_key_that_compose_makes_or_env_sets(tmp_path: Path, given: str) -> None:
+    services = compose_services(tmp_path, example() | MUST_BE_SET | {"CALLBOARD_API_KEY": given})
+    data = tmp_path / "data"
+    made = run(*COMMAND, *services["key"]["command"], env=moved(services["key"]["environment"], {"/data": str(data)}))
+    assert (made.returncode, made.stdout, made.stderr) == (0, "", "")
+    valves = install(services["pipe"], tmp_path / "image", data)
+    key = given or (data / "api_key").read_text().strip()
+    assert valves == {"CALLBOARD_URL": "http://callboard:8700", "CALLBOARD_API_KEY": key}
+    settings = {
+        name.removeprefix("CALLBOARD_"): value
+        for name, value in services["callboard"]["environment"].items()
+        if name.startswith("CALLBOARD_") and name not in ("CALLBOARD_DATA_DIR", "CALLBOARD_AGENTS", "CALLBOARD_PORT")
+    }
+    with processes.serving(data, **settings) as (url, _):
+        with httpx.Client(base_url=url.replace("0.0.0.0", "127.0.0.1")) as client:
+            as_open_webui_calls = {"Host": "callboard:8700", "Authorization": f"Bearer {valves['CALLBOARD_API_KEY']}"}
+            assert client.get("/v1/models", headers=as_open_webui_calls).status_code == 200
+            assert client.get("/v1/models", headers={"Host": "callboard:8700"}).status_code == 401
+            assert client.get("/v1/models", headers=as_open_webui_calls | {"Host": "other:8700"}).status_code == 421
+
+
+def test_names_of_the_env_file_are_trusted_beside_composes_own(tmp_path: Path) -> None:
+    services = compose_services(tmp_path, example() | MUST_BE_SET | {"CALLBOARD_TRUSTED_HOSTS": "nas.lan,board.lan"})
+    assert services["callboard"]["environment"]["CALLBOARD_TRUSTED_HOSTS"] == "callboard,nas.lan,board.lan"
+
+
+def moved(environment: dict[str, str], places: dict[str, str]) -> dict[str, str]:
+    """The environment with paths of the container where they are here, and Callboard's code to be found."""
+    return {name: places.get(value, value) for name, value in environment.items()} | {
+        "PYTHONPATH": os.pathsep.join(sys.path)
+    }
+
+
+def install(service: dict[str, Any], image: Path, data: Path) -> dict[str, str]:
+    """Run the pipe's service with what the image holds; the valves that it sets."""
     copied = [line for line in copies() if "--from" not in line and line.split()[-1].startswith("/opt/callboard/")]
     for line in copied:
         source, target = line.split()
@@ -105,19 +156,15 @@ def test_the_pipe_is_installed_by_what_the_image_holds(services: dict[str, Any],
         else:
             place.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / source, place)
-    service = services["pipe"]
     with stand_in.serving() as webui:
+        places = {"/opt/callboard": str(image), "http://open-webui:8080": webui.url, "/data": str(data)}
         command = [sys.executable, *service["entrypoint"][1:], *service["command"]]
-        moved = [
-            word.replace("/opt/callboard", str(image)).replace("http://open-webui:8080", webui.url) for word in command
-        ]
-        ended = run(*moved, env=service["environment"])
+        for there, here in places.items():
+            command = [word.replace(there, here) for word in command]
+        ended = run(*command, env=service["environment"])
     assert ended.returncode == 0, ended.stderr
     assert webui.functions["callboard"]["is_active"]
-    assert webui.valves["callboard"] == {
-        "CALLBOARD_URL": "http://callboard:8700",
-        "CALLBOARD_API_KEY": MUST_BE_SET["CALLBOARD_API_KEY"],
-    }
+    return webui.valves["callboard"]
 
 
 def test_the_linter_finds_nothing_in_the_dockerfile() -> None:

@@ -1,34 +1,198 @@
-"""The key that the server made is kept for its user alone, and made once."""
+"""The server's key in its data folder: made once, for its owner alone, and known to all that must hide or check it."""
 
+import json
+import os
 import stat
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from callboard.errors import SettingsError
 from callboard.keys import make_api_key, read_api_key
+from callboard.settings import Settings, load_settings, make_server_key
+from tests.processes import COMMAND, environment, run, serving
 
 
-def test_a_key_is_made_once_and_its_user_alone_may_read_it(tmp_path: Path) -> None:
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in Settings.model_fields:
+        monkeypatch.delenv(f"CALLBOARD_{name.upper()}", raising=False)
+
+
+@pytest.fixture
+def _careless_umask() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.mark.usefixtures("_careless_umask")
+def test_the_key_is_made_once_for_its_owner_alone(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "data"
-    assert read_api_key(folder) is None
-    made = make_api_key(folder)
-    assert read_api_key(folder) == made
-    assert make_api_key(folder) == made
-    assert len(made.get_secret_value()) > 30
-    assert stat.S_IMODE((folder / "api_key").stat().st_mode) == 0o600
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    key = make_api_key(folder)
+    assert len(key) >= 43
+    assert (mode(folder), mode(folder.parent), mode(folder / "api_key")) == (0o700, 0o700, 0o600)
+    assert (folder / "api_key").read_text() == f"{key}\n"
+    assert make_api_key(folder) == read_api_key(folder) == key
+    assert [file.name for file in folder.iterdir()] == ["api_key"]
+    assert make_api_key(tmp_path / "other") != key
 
 
-def test_an_empty_file_is_no_key(tmp_path: Path) -> None:
-    (tmp_path / "api_key").touch()
-    for ask in (read_api_key, make_api_key):
-        with pytest.raises(SettingsError, match="is empty: remove it"):
-            ask(tmp_path)
+@pytest.mark.usefixtures("_careless_umask")
+def test_in_a_folder_that_is_open_to_all_the_key_is_still_its_owners(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    make_api_key(tmp_path)
+    assert (mode(tmp_path), mode(tmp_path / "api_key")) == (0o777, 0o600)
 
 
-def test_a_folder_that_is_a_file_is_told_of(tmp_path: Path) -> None:
-    (tmp_path / "data").touch()
-    assert read_api_key(tmp_path / "data") is None
+def test_without_the_file_there_is_no_key(tmp_path: Path) -> None:
+    assert read_api_key(tmp_path) is None
+    assert read_api_key(tmp_path / "nothing") is None
+
+
+@pytest.mark.parametrize(
+    ("content", "rights", "words"),
+    [
+        ("", 0o600, "does not hold a key on one line"),
+        (" \n", 0o600, "does not hold a key on one line"),
+        ("two\nlines\n", 0o600, "does not hold a key on one line"),
+        ("two words\n", 0o600, "does not hold a key on one line"),
+        ("schlüssel\n", 0o600, "does not hold a key on one line"),
+        ("key\n", 0o644, "others may read the API key in .*chmod 600"),
+        ("key\n", 0o640, "others may read the API key in .*chmod 600"),
+    ],
+)
+def test_a_file_that_cannot_be_trusted_is_an_error_that_says_what_to_do(
+    tmp_path: Path, content: str, rights: int, words: str
+) -> None:
+    file = tmp_path / "api_key"
+    file.write_text(content)
+    file.chmod(rights)
+    for use in (make_api_key, read_api_key):
+        with pytest.raises(SettingsError, match=words) as caught:
+            use(tmp_path)
+        assert "callboard key" in str(caught.value)
+
+
+def test_a_folder_that_cannot_be_made_is_an_error_that_names_the_setting(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
     with pytest.raises(SettingsError, match="CALLBOARD_DATA_DIR"):
-        make_api_key(tmp_path / "data")
+        make_api_key(tmp_path / "file" / "data")
+
+
+def test_the_servers_settings_hold_the_key_of_the_folder_and_hide_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("CALLBOARD_DATA_DIR", str(tmp_path))
+    monkeypatch.setenv("CALLBOARD_HOST", "0.0.0.0")
+    with pytest.raises(SettingsError, match="callboard key"):
+        load_settings()
+    key = make_server_key()
+    settings = load_settings()
+    assert settings.api_key is not None
+    assert settings.api_key.get_secret_value() == key
+    assert settings.secrets == (key,)
+    assert key not in repr(settings)
+
+
+def test_a_key_of_the_environment_comes_before_the_folders(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CALLBOARD_DATA_DIR", str(tmp_path))
+    monkeypatch.setenv("CALLBOARD_API_KEY", "from-outside")
+    assert make_server_key() == "from-outside"
+    assert list(tmp_path.iterdir()) == []
+    make_api_key(tmp_path)
+    assert load_settings().secrets == ("from-outside",)
+
+
+def test_two_processes_that_make_the_key_at_once_agree_on_one(tmp_path: Path) -> None:
+    ready = "import sys; from callboard.cli import main; print('ready', flush=True); sys.stdin.read(); "
+    command = [COMMAND[0], "-c", f"{ready}sys.exit(main(['key']))"]
+    waiting, go = os.pipe()
+    makers = [
+        subprocess.Popen(command, env=environment(tmp_path / "data"), stdin=waiting, stdout=subprocess.PIPE, text=True)
+        for _ in range(4)
+    ]
+    os.close(waiting)
+    for maker in makers:
+        assert maker.stdout is not None
+        assert maker.stdout.readline() == "ready\n"
+    os.close(go)
+    said = {maker.communicate(timeout=50)[0] for maker in makers}
+    assert said == {(tmp_path / "data" / "api_key").read_text()}
+
+
+def test_the_command_prints_the_key_that_the_server_then_asks_for(tmp_path: Path) -> None:
+    made, again = run(tmp_path, "key"), run(tmp_path, "key")
+    assert (made.returncode, made.stderr) == (0, "")
+    assert made.stdout == again.stdout
+    key = made.stdout.strip()
+    with serving(tmp_path) as (url, _):
+        assert httpx.get(f"{url}/v1/models").status_code == 401
+        assert httpx.get(f"{url}/v1/models", headers={"Authorization": f"Bearer {key}"}).status_code == 200
+
+
+def test_the_command_makes_a_key_without_a_word_and_for_a_server_that_others_reach(tmp_path: Path) -> None:
+    made = run(tmp_path, "key", "--quiet", HOST="0.0.0.0")
+    assert (made.returncode, made.stdout, made.stderr) == (0, "", "")
+    with serving(tmp_path, HOST="0.0.0.0") as (url, _):
+        assert httpx.get(f"{url.replace('0.0.0.0', '127.0.0.1')}/v1/models").status_code == 401
+
+
+def test_a_server_without_a_key_says_so_at_each_start_and_one_with_a_key_does_not(tmp_path: Path) -> None:
+    for _ in range(2):
+        [warning] = warnings_at_start(tmp_path)
+        assert "callboard key" in warning["hint"]
+        assert "stored chats" in warning["danger"]
+    key = make_api_key(tmp_path)
+    assert warnings_at_start(tmp_path) == []
+    assert warnings_at_start(tmp_path, API_KEY=key) == []
+
+
+def warnings_at_start(folder: Path, **settings: str) -> list[dict[str, str]]:
+    """What the server warns of until it listens."""
+    process = subprocess.Popen(
+        [*COMMAND, "serve"], env=environment(folder, **settings), stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    said = []
+    try:
+        for line in process.stderr:
+            said.append(json.loads(line))
+            if said[-1]["event"] == "listening":
+                break
+    finally:
+        process.kill()
+        process.communicate()
+    return [event for event in said if event["level"] == "warning"]
+
+
+def test_a_key_that_others_may_read_keeps_the_server_from_starting(tmp_path: Path) -> None:
+    make_api_key(tmp_path)
+    (tmp_path / "api_key").chmod(0o644)
+    refused = run(tmp_path, "serve")
+    assert refused.returncode == 1
+    assert "chmod 600" in refused.stderr
+    assert (tmp_path / "api_key").read_text().strip() not in refused.stderr
+
+
+def test_a_links_signature_hangs_on_the_key_of_the_folder(tmp_path: Path) -> None:
+    make_api_key(tmp_path)
+    settings = {"RESULT_LINK_SECONDS": "600", "PUBLIC_URL": "http://127.0.0.1"}
+    body = {"agent": "demo", "chat_id": "c", "messages": [{"role": "user", "content": "slow"}]}
+    headers = {"Authorization": f"Bearer {run(tmp_path, 'key').stdout.strip()}"}
+    with serving(tmp_path, **settings) as (url, _):
+        answer = httpx.post(f"{url}/v1/runs", json=body, headers=headers, timeout=30).text
+    [link] = {
+        event["result_url"]
+        for event in (json.loads(line[6:]) for line in answer.splitlines() if line.startswith("data: "))
+        if event.get("result_url")
+    }
+    with serving(tmp_path, **settings) as (url, _):
+        assert httpx.get(link.replace("http://127.0.0.1", url)).status_code == 200

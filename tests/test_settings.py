@@ -12,6 +12,7 @@ from callboard.settings import Settings, load_settings, unknown_settings
 @pytest.fixture(autouse=True)
 def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)  # where no .env is
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     for name in Settings.model_fields:
         monkeypatch.delenv(f"CALLBOARD_{name.upper()}", raising=False)
 
@@ -47,6 +48,46 @@ def test_a_host_that_others_can_reach_needs_a_key(monkeypatch: pytest.MonkeyPatc
 def test_loopback_needs_none(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
     monkeypatch.setenv("CALLBOARD_HOST", host)
     assert load_settings().api_key is None
+
+
+def test_hosts_and_origins_are_read_as_browsers_write_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CALLBOARD_TRUSTED_HOSTS", "Callboard, *.Example.org,[FD00:0::1], 192.0.2.1,board.lan.,")
+    monkeypatch.setenv(
+        "CALLBOARD_CORS_ORIGINS", "https://Chat.example.org, http://localhost:3000,https://a.example:443"
+    )
+    settings = load_settings()
+    assert settings.trusted_hosts == ("callboard", "*.example.org", "fd00::1", "192.0.2.1", "board.lan")
+    assert settings.cors_origins == ("https://chat.example.org", "http://localhost:3000", "https://a.example")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("TRUSTED_HOSTS", value) for value in ("*", "callboard:8700", "http://callboard", "a b", "a/b", "*.*.org")),
+        *(
+            ("CORS_ORIGINS", value)
+            for value in ("chat.example.org", "https://chat.example.org/", "null", "https://*.org")
+        ),
+        ("CORS_ORIGINS", "https://user@chat.example.org"),
+        ("PUBLIC_URL", "callboard.example.org"),
+        ("PUBLIC_URL", "http://[callboard"),
+    ],
+)
+def test_a_host_or_an_origin_that_is_none_says_how_to_write_one(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(f"CALLBOARD_{name}", value)
+    with pytest.raises(SettingsError, match=f"CALLBOARD_{name}: ") as caught:
+        load_settings()
+    assert "example.org" in str(caught.value)
+
+
+def test_every_origin_is_allowed_with_a_key_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CALLBOARD_CORS_ORIGINS", "*")
+    with pytest.raises(SettingsError, match=r"CALLBOARD_CORS_ORIGINS is \*.*callboard key"):
+        load_settings()
+    monkeypatch.setenv("CALLBOARD_API_KEY", "long and random")
+    assert load_settings().cors_origins == ("*",)
 
 
 def test_every_wrong_setting_has_its_line_and_no_value_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,9 @@ CallboardError
 │   └── TooManyRuns          the server is at its limit
 ├── RequestError             a request that cannot be read
 │   ├── RequestTooLarge
+│   ├── HostRefused          the server is called by a name that is not its own
+│   ├── OriginRefused        a web page calls that may not
+│   ├── BodyRefused          a body that does not say that it is JSON
 │   └── Unauthorized
 ├── StorageError             the database cannot be read or written
 │   ├── UnknownChat          no chat of that id that this user may see
@@ -111,6 +114,24 @@ class RequestTooLarge(RequestError):
     """A request body over the limit."""
 
     code = "request_too_large"
+
+
+class HostRefused(RequestError):
+    """The server is called by a name that is not its own: a web page may have made that name point here."""
+
+    code = "host_refused"
+
+
+class OriginRefused(RequestError):
+    """A web page calls that is not of this server and not allowed to."""
+
+    code = "origin_refused"
+
+
+class BodyRefused(RequestError):
+    """A body that does not say that it is JSON; any web page may send such ones."""
+
+    code = "body_refused"
 
 
 class Unauthorized(RequestError):

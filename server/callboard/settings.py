@@ -6,18 +6,25 @@ Settings are read once, at start, from variables with the prefix `CALLBOARD_`; t
 
 import ipaddress
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from callboard.env_file import read_env_file
 from callboard.errors import SettingsError
+from callboard.keys import make_api_key, read_api_key
 
 PREFIX = "CALLBOARD_"
 ENV_FILE = Path(".env")
+
+_HOST_NAME = re.compile(r"(\*\.)?([a-z0-9_-]+\.)*[a-z0-9_-]+")
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://([a-z0-9_.-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
+_DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 
 
 def default_data_dir() -> Path:
@@ -32,8 +39,21 @@ class Settings(BaseSettings):
 
     host: str = Field(default="127.0.0.1", description="Address to listen on; beyond loopback `API_KEY` must be set")
     port: int = Field(default=8700, ge=0, le=65535, description="Port to listen on; 0 takes a free one")
-    api_key: SecretStr | None = Field(default=None, description="Key that clients must send as `Authorization: Bearer`")
-    data_dir: Path = Field(default_factory=default_data_dir, description="Folder of the database")
+    api_key: SecretStr | None = Field(
+        default=None,
+        description="Key that clients must send as `Authorization: Bearer`; unset: the one that `callboard key` made",
+    )
+    trusted_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(),
+        description="Names by which clients call the server, beside `localhost`, addresses of its own and "
+        "`PUBLIC_URL`'s: `callboard`, `*.example.org`, with commas; others are answered with 421",
+    )
+    cors_origins: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(),
+        description="Web pages that may call the server: origins such as `https://chat.example.org`, with commas, or "
+        "`*` with a key; others are answered with 403",
+    )
+    data_dir: Path = Field(default_factory=default_data_dir, description="Folder of the database and the key")
     database_url: str | None = Field(
         default=None, description="SQLAlchemy URL (SQLite, PostgreSQL); unset: SQLite in `DATA_DIR`"
     )
@@ -93,17 +113,49 @@ class Settings(BaseSettings):
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="What is logged")
 
-    @field_validator("agents", "react_models", "confirm_tools", "allowed_hosts", mode="before")
+    @model_validator(mode="before")
+    @classmethod
+    def _with_kept_key(cls, values: dict[str, Any]) -> dict[str, Any]:
+        if values.get("api_key"):
+            return values
+        return {**values, "api_key": _kept_key(Path(values.get("data_dir") or default_data_dir()))}
+
+    @field_validator(
+        "agents", "react_models", "confirm_tools", "allowed_hosts", "trusted_hosts", "cors_origins", mode="before"
+    )
     @classmethod
     def _split(cls, value: object) -> object:
         return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+    @field_validator("trusted_hosts")
+    @classmethod
+    def _hosts(cls, values: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(_host_name(value) for value in values)
+
+    @field_validator("cors_origins")
+    @classmethod
+    def _origins(cls, values: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(_origin(value) for value in values)
+
+    @field_validator("public_url")
+    @classmethod
+    def _address(cls, value: str | None) -> str | None:
+        if value is not None and not _has_host(value):
+            raise ValueError("must be an address with its scheme, such as https://callboard.example.org")
+        return value
 
     @model_validator(mode="after")
     def _consistent(self) -> "Settings":
         if self.api_key is None and not is_loopback(self.host):
             raise ValueError(
-                f"CALLBOARD_HOST is {self.host}, which others can reach: set CALLBOARD_API_KEY to a long random "
-                "string, and the same in the pipe's valve of that name"
+                f"CALLBOARD_HOST is {self.host}, which others can reach: run `callboard key`, which makes a key and "
+                "keeps it, or set CALLBOARD_API_KEY to a long random string, and the same in the pipe's valve of that "
+                "name"
+            )
+        if "*" in self.cors_origins and self.api_key is None:
+            raise ValueError(
+                "CALLBOARD_CORS_ORIGINS is *, every web page: run `callboard key`, which makes a key and keeps it, or "
+                "list the origins that may call"
             )
         if self.result_link_seconds and not self.public_url:
             raise ValueError("CALLBOARD_RESULT_LINK_SECONDS is set: say in CALLBOARD_PUBLIC_URL where browsers find us")
@@ -158,10 +210,56 @@ def load_settings(variables: Mapping[str, str] | None = None, **instead: Any) ->
         raise SettingsError("\n".join(_line(dict(detail)) for detail in error.errors())) from None
 
 
+def make_server_key() -> str:
+    """Return the key of the server that these settings start; the one in `DATA_DIR` is made now if there is none.
+
+    Reads no other setting: a server that is not to start without a key can be given one. Raises `SettingsError`.
+    """
+    variables = read_environment()
+    data_dir = variables.get(f"{PREFIX}DATA_DIR")
+    return variables.get(f"{PREFIX}API_KEY") or make_api_key(Path(data_dir) if data_dir else default_data_dir())
+
+
 def unknown_settings(environ: Mapping[str, str]) -> list[str]:
     """Variables with our prefix that no setting reads: most likely misspelt."""
     known = {PREFIX + name.upper() for name in Settings.model_fields}
     return sorted(name for name in environ if name.startswith(PREFIX) and name not in known)
+
+
+def _kept_key(data_dir: Path) -> SecretStr | None:
+    try:
+        key = read_api_key(data_dir)
+    except SettingsError as error:
+        raise ValueError(str(error)) from None
+    return SecretStr(key) if key else None
+
+
+def _has_host(url: str) -> bool:
+    try:
+        return bool(urlsplit(url).hostname)
+    except ValueError:
+        return False
+
+
+def _host_name(value: str) -> str:
+    name = value.lower().removeprefix("[").removesuffix("]").removesuffix(".")
+    try:
+        return str(ipaddress.ip_address(name))
+    except ValueError:
+        if not _HOST_NAME.fullmatch(name):
+            raise ValueError(
+                "must be names or addresses, without scheme, port and path: callboard, chat.example.org, *.example.org"
+            ) from None
+    return name
+
+
+def _origin(value: str) -> str:
+    origin = value.lower()
+    if origin != "*" and not _ORIGIN.fullmatch(origin):
+        raise ValueError(
+            "must be origins as browsers send them, with scheme and without path: https://chat.example.org"
+        )
+    return origin.removesuffix(_DEFAULT_PORTS.get(origin.partition(":")[0], " "))
 
 
 def _line(detail: Mapping[str, object]) -> str:

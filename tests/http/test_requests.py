@@ -83,7 +83,7 @@ async def test_with_the_right_key_everything_answers(tmp_path: Path) -> None:
 )
 async def test_a_request_that_cannot_be_met_says_why(tmp_path: Path, body: bytes, status: int, words: str) -> None:
     async with serving(tmp_path, AGENT, max_request_mib=1) as service:
-        response = await service.client.post("/v1/runs", content=body)
+        response = await service.client.post("/v1/runs", content=body, headers={"Content-Type": "application/json"})
         assert response.status_code == status
         assert words in response.json()["error"]["message"]
 

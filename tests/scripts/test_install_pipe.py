@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import install_pipe
+from callboard.keys import make_api_key
 from install_pipe import main
 from service import free_port
 from tests.scripts.stand_in import ADMIN, API_KEY, PASSWORD, UNREACHABLE, USER, StandIn
@@ -96,6 +97,19 @@ def test_valves_changed_in_open_webui_are_kept_unless_they_are_given(webui: Stan
     }
     assert main([*install, "--callboard-url", "http://given:8700"]) == 0
     assert webui.valves["callboard"]["CALLBOARD_URL"] == "http://given:8700"
+
+
+def test_the_servers_key_is_read_from_its_file_unless_it_is_given(webui: StandIn, source: str, tmp_path: Path) -> None:
+    key = make_api_key(tmp_path)
+    install = ["--url", webui.url, *SIGN_IN, "--file", source, "--callboard-api-key-file", str(tmp_path / "api_key")]
+    for given, expected in (([], key), (["--callboard-api-key="], key), (["--callboard-api-key=k"], "k")):
+        assert main([*install, *given]) == 0
+        assert webui.valves["callboard"]["CALLBOARD_API_KEY"] == expected
+
+
+def test_a_key_file_that_is_not_there_is_one_line(failing: Failing, tmp_path: Path) -> None:
+    said = failing(*SIGN_IN, "--callboard-api-key-file", str(tmp_path / "api_key"))
+    assert "The server's key cannot be read" in said
 
 
 def test_a_name_given_to_the_function_in_open_webui_is_kept(webui: StandIn, source: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -39,6 +40,19 @@ def test_a_service_is_waited_for_and_stopped(service: Callable[..., Service]) ->
     thing.stop()
     assert not answers(thing.health)
     assert thing.exit_code is not None
+
+
+def test_the_log_is_its_owners_alone_whatever_was_there(service: Callable[..., Service]) -> None:
+    before = os.umask(0)
+    try:
+        thing = service(SERVE)
+        for _ in range(2):
+            thing.start()
+            thing.stop()
+            assert thing.log.stat().st_mode & 0o777 == 0o600
+            thing.log.chmod(0o666)
+    finally:
+        os.umask(before)
 
 
 def test_a_service_that_ends_early_is_shown_with_the_end_of_its_log(service: Callable[..., Service]) -> None:

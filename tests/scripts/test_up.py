@@ -14,8 +14,10 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
+from callboard.keys import make_api_key
 from service import answers, free_port, port_is_free
 from tests.scripts.stand_in import ADMIN, PASSWORD, StandIn
 
@@ -114,6 +116,43 @@ def test_secrets_are_made_once_and_for_the_user_alone(start: START, tmp_path: Pa
     assert file.read_text() == kept
     assert file.stat().st_mode & 0o777 == 0o600
     assert len(set(json.loads(kept).values())) == 3
+
+
+def test_in_a_folder_that_was_there_what_it_keeps_is_the_users_alone_too(start: START, tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    kept = dict.fromkeys(("open_webui_password", "open_webui_secret", "callboard_api_key"), "of-an-earlier-run")
+    (tmp_path / "secrets.json").write_text(json.dumps(kept))
+    (tmp_path / "secrets.json").chmod(0o644)
+    until_up(start())
+    for name in ("secrets.json", "api_key", "callboard.log", "callboard.db"):
+        assert (tmp_path / name).stat().st_mode & 0o777 == 0o600, name
+    assert (tmp_path / "api_key").read_text() == "of-an-earlier-run\n"
+
+
+def test_a_key_that_callboard_key_made_is_the_servers_and_the_pipes(
+    start: START, webui: StandIn, tmp_path: Path
+) -> None:
+    key = make_api_key(tmp_path)
+    until_up(start())
+    assert webui.valves["callboard"]["CALLBOARD_API_KEY"] == key
+
+
+def test_a_key_that_others_may_read_is_explained(start: START, tmp_path: Path) -> None:
+    make_api_key(tmp_path)
+    (tmp_path / "api_key").chmod(0o644)
+    code, said = the_end(start())
+    assert code == 1
+    assert "chmod 600" in said
+
+
+def test_the_server_answers_by_the_name_by_which_open_webui_calls_it_and_by_those_of_the_user(
+    start: START, port: int, tmp_path: Path
+) -> None:
+    until_up(start(CALLBOARD_URL=f"http://host.docker.internal:{port}", CALLBOARD_TRUSTED_HOSTS="nas.lan"))
+    headers = {"Authorization": f"Bearer {(tmp_path / 'api_key').read_text().strip()}"}
+    for host, status in (("host.docker.internal", 200), ("nas.lan", 200), ("localhost", 200), ("evil.example", 421)):
+        answer = httpx.get(f"http://127.0.0.1:{port}/v1/models", headers=headers | {"Host": f"{host}:{port}"})
+        assert answer.status_code == status
 
 
 def test_a_server_that_dies_ends_it_with_the_last_lines_of_its_log(start: START) -> None:

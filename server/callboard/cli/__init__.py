@@ -63,6 +63,9 @@ def build_parser() -> argparse.ArgumentParser:
     webui.add_argument("--api-key", help="an admin's API key instead of both")
     webui.add_argument("--id", default="callboard", help="the function's id there (default: %(default)s)")
 
+    key = commands.add_parser("key", help="print the key that clients must send, made now if there is none")
+    key.add_argument("--quiet", action="store_true", help="make it if there is none, and print nothing")
+
     export = commands.add_parser("export", help="print a stored chat as JSON Lines, one message a line")
     export.add_argument(
         "--chat", required=True, metavar="ID", help="the chat's id, as Open WebUI's address bar shows it"

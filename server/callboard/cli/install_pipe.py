@@ -7,7 +7,7 @@ from typing import Any
 
 from callboard.cli.bundled import load_install_pipe
 from callboard.cli.reach import own_url
-from callboard.keys import make_api_key, read_api_key
+from callboard.keys import make_api_key
 from callboard.settings import Settings, load_settings, read_environment
 
 
@@ -35,12 +35,10 @@ def _own_key(settings: Settings) -> str:
     """Return the key of this server, made now where it has none."""
     if settings.api_key is not None:
         return settings.api_key.get_secret_value()
-    kept = read_api_key(settings.data_dir)
-    if kept is None:
-        kept = make_api_key(settings.data_dir)
-        print(
-            f"Made a key for the server, in {settings.data_dir / 'api_key'}: restart a server that is running, "
-            "so that it asks for it.",
-            file=sys.stderr,
-        )
-    return kept.get_secret_value()
+    made = make_api_key(settings.data_dir)
+    print(
+        f"Made a key for the server, in {settings.data_dir / 'api_key'}: restart a server that is running, "
+        "so that it asks for it.",
+        file=sys.stderr,
+    )
+    return made

@@ -16,7 +16,6 @@ from callboard.agents import Registry, load_all_agents
 from callboard.cli.logs import set_up_logging
 from callboard.errors import SettingsError
 from callboard.http import ServerState, create_app, open_state
-from callboard.keys import read_api_key
 from callboard.models import LOCAL_ENDPOINTS, LocalEndpoint, find_local_model
 from callboard.settings import Settings, load_settings, read_environment, unknown_settings
 from callboard.version import __version__
@@ -58,7 +57,6 @@ def serve(endpoints: Sequence[LocalEndpoint] = LOCAL_ENDPOINTS) -> int:
     set_up_logging(settings.log_level)
     for name in unknown_settings(variables):
         _log.warning("unknown_setting", name=name, hint="server/README.md lists the settings")
-    settings = settings.model_copy(update={"api_key": settings.api_key or read_api_key(settings.data_dir)})
     settings = asyncio.run(with_local_model(settings, endpoints))
     registry = load_registry(settings)
     # What was imported stays: without it a collection takes a tenth of the time, and streams do not stutter.
@@ -80,6 +78,12 @@ async def _serve(settings: Settings, registry: Registry, listener: socket.socket
             lifespan="off",
             timeout_graceful_shutdown=SHUTDOWN_SECONDS,
         )
+        if api_key is None:
+            _log.warning(
+                "no_api_key",
+                danger="every user and program of this machine may use the server, its tools and all stored chats",
+                hint="`callboard key` makes a key and keeps it; start the server again and clients must send it",
+            )
         host, port = listener.getsockname()[:2]
         _log.info("listening", url=f"http://{host}:{port}", version=__version__, auth=api_key is not None)
         await Server(config, state, closing).serve(sockets=[listener])

@@ -5,18 +5,20 @@ that says which database it was and what to do.
 """
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from alembic.util import CommandError
-from sqlalchemy import Connection, Row, and_, event, select, text, update
+from sqlalchemy import URL, Connection, Row, and_, event, select, text, update
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
@@ -24,11 +26,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from callboard.errors import StorageError, UnknownChat
 from callboard.history.records import ChatHistory, ChatMessageTool, ToolResponse
 from callboard.history.tables import chats, messages
+from callboard.private_files import create_private_file, make_private, make_private_folder
 
 INTERRUPTED = "interrupted"
 INTERRUPTED_OUTPUT = "Error: the server stopped while this tool was running; whether it took effect is not known."
 BUSY_TIMEOUT_SECONDS = 5
 MOST_EXAMINED_BYTES = 512 * 1024 * 1024
+SQLITE_SUFFIXES = ("", "-wal", "-shm", "-journal")
 
 ALONE = {"sqlite": "BEGIN IMMEDIATE", "postgresql": "SELECT pg_advisory_xact_lock(hashtext('callboard migrations'))"}
 """Lets one server migrate at a time. For SQLite it also makes one transaction of it: its driver begins none by itself
@@ -54,10 +58,8 @@ class Store:
         """
         store = cls.unopened(url)
         try:
-            path = store.file
-            if path is not None:
-                # What people said is nobody else's to read.
-                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if store.file is not None:
+                _make_private(store.file)
         except OSError as error:
             raise StorageError(f"CALLBOARD_DATA_DIR cannot be written: {error}") from error
         async with AsyncExitStack() as unless_opened:
@@ -92,8 +94,7 @@ class Store:
     @property
     def file(self) -> Path | None:
         """The file of an SQLite database; None for any other."""
-        name = self._engine.url.database
-        return Path(name) if self._engine.dialect.name == "sqlite" and name and name != ":memory:" else None
+        return _file(self._engine.url) if self._engine.dialect.name == "sqlite" else None
 
     async def close(self) -> None:
         """Let go of every connection."""
@@ -230,6 +231,27 @@ def _record(row: Row[*tuple[Any, ...]]) -> ChatMessageTool:
         message_id=row.message_id,
         response=None if output is None else ToolResponse(output),
     )
+
+
+def _file(url: URL) -> Path | None:
+    """The file of a SQLite database; None for one in memory."""
+    database = url.database or ""
+    if database.startswith("file:") and "uri" in url.query:
+        database = "" if url.query.get("mode") == "memory" else unquote(urlsplit(database).path)
+    # Where it is a link, SQLite puts its other files beside what the link names.
+    return Path(database).resolve() if database not in ("", ":memory:") else None
+
+
+def _make_private(database: Path) -> None:
+    """What people said is nobody else's to read. The file is made here: SQLite would ask the umask, and gives the mode
+    of the database to the files that it puts beside it."""
+    make_private_folder(database.parent)
+    try:
+        os.close(create_private_file(database))
+    except FileExistsError:
+        # Not opened: to close it would end the locks that other connections of this process hold.
+        for suffix in SQLITE_SUFFIXES:
+            make_private(database.with_name(database.name + suffix))
 
 
 def _connect_args(backend: str) -> dict[str, object]:

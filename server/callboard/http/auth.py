@@ -1,7 +1,6 @@
 """Bearer auth in front of every route but `/health`."""
 
 import hmac
-from urllib.parse import unquote
 
 from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
@@ -35,14 +34,14 @@ class BearerAuth:
             await self._app(scope, receive, send)
             return
         problem = "is wrong" if key else "is missing: send Authorization: Bearer <key>"
-        hint = "it is the server's CALLBOARD_API_KEY, and the pipe's valve of that name"
+        hint = "it is the server's CALLBOARD_API_KEY, which `callboard key` prints, and the pipe's valve of that name"
         await answer(Unauthorized(f"The API key {problem}; {hint}."))(scope, receive, send)
 
 
 def is_signed(request: HTTPConnection, links: Links) -> bool:
     """Whether the request is one of this server's own links to a result."""
-    path, query = request.url.path, request.query_params
+    path, query = request.scope["path"], request.query_params
     if not path.startswith(RESULT_PATH) or "signature" not in query:
         return False
-    tool_call_id = unquote(path.removeprefix(RESULT_PATH))
+    tool_call_id = path.removeprefix(RESULT_PATH)
     return links.allow(query.get("chat_id", ""), tool_call_id, query.get("expires", ""), query["signature"])

@@ -64,7 +64,7 @@ async def tool_call(request: Request) -> Response:
     if is_signed(request, server_state(request).links):
         found = await Chats(server_state(request).store, ANY_USER).tool_call(chat_id, tool_call_id)
         # As text and nothing else: a tool's result is not ours to run in somebody's browser.
-        return PlainTextResponse(found.result or "", headers={"X-Content-Type-Options": "nosniff"})
+        return PlainTextResponse(found.result or "")
     if "signature" in request.query_params:
         raise Unauthorized("this link does not hold any more, or was changed: send the key, or ask the agent again")
     return JSONResponse(asdict(await _chats(request).tool_call(chat_id, tool_call_id)))

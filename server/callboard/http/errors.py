@@ -23,6 +23,9 @@ STATUS: Mapping[type[errors.CallboardError], HTTPStatus] = {
     errors.RunConflict: HTTPStatus.CONFLICT,
     errors.LogExpired: HTTPStatus.GONE,
     errors.TooManyRuns: HTTPStatus.TOO_MANY_REQUESTS,
+    errors.HostRefused: HTTPStatus.MISDIRECTED_REQUEST,
+    errors.OriginRefused: HTTPStatus.FORBIDDEN,
+    errors.BodyRefused: HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
     errors.Unauthorized: HTTPStatus.UNAUTHORIZED,
     errors.RequestTooLarge: HTTPStatus.CONTENT_TOO_LARGE
     if hasattr(HTTPStatus, "CONTENT_TOO_LARGE")

@@ -76,8 +76,7 @@ async def run_file(request: Request) -> Response:
     """A file of one of the run's tool calls. It is nobody's page: a browser saves it."""
     run = server_state(request).runs.get(request.path_params["run_id"])
     file = run.files.get(request.path_params["file_id"])
-    headers = {"Content-Disposition": "attachment", "X-Content-Type-Options": "nosniff"}
-    return Response(file.content, media_type=file.content_type, headers=headers)
+    return Response(file.content, media_type=file.content_type, headers={"Content-Disposition": "attachment"})
 
 
 def _after(request: Request) -> int:

@@ -15,6 +15,7 @@ from callboard.agents import Agent, Limits, Registry
 from callboard.errors import StorageError
 from callboard.formats import FormatChoice
 from callboard.history import Store
+from callboard.http.gate import Access
 from callboard.models import ChatModel, OpenAICompatibleModel, ScriptedModel
 from callboard.runs import Links, Redaction, Runs, RunSettings
 from callboard.settings import Settings
@@ -35,6 +36,7 @@ class ServerState:
     store: Store
     runs: Runs
     links: Links
+    access: Access
     started_at: int
     max_request_bytes: int
 
@@ -76,7 +78,8 @@ async def open_state(settings: Settings, registry: Registry) -> AsyncIterator[Se
         )
         runs = Runs(registry, services, run_settings, Redaction(settings.secrets))
         retention = asyncio.create_task(_retain(store, settings.result_retention_days))
-        yield ServerState(registry, store, runs, links, int(time.time()), settings.max_request_mib * 1024 * 1024)
+        started_at, max_request_bytes = int(time.time()), settings.max_request_mib * 1024 * 1024
+        yield ServerState(registry, store, runs, links, Access.of(settings), started_at, max_request_bytes)
         retention.cancel()
         await runs.close()
     finally:

@@ -10,7 +10,6 @@ from pydantic import SecretStr
 
 from callboard.cli.doctor.findings import Finding, broken, well
 from callboard.errors import SettingsError
-from callboard.keys import read_api_key
 from callboard.settings import ENV_FILE, PREFIX, Settings, load_settings, read_environment, unknown_settings
 from callboard.skills.web import AllowList
 
@@ -44,7 +43,7 @@ def read_settings() -> Read:
     if settings is not None:
         try:
             AllowList.read(settings.allowed_hosts)
-            api_key = settings.api_key or read_api_key(settings.data_dir)
+            api_key = settings.api_key
         except SettingsError as error:
             findings += _lines(error)
     for name in unknown_settings(variables):

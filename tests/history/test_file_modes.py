@@ -1,0 +1,87 @@
+"""What people said is nobody else's to read: the database's files are their owner's, whatever was there before."""
+
+import os
+import sqlite3
+import stat
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from callboard.history import Store
+
+SUFFIXES = ("", "-wal", "-shm")
+
+
+@pytest.fixture(autouse=True)
+def _careless_umask() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def modes(folder: Path) -> dict[str, int]:
+    return {file.name: mode(file) for file in folder.iterdir() if not file.is_symlink()}
+
+
+async def opened(url: str, folder: Path) -> dict[str, int]:
+    """The modes in the folder while a store is open that was written to."""
+    store = await Store.open(url)
+    try:
+        return modes(folder)
+    finally:
+        await store.close()
+
+
+async def test_a_new_database_in_a_folder_that_was_there_is_its_owners_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "open"
+    folder.mkdir()
+    assert mode(folder) == 0o777
+    found = await opened(f"sqlite+aiosqlite:///{folder / 'callboard.db'}", folder)
+    assert found == {f"callboard.db{suffix}": 0o600 for suffix in SUFFIXES}
+    assert mode(folder) == 0o777
+
+
+async def test_a_folder_that_is_made_is_its_owners_alone_and_so_are_those_above(tmp_path: Path) -> None:
+    folder = tmp_path / "share" / "callboard"
+    await opened(f"sqlite+aiosqlite:///{folder / 'callboard.db'}", folder)
+    assert {mode(each) for each in (folder, folder.parent)} == {0o700}
+
+
+async def test_a_database_of_an_earlier_version_is_closed_to_others_with_the_files_beside_it(tmp_path: Path) -> None:
+    database = tmp_path / "callboard.db"
+    with closing(sqlite3.connect(database)) as other:
+        other.execute("PRAGMA journal_mode=WAL")
+        other.execute("CREATE TABLE kept (x)")
+        assert modes(tmp_path) == {f"callboard.db{suffix}": 0o644 for suffix in SUFFIXES}
+        journal = tmp_path / "callboard.db-journal"
+        journal.touch(0o666)
+        (tmp_path / "somebody-elses.txt").touch(0o666)
+        found = await opened(f"sqlite+aiosqlite:///{database}", tmp_path)
+        assert found.pop("somebody-elses.txt") == 0o666
+        assert set(found.values()) == {0o600}
+        assert {f"callboard.db{suffix}" for suffix in SUFFIXES} <= set(found)
+
+
+async def test_the_file_behind_a_link_is_its_owners_alone(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "callboard.db").symlink_to(tmp_path / "disk" / "real.db")
+    found = await opened(f"sqlite+aiosqlite:///{tmp_path / 'callboard.db'}", tmp_path / "disk")
+    assert found == {f"real.db{suffix}": 0o600 for suffix in SUFFIXES}
+
+
+async def test_a_database_that_is_named_by_a_uri_is_its_owners_alone(tmp_path: Path) -> None:
+    url = f"sqlite+aiosqlite:///file:{tmp_path}/my%2520own.db?uri=true"
+    assert await opened(url, tmp_path) == {f"my own.db{suffix}": 0o600 for suffix in SUFFIXES}
+
+
+@pytest.mark.filterwarnings("ignore:Selection of the StaticPool:DeprecationWarning")
+@pytest.mark.parametrize("url", ["sqlite+aiosqlite://", "sqlite+aiosqlite:///file:m?mode=memory&cache=shared&uri=true"])
+async def test_a_database_in_memory_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert await opened(url, tmp_path) == {}

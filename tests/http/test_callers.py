@@ -1,0 +1,277 @@
+"""Who may call does: clients without a browser, by each of the server's names, and the web pages that are allowed."""
+
+import socket
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from openai import AsyncOpenAI
+from pydantic import SecretStr
+
+from callboard.agents import RunContext
+from callboard.errors import HostRefused
+from callboard.http.gate import Access
+from callboard.settings import Settings
+from callboard_protocol import Event
+from tests.http.target import KEY, SECRET, Headers, exchange, target
+from tests.pipe.loader import PIPE
+from tests.serving import serving
+
+CHAT = "https://chat.example.org"
+SENT_HEADERS = ("authorization", "content-type", "last-event-id", "x-stainless-lang", "x-stainless-retry-count")
+PREFLIGHT = {
+    "Origin": CHAT,
+    "Access-Control-Request-Method": "POST",
+    "Access-Control-Request-Headers": ",".join(SENT_HEADERS),
+    "Sec-Fetch-Site": "cross-site",
+    "Sec-Fetch-Mode": "cors",
+}
+
+
+async def status(port: int, *headers: tuple[str, str], method: str = "GET", body: bytes = b"") -> int:
+    """The status of the models' list, or of a run where there is a body."""
+    answer = await exchange(port, method, "/v1/runs" if body else "/v1/models", tuple(headers), body)
+    return int(answer.split(b" ", 2)[1])
+
+
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1", "127.0.0.1:PORT", "127.9.9.9:1", "localhost", "LocalHost:PORT", "localhost.", "[::1]:PORT"]
+)
+async def test_loopback_answers_by_each_of_its_names(tmp_path: Path, host: str) -> None:
+    async with target(tmp_path) as found:
+        assert await status(found.port, ("Host", host.replace("PORT", str(found.port)))) == 200
+
+
+@pytest.mark.parametrize(
+    "host", ["callboard:8700", "CALLBOARD.", "a.example.org", "b.a.example.org", "192.0.2.9", "[fd00::9]:1"]
+)
+async def test_trusted_hosts_answer(tmp_path: Path, host: str) -> None:
+    trusted = "Callboard, *.example.org, 192.0.2.9, [FD00::9]"
+    async with target(tmp_path, trusted_hosts=trusted) as found:
+        assert await status(found.port, ("Host", host)) == 200
+        for other in ("example.org", "evilexample.org", "callboard.evil.example", "x.callboard", "192.0.2.8"):
+            assert await status(found.port, ("Host", other)) == 421
+
+
+async def test_the_host_of_the_public_address_answers(tmp_path: Path) -> None:
+    async with target(tmp_path, public_url="https://board.example.org/below") as found:
+        assert await status(found.port, ("Host", "board.example.org")) == 200
+
+
+def own_addresses() -> Iterator[str]:
+    """Addresses of this machine beside loopback, as far as it has any."""
+    for family, far in ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")):
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            try:
+                # Sends nothing: the kernel says from which address it would.
+                probe.connect((far, 9))
+            except OSError:
+                continue
+            yield str(probe.getsockname()[0])
+
+
+async def test_a_server_for_all_interfaces_answers_by_the_address_that_it_is_called_at(tmp_path: Path) -> None:
+    async with target(tmp_path, KEY, host="0.0.0.0") as found:
+        async with httpx.AsyncClient(headers=found.own_headers) as client:
+            for address in own_addresses():
+                if ":" not in address:
+                    assert (await client.get(f"http://{address}:{found.port}/v1/models")).status_code == 200
+        assert await status(found.port, ("Host", "192.0.2.77"), *found.own_headers.items()) == 421
+
+
+@pytest.mark.parametrize(
+    ("server", "host", "known"),
+    [
+        ("192.0.2.7", "192.0.2.7:8700", True),
+        ("192.0.2.7", "192.0.2.8:8700", False),
+        ("::ffff:192.0.2.7", "192.0.2.7", True),
+        ("fd00::7", "[fd00:0::7]:8700", True),
+        ("fe80::7%eth0", "[fe80::7]", True),
+        ("/run/callboard.sock", "/run/callboard.sock", False),
+        (None, "192.0.2.7", False),
+    ],
+)
+def test_the_bound_address_is_the_one_that_the_connection_came_in_on(
+    server: str | None, host: str, known: bool
+) -> None:
+    access = Access.of(Settings(host="0.0.0.0", api_key=SecretStr(KEY)))
+    headers = [(b"host", host.encode())]
+    scope = {"type": "http", "method": "GET", "headers": headers, "server": (server, 8700) if server else None}
+    if known:
+        access.check(scope)
+    else:
+        with pytest.raises(HostRefused):
+            access.check(scope)
+
+
+async def test_a_server_that_listens_on_ipv6_answers_there(tmp_path: Path) -> None:
+    async with serving(tmp_path, host="::1") as service:
+        port = service.client.base_url.port
+        async with httpx.AsyncClient() as client:
+            assert (await client.get(f"http://[::1]:{port}/v1/models")).status_code == 200
+            refused = await client.get(f"http://[::1]:{port}/v1/models", headers={"Host": "evil.example"})
+            assert refused.status_code == 421
+
+
+@pytest.mark.parametrize("key", [None, KEY])
+async def test_openais_client_is_served(tmp_path: Path, key: str | None) -> None:
+    async with target(tmp_path, key) as found:
+        async with AsyncOpenAI(base_url=f"{found.service.client.base_url}/v1", api_key=KEY) as client:
+            assert [model.id async for model in client.models.list()] == ["scripted"]
+            assert (await client.responses.create(model="scripted", input="hi")).output_text == SECRET
+
+
+JSON_TYPES = ["application/json", "application/json; charset=utf-8", "APPLICATION/JSON", " application/json ;x=y"]
+
+
+@pytest.mark.parametrize("content_type", JSON_TYPES)
+async def test_json_may_be_spelt_as_clients_do(tmp_path: Path, content_type: str) -> None:
+    async with target(tmp_path) as found:
+        headers = (("Host", "localhost"), ("Content-Type", content_type))
+        body = b'{"agent": "scripted", "messages": [{"role": "user", "content": "hi"}]}'
+        assert await status(found.port, *headers, method="POST", body=body) == 200
+
+
+async def test_a_chunked_body_must_say_that_it_is_json_too(tmp_path: Path) -> None:
+    async with target(tmp_path) as found:
+        headers = (("Host", "localhost"), ("Transfer-Encoding", "chunked"))
+        answer = await exchange(found.port, "POST", "/v1/runs", headers, b"")
+        assert b" 415 " in answer.split(b"\r\n")[0]
+        await found.check_unharmed()
+
+
+async def test_a_cancel_needs_neither_body_nor_type(tmp_path: Path) -> None:
+    async with target(tmp_path) as found:
+        for headers in ((), (("Content-Length", "0"),)):
+            answer = await exchange(
+                found.port, "POST", "/v1/runs/waiting/cancel", (("Host", "localhost"), *headers), b""
+            )
+            assert b" 202 " in answer.split(b"\r\n")[0]
+
+
+async def test_a_page_of_the_servers_own_may_call_it(tmp_path: Path) -> None:
+    async with target(tmp_path) as found:
+        own = f"localhost:{found.port}"
+        same: Headers = (("Host", own), ("Origin", f"http://{own}"), ("Sec-Fetch-Site", "same-origin"))
+        assert await status(found.port, *same) == 200
+        assert await status(found.port, ("Host", own), ("Sec-Fetch-Site", "none")) == 200
+
+
+async def test_a_signed_link_in_an_answer_opens_when_somebody_follows_it(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"result_link_seconds": 60, "public_url": "https://board.example.org"}
+    followed = {
+        "Host": "board.example.org",
+        "Sec-Fetch-Site": "cross-site",
+        "Sec-Fetch-Mode": "navigate",
+        "Sec-Fetch-Dest": "document",
+    }
+    async with target(tmp_path, KEY, **settings) as found:
+        link = urlsplit(str(found.service.state.links.to_result("c", "t")))
+        opened = await found.service.client.get(f"{link.path}?{link.query}", headers=followed)
+        assert (opened.status_code, opened.text) == (200, SECRET)
+        framed = await found.service.client.get(
+            f"{link.path}?{link.query}", headers=followed | {"Sec-Fetch-Dest": "iframe"}
+        )
+        assert framed.status_code == 403
+
+
+async def test_an_allowed_page_has_its_preflights_answered_and_reads_answers_and_errors(tmp_path: Path) -> None:
+    async with target(tmp_path, KEY, cors_origins=f"{CHAT}, http://localhost:3000") as found:
+        client = found.service.client
+        for path in ("/v1/responses", "/v1/runs"):
+            preflight = await client.options(path, headers=PREFLIGHT)
+            assert preflight.status_code == 200
+            assert preflight.headers["access-control-allow-origin"] == CHAT
+            allowed = preflight.headers["access-control-allow-headers"].lower()
+            assert set(SENT_HEADERS) <= {name.strip() for name in allowed.split(",")}
+        deleting = PREFLIGHT | {"Access-Control-Request-Method": "DELETE"}
+        assert (
+            "DELETE" in (await client.options("/v1/chats/c", headers=deleting)).headers["access-control-allow-methods"]
+        )
+
+        page = {"Origin": CHAT, "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "cors"}
+        read = await client.get("/v1/models", headers=page | found.own_headers)
+        assert SECRET in read.text
+        assert "X-Should-Retry" in read.headers["access-control-expose-headers"]
+        errors = [
+            (401, await client.get("/v1/models", headers=page)),
+            (404, await client.get("/nowhere", headers=page | found.own_headers)),
+            (415, await client.post("/v1/runs", content=b"{}", headers=page | found.own_headers)),
+            (421, await client.get("/v1/models", headers=page | {"Host": "evil.example"})),
+            (422, await client.post("/v1/runs", json={}, headers=page | found.own_headers)),
+        ]
+        for code, answer in (*errors, (200, read)):
+            assert answer.status_code == code
+            assert answer.headers["access-control-allow-origin"] == CHAT
+            assert "Origin" in answer.headers["vary"]
+            assert answer.headers["x-content-type-options"] == "nosniff"
+
+        for other in ("https://evil.example", f"{CHAT}.evil.example", "http://chat.example.org", "null", f"{CHAT}:444"):
+            for refused in (
+                await client.options("/v1/runs", headers=PREFLIGHT | {"Origin": other}),
+                await client.get("/v1/models", headers=page | {"Origin": other} | found.own_headers),
+            ):
+                assert refused.status_code == 403
+                assert "access-control-allow-origin" not in refused.headers
+
+
+class Nameless:
+    """An agent that the server fails to list."""
+
+    agent_id, description = "nameless", ""
+
+    @property
+    def name(self) -> str:
+        raise RuntimeError("no name")
+
+    def run(self, context: RunContext) -> AsyncIterator[Event]:
+        raise NotImplementedError
+
+
+async def test_a_failure_of_the_server_is_read_by_an_allowed_page_too(tmp_path: Path) -> None:
+    async with target(tmp_path, cors_origins=CHAT) as found:
+        found.service.state.registry.add(Nameless())
+        failed = await found.service.client.get("/v1/models", headers={"Origin": CHAT})
+        assert failed.status_code == 500
+        assert failed.headers["access-control-allow-origin"] == CHAT
+        assert failed.headers["x-content-type-options"] == "nosniff"
+
+
+async def test_every_page_may_call_where_there_is_a_key_and_the_owner_wants_it(tmp_path: Path) -> None:
+    async with target(tmp_path, KEY, cors_origins="*") as found:
+        page = {"Origin": "https://anywhere.example"}
+        assert (await found.service.client.get("/v1/models", headers=page)).status_code == 401
+        read = await found.service.client.get("/v1/models", headers=page | found.own_headers)
+        assert (read.status_code, read.headers["access-control-allow-origin"]) == (200, "*")
+        for refused in ({"Origin": "null"}, page | {"Host": "evil.example"}):
+            assert (await found.service.client.get("/v1/models", headers=refused | found.own_headers)).is_error
+
+
+@pytest.fixture
+def _callboard_is_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name service that knows the server as compose's does."""
+    resolve = socket.getaddrinfo
+
+    def known(host: Any, *arguments: Any, **options: Any) -> Any:
+        return resolve("127.0.0.1" if host in ("callboard", b"callboard") else host, *arguments, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", known)
+
+
+@pytest.mark.usefixtures("_callboard_is_this_machine")
+async def test_the_pipe_shows_what_to_do_where_the_server_is_called_by_another_name(tmp_path: Path) -> None:
+    async with target(tmp_path / "closed") as found:
+        shown = await _models(f"http://callboard:{found.port}")
+        assert "CALLBOARD_TRUSTED_HOSTS=callboard" in shown[0]
+        assert "(valve CALLBOARD_URL)" in shown[0]
+    async with target(tmp_path / "open", trusted_hosts="callboard") as found:
+        assert await _models(f"http://callboard:{found.port}") == ["Scripted"]
+
+
+async def _models(url: str) -> list[str]:
+    pipe = PIPE.Pipe()
+    pipe.valves = pipe.Valves(CALLBOARD_URL=url)
+    return [str(model["name"]) for model in await pipe.pipes()]
