@@ -43,7 +43,7 @@ def read_api_key(data_dir: Path) -> str | None:
         with file.open(encoding="utf-8") as opened:
             found = os.fstat(opened.fileno())
             text = opened.read().strip()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is no text"

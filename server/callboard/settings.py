@@ -116,7 +116,7 @@ class Settings(BaseSettings):
     @model_validator(mode="before")
     @classmethod
     def _with_kept_key(cls, values: dict[str, Any]) -> dict[str, Any]:
-        if values.get("api_key"):
+        if "api_key" in values:
             return values
         return {**values, "api_key": _kept_key(Path(values.get("data_dir") or default_data_dir()))}
 
@@ -230,7 +230,7 @@ def _kept_key(data_dir: Path) -> SecretStr | None:
     try:
         key = read_api_key(data_dir)
     except SettingsError as error:
-        raise ValueError(str(error)) from None
+        raise ValueError(f"{PREFIX}API_KEY: {error}") from None
     return SecretStr(key) if key else None
 
 

@@ -161,9 +161,9 @@ def test_hosts_that_cannot_be_read_are_told_of(doctor: Doctor) -> None:
 
 
 def test_a_key_that_cannot_be_read_is_told_of(doctor: Doctor, tmp_path: Path) -> None:
-    (tmp_path / "data" / "api_key").touch()
+    (tmp_path / "data" / "api_key").touch(mode=0o600)
     [line] = doctor().broken
-    assert "api_key is empty: remove it" in line
+    assert "api_key does not hold a key on one line: delete" in line
 
 
 # --------------------------------------------------------------------------------------------------- database

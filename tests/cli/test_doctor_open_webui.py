@@ -149,7 +149,9 @@ def test_valves_that_were_never_stored_are_the_pipes_defaults(doctor: Doctor, we
 
 
 def test_the_key_that_the_server_made_is_its_key(doctor: Doctor, webui: StandIn, tmp_path: Path) -> None:
-    (tmp_path / "data" / "api_key").write_text(f"{KEY}\n")
+    file = tmp_path / "data" / "api_key"
+    file.write_text(f"{KEY}\n")
+    file.chmod(0o600)
     found = doctor("--open-webui", webui.url, "--api-key", API_KEY, PORT="8701")
     assert found.of("valve CALLBOARD_API_KEY") == ["✓ valve CALLBOARD_API_KEY: set, to this server's key"]
 

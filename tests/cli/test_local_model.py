@@ -122,7 +122,7 @@ def log_of_serve(folder: Path, ports: list[int], **settings: str) -> tuple[list[
     try:
         for line in process.stderr:
             entry = json.loads(line)
-            if entry["event"] != "agent_left_out":
+            if entry["event"] not in ("agent_left_out", "no_api_key"):
                 entries.append(entry)
             if entry["event"] == "listening":
                 break
