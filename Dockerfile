@@ -6,7 +6,7 @@ FROM python:3.12-slim-bookworm AS build
 # Which of pyproject.toml's extras go in: "all", or some such as "mcp,postgresql".
 ARG EXTRAS=all
 WORKDIR /src
-COPY pyproject.toml README.md ./
+COPY pyproject.toml README.md LICENSE ./
 COPY server/ server/
 COPY shared/ shared/
 RUN python -m venv /opt/callboard && /opt/callboard/bin/pip install --no-cache-dir ".[${EXTRAS}]"

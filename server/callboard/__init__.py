@@ -8,8 +8,7 @@ from callboard.agents import Agent, Limits, register
 from callboard.errors import ToolError
 from callboard.skills import Skill
 from callboard.tools import Tool, ToolContext, ToolResult, report_status, tool
-
-__version__ = "0.1.0"
+from callboard.version import __version__
 
 __all__ = [
     "Agent",
