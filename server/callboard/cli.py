@@ -84,7 +84,7 @@ def serve() -> int:
     settings = load_settings()
     set_up_logging(settings.log_level)
     for name in unknown_settings(os.environ):
-        _log.warning("unknown_setting", name=name, hint="server/README.md lists the settings")
+        _log.warning("unknown_setting", name=name, hint="docs/reference/settings.md lists the settings")
     registry = load_registry(settings)
     # What was imported stays: without it a collection takes a tenth of the time, and streams do not stutter.
     gc.collect()
