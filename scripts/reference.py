@@ -136,6 +136,8 @@ def _described(field: FieldInfo) -> str:
 
 
 def _default(value: object) -> str:
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
     return "–" if value in (None, "", ()) else f"`{value}`"
 
 

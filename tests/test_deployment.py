@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+import callboard
 import openwebui
 from callboard.cli import SHUTDOWN_SECONDS
 from callboard.settings import Settings, unknown_settings
@@ -146,9 +147,13 @@ def test_the_image_is_built_from_all_that_the_wheel_needs(tmp_path: Path) -> Non
     ended = run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", tmp_path, source)
     assert ended.returncode == 0, ended.stderr
     [wheel] = tmp_path.glob("callboard-*.whl")
-    names = zipfile.ZipFile(wheel).namelist()
+    content = zipfile.ZipFile(wheel)
+    names = content.namelist()
     assert {"callboard/cli.py", "callboard_protocol/events.py"} <= set(names)
     assert any(name.startswith("callboard/history/migrations/versions/0001") for name in names)
+    metadata = content.read(f"callboard-{callboard.__version__}.dist-info/METADATA").decode()
+    assert f"\nVersion: {callboard.__version__}\n" in metadata
+    assert "\nLicense-Expression: MIT\n" in metadata
 
 
 def test_what_docker_does_not_send_holds_nothing_that_the_image_needs() -> None:
