@@ -9,7 +9,7 @@ WORKDIR /src
 COPY requirements/ requirements/
 RUN python -m venv /opt/callboard && /opt/callboard/bin/pip install --no-cache-dir --no-deps --require-hashes \
     --requirement "requirements/${SCOPE}.txt"
-COPY pyproject.toml README.md ./
+COPY pyproject.toml README.md LICENSE ./
 COPY server/ server/
 COPY shared/ shared/
 COPY pipe/ pipe/

@@ -15,6 +15,7 @@ import httpx
 import pytest
 import yaml
 
+import callboard
 import openwebui
 from callboard.cli.serve import SHUTDOWN_SECONDS
 from callboard.keys import make_api_key
@@ -196,9 +197,13 @@ def test_the_image_is_built_from_all_that_the_wheel_needs(tmp_path: Path) -> Non
     ended = run(sys.executable, "-m", "pip", *build, source)
     assert ended.returncode == 0, ended.stderr
     [wheel] = tmp_path.glob("callboard-*.whl")
-    names = zipfile.ZipFile(wheel).namelist()
+    content = zipfile.ZipFile(wheel)
+    names = content.namelist()
     assert {"callboard/cli/__init__.py", "callboard_protocol/events.py"} <= set(names)
     assert any(name.startswith("callboard/history/migrations/versions/0001") for name in names)
+    metadata = content.read(f"callboard-{callboard.__version__}.dist-info/METADATA").decode()
+    assert f"\nVersion: {callboard.__version__}\n" in metadata
+    assert "\nLicense-Expression: MIT\n" in metadata
 
 
 @pytest.mark.parametrize("recipe", [DOCKERFILE, UNIT], ids=["image", "unit"])

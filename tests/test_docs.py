@@ -1,74 +1,153 @@
-"""The documents say what is true: settings, valves, the example, the limits on their own length."""
+"""The documents say what is true: the reference, the tables, the examples, the links between them."""
 
+import ast
 import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
-from pydantic_core import PydanticUndefined
+import pytest
+import yaml
 
+import reference
 from callboard.errors import CallboardError
-from callboard.http import chat_routes, openai, run_routes
 from callboard.settings import Settings
 from tests.formats import corpus
 from tests.frameworks.table import table
-from tests.pipe.loader import load_pipe
 
 ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
 README = (ROOT / "README.md").read_text()
-SERVER_README = (ROOT / "server" / "README.md").read_text()
 ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text()
+COMPATIBILITY = (DOCS / "compatibility.md").read_text()
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("server/*.md"), *ROOT.glob(".github/**/*.md"), *DOCS.rglob("*.md")])
+API = {
+    "callboard": "callboard.md",
+    "callboard.skills": "skills.md",
+    "callboard.frameworks.agno": "frameworks.md",
+    "callboard.frameworks.langgraph": "frameworks.md",
+    "callboard.frameworks.openai_agents": "frameworks.md",
+    "callboard.frameworks.pydantic_ai": "frameworks.md",
+    "callboard_protocol": "protocol.md",
+}
+"""The modules that others may import from, each with the page that tells of it."""
+
+_LINK = re.compile(r"!?\[[^\]]*\]\(<?([^)>\s]+)>?\)")
+_FENCE = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
+_SNIPPET = re.compile(r'^--8<-- "([^"]+)"$', re.MULTILINE)
 
 
-def block(name: str, document: str = README) -> str:
+def block(name: str, document: str) -> str:
     found = re.search(rf"<!-- {name}:[^\n]*-->\n(.*?)<!-- /{name} -->", document, re.DOTALL)
     assert found, f"there is no block {name}"
     return found[1].strip()
 
 
-def default_of(value: object) -> str:
-    return "–" if value in (None, "", (), PydanticUndefined) else f"`{value}`"
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
 
 
-def test_every_setting_is_in_the_servers_readme_with_its_default() -> None:
-    rows = [
-        f"| `{name.upper()}` | {'the data folder of the user' if name == 'data_dir' else default_of(field.default)} "
-        f"| {field.description} |"
-        for name, field in Settings.model_fields.items()
+# --------------------------------------------------------------------------------------------------- reference
+
+
+def test_the_reference_is_as_the_code_has_it() -> None:
+    assert [name_of(page) for page, _ in reference.outdated()] == []
+
+
+def test_a_reference_that_is_outdated_is_named_and_mended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in reference.GENERATED:
+        (tmp_path / name).write_text(f"# Before\n\n{reference.BEGIN}\n{reference.END}\n\nAfter.\n")
+    monkeypatch.setattr(reference, "PAGES", tmp_path)
+    for page, wanted in list(reference.outdated()):
+        page.write_text(wanted)
+    assert list(reference.outdated()) == []
+    text = (tmp_path / "settings.md").read_text()
+    assert text.startswith("# Before\n")
+    assert text.endswith("\n\nAfter.\n")
+    assert "| `CALLBOARD_PORT` | `8700` |" in text
+
+
+@pytest.mark.parametrize(
+    ("page", "expected"),
+    [
+        ("settings.md", "| `CALLBOARD_MAX_RUNS` | `100` |"),
+        ("valves.md", "| `RENDERING` | `details` | How tool calls are drawn. One of `details`, `native` |"),
+        ("routes.md", "| `POST /v1/runs/{run_id}/cancel` | End a run"),
+        ("routes.md", "| `GET /v1/tool-calls/{tool_call_id}` |"),
+        ("events.md", "| `data.progress` | number from 0 to 100 or null | `null` |"),
+    ],
+)
+def test_the_reference_has_what_a_reader_looks_up(page: str, expected: str) -> None:
+    assert expected in (DOCS / "reference" / page).read_text()
+
+
+def test_nothing_in_the_reference_is_left_without_words() -> None:
+    for page in reference.GENERATED:
+        rows = [line for line in (DOCS / "reference" / page).read_text().splitlines() if line.startswith("| ")]
+        assert rows
+        assert [row for row in rows if re.search(r"\|\s*\|", row)] == []
+
+
+@pytest.mark.parametrize("module", API)
+def test_every_module_that_others_import_from_has_a_page(module: str) -> None:
+    assert f"\n::: {module}\n" in (DOCS / "reference" / "api" / API[module]).read_text()
+
+
+def test_every_framework_has_its_place_in_the_reference() -> None:
+    packages = (ROOT / "server" / "callboard" / "frameworks").glob("*/__init__.py")
+    assert {f"callboard.frameworks.{package.parent.name}" for package in packages} <= set(API)
+
+
+# ------------------------------------------------------------------------------------------------------- tables
+
+
+def test_the_formats_are_told_with_what_they_were_tested_with() -> None:
+    assert block("formats", COMPATIBILITY) == corpus.table().strip()
+
+
+def test_the_frameworks_are_told_with_what_they_were_tested_with() -> None:
+    assert block("frameworks", COMPATIBILITY) == table().strip()
+
+
+# ------------------------------------------------------------------------------------------------------- README
+
+
+def commands(heading: str) -> list[str]:
+    """The lines of the `sh` blocks below a heading of the README."""
+    section = README.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    return [line for found in re.findall(r"```sh\n(.*?)```", section, re.DOTALL) for line in found.splitlines()]
+
+
+def test_the_readme_begins_with_the_ways_to_run_it() -> None:
+    assert commands("Try it") == ["scripts/up"]
+    assert commands("You have an Open WebUI already?") == [
+        "pip install .",
+        "callboard serve",
+        "callboard install-pipe --url http://localhost:3000 --email you@example.org",
     ]
-    assert block("settings", SERVER_README) == "\n".join(["| setting | default | what |", "| --- | --- | --- |", *rows])
+    assert README.index("\n## You have an Open WebUI already?") < README.index("\n## What you get")
 
 
-def test_every_valve_is_in_the_readme_with_its_default() -> None:
-    valves = load_pipe().Pipe.Valves.model_fields
-    rows = [f"| `{name}` | {default_of(field.default)} | {field.description} |" for name, field in valves.items()]
-    assert block("valves") == "\n".join(["| valve | default | what |", "| --- | --- | --- |", *rows])
-
-
-def test_the_formats_are_in_the_architecture_with_what_they_were_tested_with() -> None:
-    assert block("formats", ARCHITECTURE) == corpus.table().strip()
-
-
-def test_the_frameworks_are_in_the_architecture_with_what_they_were_tested_with() -> None:
-    assert block("frameworks", ARCHITECTURE) == table().strip()
-
-
-def test_the_readmes_agent_is_the_example_and_is_short() -> None:
+def test_the_readmes_agent_is_the_example() -> None:
     example = (ROOT / "server" / "examples" / "painter.py").read_text()
     assert f"```python\n{example}```" in README
-    assert example.count("\n") < 25
 
 
-def test_two_commands_stand_in_the_first_25_lines_of_a_readme_that_stays_short() -> None:
-    lines = README.splitlines()
-    assert len(lines) < 150
-    assert "scripts/up" in lines[:25]
-    assert any(line.startswith("pip install") for line in lines[:25])
+def test_the_screenshot_of_the_readme_is_there() -> None:
+    for path in re.findall(r"!\[[^]]*\]\(([^)]+)\)", README):
+        assert (ROOT / path).read_bytes().startswith(b"\x89PNG")
 
 
-def test_every_route_is_in_the_architecture() -> None:
-    for route in [*run_routes.ROUTES, *chat_routes.ROUTES, *openai.ROUTES]:
-        path = route.path.replace(":path", "")
-        for method in (route.methods or set()) - {"HEAD"}:
-            assert f"`{method} {path}" in ARCHITECTURE, f"{method} {path}"
+def test_every_page_of_the_readers_own_is_named_in_the_readme() -> None:
+    told = set(_LINK.findall(README))
+    for folder in ("tutorial", "how-to"):
+        for page in (DOCS / folder).glob("*.md"):
+            assert name_of(page) in told
+
+
+# ------------------------------------------------------------------------------------------------- architecture
 
 
 def test_every_package_of_the_server_is_in_the_architecture() -> None:
@@ -78,9 +157,9 @@ def test_every_package_of_the_server_is_in_the_architecture() -> None:
 
 
 def test_every_code_that_the_architecture_names_exists() -> None:
-    table = ARCHITECTURE.split("## Every way a run can end")[1].split("## Who is asked first")[0]
+    told = ARCHITECTURE.split("## Every way a run can end")[1].split("## Who is asked first")[0]
     codes = {cls.code for cls in _tree(CallboardError)} | {"cancelled", "interrupted"}
-    named = {word for word in re.findall(r"\(`(\w+)`\)|`(\w+)`[,)]", table) for word in word if word}
+    named = {word for word in re.findall(r"\(`(\w+)`\)|`(\w+)`[,)]", told) for word in word if word}
     assert named <= codes
     assert {"storage", "timeout", "interrupted"} <= named
 
@@ -89,6 +168,81 @@ def _tree(cls: type[CallboardError]) -> list[type[CallboardError]]:
     return [cls, *(found for sub in cls.__subclasses__() for found in _tree(sub))]
 
 
-def test_the_screenshot_of_the_readme_is_there() -> None:
-    for path in re.findall(r"!\[[^]]*\]\(([^)]+)\)", README):
-        assert (ROOT / path).read_bytes().startswith(b"\x89PNG")
+# -------------------------------------------------------------------------------------------- links and examples
+
+
+@cache
+def anchors(page: Path) -> frozenset[str]:
+    """The anchors of a page's headings, with those of what it includes."""
+    text = whole(page)
+    headings = re.findall(r"^#+ (.+)$", _FENCE.sub("", text), re.MULTILINE)
+    return frozenset(re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings)
+
+
+def whole(page: Path) -> str:
+    """A page's text with what it includes."""
+    return _SNIPPET.sub(lambda found: (ROOT / found[1]).read_text(), page.read_text())
+
+
+def links(page: Path) -> Iterator[str]:
+    for target in _LINK.findall(_FENCE.sub("", page.read_text())):
+        if not re.match(r"[a-z]+:", target):
+            yield target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for link in links(page):
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_no_page_of_the_site_links_out_of_it(page: Path) -> None:
+    if page.is_relative_to(DOCS):
+        outside = [link for link in links(page) if not (page.parent / link).resolve().is_relative_to(DOCS)]
+        assert outside == []
+    included = {ROOT / name for one in DOCS.rglob("*.md") for name in _SNIPPET.findall(one.read_text())}
+    if page in included:
+        # On the site it stands in another folder, where its links would lead nowhere.
+        assert list(links(page)) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_example_in_python_can_be_read(page: Path) -> None:
+    for source in re.findall(r"^```python\n(.*?)^```", whole(page), re.MULTILINE | re.DOTALL):
+        # A decorator is shown alone where only it changes.
+        ast.parse(f"{source}def tool(): ...\n" if source.startswith("@") and "def " not in source else source)
+
+
+def test_every_page_is_in_the_navigation_once() -> None:
+    told = list(_paths(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]))
+    assert sorted(told) == sorted(str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md"))
+
+
+def _paths(nav: object) -> Iterator[str]:
+    match nav:
+        case str():
+            yield nav
+        case list():
+            for one in nav:
+                yield from _paths(one)
+        case dict():
+            for one in nav.values():
+                yield from _paths(one)
+
+
+def test_the_settings_that_a_page_names_are_there() -> None:
+    known = {f"CALLBOARD_{name.upper()}" for name in Settings.model_fields} | {"CALLBOARD_URL"}
+    for page in PAGES:
+        named = set(re.findall(r"CALLBOARD_[A-Z_]*[A-Z]", page.read_text()))
+        assert named <= known, name_of(page)
+
+
+def test_the_script_that_writes_the_reference_finds_nothing_to_do() -> None:
+    ended = subprocess.run(
+        [sys.executable, ROOT / "scripts" / "reference.py", "--check"], capture_output=True, text=True, timeout=50
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")

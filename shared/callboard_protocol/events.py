@@ -2,7 +2,7 @@
 
 The wire types know neither server nor pipe: both sides import them, they import
 pydantic alone. What the fields mean and what a stream of them promises is in
-ARCHITECTURE.md, "The protocol".
+ARCHITECTURE.md, "The protocol"; docs/reference/events.md is written from this file.
 """
 
 from typing import Annotated, Any, Literal

@@ -41,8 +41,8 @@ CHROMIUM_FLAGS = [
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "cell(*columns): proves these columns of the README's table of versions")
-    config.addinivalue_line("markers", "ending(*rows): proves these rows of ARCHITECTURE.md's table of endings")
+    config.addinivalue_line("markers", "cell(*columns): proves these columns of the table of versions")
+    config.addinivalue_line("markers", "ending(*rows): proves these rows of the table of endings")
     config.pluginmanager.register(Recorder(config.getoption("open_webui")))
 
 

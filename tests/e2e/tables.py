@@ -1,7 +1,7 @@
 """The tables of the documents whose every cell is what an end-to-end test found.
 
-`versions` (README.md): a row for each version of Open WebUI and rendering; a test says which columns it proves,
-`@pytest.mark.cell("live")`. `endings` (ARCHITECTURE.md): a row for each way an answer can end,
+Both stand in docs/compatibility.md. `versions`: a row for each version of Open WebUI and rendering; a test says which
+columns it proves, `@pytest.mark.cell("live")`. `endings`: a row for each way an answer can end,
 `@pytest.mark.ending("stop")`, a column for each rendering. Where something else is shown, a test records it:
 `record_property("instead", "in words")`. A run keeps what it found among the artefacts, once every cell of a version
 has been proven.
@@ -61,7 +61,7 @@ class Table:
 
 VERSIONS = Table(
     "versions",
-    "README.md",
+    "docs/compatibility.md",
     "Open WebUI, rendering",
     (
         "live",
@@ -77,7 +77,7 @@ VERSIONS = Table(
         "hostile text",
     ),
 )
-ENDINGS = Table("endings", "ARCHITECTURE.md", "ending", RENDERINGS)
+ENDINGS = Table("endings", "docs/compatibility.md", "ending", RENDERINGS)
 TABLES = (VERSIONS, ENDINGS)
 
 

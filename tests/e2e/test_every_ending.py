@@ -1,6 +1,6 @@
 """Every way an answer can end, in both renderings: no spinner, no lost text, and the next message works.
 
-What stands in ARCHITECTURE.md as "after each ending" is what these tests found; see `tests/e2e/tables.py`.
+What stands in docs/compatibility.md as "How a run can end" is what these tests found; see `tests/e2e/tables.py`.
 """
 
 from __future__ import annotations

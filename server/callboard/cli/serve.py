@@ -56,7 +56,7 @@ def serve(endpoints: Sequence[LocalEndpoint] = LOCAL_ENDPOINTS) -> int:
     settings = load_settings(variables)
     set_up_logging(settings.log_level)
     for name in unknown_settings(variables):
-        _log.warning("unknown_setting", name=name, hint="server/README.md lists the settings")
+        _log.warning("unknown_setting", name=name, hint="docs/reference/settings.md lists the settings")
     settings = asyncio.run(with_local_model(settings, endpoints))
     registry = load_registry(settings)
     # What was imported stays: without it a collection takes a tenth of the time, and streams do not stutter.

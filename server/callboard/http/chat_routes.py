@@ -37,27 +37,30 @@ class ToolCallQuery(BaseModel):
 
 
 async def chat_messages(request: Request) -> Response:
-    """The chat as first-class messages."""
+    """Return the chat as first-class messages."""
     chat_id = request.path_params["chat_id"]
     found = await _chats(request).messages(chat_id)
     return JSONResponse({"chat_id": chat_id, "messages": [asdict(message) for message in found]})
 
 
 async def chat_timeline(request: Request) -> Response:
-    """Every tool call with its status events, in order of time."""
+    """Return every tool call with its status events, in order of time."""
     chat_id = request.path_params["chat_id"]
     found = await _chats(request).timeline(chat_id)
     return JSONResponse({"chat_id": chat_id, "tool_calls": [asdict(call) for call in found]})
 
 
 async def delete_chat(request: Request) -> Response:
-    """Forget a chat."""
+    """Forget a chat; 204."""
     await _chats(request).delete(request.path_params["chat_id"])
     return Response(status_code=204)
 
 
 async def tool_call(request: Request) -> Response:
-    """One call: full arguments, full result, its events; to a signed link the bare result."""
+    """Return one call: full arguments, full result, its events.
+
+    `?chat_id=` is needed: ids are unique within a chat. To a signed link the answer is the bare result, as text.
+    """
     chat_id, tool_call_id = request.query_params.get("chat_id"), request.path_params["tool_call_id"]
     if not chat_id:
         raise RequestError("chat_id is missing: tool call ids are unique within a chat, so name it in the query")
@@ -71,7 +74,11 @@ async def tool_call(request: Request) -> Response:
 
 
 async def tool_calls(request: Request) -> Response:
-    """A page of tool calls, newest first, by chat, tool name, status and time."""
+    """Return a page of tool calls, newest first.
+
+    The query takes `chat_id`, `tool_name`, `status` (`running`, `complete` or `error`), `since` and `until` in seconds
+    since the epoch, `limit` up to 200, and `cursor`, the last page's `next_cursor`.
+    """
     try:
         query = ToolCallQuery.model_validate(dict(request.query_params))
     except ValidationError as error:

@@ -63,7 +63,7 @@ async def _callboard_error(_: Request, error: Exception) -> Response:
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     code = HTTPStatus(error.status_code).phrase.lower().replace(" ", "_")
-    message = f"{request.method} {request.url.path}: {error.detail}; the routes are listed in ARCHITECTURE.md"
+    message = f"{request.method} {request.url.path}: {error.detail}; the routes are listed in docs/reference/routes.md"
     return _body(error.status_code, code, message, error.headers)
 
 

@@ -14,7 +14,7 @@ from callboard_protocol import PROTOCOL_VERSION, InputAnswer, RunRequest
 
 
 async def health(request: Request) -> Response:
-    """Whether the server can do its work."""
+    """Return `{"status": "ok", "version": …, "protocol": 1}`; 503 with a reason while the database is out of reach."""
     body = {"status": "ok", "version": __version__, "protocol": PROTOCOL_VERSION}
     try:
         await server_state(request).store.check()
@@ -24,7 +24,7 @@ async def health(request: Request) -> Response:
 
 
 async def models(request: Request) -> Response:
-    """The agents, as OpenAI lists models."""
+    """Return the agents as OpenAI lists models, each with `name` and `description`."""
     state = server_state(request)
     entries = [
         {
@@ -41,7 +41,7 @@ async def models(request: Request) -> Response:
 
 
 async def start_run(request: Request) -> Response:
-    """Start a run, or attach to the one of that id; answers with its events."""
+    """Start a run (`callboard_protocol.RunRequest`), or attach to that of its `run_id`; the answer is the events."""
     state = server_state(request)
     body = await read_body(request, RunRequest, state.max_request_bytes)
     told = body.model_copy(update={"messages": translate(body.messages)})
@@ -49,7 +49,7 @@ async def start_run(request: Request) -> Response:
 
 
 async def run_events(request: Request) -> Response:
-    """The run's events again, from the one after `Last-Event-ID` or `?after=N`."""
+    """Return the run's events after `Last-Event-ID` or `?after=N`; 410 where the log no longer reaches back."""
     run = server_state(request).runs.get(request.path_params["run_id"])
     after = _after(request)
     run.log.check(after)
@@ -57,14 +57,14 @@ async def run_events(request: Request) -> Response:
 
 
 async def cancel_run(request: Request) -> Response:
-    """End a run; nothing more happens where it has ended already."""
+    """End a run; 202, also where it has ended already."""
     run = server_state(request).runs.get(request.path_params["run_id"])
     run.cancel()
     return JSONResponse({"run_id": run.run_id, "status": "ended" if run.ended else "cancelling"}, 202)
 
 
 async def answer_input(request: Request) -> Response:
-    """Answer a question that the run asks its user."""
+    """Answer an `input_request`: `{"request_id": …, "value": …}`; 202, or 404 where no such question is open."""
     state = server_state(request)
     body = await read_body(request, InputAnswer, state.max_request_bytes)
     run = state.runs.get(request.path_params["run_id"])
@@ -73,7 +73,10 @@ async def answer_input(request: Request) -> Response:
 
 
 async def run_file(request: Request) -> Response:
-    """A file of one of the run's tool calls. It is nobody's page: a browser saves it."""
+    """Return a tool's file that is too large for a frame; kept as long as the run's log.
+
+    It is nobody's page: a browser saves it.
+    """
     run = server_state(request).runs.get(request.path_params["run_id"])
     file = run.files.get(request.path_params["file_id"])
     return Response(file.content, media_type=file.content_type, headers={"Content-Disposition": "attachment"})

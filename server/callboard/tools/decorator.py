@@ -55,12 +55,13 @@ def tool(
     reads. A parameter annotated `ToolContext` is filled in and is no argument. Raises
     `AgentError`, naming the place, for what a model could not call.
 
-    >>> @tool
-    ... def add(a: int, b: int = 1) -> int:
-    ...     "Adds two numbers."
-    ...     return a + b
-    >>> add.parameters["required"]
-    ['a']
+    Examples:
+        >>> @tool
+        ... def add(a: int, b: int = 1) -> int:
+        ...     "Adds two numbers."
+        ...     return a + b
+        >>> add.parameters["required"]
+        ['a']
     """
 
     def derive(decorated: Function) -> Tool:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Awaitable, Callable
+from functools import wraps
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -24,7 +25,10 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 async def chat_completions(request: Request) -> Response:
-    """A chat completion: an agent's answer, as a model would give it."""
+    """Answer as a model would, by an agent whose tools run here.
+
+    `"callboard": {"tool_activity": …}` says what is seen of them: `none`, `status` or `details`.
+    """
     body = await read_body(request, ChatBody, server_state(request).max_request_bytes)
     asker = with_headers(body.callboard, request.headers)
     activity = _activity(asker, "none", "status", "details")
@@ -34,7 +38,10 @@ async def chat_completions(request: Request) -> Response:
 
 
 async def responses(request: Request) -> Response:
-    """A response: an agent's answer with its calls and their outputs as items."""
+    """Answer as a model would, with `function_call` and `function_call_output` items of the agent's own calls.
+
+    `"callboard": {"tool_activity": …}` is `items`, or `none` for the text alone.
+    """
     body = await read_body(request, ResponseBody, server_state(request).max_request_bytes)
     asker = with_headers(body.callboard, request.headers)
     activity = _activity(asker, "items", "none")
@@ -62,6 +69,7 @@ async def _respond(request: Request, run: Run, answer: Answer, stream: bool | No
 
 
 def _with_openais_errors(endpoint: Endpoint) -> Endpoint:
+    @wraps(endpoint)
     async def answered(request: Request) -> Response:
         try:
             return await endpoint(request)

@@ -1,0 +1,208 @@
+"""Writes what the pages of `docs/reference` have from the code: settings, routes, events, valves.
+
+    .venv/bin/python scripts/reference.py             write what has changed
+    .venv/bin/python scripts/reference.py --check     name the pages that are not as the code has it, and fail
+
+Each page has one block between two marks; what stands around it is written by hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import inspect
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+from starlette.routing import Route
+
+from callboard.http import chat_routes, openai, run_routes
+from callboard.settings import PREFIX, Settings
+from callboard_protocol import Event
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = ROOT / "docs" / "reference"
+PIPE = ROOT / "pipe" / "callboard_pipe.py"
+BEGIN = "<!-- written by scripts/reference.py -->"
+END = "<!-- end of what scripts/reference.py writes -->"
+
+IN_WORDS = {"data_dir": "`~/.local/share/callboard`"}
+"""Defaults that are made when the settings are read."""
+
+ROUTES = (
+    ("Runs, agents and health", run_routes.ROUTES),
+    ("Stored chats", chat_routes.ROUTES),
+    ("OpenAI's API", openai.ROUTES),
+)
+
+JsonSchema = Mapping[str, Any]
+
+
+def settings() -> str:
+    """Return the table of the server's settings."""
+    rows = [
+        (f"`{PREFIX}{name.upper()}`", IN_WORDS.get(name) or _default(field.default), _described(field))
+        for name, field in Settings.model_fields.items()
+    ]
+    return _table(("setting", "default", "what"), rows)
+
+
+def valves() -> str:
+    """Return the table of the pipe's valves."""
+    rows = [
+        (f"`{name}`", _default(field.default), _described(field))
+        for name, field in load_pipe().Pipe.Valves.model_fields.items()
+    ]
+    return _table(("valve", "default", "what"), rows)
+
+
+def routes() -> str:
+    """Return a table of each group of routes."""
+    parts = []
+    for heading, group in ROUTES:
+        rows = [(f"`{method} {path}`", _one_line(route.endpoint)) for route in group for method, path in _calls(route)]
+        parts.append(f"## {heading}\n\n{_table(('route', 'what'), rows)}")
+    return "\n\n".join(parts)
+
+
+def events() -> str:
+    """Return a section for each event: what it says, and its fields."""
+    parts = []
+    for event in get_args(Event):
+        schema = event.model_json_schema()
+        fields = _table(("field", "type", "default"), _fields(schema, schema.get("$defs", {})))
+        parts.append(f"## `{event.model_fields['type'].default}`\n\n{inspect.getdoc(event)}\n\n{fields}")
+    return "\n\n".join(parts)
+
+
+GENERATED: dict[str, Callable[[], str]] = {
+    "settings.md": settings,
+    "routes.md": routes,
+    "events.md": events,
+    "valves.md": valves,
+}
+
+
+def load_pipe() -> Any:
+    """Return the pipe's file as a module."""
+    spec = importlib.util.spec_from_file_location("callboard_pipe_reference", PIPE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # Its dataclasses look their module up while it is executed.
+    sys.modules[spec.name] = module
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        del sys.modules[spec.name]
+    return module
+
+
+def outdated() -> Iterator[tuple[Path, str]]:
+    """Yield the pages that are not as the code has it, each with the text that it should have."""
+    for name, generate in GENERATED.items():
+        page = PAGES / name
+        text = page.read_text("utf-8")
+        before, begin, rest = text.partition(BEGIN)
+        _, end, after = rest.partition(END)
+        if not (begin and end):
+            raise SystemExit(f"{page} has no block between {BEGIN!r} and {END!r}: put them where it belongs.")
+        wanted = f"{before}{BEGIN}\n\n{generate()}\n\n{END}{after}"
+        if wanted != text:
+            yield page, wanted
+
+
+def _calls(route: Route) -> Iterator[tuple[str, str]]:
+    path = re.sub(r":\w+}", "}", route.path)
+    for method in sorted((route.methods or set()) - {"HEAD"}):
+        yield method, path
+
+
+def _one_line(documented: object) -> str:
+    """Return the docstring on one line, ready for a cell."""
+    return " ".join((inspect.getdoc(documented) or "").split()).replace("|", "\\|")
+
+
+def _described(field: FieldInfo) -> str:
+    text = (field.description or "").removesuffix(".")
+    if get_origin(field.annotation) is not Literal:
+        return text
+    return f"{text}. One of {', '.join(f'`{choice}`' for choice in get_args(field.annotation))}"
+
+
+def _default(value: object) -> str:
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    return "–" if value in (None, "", ()) else f"`{value}`"
+
+
+def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [heads, tuple("---" for _ in heads), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _fields(schema: JsonSchema, definitions: Mapping[str, JsonSchema], above: str = "") -> Iterator[tuple[str, ...]]:
+    """Yield a row for each field of an event, and for each field of the objects in it."""
+    for name, field in schema["properties"].items():
+        if "const" in field:
+            continue  # `type`, which is the heading
+        place = f"{above}{name}"
+        if "default" in field:
+            default = f"`{json.dumps(field['default'])}`"
+        else:
+            default = "needed" if name in schema.get("required", ()) else "–"
+        yield f"`{place}`", _type(field), default
+        if "$ref" in field:
+            yield from _fields(definitions[_name(field)], definitions, f"{place}.")
+
+
+def _type(schema: JsonSchema) -> str:
+    """Return the type of a field in words: "number, 0 to 100, or null"."""
+    if "enum" in schema:
+        return " or ".join(f"`{value}`" for value in schema["enum"])
+    if "anyOf" in schema:
+        return " or ".join(_type(one) for one in schema["anyOf"])
+    if "$ref" in schema:
+        return "object"
+    if schema["type"] == "array":
+        return f"list of {_type(schema['items'])}s"
+    return str(schema["type"]) + _bounds(schema)
+
+
+def _bounds(schema: JsonSchema) -> str:
+    low, high = schema.get("minimum"), schema.get("maximum")
+    if low is not None and high is not None:
+        return f" from {low:g} to {high:g}"
+    if low is not None:
+        return f" from {low:g}"
+    if (above := schema.get("exclusiveMinimum")) is not None:
+        return f" above {above:g}"
+    return ""
+
+
+def _name(schema: JsonSchema) -> str:
+    return str(schema["$ref"]).rpartition("/")[2]
+
+
+def main() -> int:
+    """Write the pages, or with `--check` name those that are outdated."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="write nothing; fail where a page is outdated")
+    check = parser.parse_args().check
+    pages = list(outdated())
+    for page, wanted in pages:
+        if check:
+            print(f"{page.relative_to(ROOT)} is not as the code has it: run scripts/reference.py", file=sys.stderr)
+        else:
+            page.write_text(wanted, "utf-8")
+            print(f"wrote {page.relative_to(ROOT)}")
+    return 1 if check and pages else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

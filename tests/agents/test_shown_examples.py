@@ -1,0 +1,69 @@
+"""The examples that the how-to pages show: each loads into a real server and does what its page says."""
+
+from pathlib import Path
+
+from callboard.agents import AgentLike, load_all_agents
+from callboard.settings import Settings
+from callboard_protocol import Done, InputRequest, Message, ToolCallComplete, ToolCallError, ToolCallStart, ToolStatus
+from tests.fakes.openai_server import OpenAIServer, call, chunks, finish, text
+from tests.serving import numbered, request, serving
+
+EXAMPLES = Path(__file__).parents[2] / "server" / "examples"
+ANN = {"id": "ann", "name": "Ann"}
+
+
+def loaded(name: str, agent_id: str) -> AgentLike:
+    found = load_all_agents(Settings(agents=(str(EXAMPLES / name),)))
+    assert found.problems == []
+    return found.registry.get(agent_id)
+
+
+async def test_the_echo_shows_a_call_and_says_what_was_said(tmp_path: Path) -> None:
+    async with serving(tmp_path, loaded("echo.py", "echo")) as service:
+        events = await service.events(request(agent="echo", chat_id="c"))
+    assert [event.tool_args for event in events if isinstance(event, ToolCallStart)] == [{"text": "hi"}]
+    assert [event.result for event in events if isinstance(event, ToolCallComplete)] == ["hi"]
+    assert Message(content="hi") in events
+
+
+async def test_the_shopper_keeps_a_list_for_each_user_and_refuses_amounts_that_do_not_fit(tmp_path: Path) -> None:
+    shopper = loaded("shopping.py", "shopper")
+    answers = [
+        chunks(
+            call("add_to_list", '{"item": "milk", "amount": 2}', call_id="a"),
+            call("add_to_list", '{"item": "salt", "amount": 99}', call_id="b", index=1),
+            finish("tool_calls"),
+        ),
+        chunks(text("Done."), finish("stop")),
+        chunks(call("read_list", "{}", call_id="c"), finish("tool_calls")),
+        chunks(text("2 × milk."), finish("stop")),
+        chunks(call("read_list", "{}", call_id="d"), finish("tool_calls")),
+        chunks(text("Nothing."), finish("stop")),
+    ]
+    async with OpenAIServer(answers) as model:
+        async with serving(tmp_path, shopper, model_base_url=model.base_url, model="m") as service:
+            added = await service.events(request(agent="shopper", user=ANN))
+            hers = await service.events(request(agent="shopper", user=ANN))
+            his = await service.events(request(agent="shopper", user={"id": "bob"}))
+    assert [event.result for event in added if isinstance(event, ToolCallComplete)] == ["2 × milk is on the list."]
+    assert [event.code for event in added if isinstance(event, ToolCallError)] == ["tool_failed"]
+    assert [event.result for event in hers if isinstance(event, ToolCallComplete)] == ['["2 × milk"]']
+    assert [event.result for event in his if isinstance(event, ToolCallComplete)] == ["[]"]
+
+
+async def test_the_shopper_asks_before_it_clears_the_list(tmp_path: Path) -> None:
+    shopper = loaded("shopping.py", "shopper")
+    answers = [chunks(call("clear_list", "{}"), finish("tool_calls")), chunks(text("Kept."), finish("stop"))]
+    async with OpenAIServer(answers) as model:
+        async with serving(tmp_path, shopper, model_base_url=model.base_url, model="m") as service:
+            body = request(agent="shopper", user=ANN, chat_id="c", run_id="r")
+            async with service.client.stream("POST", "/v1/runs", json=body) as response:
+                events = []
+                async for _, event in numbered(response):
+                    events.append(event)
+                    if isinstance(event, InputRequest):
+                        told = {"request_id": event.request_id, "value": False}
+                        (await service.client.post("/v1/runs/r/input", json=told)).raise_for_status()
+    assert [event.code for event in events if isinstance(event, ToolCallError)] == ["denied"]
+    assert [event.data.status for event in events if isinstance(event, ToolStatus)]
+    assert isinstance(events[-1], Done)
