@@ -6,6 +6,8 @@ import pytest
 import openwebui
 from callboard.history import Store
 
+pytest_plugins = ["tests.needs"]
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(

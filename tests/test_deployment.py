@@ -58,6 +58,7 @@ def services(tmp_path: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.needs("docker-compose")
 def test_compose_reads_the_file_once_the_example_is_filled_in(services: dict[str, Any]) -> None:
     assert set(services) == {"callboard", "open-webui", "pipe"}
     assert services["callboard"]["environment"]["CALLBOARD_API_KEY"] == MUST_BE_SET["CALLBOARD_API_KEY"]
@@ -67,6 +68,7 @@ def test_compose_reads_the_file_once_the_example_is_filled_in(services: dict[str
     }
 
 
+@pytest.mark.needs("docker-compose")
 @pytest.mark.parametrize("missing", MUST_BE_SET)
 def test_compose_says_what_is_not_filled_in(tmp_path: Path, missing: str) -> None:
     ended = compose_config(tmp_path, example() | {**MUST_BE_SET, missing: ""})
@@ -75,6 +77,7 @@ def test_compose_says_what_is_not_filled_in(tmp_path: Path, missing: str) -> Non
     assert "set it in .env" in ended.stderr
 
 
+@pytest.mark.needs("docker-compose")
 def test_the_example_names_no_setting_that_there_is_not_and_none_is_wrong(
     services: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,11 +92,13 @@ def test_the_default_version_of_open_webui_is_the_one_that_is_tested() -> None:
     assert example()["OPEN_WEBUI_VERSION"] == openwebui.VERSION
 
 
+@pytest.mark.needs("docker-compose")
 def test_the_server_is_not_given_open_webuis_secrets(services: dict[str, Any]) -> None:
     given = set(services["callboard"]["environment"].values())
     assert not given & {MUST_BE_SET["OPEN_WEBUI_SECRET_KEY"], MUST_BE_SET["OPEN_WEBUI_PASSWORD"]}
 
 
+@pytest.mark.needs("docker-compose")
 def test_the_pipe_is_installed_by_what_the_image_holds(services: dict[str, Any], tmp_path: Path) -> None:
     image = tmp_path / "image"
     copied = [line for line in copies() if "--from" not in line and line.split()[-1].startswith("/opt/callboard/")]
@@ -135,6 +140,7 @@ def copies() -> list[str]:
     return re.findall(r"^COPY (.+)$", DOCKERFILE, re.MULTILINE)
 
 
+@pytest.mark.needs("downloads")
 def test_the_image_is_built_from_all_that_the_wheel_needs(tmp_path: Path) -> None:
     source = tmp_path / "src"
     source.mkdir()
@@ -167,6 +173,7 @@ def test_the_health_check_is_well_with_a_server_and_not_without(tmp_path: Path) 
     assert run(*command, env=environment).returncode != 0
 
 
+@pytest.mark.needs("systemd")
 def test_systemd_takes_the_unit_and_finds_it_locked_down(tmp_path: Path) -> None:
     # systemd looks for the program itself: here it lies elsewhere.
     unit = tmp_path / "callboard.service"
@@ -177,6 +184,7 @@ def test_systemd_takes_the_unit_and_finds_it_locked_down(tmp_path: Path) -> None
     assert judged.returncode == 0, judged.stdout
 
 
+@pytest.mark.needs("docker-compose")
 def test_both_wait_longer_for_the_server_to_stop_than_it_takes(services: dict[str, Any]) -> None:
     waits = re.search(r"^TimeoutStopSec=(\d+)s$", UNIT, re.MULTILINE)
     assert waits
