@@ -11,6 +11,7 @@ from openai import AsyncOpenAI
 
 from callboard.agents import Agent, RunContext
 from callboard.errors import ModelRateLimited, ModelUnauthorized
+from callboard.runs.log import MAX_LOG_BYTES
 from callboard_protocol import Error, Event, Message, ToolCallStart
 from tests.fakes.openai_server import OpenAIServer, chunks, finish, text
 from tests.http.test_consent import Shop
@@ -322,20 +323,24 @@ async def test_a_server_at_its_limit_says_so_as_openai_does(tmp_path: Path, ask:
 
 
 async def test_a_reader_too_slow_for_its_run_is_told_so(tmp_path: Path) -> None:
-    said = asyncio.Event()
+    listens = asyncio.Event()
 
     async def script(context: RunContext) -> AsyncIterator[Event]:
-        for _ in range(500):
-            yield Message(content="x" * 60_000)
-        said.set()
+        yield Message(content="Let me see.")
+        await listens.wait()
+        # More than the log keeps, and in one event: nobody can read its beginning before its end pushes that out. Of
+        # many small ones the sockets between would hold as many as the machine allows, for a reader that never reads.
+        yield Message(content="x" * 2 * MAX_LOG_BYTES)
         await asyncio.Event().wait()
 
     async with asking(tmp_path, ScriptedAgent(script)) as (_, client):
         stream = await complete(client, stream=True)
-        await said.wait()
+        said = [(await anext(stream)).choices[0].delta.content for _ in range(2)]
+        listens.set()
         with pytest.raises(openai.APIError, match="faster than it was read") as caught:
             async for _ in stream:
                 pass
+    assert "Let me see." in said
     assert caught.value.code == "log_expired"
 
 
