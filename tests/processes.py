@@ -20,9 +20,7 @@ def environment(folder: Path, **settings: str) -> dict[str, str]:
 
 
 def run(folder: Path, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*COMMAND, *arguments], env=environment(folder, **settings), capture_output=True, text=True, timeout=30
-    )
+    return subprocess.run([*COMMAND, *arguments], env=environment(folder, **settings), capture_output=True, text=True)
 
 
 @contextmanager

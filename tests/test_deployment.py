@@ -34,7 +34,7 @@ MOST_EXPOSURE_TENTHS = 20
 
 
 def run(*command: str | Path, env: dict[str, str] | None = None, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=50)
+    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True)
 
 
 def example() -> dict[str, str]:

@@ -42,7 +42,7 @@ from tests.runs import promises
 CHAT_ID = "chat_1"
 USER = User(id="u1")
 SILENCE_SECONDS = 0.05
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 200.0
 SHOWN_CHARS = 200
 
 
