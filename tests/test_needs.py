@@ -1,10 +1,13 @@
 """What becomes of tests that need more than is there: pytest as a process, on a suite and with a PATH of the test."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.needs import NEEDS
 
 ROOT = Path(__file__).parent.parent
 SUITE = """
@@ -107,6 +110,11 @@ def test_what_tests_need_that_were_not_asked_for_is_not_missed(machine: Machine)
     code, said = machine.pytest("--everything", "-m", "not e2e", "-k", "not with_a_need")
     assert code == 0
     assert "3 passed, 2 deselected" in said
+
+
+def test_the_tests_readme_has_every_need() -> None:
+    listed = re.findall(r"^\| (`.*?) \|", (ROOT / "tests" / "README.md").read_text(), re.MULTILINE)
+    assert NEEDS.keys() <= {name for cell in listed for name in re.findall(r"`([\w-]+)`", cell)}
 
 
 def test_a_need_that_nobody_knows_is_an_error(machine: Machine) -> None:
