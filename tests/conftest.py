@@ -2,9 +2,16 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 import openwebui
 from callboard.history import Store
+
+pytest_plugins = ["tests.needs"]
+
+# How long an example takes says more of the machine than of the code.
+settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("unhurried")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -58,5 +58,5 @@ async def asking(folder: Path, *agents: AgentLike, **values: Any) -> AsyncIterat
     """A server for these agents and OpenAI's client for it; `values` are settings."""
     async with serving(folder, *agents, **values) as service:
         base_url = f"{service.client.base_url}/v1"
-        async with AsyncOpenAI(base_url=base_url, api_key="key", timeout=30) as client:
+        async with AsyncOpenAI(base_url=base_url, api_key="key", timeout=None) as client:
             yield service, client

@@ -27,7 +27,6 @@ def run(folder: Path, *arguments: str, **settings: str) -> subprocess.CompletedP
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=30,
     )
 
 

@@ -89,7 +89,7 @@ async def serving(folder: Path, *agents: AgentLike, **values: Any) -> AsyncItera
             serve = asyncio.create_task(server.serve(sockets=[listener]))
             try:
                 await server.ready.wait()
-                async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
+                async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=None) as client:
                     yield Service(state, server, client)
             finally:
                 server.should_exit = True

@@ -37,7 +37,7 @@ MOST_EXPOSURE_TENTHS = 20
 
 
 def run(*command: str | Path, env: dict[str, str] | None = None, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=50)
+    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True)
 
 
 def example() -> dict[str, str]:
@@ -65,6 +65,7 @@ def services(tmp_path: Path) -> dict[str, Any]:
     return compose_services(tmp_path, example() | MUST_BE_SET)
 
 
+@pytest.mark.needs("docker-compose")
 def test_compose_reads_the_file_once_the_example_is_filled_in(services: dict[str, Any]) -> None:
     assert set(services) == {"key", "callboard", "open-webui", "pipe"}
     assert {service["image"] for service in services.values()} == {
@@ -73,6 +74,7 @@ def test_compose_reads_the_file_once_the_example_is_filled_in(services: dict[str
     }
 
 
+@pytest.mark.needs("docker-compose")
 @pytest.mark.parametrize("missing", MUST_BE_SET)
 def test_compose_says_what_is_not_filled_in(tmp_path: Path, missing: str) -> None:
     ended = compose_config(tmp_path, example() | {**MUST_BE_SET, missing: ""})
@@ -81,6 +83,7 @@ def test_compose_says_what_is_not_filled_in(tmp_path: Path, missing: str) -> Non
     assert "set it in .env" in ended.stderr
 
 
+@pytest.mark.needs("docker-compose")
 def test_the_example_names_no_setting_that_there_is_not_and_none_is_wrong(
     services: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -97,11 +100,13 @@ def test_the_default_version_of_open_webui_is_the_one_that_is_tested() -> None:
     assert example()["OPEN_WEBUI_VERSION"] == openwebui.VERSION
 
 
+@pytest.mark.needs("docker-compose")
 def test_the_server_is_not_given_open_webuis_secrets(services: dict[str, Any]) -> None:
     given = set(services["callboard"]["environment"].values())
     assert not given & {MUST_BE_SET["OPEN_WEBUI_SECRET_KEY"], MUST_BE_SET["OPEN_WEBUI_PASSWORD"]}
 
 
+@pytest.mark.needs("docker-compose")
 def test_the_key_is_made_in_the_volume_before_the_server_starts_and_the_pipe_reads_it(services: dict[str, Any]) -> None:
     for service in ("callboard", "pipe"):
         assert services[service]["depends_on"]["key"]["condition"] == "service_completed_successfully"
@@ -112,6 +117,7 @@ def test_the_key_is_made_in_the_volume_before_the_server_starts_and_the_pipe_rea
     assert {services[name]["environment"]["CALLBOARD_DATA_DIR"] for name in ("key", "callboard")} == {"/data"}
 
 
+@pytest.mark.needs("docker-compose")
 @pytest.mark.parametrize("given", ["", "a-key-of-ones-own"])
 def test_server_and_pipe_have_the_key_that_compose_makes_or_env_sets(tmp_path: Path, given: str) -> None:
     services = compose_services(tmp_path, example() | MUST_BE_SET | {"CALLBOARD_API_KEY": given})
@@ -135,6 +141,7 @@ def test_server_and_pipe_have_the_key_that_compose_makes_or_env_sets(tmp_path: P
             assert client.get("/v1/models", headers=as_open_webui_calls | {"Host": "other:8700"}).status_code == 421
 
 
+@pytest.mark.needs("docker-compose")
 def test_names_of_the_env_file_are_trusted_beside_composes_own(tmp_path: Path) -> None:
     services = compose_services(tmp_path, example() | MUST_BE_SET | {"CALLBOARD_TRUSTED_HOSTS": "nas.lan,board.lan"})
     assert services["callboard"]["environment"]["CALLBOARD_TRUSTED_HOSTS"] == "callboard,nas.lan,board.lan"
@@ -230,6 +237,7 @@ def test_the_health_check_is_well_with_a_server_and_not_without(tmp_path: Path) 
     assert run(*command, env=environment).returncode != 0
 
 
+@pytest.mark.needs("systemd")
 def test_systemd_takes_the_unit_and_finds_it_locked_down(tmp_path: Path) -> None:
     # systemd looks for the program itself: here it lies elsewhere.
     unit = tmp_path / "callboard.service"
@@ -240,6 +248,7 @@ def test_systemd_takes_the_unit_and_finds_it_locked_down(tmp_path: Path) -> None
     assert judged.returncode == 0, judged.stdout
 
 
+@pytest.mark.needs("docker-compose")
 def test_both_wait_longer_for_the_server_to_stop_than_it_takes(services: dict[str, Any]) -> None:
     waits = re.search(r"^TimeoutStopSec=(\d+)s$", UNIT, re.MULTILINE)
     assert waits

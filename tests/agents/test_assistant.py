@@ -15,7 +15,7 @@ async def test_with_the_models_address_alone_the_assistant_is_of_use(tmp_path: P
     body = {"agent": "assistant", "messages": [{"role": "user", "content": "How late is it in Lisbon?"}]}
     async with OpenAIServer(answers, models=["the-only-one"]) as model:
         with serving(tmp_path, MODEL_BASE_URL=model.base_url) as (url, _):
-            async with httpx.AsyncClient(base_url=url, timeout=30) as client:
+            async with httpx.AsyncClient(base_url=url, timeout=None) as client:
                 stream = (await client.post("/v1/runs", json=body)).content
     events: list[Event] = [event for frame in Decoder().feed(stream) if (event := decode(frame))]
     [told] = [event.result for event in events if isinstance(event, ToolCallComplete)]

@@ -81,7 +81,7 @@ def test_a_stop_ends_the_server_and_its_streams(tmp_path: Path) -> None:
                 text += chunk
                 if "tool_call_start" in text and process.poll() is None:
                     process.send_signal(signal.SIGTERM)
-        assert process.wait(15) == -signal.SIGTERM
+        assert process.wait() == -signal.SIGTERM
         events = [json.loads(line.removeprefix("data: ")) for line in text.splitlines() if line.startswith("data: ")]
         assert [event["type"] for event in events[-2:]] == ["tool_call_error", "error"]
         assert events[-1]["code"] == "interrupted"
@@ -99,7 +99,7 @@ def _ctrl_c_is_heard() -> Iterator[None]:
 def test_ctrl_c_ends_the_server_without_a_traceback(tmp_path: Path) -> None:
     with serving(tmp_path) as (_, process):
         process.send_signal(signal.SIGINT)
-        assert process.wait(15) == 130
+        assert process.wait() == 130
         assert process.stderr is not None
         assert "Traceback" not in process.stderr.read()
 
@@ -107,7 +107,7 @@ def test_ctrl_c_ends_the_server_without_a_traceback(tmp_path: Path) -> None:
 def test_a_chat_is_exported_as_json_lines(tmp_path: Path) -> None:
     with serving(tmp_path) as (url, _):
         body = {"agent": "demo", "chat_id": "c", "messages": [{"role": "user", "content": "slow"}]}
-        httpx.post(f"{url}/v1/runs", json=body, timeout=30)
+        httpx.post(f"{url}/v1/runs", json=body, timeout=None)
     exported = run(tmp_path, "export", "--chat", "c")
     lines = [json.loads(line) for line in exported.stdout.splitlines()]
     assert [line["role"] for line in lines] == ["user", "assistant", "tool", "assistant"]
@@ -160,7 +160,7 @@ def test_what_a_tool_logs_says_for_which_run_and_call(tmp_path: Path) -> None:
     agents.write_text(LOGGING_AGENT)
     with serving(tmp_path, AGENTS=str(agents)) as (url, process):
         body = {"agent": "logs", "run_id": "r1", "chat_id": "c", "messages": [{"role": "user", "content": "go"}]}
-        httpx.post(f"{url}/v1/runs", json=body, timeout=30)
+        httpx.post(f"{url}/v1/runs", json=body, timeout=None)
         process.terminate()
         assert process.stderr is not None
         entries = [json.loads(line) for line in process.stderr.read().splitlines() if line.startswith("{")]

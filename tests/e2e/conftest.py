@@ -24,6 +24,7 @@ from tests.e2e.library import Library
 from tests.e2e.open_webui_page import Chat
 from tests.e2e.recording_proxy import RecordingProxy, recording
 from tests.e2e.tables import RENDERINGS, Recorder
+from tests.needs import BROWSERS
 
 ROOT = Path(__file__).resolve().parents[2]
 ARTIFACTS = ROOT / "artifacts" / "e2e"
@@ -198,8 +199,8 @@ def install(webui: OpenWebUI, server: str, function_id: str, rendering: str, key
 
 def chromium() -> str:
     """Where the browser is."""
-    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    assert found, "the end-to-end tests need Chromium: apt-get install chromium"
+    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    assert found, "no browser found: apt-get install chromium"
     return found
 
 

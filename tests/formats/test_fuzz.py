@@ -73,9 +73,9 @@ def test_no_mutation_of_the_corpus_raises_or_calls_an_unknown_tool(batch: int) -
 
 
 def seconds(text: str) -> float:
-    began = time.perf_counter()
+    began = time.process_time()
     parse(text, [tool.schema() for tool in TOOLS])
-    return time.perf_counter() - began
+    return time.process_time() - began
 
 
 def seconds_of_row(unit: str, size: int) -> float:
@@ -145,7 +145,7 @@ AROUND = {
 
 
 # What takes the square of the length takes minutes.
-@pytest.mark.timeout(30)
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize("around", AROUND)
 @pytest.mark.parametrize("closed", [True, False])
 def test_a_million_characters_are_read_in_linear_time(around: str, closed: bool) -> None:
@@ -159,8 +159,8 @@ def test_a_long_block_costs_no_more_because_it_comes_in_pieces(around: str) -> N
 
     def streamed(size: int) -> float:
         text = before + LONG[:size] + after
-        began = time.perf_counter()
+        began = time.process_time()
         requested("native_leak", [text[place : place + 8] for place in range(0, len(text), 8)])
-        return time.perf_counter() - began
+        return time.process_time() - began
 
     assert is_linear(streamed)

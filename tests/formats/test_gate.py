@@ -308,7 +308,7 @@ HOSTILE = {
 }
 
 
-@pytest.mark.timeout(30)
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize(("arguments", "schema"), HOSTILE.values(), ids=HOSTILE.keys())
 def test_hostile_arguments_and_schemas_end(arguments: dict[str, Any], schema: dict[str, Any]) -> None:
     with contextlib.suppress(InvalidArguments):

@@ -66,7 +66,7 @@ def test_the_example_is_short(path: Path) -> None:
 async def test_a_server_loads_the_example_and_all_its_tools_are_called_and_shown(path: Path, tmp_path: Path) -> None:
     async with OpenAIServer(calls_each_tool_once) as model:
         with serving_example(path, tmp_path, model.base_url) as url:
-            async with httpx.AsyncClient(base_url=url, timeout=30) as client:
+            async with httpx.AsyncClient(base_url=url, timeout=None) as client:
                 listed = (await client.get("/v1/models")).json()["data"]
                 built_in = {agent.agent_id for agent in load_all_agents(Settings(agents=())).registry}
                 [agent] = [one["id"] for one in listed if one["id"] not in built_in]

@@ -1,4 +1,4 @@
-"""Every test with a store runs on SQLite and on a real PostgreSQL."""
+"""Every test with a store runs on SQLite and, where there is one, on a real PostgreSQL."""
 
 from collections.abc import AsyncIterator, Iterator
 from itertools import count
@@ -20,7 +20,7 @@ def cluster() -> Iterator[Path]:
         yield folder
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.needs("postgresql"))])
 async def database_url(request: pytest.FixtureRequest, database: Path) -> str:
     """The URL of a new and empty database."""
     if request.param == "sqlite":

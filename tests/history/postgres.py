@@ -8,14 +8,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-BINARIES = "/usr/lib/postgresql/*/bin"
+DEBIANS_INITDB = "usr/lib/postgresql/*/bin/initdb"
 SERVER_OPTIONS = "-c listen_addresses='' -c fsync=off -c max_connections=50 -k "
 
 
 @contextmanager
 def throw_away_cluster() -> Iterator[Path]:
     """The folder of the socket of a running cluster, whose user `postgres` needs no password."""
-    binaries = _binaries()
+    binaries = _initdbs()[-1].parent
     # Not pytest's own folder: that is closed to other users, and PostgreSQL refuses to run as root.
     folder = Path(tempfile.mkdtemp(prefix="callboard-pg-", dir="/tmp"))
     data = str(folder / "data")
@@ -33,12 +33,14 @@ def throw_away_cluster() -> Iterator[Path]:
         shutil.rmtree(folder)
 
 
-def _binaries() -> Path:
-    found = [Path(path).parent for path in (shutil.which("initdb"),) if path]
-    found += sorted(Path("/").glob(BINARIES.lstrip("/")))
-    if not found:
-        raise RuntimeError("the tests need PostgreSQL's server: install it, on Debian by apt-get install postgresql")
-    return found[-1]
+def is_installed() -> bool:
+    """Return whether this machine has PostgreSQL's server."""
+    return bool(_initdbs())
+
+
+def _initdbs() -> list[Path]:
+    on_path = shutil.which("initdb")
+    return [*([Path(on_path)] if on_path else []), *sorted(Path("/").glob(DEBIANS_INITDB))]
 
 
 def _run(command: Sequence[str | Path]) -> None:

@@ -145,14 +145,14 @@ async def test_a_run_goes_on_when_a_listener_comes_back_in_time(tmp_path: Path) 
         await go_on.wait()
         yield ToolCallComplete(tool_call_id="a", result="ok")
 
-    async with serving(tmp_path, ScriptedAgent(script), detach_grace_seconds=1) as service:
+    async with serving(tmp_path, ScriptedAgent(script), detach_grace_seconds=3) as service:
         await leave_after_first_call(service)
         async with service.client.stream("GET", "/v1/runs/r/events?after=1") as response:
             events = numbered(response)
             assert isinstance((await anext(events))[1], ToolCallStart)
             # Longer than the grace: it is the listener that keeps the run alive now.
             with pytest.raises(TimeoutError):
-                await asyncio.wait_for(asyncio.shield(service.state.runs.get("r").wait()), 1.3)
+                await asyncio.wait_for(asyncio.shield(service.state.runs.get("r").wait()), 3.3)
             go_on.set()
             assert [event.type async for _, event in events] == ["tool_call_complete", "done"]
 

@@ -95,7 +95,7 @@ async def test_a_tool_that_ignores_its_cancellation_does_not_hold_up_the_end() -
     await running.wait()
     playing.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(playing, 5)
+        await playing
     release.set()
     await asyncio.gather(*others())
 
@@ -106,7 +106,7 @@ async def test_closing_in_the_middle_of_the_answer_closes_the_models_request() -
         turn = run_tool_loop(model, [{"role": "user", "content": "x"}], (), claim_id=str)
         assert await anext(turn) == Message(content="Once")
         await turn.aclose()
-        await asyncio.wait_for(server.disconnected.wait(), 10)
+        await server.disconnected.wait()
         await model.aclose()
 
 

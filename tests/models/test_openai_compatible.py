@@ -188,7 +188,7 @@ async def test_closing_the_iterator_closes_the_request() -> None:
         assert await anext(stream) == TextDelta("a")
         assert isinstance(stream, AsyncGenerator)
         await stream.aclose()
-        await asyncio.wait_for(server.disconnected.wait(), 10)
+        await server.disconnected.wait()
         await model.aclose()
 
 
@@ -202,7 +202,7 @@ async def test_cancelling_the_reader_closes_the_request() -> None:
         reading = asyncio.create_task(read())
         await server.hanging.wait()
         reading.cancel()
-        await asyncio.wait_for(server.disconnected.wait(), 10)
+        await server.disconnected.wait()
         with pytest.raises(asyncio.CancelledError):
             await reading
         await model.aclose()

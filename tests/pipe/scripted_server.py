@@ -56,7 +56,7 @@ class ScriptedServer:
         def matching() -> list[Request]:
             return [r for r in self.requests if r.method == method and r.path.rpartition("/")[2] == last_part]
 
-        async with asyncio.timeout(10), self._arrival:
+        async with self._arrival:
             await self._arrival.wait_for(lambda: len(matching()) >= count)
         return matching()
 

@@ -196,11 +196,10 @@ async def waiting(server: ScriptedServer, kind: str, rendering: str = "details")
     seen: list[dict[str, Any]] = []
 
     async def until(reached: Callable[[list[dict[str, Any]]], Any]) -> None:
-        async with asyncio.timeout(5):
-            async for update in updates:
-                seen.append(update)
-                if reached(seen):
-                    return
+        async for update in updates:
+            seen.append(update)
+            if reached(seen):
+                return
 
     after = ToolStatus(tool_call_id="c", data=ToolStatusData(status="processing", message="approved"))
     other = ToolCallComplete(tool_call_id="d", tool_name="other", result="meanwhile")
@@ -260,8 +259,7 @@ async def test_stop_closes_the_dialog_and_answers_nothing(server: ScriptedServer
             seen.append(update)  # noqa: PERF401 - kept when it is cancelled
 
     task = asyncio.create_task(consume())
-    async with asyncio.timeout(5):
-        await page.opened.wait()
+    await page.opened.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

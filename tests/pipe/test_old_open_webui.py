@@ -99,8 +99,7 @@ async def test_on_the_next_turn_the_model_reads_the_result(server: ScriptedServe
 async def test_stop_leaves_no_spinner_and_loses_no_text(server: ScriptedServer) -> None:
     webui, drawn = OldOpenWebUI(), asyncio.Event()
     server.on("POST", "runs", stream(frames(*TALK), end="hang"))
-    async with asyncio.timeout(10):
-        await stopped(webui, watched(await start(a_pipe(server.url)), webui, drawn), drawn)
+    await stopped(webui, watched(await start(a_pipe(server.url)), webui, drawn), drawn)
     await server.seen("POST", "cancel")
     assert webui.saved == webui.screen
     assert "Look: " in webui.saved

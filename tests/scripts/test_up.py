@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import venv
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -42,14 +43,28 @@ def environment(webui: StandIn, tmp_path: Path, port: int) -> dict[str, str]:
     }
 
 
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Python that has what this one has, into which `scripts/up` may install the server: its pip does nothing."""
+    home = tmp_path_factory.mktemp("python")
+    venv.create(home, symlinks=True)
+    [packages] = home.glob("lib/python*/site-packages")
+    (packages / "pip.py").touch()
+    (packages / "inherited.pth").write_text("\n".join(filter(None, sys.path)))
+    command = home / "bin" / "callboard"
+    command.write_text(f"#!{home}/bin/python\nimport sys\nfrom callboard.cli import main\nsys.exit(main())\n")
+    command.chmod(0o755)
+    return home / "bin" / "python"
+
+
 @pytest.fixture
-def start(environment: dict[str, str]) -> Iterator[START]:
+def start(environment: dict[str, str], python: Path) -> Iterator[START]:
     """Starts scripts/up with settings of the test; what still runs at its end is stopped."""
     started: list[subprocess.Popen[str]] = []
 
     def run(*arguments: str, **settings: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [sys.executable, str(UP), *arguments],
+            [python, UP, *arguments],
             env=environment | settings,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -63,14 +63,13 @@ class Log:
         return [line for line in self.lines if line["event"] == event]
 
     async def until(self, event: str, **fields: Any) -> dict[str, Any]:
-        async with asyncio.timeout(20):
-            while True:
-                for line in self.lines[self._read :]:
-                    self._read += 1
-                    if line["event"] == event and fields.items() <= line.items():
-                        return line
-                self._more.clear()
-                await self._more.wait()
+        while True:
+            for line in self.lines[self._read :]:
+                self._read += 1
+                if line["event"] == event and fields.items() <= line.items():
+                    return line
+            self._more.clear()
+            await self._more.wait()
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ def played(name: str, command: Path, *arguments: str) -> Played:
     return Played(McpServer(ServerDeclaration(name, str(command), arguments)))
 
 
+@pytest.mark.needs("downloads")
 async def test_the_time_of_a_zone_by_the_server_from_pypi(python_servers: Path) -> None:
     time = played("time", python_servers / "mcp-server-time")
     async with time.server.lifespan(wait_seconds=START_SECONDS):
@@ -40,6 +41,7 @@ def repository(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.needs("downloads")
 async def test_a_repository_by_the_server_from_pypi(python_servers: Path, repository: Path) -> None:
     git = played("git", python_servers / "mcp-server-git")
     async with git.server.lifespan(wait_seconds=START_SECONDS):
@@ -50,6 +52,7 @@ async def test_a_repository_by_the_server_from_pypi(python_servers: Path, reposi
         assert not git.tool("git_add").read_only
 
 
+@pytest.mark.needs("npm", "downloads")
 async def test_files_by_the_server_from_npm(node_servers: Path, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("hello")
     files = played("files", node_servers / "mcp-server-filesystem", str(tmp_path))
@@ -61,6 +64,7 @@ async def test_files_by_the_server_from_npm(node_servers: Path, tmp_path: Path) 
     assert (tmp_path / "b.txt").read_text() == "written"
 
 
+@pytest.mark.needs("npm", "downloads")
 async def test_everything_that_the_reference_server_from_npm_does(node_servers: Path, log: Log) -> None:
     every = played("every", node_servers / "mcp-server-everything")
     async with every.server.lifespan(wait_seconds=START_SECONDS):
@@ -95,6 +99,7 @@ def far_server(node_servers: Path, free_port: int) -> Callable[[], AbstractConte
     return start
 
 
+@pytest.mark.needs("npm", "downloads")
 async def test_the_reference_server_over_http_also_after_a_restart_in_which_it_forgot_us(
     far_server: Callable[[], AbstractContextManager[str]], log: Log
 ) -> None:

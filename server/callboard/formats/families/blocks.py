@@ -24,7 +24,8 @@ _REST_OF_LINE = re.compile(r"[ \t]*(\r?\n|\Z)")
 # A string that never ends is matched too, up to the end of the text: else each of its escaped
 # quotes would be tried again as the beginning of another.
 _DOUBLE = r'"(?:[^"\\]|\\.)*+(?P<closed>"?)'
-_EITHER = r"(?P<quote>[\"'])(?:(?!(?P=quote))[^\\]|\\.)*+(?P<closed>(?P=quote)?)"
+# Not `*+`: before 3.11.5 Python loses what follows such a group, where that looks ahead.
+_EITHER = r"(?P<quote>[\"'])(?>(?:[^\\\"']+|(?!(?P=quote))[\"']|\\.)*)(?P<closed>(?P=quote)?)"
 _STRICT_TOKENS = re.compile(_DOUBLE + r"|[{}\[\]:,]", re.DOTALL)
 _PYTHON_TOKENS = re.compile(_EITHER + r"|[{}\[\]:,]", re.DOTALL)
 _PYTHON_STYLE = re.compile(r"[\[{\s]*'")

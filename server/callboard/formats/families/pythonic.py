@@ -23,7 +23,8 @@ DEPTH = 50
 # What models put before a name: Gemini's and Gemma's namespaces for tools.
 _NAMESPACES = ("default_api", "functions", "tools", "tool_code")
 _WORDS = {"true": True, "false": False, "null": None}
-_STRINGS = r"(?P<quote>\"\"\"|'''|\"|')(?:(?!(?P=quote))[^\\]|\\.)*+(?P<closed>(?P=quote)?)"
+# Not `*+`: before 3.11.5 Python loses what follows such a group, where that looks ahead.
+_STRINGS = r"(?P<quote>\"\"\"|'''|\"|')(?>(?:[^\\\"']+|(?!(?P=quote))[\"']|\\.)*)(?P<closed>(?P=quote)?)"
 _TOKENS = re.compile(_STRINGS + r"|[()\[\]{}]", re.DOTALL)
 
 
