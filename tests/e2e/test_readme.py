@@ -150,13 +150,13 @@ async def stranger(browser: Browser) -> AsyncIterator[Page]:
 
 
 async def ask_the_demo(page: Page, url: str, artifacts: Path, picture: str) -> None:
-    """Ask for tools; the answer must end with calls that have finished."""
+    """Ask for tools, of which one is meant to fail; the answer must end with calls that have finished."""
     chat = await Chat.prepare(page, url, artifacts)
     await chat.open("callboard.demo")
     await chat.ask("What can you do?")
     chips = await chat.chips()
-    assert chips
-    assert not any(chip.running or chip.failed for chip in chips)
+    assert any(not chip.failed for chip in chips)
+    assert not any(chip.running for chip in chips)
     await chat.screenshot(picture)
 
 
