@@ -16,6 +16,24 @@ from callboard.errors import SettingsError
 
 PREFIX = "CALLBOARD_"
 
+ToolFormat = Literal[
+    "auto",
+    "native",
+    "rescue",
+    "react",
+    "xml",
+    "hermes",
+    "qwen3_coder",
+    "glm",
+    "mistral",
+    "deepseek",
+    "kimi",
+    "harmony",
+    "gemma",
+    "llama3",
+]
+"""How a model's tool calls are asked for and read."""
+
 
 def default_data_dir() -> Path:
     """Where data lies unless told otherwise (XDG base directory specification)."""
@@ -39,8 +57,11 @@ class Settings(BaseSettings):
     )
     model_api_key: SecretStr | None = Field(default=None, description="Key of that endpoint")
     model: str | None = Field(default=None, description="Name of the model there; unset: the first that it lists")
-    tool_format: Literal["auto", "native", "react", "xml"] = Field(
-        default="auto", description="How the model is asked to write tool calls; `auto`: native"
+    tool_format: ToolFormat = Field(
+        default="auto",
+        description="How calls are asked for and read: `native` `tool_calls` alone; `auto` native, and a call at the "
+        "end of the text, asking first unless it only reads; `react`, `xml`, `hermes` … that syntax in the text; "
+        "`rescue` native, and any call in the text",
     )
     react_models: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(), description="Models for which `auto` means `react`: name patterns such as `*llama-2*`, with commas"

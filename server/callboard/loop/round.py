@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from callboard.errors import InvalidArguments, ToolError, ToolLimit
 from callboard.formats import RequestedCall, renamed, tool_meant, understand
-from callboard.loop.consent import WAITING, Consent
+from callboard.loop.consent import FROM_TEXT, WAITING, Consent
 from callboard.loop.limits import Budget
 from callboard.text import storable
 from callboard.tools import (
@@ -42,6 +42,9 @@ from callboard_protocol import (
 
 REPAIRED = "repaired"
 """The status that says what of a call is not as the model wrote it."""
+
+RESCUED = "from_text"
+"""The status that says that a call was taken out of the model's text, where nobody asked for calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +157,9 @@ def _starts(calls: Sequence[PlannedCall], round_index: int) -> Iterator[Event]:
             round_index=round_index,
             sequence_index=position,
         )
+        if call.requested.rescued:
+            data = ToolStatusData(status=RESCUED, message="read from the model's text")
+            yield ToolStatus(tool_call_id=call.requested.id, data=data)
         if call.repairs:
             data = ToolStatusData(status=REPAIRED, message=storable("; ".join(call.repairs)))
             yield ToolStatus(tool_call_id=call.requested.id, data=data)
@@ -186,8 +192,10 @@ async def _run(
     started = time.monotonic()
     outcome: ToolResult | ToolError
     try:
-        if caller.consent.needed(prepared.tool, prepared.arguments):
-            request = caller.consent.request(prepared.tool.name, prepared.arguments, call_id)
+        is_doubtful = call.requested.asks_first and not prepared.tool.read_only
+        if is_doubtful or caller.consent.needed(prepared.tool, prepared.arguments):
+            reason = FROM_TEXT if call.requested.rescued else ""
+            request = caller.consent.request(prepared.tool.name, prepared.arguments, call_id, reason)
             report(StatusReport("pending", WAITING))
             queue.put_nowait(request)
             await caller.consent.obtain(request)

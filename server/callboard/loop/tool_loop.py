@@ -129,7 +129,7 @@ class _Turn:
 
     async def ask(self, tools: Sequence[Tool], answer: _Answer) -> AsyncGenerator[Event, None]:
         """Asks once; fills `answer` and yields what the user can see of it."""
-        answer.reader = reader = self._format.reader(tools, self._claim_id)
+        answer.reader = reader = self._format.reader(tools, self._claim_id, self.messages)
         request = replace(self._format.request(self.messages, tools), options=self._options)
         async with aclosing(self._pieces(request, reader, answer)) as pieces:
             async for piece in pieces:

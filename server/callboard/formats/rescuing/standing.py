@@ -1,0 +1,129 @@
+"""Where in Markdown a line stands, for telling a call that is made from one that is shown. Pure.
+
+Follows https://spec.commonmark.org/0.31.2/ for fences, code spans, lazy continuation and HTML,
+and GitHub's tables, as far as whole lines tell. In doubt the line belongs to what is shown: a
+call that stays text does no harm.
+"""
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+
+# Possessive (`*+`), or a long row of blanks would be shared out in every way.
+_FENCE = re.compile(
+    r"(?P<before>[ \t>]*+(?:(?:[-*+]|\d{1,9}[.)])[ \t>]++)*+)(?P<run>`{3,}+(?=[^`]*$)|~{3,}+)", re.MULTILINE
+)
+_CLOSING = re.compile(r"[ \t>]*+(`{3,}+|~{3,}+)[ \t\r]*+")
+_SHOWN = re.compile(
+    r"[ \t]*+(?:>|[-*+](?:\s|\Z)|\d{1,9}[.)](?:\s|\Z)|\||\[[^\]\n]{1,100}\]:)|<(?!/?think)|[ ]{2}|\t", re.IGNORECASE
+)
+_DELIMITERS = re.compile(r"[ \t]*+:?-++:?[ \t]*+(?:\|[ \t]*+:?-++:?[ \t]*+)++\|?[ \t\r]*+")
+_RUN = re.compile(r"(\\?)(`++)")
+_TAG = re.compile(
+    r"<(/?)(pre|code|samp|kbd|xmp|script|style|textarea|blockquote|q|details|table|ul|ol)\b", re.IGNORECASE
+)
+QUOTES = "\"'`“”‘’«»„‹›(["
+
+
+@dataclass(frozen=True, slots=True)
+class _Fence:
+    character: str
+    length: int
+
+
+class Standing:
+    """The beginning of the line right after those that were `passed`."""
+
+    def __init__(self) -> None:
+        self._fence: _Fence | None = None
+        self._inner: _Fence | None = None
+        """A fence in a list item, a quote or indented: nobody says where that ends."""
+        self._lost = False
+        self._span = 0
+        """The number of back-ticks that opened a code span in this paragraph."""
+        self._shown = False
+        """Whether the paragraph has become part of a list, a quote, a table or HTML."""
+        self._comment = False
+        self._tags: Counter[str] = Counter()
+        self._last = ""
+
+    def may_call(self) -> bool:
+        """Whether what begins there at the margin is said by the model itself."""
+        in_code = self._fence or self._inner or self._span
+        in_html = self._comment or any(self._tags.values())
+        quoted = self._last != "" and self._last in QUOTES
+        return not (self._lost or in_code or in_html or quoted or self._shown)
+
+    def passed(self, line: str) -> None:
+        """Move on by a whole line, given without its end."""
+        words = line.strip()
+        if self._lost or self._in_fence(line, words):
+            return
+        if not words:
+            self._shown, self._span = False, 0
+            return
+        self._last = words[-1]
+        if fence := _FENCE.match(line):
+            self._open(fence)
+            return
+        self._shown = self._shown or bool(_SHOWN.match(line) or _DELIMITERS.fullmatch(line))
+        self._read_html(line)
+        for escape, run in _RUN.findall(line):
+            length = len(run) - (1 if escape and not self._span else 0)
+            if self._span == length:
+                self._span = 0
+            elif not self._span:
+                self._span = length
+
+    def _in_fence(self, line: str, words: str) -> bool:
+        if self._inner is not None and words and line[0] not in " \t>":
+            self._lost = True
+        fence = self._fence or self._inner
+        if fence is None:
+            return False
+        closing = _CLOSING.fullmatch(line)
+        if closing and closing[1][0] == fence.character and len(closing[1]) >= fence.length:
+            self._fence = self._inner = None
+        return True
+
+    def _open(self, match: re.Match[str]) -> None:
+        if self._comment or any(self._tags.values()):
+            # What is a fence in Markdown is text in HTML: which of them this is, is not told here.
+            self._lost = True
+        fence = _Fence(match["run"][0], len(match["run"]))
+        if match["before"]:
+            self._inner = fence
+        else:
+            self._fence, self._span, self._shown = fence, 0, False
+
+    def _read_html(self, line: str) -> None:
+        outside = _outside_spans(line)
+        for slash, name in _TAG.findall(outside):
+            count = self._tags[name.lower()] + (-1 if slash else 1)
+            self._tags[name.lower()] = max(0, count)
+        at = 0
+        while (at := outside.find("-->" if self._comment else "<!--", at)) >= 0:
+            self._comment = not self._comment
+            at += 3
+
+
+def _outside_spans(line: str) -> str:
+    """The line without the code spans that begin and end in it."""
+    runs = list(re.finditer("`+", line))
+    if len(runs) < 2:
+        return line
+    closers: dict[int, list[int]] = {}
+    for number in range(len(runs) - 1, -1, -1):
+        closers.setdefault(len(runs[number][0]), []).append(number)
+    kept: list[str] = []
+    at = number = 0
+    while number < len(runs):
+        same = closers[len(runs[number][0])]
+        while same and same[-1] <= number:
+            same.pop()
+        if same:
+            kept.append(line[at : runs[number].start()])
+            number = same[-1]
+            at = runs[number].end()
+        number += 1
+    return "".join([*kept, line[at:]])
