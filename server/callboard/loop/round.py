@@ -29,6 +29,7 @@ from callboard.tools import (
     prepare,
 )
 from callboard_protocol import (
+    FROM_TEXT_STATUS,
     Event,
     InputRequest,
     Source,
@@ -42,9 +43,6 @@ from callboard_protocol import (
 
 REPAIRED = "repaired"
 """The status that says what of a call is not as the model wrote it."""
-
-RESCUED = "from_text"
-"""The status that says that a call was taken out of the model's text, where nobody asked for calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +156,7 @@ def _starts(calls: Sequence[PlannedCall], round_index: int) -> Iterator[Event]:
             sequence_index=position,
         )
         if call.requested.rescued:
-            data = ToolStatusData(status=RESCUED, message="read from the model's text")
+            data = ToolStatusData(status=FROM_TEXT_STATUS, message="read from the model's text")
             yield ToolStatus(tool_call_id=call.requested.id, data=data)
         if call.repairs:
             data = ToolStatusData(status=REPAIRED, message=storable("; ".join(call.repairs)))

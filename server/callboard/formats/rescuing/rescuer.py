@@ -4,6 +4,8 @@ A server that does not parse its model's calls leaves them in the text; there to
 that a web page told the model to make, or that the model explains. So a call is rescued only
 where it is the whole of what remains of the answer, begins at the margin, is complete, is
 shown as nobody's words (`standing`) and repeats nothing that the model was told (`repetition`).
+An answer that has spoken of calls, by a marker amid its words or a call that stayed text, has
+none rescued any more: what stands in lines of its own there may be a part of what is shown.
 Everything else stays text, in its place. What is held back is what may still become such a call.
 
 Pure: the same text gives the same pieces, whole or cut anywhere. Linear: a long block is asked
@@ -11,14 +13,12 @@ after only when it has grown by a part of its length, and nothing within a block
 refused is looked at again. Above: the reader. Below: dialects.
 """
 
-import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 from callboard.formats.dialect import Dialect, ForTools, WrittenCall
-from callboard.formats.families.blocks import after_space, read_value
-from callboard.formats.meaning.names import resolve_name
+from callboard.formats.families.blocks import after_space
+from callboard.formats.rescuing.completeness import is_complete
 from callboard.formats.rescuing.marks import (
     FENCE,
     FENCE_END,
@@ -26,16 +26,15 @@ from callboard.formats.rescuing.marks import (
     HALF_FENCE_END,
     MAX_FENCE_LINE_CHARS,
     TURN_ENDS,
+    markers,
+    openers,
 )
 from callboard.formats.rescuing.repetition import is_repeated
 from callboard.formats.rescuing.standing import Standing
 from callboard.formats.scanning.grammar import grammar, meaning
-from callboard.formats.scanning.literals import Literals
 
 ASK_ALWAYS_CHARS = 256
 ASK_AGAIN_GROWTH = 8
-
-_JSON = re.compile(r"\[?\s*+\{\s*+[\"'](?:id|type|name|function|tool|tool_name|action|arguments|parameters)[\"']\s*+:")
 
 
 @dataclass(slots=True)
@@ -61,7 +60,8 @@ class Rescuer:
 
     def __init__(self, dialects: Sequence[Dialect], known: Collection[str]) -> None:
         self._grammar = grammar(tuple(dialects))
-        self._openers = _openers(tuple(dialects))
+        self._openers = openers(tuple(dialects))
+        self._markers = markers(tuple(dialects))
         self._dialects = [one.for_tools(known) if isinstance(one, ForTools) else one for one in dialects]
         self._known = known
         self._stopped = not known
@@ -71,6 +71,7 @@ class Rescuer:
         self._passes_line = False
         """Whether the rest of this line is text, whatever it looks like."""
         self._begun = False
+        self._speaks_of_calls = False
         self._text = ""
         self._at = 0
         """Up to where `_text` was passed on."""
@@ -139,7 +140,7 @@ class Rescuer:
         self._take()
         while self._at < len(self._text):
             if self._group is None:
-                if self._line or self._passes_line or not self._standing.may_call():
+                if self._line or self._passes_line or self._speaks_of_calls or not self._standing.may_call():
                     self._pass_line()
                     continue
                 if not self._begin(final=final):
@@ -240,7 +241,7 @@ class Rescuer:
             items = dialect.read(block, self._known)
             calls = [item for item in items if isinstance(item, WrittenCall)]
             if calls:
-                group.refused = group.refused or len(calls) < len(items) or not self._are_whole(block, calls)
+                group.refused = group.refused or len(calls) < len(items) or not is_complete(block, calls, self._known)
                 group.blocks.append((block, calls))
                 group.closed = group.closed or block.startswith(("```", "~~~"))
                 group.owners.clear()
@@ -251,14 +252,10 @@ class Rescuer:
             return True
         return self._refuse(group.at)
 
-    def _are_whole(self, block: str, calls: Sequence[WrittenCall]) -> bool:
-        if any(call.truncated or resolve_name(call.name, self._known) is None for call in calls):
-            return False
-        value = _JSON.search(block)
-        return value is None or read_value(block, value.start()).end is not None
-
     def _refuse(self, end: int) -> bool:
         """What was held back is text, and so is the rest of the line that `end` is in."""
+        if self._group is not None and self._group.blocks:
+            self._speaks_of_calls = True
         self._group = None
         self._pass(end)
         self._pass_line()
@@ -278,15 +275,10 @@ class Rescuer:
         self._begun = self._begun or not passed.isspace()
         *lines, rest = passed.split("\n")
         for line in lines:
-            self._standing.passed("".join([*self._line, line]))
+            whole = "".join([*self._line, line])
+            self._standing.passed(whole)
+            self._speaks_of_calls = self._speaks_of_calls or self._markers.search(whole, 0) is not None
             self._line.clear()
             self._passes_line = False
         if rest:
             self._line.append(rest)
-
-
-@lru_cache(maxsize=16)
-def _openers(dialects: tuple[Dialect, ...]) -> Literals:
-    every = (opener for one in dialects for opener in one.openers)
-    # ReAct's markers of a list item or a quote would make the call one.
-    return Literals(opener for opener in every if not opener.startswith(("- ", "> ")))
