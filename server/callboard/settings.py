@@ -59,9 +59,9 @@ class Settings(BaseSettings):
     model: str | None = Field(default=None, description="Name of the model there; unset: the first that it lists")
     tool_format: ToolFormat = Field(
         default="auto",
-        description="How calls are asked for and read: `native` `tool_calls` alone; `auto` native, and a call at the "
-        "end of the text, asking first unless it only reads; `react`, `xml`, `hermes` … that syntax in the text; "
-        "`rescue` native, and any call in the text",
+        description="How tools are called: `native`; `auto`: native, and a call that is the text's end, asking first "
+        "unless it only reads; `rescue`: native, and any call in the text; `react`, `xml` or a family (`hermes` …): "
+        "as that has it in the text",
     )
     react_models: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(), description="Models for which `auto` means `react`: name patterns such as `*llama-2*`, with commas"

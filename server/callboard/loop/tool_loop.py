@@ -12,6 +12,7 @@ from typing import Any
 
 from callboard.formats import (
     ArgumentsPiece,
+    AutoFormat,
     ClaimId,
     Format,
     NativeFormat,
@@ -87,8 +88,11 @@ async def run_tool_loop(
 async def run_completion(
     model: ChatModel, messages: Sequence[ChatDict], options: Mapping[str, Any] | None = None
 ) -> AsyncGenerator[Event, None]:
-    """One answer without tools, for background tasks: `Message`, `Usage` and `Done` only. Raises `ModelError`."""
-    turn = _Turn(model, NativeFormat(), list(messages), str, options or {})
+    """One answer without tools or reasoning, for background tasks: `Message`, `Usage` and `Done`.
+
+    Raises `ModelError`.
+    """
+    turn = _Turn(model, AutoFormat(), list(messages), str, options or {})
     answer = _Answer()
     async with aclosing(turn.ask((), answer)) as events:
         async for event in events:

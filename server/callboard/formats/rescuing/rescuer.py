@@ -84,6 +84,11 @@ class Rescuer:
         """What can be shown now."""
         if self._stopped:
             return text
+        if self._line and self._at == len(self._text) and "\n" not in text:
+            # Amid a line nothing is held back: most of what comes.
+            self._begun = self._begun or not text.isspace()
+            self._line.append(text)
+            return text
         self._coming.append(text)
         self._coming_chars += len(text)
         if self._group is not None and not self._group.owners and text.isspace():
