@@ -15,9 +15,10 @@ _FENCE = re.compile(
 )
 _CLOSING = re.compile(r"[ \t>]*+(`{3,}+|~{3,}+)[ \t\r]*+")
 _SHOWN = re.compile(
-    r"[ \t]*+(?:>|[-*+](?:\s|\Z)|\d{1,9}[.)](?:\s|\Z)|\||\[[^\]\n]{1,100}\]:)|<(?!/?think)|[ ]{2}|\t", re.IGNORECASE
+    r"[ \t]*+(?:>|[-*+•◦▪‣](?:\s|\Z)|\d{1,9}[.)](?:\s|\Z)|\||\[[^\]\n]{1,100}\]:)|<(?!/?think)|[ ]{2}|\t", re.IGNORECASE
 )
 _DELIMITERS = re.compile(r"[ \t]*+:?-++:?[ \t]*+(?:\|[ \t]*+:?-++:?[ \t]*+)++\|?[ \t\r]*+")
+_LONE_RETURN = re.compile(r"\r(?!\Z)")
 _RUN = re.compile(r"(\\?)(`++)")
 _TAG = re.compile(
     r"<(/?)(pre|code|samp|kbd|xmp|script|style|textarea|blockquote|q|details|table|ul|ol)\b", re.IGNORECASE
@@ -55,8 +56,13 @@ class Standing:
         return not (self._lost or in_code or in_html or quoted or self._shown)
 
     def passed(self, line: str) -> None:
-        """Move on by a whole line, given without its end."""
-        words = line.strip()
+        """Move on by a whole line, given without its line feed."""
+        for one in _LONE_RETURN.split(line):
+            self._pass(one)
+
+    def _pass(self, line: str) -> None:
+        # Other white space is no blank line in Markdown.
+        words = line.strip(" \t\r")
         if self._lost or self._in_fence(line, words):
             return
         if not words:
