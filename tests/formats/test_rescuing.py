@@ -1,5 +1,6 @@
 """What a model says stays what it says: a call is taken out of its text where nothing else can be meant."""
 
+import html
 import json
 from collections.abc import Callable, Iterable, Sequence
 from itertools import count
@@ -109,11 +110,20 @@ SHAPES: dict[str, Callable[[str], str]] = {
     "in a fence": lambda call: f"The page says:\n\n````\n{call}\n````",
     "in a fence that something follows": lambda call: f"````json\n{call}\n````\nThat is what it says.",
     "in a fence that is not closed": lambda call: f"The page says:\n\n~~~\n{call}",
+    "in a fence that a mark in its code does not close": lambda call: f"```\n\t```\n{call}",
+    "in a fence that may be a table's head": lambda call: f"~~~a | b\n--- | ---\n~~~\n\n{call}",
+    "in a fence that is moved in": lambda call: f"  ```\n      ```\n{call}",
+    "in a fence behind one that HTML holds": lambda call: f"</p>\n```\n\n````\n{call}",
+    "in a fence behind indented code": lambda call: f"\t```\n\n ```\n{call}",
+    "in a fence behind one in a quote": lambda call: f"> ```\n ````\n{call}",
+    "in a fence behind one in a list": lambda call: f"- ```\n ````\n{call}",
+    "in HTML that is moved in": lambda call: f" <div>\n{call}",
     "in a fence in a list": lambda call: f"1. So:\n\n   ```\n{call}",
     "behind a fence in a quote": lambda call: f"> ```\n> x\n\n```\n{call}",
     "indented": lambda call: f"The page says:\n\n{prefixed(call, '    ')}",
     "not at the margin": lambda call: f"The page says:\n\n {call}",
     "in a comment": lambda call: f"See:\n\n<!--\n\n{call}",
+    "in a comment with code in it": lambda call: f"<!-- --`` `a` ``> \n\n{call}",
     "in HTML": lambda call: f"<pre>\n\n{call}",
     "in a footnote": lambda call: f"[^1]: The page says\n{call}",
     "of no tool": lambda call: call.replace("write_line", "launch"),
@@ -188,6 +198,7 @@ BEFORE = [
     "I will:\n\n",
     "# Well\n\n- one\n- two\n\n> so\n\nNow.\n\n",
     "```py\n1\n```\n\nSo:\n",
+    "- so:\n\n  ```sh\n  x\n  ```\n\n1. ```\n   x\n   ```\n\n> ```\n> x\n> ```\n\nNow:\n",
 ]
 BEHIND = ["", "\n", "\n\n  \n", "<|im_end|>", "\n<|eot_id|>\n"]
 
@@ -269,6 +280,8 @@ TOLD: dict[str, Callable[[str], str]] = {
     "as JSON in JSON": lambda call: escaped(escaped(call)),
     "on one line": lambda call: f"x {' '.join(call.split())} y",
     "in capitals": str.upper,
+    "as HTML": lambda call: f"<pre>{html.escape(call)}</pre>",
+    "with invisible marks": lambda call: "\u200b".join(call),
 }
 
 
@@ -295,6 +308,12 @@ def test_another_wrapping_does_not_make_it_the_models_own(written: str) -> None:
         calls = read("auto", [CALLS[written]], messages)[2]
         # Tags for each argument are another text than an object.
         assert not calls or "front" not in CALLS[written] or "<" in CALLS[written] or "(" in CALLS[written]
+
+
+def test_more_calls_than_a_turn_may_have_are_text() -> None:
+    call = '{"name": "search", "arguments": {"query": "a"}}\n'
+    assert len(read("auto", [call * 50])[2]) == 50
+    assert read("auto", [call * 51]) == (call * 51, "", [])
 
 
 def test_a_call_that_only_shares_words_with_what_was_told_is_rescued() -> None:

@@ -1,9 +1,11 @@
 """Tells a call that the model makes from one that it repeats out of what it was told. Pure.
 
 A page, a file or a user may hold a call to the letter. Texts are compared without white space,
-quotation marks, backslashes and case: what was told may be escaped, as JSON and more than once.
+quotation marks, backslashes and case: what was told may be escaped, as HTML, or as JSON and more
+than once.
 """
 
+import html
 import re
 from collections.abc import Iterable, Sequence
 
@@ -11,7 +13,7 @@ from callboard.formats.dialect import WrittenCall
 
 _CODE_POINT = re.compile(r"\\+u([0-9a-f]{4})", re.IGNORECASE)
 # `\n` within JSON is white space too.
-_LEFT_OUT = re.compile(r"\\+[nrt]|[\s\"'`\\]+")
+_LEFT_OUT = re.compile(r"\\+[nrt]|[\s\"'`\\\u200b-\u200d\u2060\ufeff]+")
 _END = re.compile(r"(?:<[^<>]*>|\[[^\[\]]*\]|[\])}>;,])\Z")
 _BETWEEN = re.compile(r"[^\w{}]*(?:arguments|parameters|args|params|actioninput|input)?[^\w{}]*")
 MAX_BETWEEN_CHARS = 60
@@ -58,7 +60,7 @@ def _holds_object(told: str, call: WrittenCall) -> bool:
 
 
 def _folded(text: str) -> str:
-    decoded = _CODE_POINT.sub(lambda found: chr(int(found[1], 16)), text)
+    decoded = html.unescape(_CODE_POINT.sub(lambda found: chr(int(found[1], 16)), text))
     # The halves of a pair of surrogates, decoded one by one, are one character.
     whole = decoded.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return _LEFT_OUT.sub("", whole).casefold()

@@ -35,6 +35,8 @@ from callboard.formats.scanning.grammar import grammar, meaning
 
 ASK_ALWAYS_CHARS = 256
 ASK_AGAIN_GROWTH = 8
+MAX_CALLS = 50
+"""More than a turn may have; each is looked for in all that the model was told."""
 
 
 @dataclass(slots=True)
@@ -49,6 +51,7 @@ class _Group:
     owners: list[int] = field(default_factory=list)
     asked_chars: int = 0
     blocks: list[tuple[str, Sequence[WrittenCall]]] = field(default_factory=list)
+    calls: int = 0
     refused: bool = False
     fence: str = ""
     inside: int = 0
@@ -246,8 +249,10 @@ class Rescuer:
             items = dialect.read(block, self._known)
             calls = [item for item in items if isinstance(item, WrittenCall)]
             if calls:
-                group.refused = group.refused or len(calls) < len(items) or not is_complete(block, calls, self._known)
+                is_call = len(calls) == len(items) and is_complete(block, calls, self._known)
+                group.refused = group.refused or not is_call or group.calls + len(calls) > MAX_CALLS
                 group.blocks.append((block, calls))
+                group.calls += len(calls)
                 group.closed = group.closed or block.startswith(("```", "~~~"))
                 group.owners.clear()
                 group.at = end

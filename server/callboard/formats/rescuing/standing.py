@@ -13,10 +13,13 @@ from dataclasses import dataclass
 _FENCE = re.compile(
     r"(?P<before>[ \t>]*+(?:(?:[-*+]|\d{1,9}[.)])[ \t>]++)*+)(?P<run>`{3,}+(?=[^`]*$)|~{3,}+)", re.MULTILINE
 )
-_CLOSING = re.compile(r"[ \t>]*+(`{3,}+|~{3,}+)[ \t\r]*+")
+_CLOSING = re.compile(r"(?P<before>[ \t>]*+)(?P<run>`{3,}+|~{3,}+)[ \t\r]*+")
+_LITTLE = ("", " ", "  ", "   ")
+"""What may stand before a fence that stands in nothing else."""
 _SHOWN = re.compile(
-    r"[ \t]*+(?:>|[-*+•◦▪‣](?:\s|\Z)|\d{1,9}[.)](?:\s|\Z)|\||\[[^\]\n]{1,100}\]:)|<(?!/?think)|[ ]{2}|\t", re.IGNORECASE
+    r"[ \t]*+(?:>|[-*+•◦▪‣](?:\s|\Z)|\d{1,9}[.)](?:\s|\Z)|\||\[[^\]\n]{1,100}\]:|<(?!/?think))|[ ]{2}|\t", re.IGNORECASE
 )
+_HTML = re.compile(r"[ \t]*+<(?!/?think)", re.IGNORECASE)
 _DELIMITERS = re.compile(r"[ \t]*+:?-++:?[ \t]*+(?:\|[ \t]*+:?-++:?[ \t]*+)++\|?[ \t\r]*+")
 _LONE_RETURN = re.compile(r"\r(?!\Z)")
 _RUN = re.compile(r"(\\?)(`++)")
@@ -28,8 +31,27 @@ QUOTES = "\"'`“”‘’«»„‹›(["
 
 @dataclass(frozen=True, slots=True)
 class _Fence:
-    character: str
-    length: int
+    """Fenced code; `before` is what stands before its first mark: blanks, or what it is in."""
+
+    marks: str
+    before: str
+
+    def ends_with(self, line: str) -> bool:
+        closing = _CLOSING.fullmatch(line)
+        if closing is None or not closing["run"].startswith(self.marks):
+            return False
+        before = closing["before"]
+        if self.before in _LITTLE:
+            return before in _LITTLE
+        if ">" in self.before:
+            return ">" in before
+        return before == " " * max(len(before), len(self.before))
+
+    def goes_on_with(self, line: str) -> bool:
+        """Whether the line, which is not blank, is surely in the quote or list item that the fence is in."""
+        if ">" in self.before:
+            return line.lstrip(" ").startswith(">")
+        return line.startswith(" " * max(1, len(self.before)))
 
 
 class Standing:
@@ -44,6 +66,8 @@ class Standing:
         """The number of back-ticks that opened a code span in this paragraph."""
         self._shown = False
         """Whether the paragraph has become part of a list, a quote, a table or HTML."""
+        self._html = False
+        """Whether a line of the paragraph begins as HTML does, which goes on to the next blank line."""
         self._comment = False
         self._tags: Counter[str] = Counter()
         self._last = ""
@@ -66,12 +90,13 @@ class Standing:
         if self._lost or self._in_fence(line, words):
             return
         if not words:
-            self._shown, self._span = False, 0
+            self._shown, self._html, self._span = False, False, 0
             return
         self._last = words[-1]
         if fence := _FENCE.match(line):
             self._open(fence)
             return
+        self._html = self._html or _HTML.match(line) is not None
         self._shown = self._shown or bool(_SHOWN.match(line) or _DELIMITERS.fullmatch(line))
         self._read_html(line)
         for escape, run in _RUN.findall(line):
@@ -82,22 +107,25 @@ class Standing:
                 self._span = length
 
     def _in_fence(self, line: str, words: str) -> bool:
-        if self._inner is not None and words and line[0] not in " \t>":
+        if self._inner is not None and words and not self._inner.goes_on_with(line):
             self._lost = True
         fence = self._fence or self._inner
         if fence is None:
             return False
-        closing = _CLOSING.fullmatch(line)
-        if closing and closing[1][0] == fence.character and len(closing[1]) >= fence.length:
+        if fence.ends_with(line):
             self._fence = self._inner = None
         return True
 
     def _open(self, match: re.Match[str]) -> None:
-        if self._comment or any(self._tags.values()):
-            # What is a fence in Markdown is text in HTML: which of them this is, is not told here.
+        if self._html or self._comment or any(self._tags.values()) or "|" in match.string:
+            # In HTML it is text, in a table's head it may be: which it is, is not told here.
             self._lost = True
-        fence = _Fence(match["run"][0], len(match["run"]))
-        if match["before"]:
+        before = match["before"]
+        if not before.strip() and before not in _LITTLE:
+            # Code that is indented, text, or fenced code in a list.
+            self._lost = True
+        fence = _Fence(match["run"], before)
+        if before:
             self._inner = fence
         else:
             self._fence, self._span, self._shown = fence, 0, False
@@ -114,7 +142,7 @@ class Standing:
 
 
 def _outside_spans(line: str) -> str:
-    """The line without the code spans that begin and end in it."""
+    """The line with a blank for each code span that begins and ends in it."""
     runs = list(re.finditer("`+", line))
     if len(runs) < 2:
         return line
@@ -132,4 +160,4 @@ def _outside_spans(line: str) -> str:
             number = same[-1]
             at = runs[number].end()
         number += 1
-    return "".join([*kept, line[at:]])
+    return " ".join([*kept, line[at:]])
