@@ -50,6 +50,7 @@ LABEL_CHARS, NOTICE_CHARS, CUT_LINE_CHARS, ITEM_CHARS, EVENTS_AT_ONCE = 80, 1000
 
 OPTIONS = ("temperature", "top_p", "max_tokens", "seed", "stop")
 NOTICE = "> **Callboard:** "
+FROM_TEXT = "from text"  # What the card of a call says that the server read from the model's text.
 FINISH_NOTICES = {
     "length": "The answer was cut at the model's length limit.",
     "max_turns": "The agent was stopped: it used all the turns that it may take for one answer.",
@@ -133,7 +134,8 @@ class Piece:
     """What an answer is made of: text, a notice of the pipe's own, a thought (the model's reasoning), or a tool call.
 
     A run of calls and thoughts is one `segment`, as is each text and notice; segments of `ITEM_CHARS` are an `item`.
-    `text` is what is shown, or came back from the call; `arguments` are JSON text; `label` is shown instead of `name`.
+    `text` is what is shown, or came back from the call; `arguments` are JSON text. A call's card says `shown_name`:
+    behind the name the `mark` that it keeps, and the `label` that changes while it runs.
     """
 
     kind: Literal["text", "notice", "thought", "call"]
@@ -146,11 +148,16 @@ class Piece:
     seconds: int = 0
     id: str = ""
     name: str = "tool"
+    mark: str = ""
     label: str = ""
     state: Literal["preparing", "running", "done", "failed"] = "preparing"
     arguments: str = "{}"
     files: list[Json] = field(default_factory=list)
     round: str = "0"
+
+    @property
+    def shown_name(self) -> str:
+        return " · ".join(part for part in (self.name, self.mark, self.label) if part)
 
 
 def _escape(text: str) -> str:
@@ -177,7 +184,7 @@ def _block(piece: Piece) -> str:
     files = f' files="{_escape(json.dumps(piece.files))}"' if piece.files else ""
     return (
         f'<details type="tool_calls" done="{done}"{status} id="{_plain(piece.id)}"'
-        f' name="{_plain(piece.label or piece.name)}" arguments="{_escape(piece.arguments)}"{result}{files}'
+        f' name="{_plain(piece.shown_name)}" arguments="{_escape(piece.arguments)}"{result}{files}'
         f' round="{piece.round}" math=" $$">\n<summary>Tool Executed</summary>\n</details>'
     )
 
@@ -237,10 +244,8 @@ class Transcript:
                 self._think(_storable(event["content"]))
             case "tool_call_args_delta" | "tool_call_start" | "tool_call_complete" | "tool_call_error":
                 self._step(event)
-            case "tool:status" if call and call.state == "running":
-                call.label = _label(call.name, event["data"])
-            case "input_request" if call and call.is_open:
-                call.label = f"{call.name} · waiting for {'approval' if event.get('kind') == 'confirmation' else 'you'}"
+            case "tool:status" | "input_request" if call and call.is_open:
+                _relabel(call, event)
             case "status":
                 self.status = {"description": _storable(event["content"]), "done": event.get("done") is True}
             case "source":
@@ -390,11 +395,19 @@ def _storable(text: str) -> str:
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
 
 
-def _label(name: str, data: Json) -> str:
+def _relabel(call: Piece, event: Json) -> None:
+    if event["type"] == "input_request":
+        call.label = f"waiting for {'approval' if event.get('kind') == 'confirmation' else 'you'}"
+    elif call.state == "running" and event["data"].get("status") == "from_text":
+        call.mark = FROM_TEXT
+    elif call.state == "running":
+        call.label = _label(event["data"])
+
+
+def _label(data: Json) -> str:
     progress = data.get("progress")
     percent = f"{progress:.0f}% " if isinstance(progress, (int, float)) and 0 <= progress <= 100 else ""
-    words = percent + str(data.get("message") or "").strip()[:LABEL_CHARS]
-    return f"{name} · {words.strip()}" if words else ""
+    return (percent + str(data.get("message") or "").strip()[:LABEL_CHARS]).strip()
 
 
 # --- Emission: a transcript's changes as dicts for Open WebUI. Pure. ------------------------------------------------
@@ -550,7 +563,7 @@ def native_items(piece: Piece, key: str) -> Iterator[Json]:
         return
     # "completed" without an output reads "Executing", "in_progress" reads "Preparing".
     status = {"preparing": "in_progress", "failed": "failed"}.get(piece.state, "completed")
-    call = {"type": "function_call", "id": f"fc_{key}", "call_id": piece.id, "name": piece.label or piece.name}
+    call = {"type": "function_call", "id": f"fc_{key}", "call_id": piece.id, "name": piece.shown_name}
     arguments = json.loads(piece.arguments) if piece.arguments.startswith(chr(34)) else piece.arguments
     yield call | {"arguments": arguments, "status": status}
     if not piece.is_open:

@@ -26,6 +26,24 @@ _HOST_NAME = re.compile(r"(\*\.)?([a-z0-9_-]+\.)*[a-z0-9_-]+")
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://([a-z0-9_.-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 
+ToolFormat = Literal[
+    "auto",
+    "native",
+    "rescue",
+    "react",
+    "xml",
+    "hermes",
+    "qwen3_coder",
+    "glm",
+    "mistral",
+    "deepseek",
+    "kimi",
+    "harmony",
+    "gemma",
+    "llama3",
+]
+"""How a model's tool calls are asked for and read."""
+
 
 def default_data_dir() -> Path:
     """Where data lies unless told otherwise (XDG base directory specification)."""
@@ -65,8 +83,11 @@ class Settings(BaseSettings):
     find_model: bool = Field(
         default=True, description="With no `MODEL_BASE_URL`: whether `serve` looks for a model on this machine"
     )
-    tool_format: Literal["auto", "native", "react", "xml"] = Field(
-        default="auto", description="How the model is asked to write tool calls; `auto`: native"
+    tool_format: ToolFormat = Field(
+        default="auto",
+        description="How tools are called: `native`; `auto`: native, and a call that is the text's end, asking first "
+        "unless it only reads; `rescue`: native, and any call in the text; `react`, `xml` or a family (`hermes` …): "
+        "as that has it in the text",
     )
     react_models: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(), description="Models for which `auto` means `react`: name patterns such as `*llama-2*`, with commas"

@@ -6,6 +6,7 @@ reading of the same wire, since it must be a single file.
 
 from callboard_protocol.events import (
     EVENT_TYPES,
+    FROM_TEXT_STATUS,
     PROTOCOL_VERSION,
     TERMINAL,
     Done,
@@ -32,6 +33,7 @@ from callboard_protocol.sse import Decoder, Frame, FrameError, decode, encode
 
 __all__ = [
     "EVENT_TYPES",
+    "FROM_TEXT_STATUS",
     "PROTOCOL_VERSION",
     "TERMINAL",
     "ChatMessage",

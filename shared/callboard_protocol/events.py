@@ -76,6 +76,10 @@ class ToolCallStart(Wire):
     sequence_index: int = Field(default=0, ge=0)
 
 
+FROM_TEXT_STATUS = "from_text"
+"""The status of a call that was read from the model's text, where nobody asked for calls."""
+
+
 class ToolStatusData(Wire):
     """One step of a running call: `progress` is a percentage from 0 to 100, or None where it is not known."""
 

@@ -154,6 +154,21 @@ async def test_the_servers_format_holds_unless_the_agent_has_its_own(
     assert bool(model.requests[0].stops) is asked_in_text
 
 
+async def test_what_is_seen_of_a_model_holds_for_every_agent_that_speaks_to_it(context_for: ContextFor) -> None:
+    formats = FormatChoice("react")
+    written = '{"name": "who", "arguments": {}}'
+    native = Recording()
+    in_text = ScriptedModel(lambda _: [TextDelta(written)], native.name)
+    by_name = {"native": native, "in text": in_text}
+    called = []
+    for name in ("in text", "native", "in text"):
+        context = context_for("go", formats=formats, user=User(id="u", name="Ada"))
+        events = await play(Agent(name.replace(" ", "-"), skills=(SKILL,), model=by_name[name]), context)
+        called.append(any(isinstance(event, ToolCallError | ToolCallComplete) for event in events))
+    assert called == [True, True, False]
+    assert text_of(events) == written
+
+
 async def test_the_servers_format_is_not_for_a_model_that_the_agent_brings(context_for: ContextFor) -> None:
     model = Recording()
     context = context_for("go", formats=FormatChoice("react"), user=User(id="u", name="Ada"))

@@ -11,7 +11,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from callboard.formats import Format, NativeFormat, ReasoningPiece, TextPiece, react_format, xml_format
+from callboard.formats import (
+    AutoFormat,
+    Format,
+    NativeFormat,
+    ReasoningPiece,
+    RescueFormat,
+    TextPiece,
+    react_format,
+    xml_format,
+)
 from callboard.formats.text import LEAKS
 from callboard.models import ModelDelta, TextDelta, ToolCallDelta
 from callboard.tools import tool
@@ -56,6 +65,8 @@ def ways() -> list[Way]:
     return [
         Way("no handler, native deltas", native),
         Way("native", native, NativeFormat()),
+        Way("auto", native, AutoFormat()),
+        Way("rescue", native, RescueFormat()),
         Way("no handler, react deltas", react),
         Way("react", react, react_format()),
         Way("xml", xml, xml_format()),
@@ -81,7 +92,7 @@ def native_calls() -> list[ModelDelta]:
 
 
 async def measure_parsing(folder: Path) -> list[Target]:
-    """Prints the table; native and react are judged."""
+    """Prints the table; native, auto and react are judged."""
     rows, overheads = [], {}
     bare = 0.0
     for way in ways():
@@ -101,13 +112,14 @@ async def measure_parsing(folder: Path) -> list[Target]:
         rows,
     )
     tokens_read = [
-        Target(f"reading a token, {name}", overheads[name], MAX_MICROSECONDS, "µs") for name in ("native", "react")
+        Target(f"reading a token, {name}", overheads[name], MAX_MICROSECONDS, "µs")
+        for name in ("native", "auto", "react")
     ]
     return [*tokens_read, *(Target(f"reading 1 MB of {name}", megabyte(text), 1, "s") for name, text in LONG.items())]
 
 
 def megabyte(text: str) -> float:
-    """Seconds until it is read by all that a native model's text is read with; the fastest of three."""
+    """Seconds until it is read by all that text is read with under `rescue`; the fastest of three."""
 
     def once() -> float:
         started = time.process_time()

@@ -8,8 +8,8 @@
     reasoning   what is shown as reasoning
     calls       name and arguments (`arguments_json` where TOML cannot say it), or name and the error's code
 
-All were written for this project from the formats' specifications. Each is read among every
-dialect, as answers are where a model leaks.
+All were written for this project from the formats' specifications. ReAct and XML are read as
+formats that were asked for, the others among every dialect, as `rescue` does.
 """
 
 import json
@@ -28,7 +28,7 @@ from callboard.formats.dialect import Dialect
 from callboard.formats.format import Reader, ReasoningPiece, RequestedCall, TextPiece
 from callboard.formats.meaning.calls import understand
 from callboard.formats.reading import ScanningReader
-from callboard.formats.text import REACT, XML, dialects_for
+from callboard.formats.text import LEAKS, REACT, XML, dialects_of
 from callboard.models import TextDelta
 from callboard.tools import Tool
 
@@ -125,11 +125,11 @@ def _arguments(call: dict[str, Any]) -> dict[str, Any] | str:
 
 
 def reader(format_name: str) -> Reader:
-    """The reader for answers of a model that is configured for that format, or for native calls."""
+    """The reader for answers of a model that is configured for that format, or for `rescue`."""
     numbers = count()
     chosen = _CHOSEN.get(format_name)
-    name = chosen.name if chosen else "native"
-    return ScanningReader(name, dialects_for(chosen), tuple(SCHEMAS), lambda _: f"call_{next(numbers)}")
+    name, dialects = (chosen.name, dialects_of(chosen)) if chosen else ("rescue", LEAKS)
+    return ScanningReader(name, dialects, tuple(SCHEMAS), lambda _: f"call_{next(numbers)}")
 
 
 def requested(format_name: str, pieces: Iterable[str]) -> tuple[str, str, list[RequestedCall]]:

@@ -1,19 +1,32 @@
 """Which format a model is spoken to in."""
 
+from typing import get_args
+
 import pytest
 
 from callboard.formats import FormatChoice, FormatName, choose_format
+from callboard.formats.families import FAMILIES
 
 
-@pytest.mark.parametrize("name", ["native", "react", "xml"])
+@pytest.mark.parametrize("name", [name for name in get_args(FormatName) if name != "auto"])
 def test_a_format_that_is_set_holds_for_every_model(name: FormatName) -> None:
     assert choose_format(name, "anything", ["*"]).name == name
 
 
 @pytest.mark.parametrize(
     ("model", "name"),
-    [("gpt-5", "native"), ("meta/Llama-2-13B-chat", "react"), ("llama-3.1-8b", "native"), ("", "native")],
+    [("gpt-5", "auto"), ("meta/Llama-2-13B-chat", "react"), ("llama-3.1-8b", "auto"), ("", "auto")],
 )
-def test_auto_is_native_but_react_for_models_that_are_listed(model: str, name: str) -> None:
+def test_auto_is_itself_but_react_for_models_that_are_listed(model: str, name: str) -> None:
     assert FormatChoice("auto", ("*llama-2*", "phi-2")).of(model).name == name
-    assert FormatChoice().of(model).name == "native"
+    assert FormatChoice().of(model).name == "auto"
+
+
+def test_every_family_can_be_chosen() -> None:
+    assert {family.name for family in FAMILIES} == set(get_args(FormatName)) - {
+        "auto",
+        "native",
+        "rescue",
+        "react",
+        "xml",
+    }

@@ -51,7 +51,7 @@ def test_an_output_means_the_same_in_pieces_of_a_few_characters(entry: Entry) ->
 
 @every_entry
 def test_parse_says_the_same(entry: Entry) -> None:
-    format_name = "auto" if entry.format == "native_leak" else entry.format
+    format_name = entry.format if entry.format in ("react", "xml") else "rescue"
     parsed = parse(entry.output, SCHEMAS, format_name)
     assert (parsed.content, parsed.reasoning) == (entry.meant.content, entry.meant.reasoning)
     assert [call.arguments for call in parsed.tool_calls] == [
@@ -59,6 +59,16 @@ def test_parse_says_the_same(entry: Entry) -> None:
     ]
     assert [call.name for call in parsed.tool_calls] == [name for name, _ in entry.meant.calls]
     assert all((call.arguments is None) == bool(call.error) for call in parsed.tool_calls)
+
+
+@pytest.mark.parametrize("family", [family.name for family in FAMILIES])
+def test_a_family_that_was_chosen_reads_its_own_calls_as_rescue_does(family: str) -> None:
+    for entry in entries(family):
+        parsed = parse(entry.output, SCHEMAS, family)
+        assert parsed.reasoning == entry.meant.reasoning, entry
+        assert [(call.name, call.arguments) for call in parsed.tool_calls] == [
+            (name, arguments if isinstance(arguments, dict) else None) for name, arguments in entry.meant.calls
+        ], entry
 
 
 def test_the_table_has_a_line_for_each_format() -> None:

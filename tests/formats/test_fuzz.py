@@ -3,12 +3,15 @@
 import random
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import pytest
 
-from callboard.formats import parse
+from callboard.formats import ReasoningPiece, RequestedCall, TextPiece, choose_format, parse
+from callboard.formats.meaning.names import resolve_name
 from callboard.formats.text import LEAKS
+from callboard.models import TextDelta
 from tests.formats.corpus import FORMATS, SCHEMAS, TOOLS, Entry, corpus, cut, requested, understood
 
 MUTATIONS = 20_000
@@ -72,14 +75,40 @@ def test_no_mutation_of_the_corpus_raises_or_calls_an_unknown_tool(batch: int) -
             assert requested(format_name, cut(text, *places)) == whole, (format_name, text, places)
 
 
-def seconds(text: str) -> float:
+def test_with_auto_no_mutation_loses_a_character_or_calls_an_unknown_tool() -> None:
+    chance = random.Random("auto")
+    every = corpus()
+    for _ in range(PER_BATCH):
+        text = mutated(chance.choice(every).output, every, chance)
+        places = sorted(chance.randint(0, len(text)) for _ in range(3))
+        whole, pieces = (rescued(parts) for parts in ([text], cut(text, *places)))
+        assert whole == pieces, (text, places)
+        content, reasoning, calls = whole
+        thinks = text.lstrip().lower().startswith("<think>")
+        assert not reasoning or thinks, text
+        # Only the tags of reasoning, and white space beside them, are not shown.
+        assert text.startswith(content) if not thinks else content in text, text
+        assert content == text or calls or thinks, text
+        assert all(resolve_name(call.name, SCHEMAS) for call in calls), text
+
+
+def rescued(pieces: list[str]) -> tuple[str, str, list[RequestedCall]]:
+    """The content, the reasoning and the calls of an answer with `auto`, ids left out."""
+    reader = choose_format("auto", "m").reader(TOOLS, str)
+    shown = [one for piece in pieces for one in reader.feed(TextDelta(piece))] + reader.finish()
+    content = "".join(one.text for one in shown if isinstance(one, TextPiece))
+    reasoning = "".join(one.text for one in shown if isinstance(one, ReasoningPiece))
+    return content, reasoning, [replace(call, id="") for call in reader.calls()]
+
+
+def seconds(text: str, format_name: str = "rescue") -> float:
     began = time.process_time()
-    parse(text, [tool.schema() for tool in TOOLS])
+    parse(text, [tool.schema() for tool in TOOLS], format_name)
     return time.process_time() - began
 
 
-def seconds_of_row(unit: str, size: int) -> float:
-    return seconds(unit * (size // len(unit)))
+def seconds_of_row(unit: str, format_name: str, size: int) -> float:
+    return seconds(unit * (size // len(unit)), format_name)
 
 
 UNITS: dict[str, Callable[[str], str]] = {
@@ -102,10 +131,37 @@ def is_linear(measure: Callable[[int], float]) -> bool:
     return any(measure(LARGE) < measure(SMALL) * GROWTH + SLACK_SECONDS for _ in range(ATTEMPTS))
 
 
+@pytest.mark.parametrize("format_name", ["rescue", "auto"])
 @pytest.mark.parametrize("unit", UNITS)
-def test_time_grows_with_the_length_of_the_output_and_no_faster(unit: str) -> None:
+def test_time_grows_with_the_length_of_the_output_and_no_faster(unit: str, format_name: str) -> None:
     for opener in (*OPENERS, *TAGS):
-        assert is_linear(partial(seconds_of_row, UNITS[unit](opener))), opener
+        assert is_linear(partial(seconds_of_row, UNITS[unit](opener), format_name)), opener
+
+
+WHOLE = {
+    "Hermes": '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>\n',
+    "JSON": '{"name": "now", "arguments": {}}\n',
+    "ReAct": "Action: now\nAction Input: {}\n",
+    "XML": '<invoke name="now"></invoke>\n',
+    "back-ticks": "` `` ``` a\n",
+    "HTML": "<pre> <!-- </pre> -->\n",
+    "brackets": "]]]]}}}}",
+}
+
+
+@pytest.mark.parametrize("row", WHOLE)
+def test_with_auto_rows_of_calls_that_were_told_or_not_are_read_in_linear_time(row: str) -> None:
+    def streamed(size: int) -> float:
+        text = WHOLE[row] * (size // len(WHOLE[row]))
+        messages = [{"role": "tool", "tool_call_id": "x", "content": text[: size // 2] + "?"}]
+        reader = choose_format("auto", "m").reader(TOOLS, str, messages)
+        began = time.process_time()
+        for place in range(0, len(text), 8):
+            reader.feed(TextDelta(text[place : place + 8]))
+        reader.finish()
+        return time.process_time() - began
+
+    assert is_linear(streamed)
 
 
 BLANKS = 10_000
@@ -148,19 +204,22 @@ AROUND = {
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("around", AROUND)
 @pytest.mark.parametrize("closed", [True, False])
-def test_a_million_characters_are_read_in_linear_time(around: str, closed: bool) -> None:
+@pytest.mark.parametrize("format_name", ["rescue", "auto"])
+def test_a_million_characters_are_read_in_linear_time(around: str, closed: bool, format_name: str) -> None:
     before, after = AROUND[around]
-    seconds(before + LONG + (after if closed else ""))
+    seconds(before + LONG + (after if closed else ""), format_name)
 
 
+@pytest.mark.parametrize("format_name", ["rescue", "auto"])
 @pytest.mark.parametrize("around", AROUND)
-def test_a_long_block_costs_no_more_because_it_comes_in_pieces(around: str) -> None:
+def test_a_long_block_costs_no_more_because_it_comes_in_pieces(around: str, format_name: str) -> None:
     before, after = AROUND[around]
 
     def streamed(size: int) -> float:
         text = before + LONG[:size] + after
         began = time.process_time()
-        requested("native_leak", [text[place : place + 8] for place in range(0, len(text), 8)])
+        pieces = [text[place : place + 8] for place in range(0, len(text), 8)]
+        requested("native_leak", pieces) if format_name == "rescue" else rescued(pieces)
         return time.process_time() - began
 
     assert is_linear(streamed)

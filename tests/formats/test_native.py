@@ -10,11 +10,14 @@ from hypothesis import strategies as st
 from callboard.errors import InvalidArguments
 from callboard.formats import (
     ArgumentsPiece,
+    AutoFormat,
+    Format,
     NativeFormat,
     NativeReader,
     Piece,
     ReasoningPiece,
     RequestedCall,
+    RescueFormat,
     TextPiece,
     exchange,
     parse_arguments,
@@ -227,8 +230,9 @@ def test_a_request_offers_the_tools_and_cleans_only_arguments_that_no_endpoint_w
     assert messages[1]["tool_calls"][2]["function"]["arguments"] == "{oops"
 
 
-def test_text_that_was_held_back_comes_before_the_call_that_follows_it() -> None:
-    reader = NativeFormat().reader([add], Claims())
+@pytest.mark.parametrize("asked", [NativeFormat(), AutoFormat(), RescueFormat()], ids=lambda one: one.name)
+def test_text_that_was_held_back_comes_before_the_call_that_follows_it(asked: Format) -> None:
+    reader = asked.reader([add], Claims())
     pieces = [
         *reader.feed(TextDelta("print('open')\n<tool_c")),
         *reader.feed(ToolCallDelta(index=0, id="c", name="add", arguments="{}")),

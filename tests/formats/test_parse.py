@@ -1,10 +1,10 @@
 """`parse`, for other programs: one function from a model's text to what it means."""
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
-from callboard.formats import Parsed, ParsedCall, parse
+from callboard.formats import FormatName, Parsed, ParsedCall, parse
 
 SEARCH: dict[str, Any] = {
     "name": "search",
@@ -23,10 +23,11 @@ def test_text_alone_is_content() -> None:
 
 
 def test_reasoning_content_and_calls_are_told_apart_in_any_format() -> None:
-    parsed = parse(
-        '<think>Hm.</think>Let me see.\n<tool_call>{"name": "search", "arguments": {"query": "a"}}</tool_call>', TOOLS
-    )
-    assert parsed == Parsed("Let me see.", "Hm.", (ParsedCall("search", {"query": "a"}),))
+    text = '<think>Hm.</think>Let me see.\n<tool_call>{"name": "search", "arguments": {"query": "a"}}</tool_call>'
+    call = ParsedCall("search", {"query": "a"})
+    assert parse(text, TOOLS) == Parsed("Let me see.\n", "Hm.", (call,))
+    assert parse(text, TOOLS, "rescue") == Parsed("Let me see.", "Hm.", (call,))
+    assert parse(text, TOOLS, "native") == Parsed(text, "", ())
 
 
 def test_what_was_repaired_is_told() -> None:
@@ -52,10 +53,22 @@ def test_tools_may_be_given_without_their_wrapper_and_without_parameters() -> No
     assert [(call.name, call.arguments) for call in parsed.tool_calls] == [("now", {}), ("search", {"query": "a"})]
 
 
-def test_a_format_that_was_not_chosen_is_read_too() -> None:
-    text = '<tool_call>{"name": "search", "arguments": {"query": "a"}}</tool_call>'
-    for name in ("auto", "native", "react", "xml", "hermes"):
-        assert [call.arguments for call in parse(text, TOOLS, name).tool_calls] == [{"query": "a"}]
+READ_BY = {
+    '<tool_call>{"name": "search", "arguments": {"query": "a"}}</tool_call>': {"auto", "rescue", "xml", "hermes"},
+    'Action: search\nAction Input: {"query": "a"}': {"auto", "rescue", "react"},
+    '[search(query="a")]': {"auto", "rescue", "llama3"},
+    'So: <tool_call>{"name": "search", "arguments": {"query": "a"}}</tool_call>': {"rescue", "xml", "hermes"},
+}
+
+
+@pytest.mark.parametrize("text", READ_BY)
+@pytest.mark.parametrize("name", get_args(FormatName))
+def test_a_call_is_read_by_its_own_format_and_by_rescue_and_elsewhere_it_is_text(name: str, text: str) -> None:
+    parsed = parse(text, TOOLS, name)
+    if name in READ_BY[text]:
+        assert [call.arguments for call in parsed.tool_calls] == [{"query": "a"}]
+    else:
+        assert (parsed.content, parsed.tool_calls) == (text, ())
 
 
 def test_an_unknown_format_is_refused_and_the_known_are_listed() -> None:

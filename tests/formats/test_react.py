@@ -143,9 +143,12 @@ def test_a_call_that_cannot_be_made_out_is_an_error_and_not_text(text: str, name
 
 def test_an_example_in_a_fence_is_no_call_of_a_model_that_was_not_asked_for_one() -> None:
     example = '```json\n{"name": "search", "arguments": {"query": "storms"}}\n```'
-    assert calls(parse(f"Here is one:\n{example}\nIt searches.", TOOLS)) == []
-    assert parse(f"Here is one:\n{example}\nIt searches.", TOOLS).content == f"Here is one:\n{example}\nIt searches."
-    assert calls(parse(f"I will search.\n{example}", TOOLS)) == STORMS
+    assert calls(parse(f"Here is one:\n{example}\nIt searches.", TOOLS, "rescue")) == []
+    assert (
+        parse(f"Here is one:\n{example}\nIt searches.", TOOLS, "rescue").content
+        == f"Here is one:\n{example}\nIt searches."
+    )
+    assert calls(parse(f"I will search.\n{example}", TOOLS, "rescue")) == STORMS
 
 
 def test_at_most_four_stop_sequences_and_none_can_cut_an_input_off() -> None:

@@ -4,14 +4,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from callboard.formats.sanitising.markers import ANY, QUIRKS, SCAFFOLDING, markers
+from callboard.formats.sanitising.markers import FRAGMENTS, QUIRKS, SCAFFOLDING, TOKENS, markers
 from callboard.formats.sanitising.sanitise import MAX_HELD_CHARS, Sanitiser, sanitise
 
-HANDLERS = ("native", "react", "xml")
+HANDLERS = ("rescue", "react", "xml")
 MODELS = ("", "qwen3-8b", "mistralai/Mistral-Small", "meta-llama/Llama-3.1-8B", "openai/gpt-oss-20b", "gemma-3")
 
 
-def fed(parts: list[str], handler: str = "native", model: str = "") -> tuple[str, int]:
+def fed(parts: list[str], handler: str = "rescue", model: str = "") -> tuple[str, int]:
     """The result, and the most that was ever held back while nothing was being left out."""
     sanitiser = Sanitiser(handler, model)
     shown, given_chars, most = "", 0, 0
@@ -45,12 +45,12 @@ def fed(parts: list[str], handler: str = "native", model: str = "") -> tuple[str
     ("an open ` tick\n\n<|im_end|>", "an open ` tick\n\n"),
 ])  # fmt: skip
 def test_stray_fragments_of_any_protocol_are_left_out(text: str, clean: str) -> None:
-    assert sanitise(text, "native", "some-model") == clean
+    assert sanitise(text, "rescue", "some-model") == clean
 
 
 def test_what_is_never_closed_takes_no_more_than_its_paragraph_with_it() -> None:
-    assert sanitise('{"tool_uses": [{"a": "b\n\nThe answer is 5.', "native", "") == "\nThe answer is 5."
-    assert sanitise("<tool_response>it\n\nThe answer is 5.", "native", "") == "\nThe answer is 5."
+    assert sanitise('{"tool_uses": [{"a": "b\n\nThe answer is 5.', "rescue", "") == "\nThe answer is 5."
+    assert sanitise("<tool_response>it\n\nThe answer is 5.", "rescue", "") == "\nThe answer is 5."
 
 
 KEPT = [
@@ -91,7 +91,7 @@ def test_code_tables_indentation_and_the_users_own_words_survive_byte_for_byte(t
 def test_scaffolding_is_left_out_only_with_its_handler_and_after_the_answer(text: str, clean: str | None) -> None:
     expected = text.removeprefix("Final Answer: ") if clean is None else clean
     assert sanitise(text, "react", "") == expected
-    assert sanitise(text, "native", "") == text
+    assert sanitise(text, "rescue", "") == text
 
 
 def test_a_reader_that_took_the_marker_out_can_say_that_the_answer_began() -> None:
@@ -113,11 +113,11 @@ def test_a_reader_that_took_the_marker_out_can_say_that_the_answer_began() -> No
     ("openai/gpt-oss-20b", "The `assistantfinal` word", "The `assistantfinal` word"),
 ])  # fmt: skip
 def test_a_models_quirks_are_known_by_its_name(model: str, text: str, clean: str) -> None:
-    assert sanitise(text, "native", model) == clean
-    assert sanitise(text, "native", "gpt-4o") == text
+    assert sanitise(text, "rescue", model) == clean
+    assert sanitise(text, "rescue", "gpt-4o") == text
 
 
-ALL_MARKERS = [marker.text for marker in (*ANY, *SCAFFOLDING["react"], *SCAFFOLDING["xml"])]
+ALL_MARKERS = [marker.text for marker in (*TOKENS, *FRAGMENTS, *SCAFFOLDING["react"], *SCAFFOLDING["xml"])]
 ALL_MARKERS += [marker.text for _, own in QUIRKS for marker in own]
 NEAR = st.sampled_from(
     ["<|", "|>", "<", "[TOOL", "{", '{"', '"tool_uses"', " to=", "functions", "</", "`", "```", "~~~", "\n", "\n\n",
@@ -158,7 +158,7 @@ def test_nothing_in_inline_code_is_ever_changed(text: str, names: tuple[str, str
 
 @given(marked_text, with_names, st.data())
 @example("**Final Answer:** 5", ("react", ""), None)
-@example('a <|channel|>commentary to=functions.x json {"q": 1} <tool_call> {"a": [1]} b', ("native", ""), None)
+@example('a <|channel|>commentary to=functions.x json {"q": 1} <tool_call> {"a": [1]} b', ("rescue", ""), None)
 def test_every_split_gives_the_same_and_holds_back_little(
     text: str, names: tuple[str, str], data: st.DataObject | None
 ) -> None:

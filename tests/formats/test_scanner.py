@@ -11,11 +11,11 @@ from callboard.formats.dialect import Dialect, ReasoningTags, WrittenCall
 from callboard.formats.format import ReasoningPiece, TextPiece
 from callboard.formats.react import React
 from callboard.formats.scanning.scanner import CallPiece, FoundCall, Scanner, Shown
-from callboard.formats.text import LEAKS, REACT, XML, dialects_for
+from callboard.formats.text import LEAKS, REACT, XML, dialects_of
 from callboard.formats.xml import Xml
 
 TOOLS = ("search", "get_weather", "memory")
-EVERYTHING = (LEAKS, dialects_for(REACT), dialects_for(XML))
+EVERYTHING = (LEAKS, dialects_of(REACT), dialects_of(XML))
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def test_the_arguments_shown_for_a_call_are_its_arguments() -> None:
         '<tool_call>{"name": "memory", "arguments": {"b": ["}"]}}</tool_call>'
     )
     for step in (0, 1, 5):
-        shown = scan(text, step, dialects_for(REACT))
+        shown = scan(text, step, (REACT, XML))
         pieces: dict[int, str] = {}
         for one in shown:
             if isinstance(one, CallPiece):

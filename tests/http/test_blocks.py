@@ -101,3 +101,11 @@ def test_calls_of_one_round_are_one_message_and_rounds_are_apart() -> None:
 def test_a_long_result_is_cut_with_a_line_on_what_is_missing() -> None:
     [block] = tool_blocks(write_block(EndedCall("a", "read", {}, "x" * 12_345)))
     assert block.value("result") == "x" * 10_000 + "\n… [2,345 more characters]"
+
+
+def test_a_call_that_was_read_from_the_models_text_says_so_and_comes_back_under_its_tools_name() -> None:
+    block = write_block(EndedCall("c", "draw", {}, "fine", from_text=True))
+    assert tool_blocks(block)[0].attributes["name"] == "draw · from text"
+    [message, _] = translate([ChatMessage(role="assistant", content=block)])
+    assert message.tool_calls is not None
+    assert message.tool_calls[0].function.name == "draw"

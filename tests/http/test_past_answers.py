@@ -133,6 +133,35 @@ def test_a_call_that_never_ended_has_no_tool_message() -> None:
     assert message["tool_calls"][0]["function"]["name"] == "draw"
 
 
+FROM_TEXT = {"type": "tool:status", "tool_call_id": "c", "data": {"status": "from_text", "message": "read"}}
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_what_a_card_says_of_a_call_read_from_text_is_no_part_of_the_tools_name(ends: bool) -> None:
+    transcript = PIPE.Transcript()
+    events = [
+        {"type": "tool_call_start", "tool_call_id": "c", "tool_name": "draw", "tool_args": {}},
+        FROM_TEXT,
+        {"type": "tool:status", "tool_call_id": "c", "data": {"message": "hm", "progress": 4}},
+        {"type": "tool_call_complete", "tool_call_id": "c", "result": "fine"},
+    ]
+    for event in events if ends else events[:3]:
+        transcript.apply(event)
+    assert "draw · from text" in transcript.render()
+    message = told([{"role": "assistant", "content": transcript.render()}])[0]
+    assert message["tool_calls"][0]["function"]["name"] == "draw"
+
+
+@pytest.mark.parametrize("shown", ["draw", "draw · from text", "draw · from text · 4% hm", "draw · 4% hm"])
+@pytest.mark.parametrize("content", [None, "", "Well.", "> **Callboard:** Stopped."])
+def test_native_calls_come_back_under_their_tools_names_alone(shown: str, content: str | None) -> None:
+    function = {"name": shown, "arguments": "{}"}
+    sent = {"role": "assistant", "content": content, "tool_calls": [{"id": "c", "function": function}]}
+    [message] = told([sent])
+    assert [call["function"]["name"] for call in message["tool_calls"]] == ["draw"]
+    assert (message.get("content") or "") == ("" if content and content.startswith(">") else content or "")
+
+
 def test_notices_and_reasoning_are_not_the_models_words() -> None:
     transcript = PIPE.Transcript()
     transcript.apply({"type": "message", "content": "Words."})

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from callboard.formats import NativeFormat, react_format, xml_format
+from callboard.formats import NativeFormat, RescueFormat, react_format, xml_format
 from callboard.models import Finish, TextDelta
 from callboard.tools import tool
 from callboard_protocol import (
@@ -151,17 +151,25 @@ async def test_a_call_cut_off_in_the_text_is_refused_and_the_model_tries_again(n
 
 
 @pytest.mark.parametrize("written", CALLS)
-async def test_a_model_that_answers_in_another_format_than_asked_for_is_understood_with_a_warning(written: str) -> None:
+async def test_a_call_in_a_format_that_nobody_asked_for_runs_with_rescue_alone_and_says_so(written: str) -> None:
+    stage = Stage([tokens(CALLS[written]), tokens(ENDS[written])], TOOLS, tool_format=RescueFormat())
+    with capture_logs() as logs:
+        events = await stage.play()
+    assert results(events) == ["3"]
+    assert text_of(events) == "It is 3."
+    assert [event.data.status for event in events if isinstance(event, ToolStatus)] == ["from_text"]
+    assert {"event": "calls_in_another_format", "chosen": "rescue"}.items() <= logs[0].items()
+
+
+@pytest.mark.parametrize("written", CALLS)
+async def test_a_call_in_another_format_than_the_one_asked_for_is_text(written: str) -> None:
+    said = CALLS[written].removeprefix("Thought: Sums.\n").removeprefix("<think>Sums.</think>")
     others: dict[str, Any] = {"native": NativeFormat(), **FORMATS}
     for asked, tool_format in others.items():
         if asked == written:
             continue
-        stage = Stage([tokens(CALLS[written]), tokens(ENDS[written])], TOOLS, tool_format=tool_format)
-        with capture_logs() as logs:
-            events = await stage.play()
-        assert results(events) == ["3"]
-        assert text_of(events) == "It is 3."
-        assert {"event": "calls_in_another_format", "chosen": asked}.items() <= logs[0].items()
+        events = await Stage([tokens(said)], TOOLS, tool_format=tool_format).play()
+        assert (results(events), text_of(events)) == ([], said)
 
 
 async def test_native_calls_of_a_model_that_was_asked_for_text_are_run(name: str) -> None:
@@ -170,7 +178,8 @@ async def test_native_calls_of_a_model_that_was_asked_for_text_are_run(name: str
 
 
 async def test_a_call_that_stands_in_the_text_as_well_is_run_once() -> None:
-    stage = Stage([[TextDelta(CALLS["xml"]), wants("add", {"a": 1, "b": 2})], says("3")], TOOLS)
+    answers: list[Answer] = [[TextDelta(CALLS["xml"]), wants("add", {"a": 1, "b": 2})], says("3")]
+    stage = Stage(answers, TOOLS, tool_format=RescueFormat())
     with capture_logs():
         events = await stage.play()
     assert results(events) == ["3"]

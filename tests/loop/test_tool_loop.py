@@ -250,7 +250,7 @@ async def test_a_failing_model_is_not_the_loops_to_hide() -> None:
 
 
 async def test_a_background_task_is_one_plain_completion() -> None:
-    answer: Answer = [ReasoningDelta("hm"), TextDelta("A title"), wants("add"), TokenUsage(1, 1, 2)]
+    answer: Answer = [ReasoningDelta("hm"), TextDelta("<think>hm</think>\nA title"), wants("add"), TokenUsage(1, 1, 2)]
     seen: list[ModelRequest] = []
 
     def script(request: ModelRequest) -> Answer:

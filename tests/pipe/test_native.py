@@ -12,7 +12,18 @@ from callboard_protocol import Done, Message, Reasoning, RunStart, ToolCallCompl
 from tests.pipe.loader import PIPE, told
 from tests.pipe.owui_blocks import reduce_native
 from tests.pipe.scripted_server import ScriptedServer, frames, stream
-from tests.pipe.test_rendering import anything, calls, completed, ends, failed, finish, message, started, status
+from tests.pipe.test_rendering import (
+    anything,
+    calls,
+    completed,
+    ends,
+    failed,
+    finish,
+    message,
+    read_from_text,
+    started,
+    status,
+)
 from tests.pipe.test_stream import METADATA, a_pipe, answer
 
 
@@ -38,6 +49,13 @@ def test_a_call_is_prepared_runs_and_has_its_output_with_its_end() -> None:
     assert (call["name"], call["status"], call["call_id"]) == ("draw", "completed", "c")
     assert output["call_id"] == "c"
     assert output["output"] == [{"type": "input_text", "text": "a cat"}]
+
+
+def test_a_call_that_was_read_from_the_models_text_says_so_running_and_ended() -> None:
+    *running, ended = emitted([started(), read_from_text()], [status("Painting", 45)], [completed("a cat")])
+    assert [item["name"] for [item] in running] == ["draw · from text", "draw · from text · 45% Painting"]
+    assert ended[0]["name"] == "draw · from text"
+    assert ended[1]["output"] == [{"type": "input_text", "text": "a cat"}]
 
 
 def test_a_failed_call_is_red() -> None:

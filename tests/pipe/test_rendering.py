@@ -34,6 +34,11 @@ def status(message: str, progress: float | None = None, call_id: str = "c") -> d
     return {"type": "tool:status", "tool_call_id": call_id, "data": data}
 
 
+def read_from_text(call_id: str = "c") -> dict[str, Any]:
+    data = {"status": "from_text", "message": "read from the model's text", "progress": None}
+    return {"type": "tool:status", "tool_call_id": call_id, "data": data}
+
+
 def completed(result: Any = "fine", call_id: str = "c", **fields: Any) -> dict[str, Any]:
     return {"type": "tool_call_complete", "tool_call_id": call_id, "result": result, **fields}
 
@@ -63,6 +68,28 @@ def test_a_running_call_shows_its_progress_in_its_label() -> None:
     assert (block.attributes["done"], block.attributes["status"]) == ("false", "completed")
     assert block.attributes["name"] == "draw · 45% Generating image…"
     assert "result" not in block.attributes
+
+
+def test_a_call_that_was_read_from_the_models_text_says_so_from_its_start_to_after_its_end() -> None:
+    question = {"type": "input_request", "tool_call_id": "c", "kind": "confirmation", "title": "Run draw?"}
+    steps = [started(), read_from_text()]
+    for added, shown in [
+        ([], "draw · from text"),
+        ([question], "draw · from text · waiting for approval"),
+        ([status("Painting", 45)], "draw · from text · 45% Painting"),
+        ([completed()], "draw · from text"),
+    ]:
+        steps += added
+        assert only_block(*steps).attributes["name"] == shown
+    assert only_block(started(), read_from_text(), failed("no")).attributes["name"] == "draw · from text"
+    assert [
+        block.attributes["name"]
+        for block in tool_blocks(
+            drawn(
+                started("a"), started("b"), read_from_text("b"), completed(call_id="a"), completed(call_id="b")
+            ).render()
+        )
+    ] == ["draw", "draw · from text"]
 
 
 def test_progress_without_a_number_shows_its_message_alone() -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from callboard.errors import AgentError
-from callboard.formats import Format, FormatChoice, FormatName, choose_format
+from callboard.formats import Format, FormatChoice, FormatName
 from callboard.loop import Allowance, Caller, Limits, RunContext, run_completion, run_tool_loop
 from callboard.models import ChatDict, ChatModel, content_text
 from callboard.skills import Skill
@@ -126,7 +126,7 @@ class Agent:
         if self.tool_format is None and self.model is None:
             return server.of(model_name)
         # The server's setting is about the server's model.
-        return choose_format(self.tool_format or "auto", model_name, server.react_models)
+        return server.of(model_name, self.tool_format or "auto")
 
     def _allowances(self) -> list[Allowance]:
         return [

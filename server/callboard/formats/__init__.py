@@ -17,18 +17,22 @@ from callboard.formats.format import (
 )
 from callboard.formats.meaning.arguments import parse_arguments
 from callboard.formats.meaning.calls import MeantCall, renamed, tool_meant, understand
-from callboard.formats.native import NativeFormat
+from callboard.formats.native import AutoFormat, FamilyFormat, NativeFormat, RescueFormat
+from callboard.formats.native_callers import NativeCallers
 from callboard.formats.native_reader import NativeReader
 from callboard.formats.parsing import Parsed, ParsedCall, parse
 from callboard.formats.text import TextFormat, react_format, xml_format
 
 __all__ = [
     "ArgumentsPiece",
+    "AutoFormat",
     "ClaimId",
+    "FamilyFormat",
     "Format",
     "FormatChoice",
     "FormatName",
     "MeantCall",
+    "NativeCallers",
     "NativeFormat",
     "NativeReader",
     "Parsed",
@@ -37,6 +41,7 @@ __all__ = [
     "Reader",
     "ReasoningPiece",
     "RequestedCall",
+    "RescueFormat",
     "TextFormat",
     "TextPiece",
     "choose_format",

@@ -1,42 +1,58 @@
 """Which format a model is spoken to in: from the settings and the model's name, once a turn."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Literal
 
+from callboard.formats.families import FAMILIES
 from callboard.formats.format import Format
-from callboard.formats.native import NativeFormat
+from callboard.formats.native import AutoFormat, FamilyFormat, NativeFormat, RescueFormat
+from callboard.formats.native_callers import NativeCallers, NotingFormat
 from callboard.formats.text import react_format, xml_format
+from callboard.settings import ToolFormat
 
-FormatName = Literal["auto", "native", "react", "xml"]
+FormatName = ToolFormat
 
 
 @dataclass(frozen=True, slots=True)
 class FormatChoice:
-    """`tool_format` for every model; with `auto` it is native, but react for names that match `react_models`.
+    """`tool_format` for every model; `auto` means react for names that match `react_models`.
 
     `react_models` are shell patterns (`*llama-2*`), matched without regard to case.
+    `native_callers` are the models from whose text `auto` rescues nothing any more: whoever
+    shares them shares what was seen.
     """
 
     tool_format: FormatName = "auto"
     react_models: Sequence[str] = ()
+    native_callers: NativeCallers = field(default_factory=NativeCallers, compare=False)
 
-    def of(self, model_name: str) -> Format:
-        """The format for that model."""
-        return choose_format(self.tool_format, model_name, self.react_models)
+    def of(self, model_name: str, tool_format: FormatName | None = None) -> Format:
+        """The format for that model; `tool_format` in place of the chosen one where it is given."""
+        chosen = choose_format(tool_format or self.tool_format, model_name, self.react_models, self.native_callers)
+        return NotingFormat(chosen, model_name, self.native_callers)
 
 
-def choose_format(tool_format: FormatName, model_name: str, react_models: Sequence[str] = ()) -> Format:
+def choose_format(
+    tool_format: FormatName,
+    model_name: str,
+    react_models: Sequence[str] = (),
+    native_callers: NativeCallers | None = None,
+) -> Format:
     """The format that `tool_format` says, for `auto` by the model's name."""
     match tool_format:
+        case "auto":
+            lowered = model_name.lower()
+            if any(fnmatchcase(lowered, pattern.lower()) for pattern in react_models):
+                return react_format(model_name)
+            return AutoFormat(model_name, native_callers or NativeCallers())
         case "native":
-            return NativeFormat(model_name)
+            return NativeFormat()
+        case "rescue":
+            return RescueFormat(model_name)
         case "react":
             return react_format(model_name)
         case "xml":
             return xml_format(model_name)
-        case "auto":
-            lowered = model_name.lower()
-            is_react = any(fnmatchcase(lowered, pattern.lower()) for pattern in react_models)
-            return react_format(model_name) if is_react else NativeFormat(model_name)
+        case family:
+            return FamilyFormat(next(one for one in FAMILIES if one.name == family), model_name)

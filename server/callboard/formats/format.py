@@ -49,7 +49,9 @@ class RequestedCall:
 
     `arguments_text` is kept to the letter; "" where the model wrote none. `truncated`: the
     output ended before the call did. `in_text`: it was written in the answer's text, where
-    arguments need not be JSON. What it means, `callboard.formats.meaning.calls` finds out.
+    arguments need not be JSON. `rescued`: it stood in the text although nobody asked for calls
+    there; `asks_first`: then it runs unasked only where its tool is `read_only`. What it means,
+    `callboard.formats.meaning.calls` finds out.
     """
 
     id: str
@@ -57,6 +59,8 @@ class RequestedCall:
     arguments_text: str
     truncated: bool = False
     in_text: bool = False
+    rescued: bool = False
+    asks_first: bool = False
 
 
 class Reader(Protocol):
@@ -80,15 +84,15 @@ class Format(Protocol):
 
     @property
     def name(self) -> str:
-        """The word for it in settings: `native`, `react`, …"""
+        """The word for it in settings: `auto`, `native`, `react`, …"""
         ...
 
     def request(self, messages: Sequence[ChatDict], tools: Sequence[Tool]) -> ModelRequest:
         """What this model is sent; without tools it must answer in text."""
         ...
 
-    def reader(self, tools: Sequence[Tool], claim_id: ClaimId) -> Reader:
-        """A reader for the answer to a request with these tools."""
+    def reader(self, tools: Sequence[Tool], claim_id: ClaimId, messages: Sequence[ChatDict] = ()) -> Reader:
+        """A reader for the answer to a request with these tools and messages."""
         ...
 
 

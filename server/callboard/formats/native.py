@@ -1,38 +1,121 @@
-"""Native function calling: OpenAI's `tools` in the request, streamed `tool_calls` in the answer.
+"""Formats that ask for native calls: OpenAI's `tools` in the request. They differ in what they read.
 
-https://platform.openai.com/docs/guides/function-calling. A model whose server does not
-parse its calls writes them into its text; while tools are offered, the text is read for them.
+https://platform.openai.com/docs/guides/function-calling. A model whose server does not parse
+its calls writes them into its text, and so does one that quotes a web page: `native` never
+reads the text, `auto` takes a call from its end where little else can be meant, a family reads
+its own syntax, and `rescue` every syntax anywhere.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from callboard.errors import InvalidArguments
+from callboard.formats.dialect import Dialect
 from callboard.formats.format import ClaimId, Reader
 from callboard.formats.meaning.arguments import parse_arguments
+from callboard.formats.native_callers import NativeCallers
+from callboard.formats.native_reader import NativeReader
 from callboard.formats.reading import ScanningReader
-from callboard.formats.text import dialects_for
+from callboard.formats.rescuing.reader import RescuingReader
+from callboard.formats.text import LEAKS, dialects_of
 from callboard.models import ChatDict, ModelRequest
 from callboard.tools import Tool
 
 
+@dataclass(frozen=True, slots=True)
 class NativeFormat:
-    """The format of models that take `tools` and answer with `tool_calls`; `model` is the model's name."""
+    """Reads the endpoint's `tool_calls` and nothing else: text passes to the letter."""
 
     name = "native"
 
-    def __init__(self, model: str = "") -> None:
-        self._model = model
-
     def request(self, messages: Sequence[ChatDict], tools: Sequence[Tool]) -> ModelRequest:
         """The conversation as it is, but for arguments that no endpoint would take back."""
-        return ModelRequest([_acceptable(message) for message in messages], [tool.schema() for tool in tools])
+        return native_request(messages, tools)
 
-    def reader(self, tools: Sequence[Tool], claim_id: ClaimId) -> Reader:
+    def reader(
+        self,
+        tools: Sequence[Tool],  # noqa: ARG002 - the contract's
+        claim_id: ClaimId,
+        messages: Sequence[ChatDict] = (),  # noqa: ARG002 - the contract's
+    ) -> Reader:
         """A reader for one answer."""
-        dialects = dialects_for(None) if tools else ()
+        return NativeReader(claim_id)
+
+
+@dataclass(frozen=True, slots=True)
+class AutoFormat:
+    """Native calls; a call at the answer's end is rescued from a model that has never called natively."""
+
+    model: str = ""
+    native_callers: NativeCallers = field(default_factory=NativeCallers)
+
+    name = "auto"
+
+    def request(self, messages: Sequence[ChatDict], tools: Sequence[Tool]) -> ModelRequest:
+        """As `native`."""
+        return native_request(messages, tools)
+
+    def reader(self, tools: Sequence[Tool], claim_id: ClaimId, messages: Sequence[ChatDict] = ()) -> Reader:
+        """A reader for one answer; without tools nothing is rescued."""
+        known = () if self.model in self.native_callers else tuple(tool.name for tool in tools)
+        return RescuingReader(LEAKS, known, claim_id, messages)
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyFormat:
+    """Native calls, and in the text those that are written as `dialect` has them."""
+
+    dialect: Dialect
+    model: str = ""
+
+    @property
+    def name(self) -> str:
+        """The dialect's."""
+        return self.dialect.name
+
+    def request(self, messages: Sequence[ChatDict], tools: Sequence[Tool]) -> ModelRequest:
+        """As `native`."""
+        return native_request(messages, tools)
+
+    def reader(
+        self,
+        tools: Sequence[Tool],
+        claim_id: ClaimId,
+        messages: Sequence[ChatDict] = (),  # noqa: ARG002 - the contract's
+    ) -> Reader:
+        """A reader for one answer."""
         known = [tool.name for tool in tools]
-        return ScanningReader(self.name, dialects, known, claim_id, model=self._model, previews=False)
+        return ScanningReader(self.name, dialects_of(self.dialect), known, claim_id, model=self.model, previews=False)
+
+
+@dataclass(frozen=True, slots=True)
+class RescueFormat:
+    """Native calls, and whatever in the text looks like one: quoted, explained, or meant."""
+
+    model: str = ""
+
+    name = "rescue"
+
+    def request(self, messages: Sequence[ChatDict], tools: Sequence[Tool]) -> ModelRequest:
+        """As `native`."""
+        return native_request(messages, tools)
+
+    def reader(
+        self,
+        tools: Sequence[Tool],
+        claim_id: ClaimId,
+        messages: Sequence[ChatDict] = (),  # noqa: ARG002 - the contract's
+    ) -> Reader:
+        """A reader for one answer; without tools its text is only cleaned."""
+        dialects = LEAKS if tools else ()
+        known = [tool.name for tool in tools]
+        return ScanningReader(self.name, dialects, known, claim_id, model=self.model, previews=False, rescued=True)
+
+
+def native_request(messages: Sequence[ChatDict], tools: Sequence[Tool]) -> ModelRequest:
+    """The conversation as it is, but for arguments that no endpoint would take back."""
+    return ModelRequest([_acceptable(message) for message in messages], [tool.schema() for tool in tools])
 
 
 def _acceptable(message: ChatDict) -> ChatDict:

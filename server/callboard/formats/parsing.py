@@ -7,11 +7,15 @@ from typing import Any
 from callboard.errors import ToolError
 from callboard.formats.dialect import Dialect
 from callboard.formats.families import FAMILIES
-from callboard.formats.format import ReasoningPiece, RequestedCall, TextPiece
+from callboard.formats.format import Reader, ReasoningPiece, RequestedCall, TextPiece
 from callboard.formats.meaning.calls import Schema, tool_meant, understand
+from callboard.formats.native_reader import NativeReader
 from callboard.formats.reading import ScanningReader
-from callboard.formats.text import LEAKS, REACT, XML, dialects_for
+from callboard.formats.rescuing.reader import RescuingReader
+from callboard.formats.text import LEAKS, REACT, XML, dialects_of
 from callboard.models import TextDelta
+
+_NAMED: tuple[Dialect, ...] = (REACT, XML, *FAMILIES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +51,13 @@ def parse(
 
     Nothing runs, and nothing that is no call of these tools gets `arguments`: an unknown tool,
     arguments that cannot be read and a call that was cut off have an `error` instead, which
-    says what the model should do. `format` is `auto`, or the one that was asked for, whose
-    spellings are then taken more easily; `model` names quirks to clean up. Raises `ValueError`
-    for a format that there is not.
+    says what the model should do. `format` is what `TOOL_FORMAT` may be: `auto` takes a call that
+    the answer ends in and that nothing shows to be quoted, `rescue` any call in any syntax, the
+    name of a syntax those of that one, and `native` none at all. `model` names quirks to clean
+    up. Raises `ValueError` for a format that there is not.
     """
     schemas = _schemas(tools)
-    chosen, dialects = _dialects(format)
-    reader = ScanningReader(chosen, dialects, tuple(schemas), claim_id=str, model=model, previews=False)
+    reader = _reader(format, tuple(schemas), model)
     pieces = [*reader.feed(TextDelta(text)), *reader.finish()]
     return Parsed(
         "".join(piece.text for piece in pieces if isinstance(piece, TextPiece)),
@@ -62,19 +66,20 @@ def parse(
     )
 
 
-def _dialects(name: str) -> tuple[str, tuple[Dialect, ...]]:
+def _reader(name: str, known: Sequence[str], model: str) -> Reader:
     match name:
-        case "auto" | "native":
-            return "native", dialects_for(None)
-        case "react":
-            return name, dialects_for(REACT)
-        case "xml":
-            return name, dialects_for(XML)
-    chosen = next((family for family in FAMILIES if family.name == name), None)
-    if chosen is None:
-        known = ", ".join(["auto", "native", "react", "xml", *(family.name for family in FAMILIES)])
-        raise ValueError(f"There is no format {name!r}; there are: {known}")
-    return name, (chosen, *(one for one in LEAKS if one is not chosen))
+        case "auto":
+            return RescuingReader(LEAKS, known, str, ())
+        case "native":
+            return NativeReader(str)
+        case "rescue":
+            return ScanningReader(name, LEAKS, known, str, model=model, previews=False, rescued=True)
+    dialects: dict[str, Dialect] = {one.name: one for one in _NAMED}
+    if name not in dialects:
+        raise ValueError(
+            f"There is no format {name!r}; there are: {', '.join(['auto', 'native', 'rescue', *dialects])}"
+        )
+    return ScanningReader(name, dialects_of(dialects[name]), known, str, model=model, previews=False)
 
 
 def _parsed(call: RequestedCall, schemas: Mapping[str, Schema]) -> ParsedCall:

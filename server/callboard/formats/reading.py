@@ -1,4 +1,4 @@
-"""Reads answers in which calls stand in the text: the scanner, and what it finds as pieces and calls.
+"""Reads answers whose text is read for calls: the scanner, and what it finds as pieces and calls.
 
 A server may still send native `tool_calls` although it was asked for text; then those are the
 calls, for what stands in the text beside them says the same again.
@@ -23,7 +23,8 @@ class ScanningReader:
     """Reads one answer; `known` are the tools' names.
 
     `chosen` is the name of the format in use; a call that another dialect found is taken with
-    a warning. With `previews` arguments are shown while they are written.
+    a warning. With `previews` arguments are shown while they are written. `rescued`: nobody asked
+    for calls in the text.
     """
 
     def __init__(
@@ -35,6 +36,7 @@ class ScanningReader:
         *,
         model: str = "",
         previews: bool = True,
+        rescued: bool = False,
     ) -> None:
         self._chosen = chosen
         self._known = known
@@ -42,6 +44,7 @@ class ScanningReader:
         self._sanitiser = Sanitiser(chosen, model)
         self._native = NativeReader(claim_id)
         self._previews = previews
+        self._rescued = rescued
         self._ids: dict[int, str] = {}
         self._found: list[FoundCall] = []
         self._held: list[CallPiece] = []
@@ -72,10 +75,18 @@ class ScanningReader:
 
     def calls(self) -> list[RequestedCall]:
         """The native calls, or those in the text; in the order they began."""
-        return self._native.calls() or [
-            RequestedCall(self._id(found.number), found.call.name, found.call.arguments, found.call.truncated, True)
-            for found in self._found
-        ]
+        return self._native.calls() or [self._requested(found) for found in self._found]
+
+    def _requested(self, found: FoundCall) -> RequestedCall:
+        call = found.call
+        return RequestedCall(
+            self._id(found.number),
+            call.name,
+            call.arguments,
+            truncated=call.truncated,
+            in_text=True,
+            rescued=self._rescued,
+        )
 
     def _release(self) -> list[Piece]:
         """What is held of the text so far; what follows is read anew."""

@@ -1,10 +1,11 @@
 """Formats of models that call tools in their text: told of the tools in words, read by a dialect."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from callboard.formats.dialect import Dialect
+from callboard.formats.dialect import Dialect, WrittenCall
 from callboard.formats.families import FAMILIES
+from callboard.formats.families.blocks import THINK
 from callboard.formats.format import ClaimId, Reader
 from callboard.formats.react import React
 from callboard.formats.reading import ScanningReader
@@ -15,7 +16,7 @@ from callboard.models import ChatDict, ModelRequest
 from callboard.tools import Tool
 
 LEAKS: tuple[Dialect, ...] = (*FAMILIES, Xml(leaked=True), React(leaked=True))
-"""What a model may write although it was asked for something else."""
+"""Every way to write a call that a model may use although it was asked for another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +44,38 @@ class TextFormat:
             worded = with_instructions(worded, NO_MORE_CALLS)
         return ModelRequest(worded, (), tuple(self.dialect.stops) if tools or called else ())
 
-    def reader(self, tools: Sequence[Tool], claim_id: ClaimId) -> Reader:
+    def reader(
+        self,
+        tools: Sequence[Tool],
+        claim_id: ClaimId,
+        messages: Sequence[ChatDict] = (),  # noqa: ARG002 - the contract's
+    ) -> Reader:
         """A reader for one answer; without tools it still takes the dialect's markers out."""
-        dialects = dialects_for(self.dialect) if tools else (self.dialect,)
-        return ScanningReader(self.name, dialects, [tool.name for tool in tools], claim_id, model=self.model)
+        known = [tool.name for tool in tools]
+        return ScanningReader(self.name, dialects_of(self.dialect), known, claim_id, model=self.model)
 
 
-def dialects_for(chosen: Dialect | None) -> tuple[Dialect, ...]:
-    """What is looked for in an answer: `chosen` first, then what may leak; None where native calls were asked for."""
-    if chosen is None:
-        return LEAKS
-    return (chosen, *(one for one in LEAKS if one.name != chosen.name))
+@dataclass(frozen=True, slots=True)
+class _Thoughts:
+    """No way to write a call: the tags around reasoning that models keep whatever they were asked to write."""
+
+    name = "thoughts"
+    openers = ()
+    reasoning = (THINK,)
+    stops = ()
+
+    def block_end(self, text: str, start: int, *, at_line_start: bool, final: bool) -> int | None:  # noqa: ARG002 - the contract's
+        """No block."""
+        return start
+
+    def read(self, block: str, known: Collection[str]) -> Sequence[WrittenCall | str]:  # noqa: ARG002 - the contract's
+        """Text as it is."""
+        return [block]
+
+
+def dialects_of(chosen: Dialect) -> tuple[Dialect, ...]:
+    """What is looked for in an answer where `chosen` was asked for: that, and reasoning in tags."""
+    return (chosen, _Thoughts())
 
 
 REACT, XML = React(), Xml()

@@ -21,6 +21,12 @@ GUARDED = "<\u200bdetails"
 NOTICE = "> **Callboard:** "
 """How a line begins that the pipe itself has to say."""
 
+LABEL = " · "
+"""What stands between a tool's name and what its card says behind it; no tool's name has it."""
+
+FROM_TEXT = f"{LABEL}from text"
+"""What the card says of a call that was read from the model's text, when it has ended too."""
+
 _MARKS = ("<details", GUARDED, NOTICE, "#source")
 # What stands on a line of its own and is not the model's: its text cannot begin one like that.
 _OWN_TAG = re.compile(r"(?m)^<details\s([^>\n]*+)>$")
@@ -47,7 +53,8 @@ def translate(messages: Iterable[ChatMessage]) -> tuple[ChatMessage, ...]:
 
     Blocks of one round that stand together are one assistant message. Reasoning blocks and the
     pipe's notices are dropped, the numbers that the pipe gave to citations are taken back.
-    Messages that hold none of these stay as they are.
+    So is what a native call's card says behind its tool's name. Messages that hold none of these
+    stay as they are.
     """
     return tuple(translated for message in messages for translated in _translate(message))
 
@@ -82,7 +89,7 @@ def _past_call(attributes: Mapping[str, str], body: str) -> PastCall:
     return PastCall(
         tool_call_id=values.get("id") or f"call_{uuid4().hex}",
         # The label of a running call has its progress behind the name.
-        name=name.partition(" · ")[0] if is_open else name,
+        name=name.partition(LABEL)[0] if is_open else name.removesuffix(FROM_TEXT),
         arguments=_decoded(values.get("arguments", "")),
         result=None if is_open else result,
         round=values.get("round", ""),
@@ -99,6 +106,7 @@ def _decoded(text: str) -> str:
 
 
 def _translate(message: ChatMessage) -> list[ChatMessage]:
+    message = _with_plain_names(message)
     text, others = _text_and_others(message.content)
     if message.role != "assistant" or text is None or not any(mark in text for mark in _MARKS):
         return [message]
@@ -108,6 +116,20 @@ def _translate(message: ChatMessage) -> list[ChatMessage]:
         return [message.model_copy(update={"content": others or said or None})]
     before = [ChatMessage(role="assistant", content=others)] if others else []
     return [*before, *_messages_of(text)]
+
+
+def _with_plain_names(message: ChatMessage) -> ChatMessage:
+    """The message with its tools' names alone in native calls, whose cards are labelled as those of blocks are."""
+    calls = message.tool_calls or ()
+    if not any(LABEL in call.function.name for call in calls):
+        return message
+    plain = tuple(
+        call.model_copy(
+            update={"function": call.function.model_copy(update={"name": call.function.name.partition(LABEL)[0]})}
+        )
+        for call in calls
+    )
+    return message.model_copy(update={"tool_calls": plain})
 
 
 def _text_and_others(content: str | list[dict[str, Any]] | None) -> tuple[str | None, list[dict[str, Any]]]:

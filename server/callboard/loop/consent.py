@@ -18,6 +18,9 @@ AnswerTo = Callable[[InputRequest], Awaitable[Any]]
 MAX_SHOWN_CHARS = 8_000
 """What nobody would read is not approved; far below what a frame holds."""
 
+FROM_TEXT = "This call was read from the model's text, not called natively: the model may only be quoting it."
+"""Why the user is asked about a call that would not ask else."""
+
 WAITING = "waiting for approval"
 """The status of a call while its user is asked."""
 
@@ -39,8 +42,13 @@ class Consent:
         named = any(fnmatchcase(tool.name, pattern) for pattern in self.patterns)
         return tool.asks_first(arguments) or (named and tool.does_change(arguments))
 
-    def request(self, tool_name: str, arguments: Mapping[str, Any], tool_call_id: str) -> InputRequest:
-        """The question, with the arguments exactly as they will be run; raises `ToolDenied` where they are too long."""
+    def request(
+        self, tool_name: str, arguments: Mapping[str, Any], tool_call_id: str, reason: str = ""
+    ) -> InputRequest:
+        """The question, with `reason` and the arguments exactly as they will be run.
+
+        Raises `ToolDenied` where they are too long.
+        """
         shown = to_json(dict(arguments), indent=2, inf_nan_mode="null", serialize_unknown=True).decode()
         if len(shown) > MAX_SHOWN_CHARS:
             raise ToolDenied(f"Not run: its arguments are over {MAX_SHOWN_CHARS} characters, too long to be approved.")
@@ -48,7 +56,7 @@ class Consent:
             request_id=uuid4().hex,
             kind="confirmation",
             title=f"Run {tool_name}?",
-            message=shown,
+            message=f"{reason}\n\n{shown}" if reason else shown,
             tool_call_id=tool_call_id,
             timeout_seconds=self.timeout_seconds,
         )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from callboard.errors import InvalidArguments, ToolError, ToolLimit
 from callboard.formats import RequestedCall, renamed, tool_meant, understand
-from callboard.loop.consent import WAITING, Consent
+from callboard.loop.consent import FROM_TEXT, WAITING, Consent
 from callboard.loop.limits import Budget
 from callboard.text import storable
 from callboard.tools import (
@@ -29,6 +29,7 @@ from callboard.tools import (
     prepare,
 )
 from callboard_protocol import (
+    FROM_TEXT_STATUS,
     Event,
     InputRequest,
     Source,
@@ -154,6 +155,9 @@ def _starts(calls: Sequence[PlannedCall], round_index: int) -> Iterator[Event]:
             round_index=round_index,
             sequence_index=position,
         )
+        if call.requested.rescued:
+            data = ToolStatusData(status=FROM_TEXT_STATUS, message="read from the model's text")
+            yield ToolStatus(tool_call_id=call.requested.id, data=data)
         if call.repairs:
             data = ToolStatusData(status=REPAIRED, message=storable("; ".join(call.repairs)))
             yield ToolStatus(tool_call_id=call.requested.id, data=data)
@@ -186,8 +190,10 @@ async def _run(
     started = time.monotonic()
     outcome: ToolResult | ToolError
     try:
-        if caller.consent.needed(prepared.tool, prepared.arguments):
-            request = caller.consent.request(prepared.tool.name, prepared.arguments, call_id)
+        is_doubtful = call.requested.asks_first and not prepared.tool.read_only
+        if is_doubtful or caller.consent.needed(prepared.tool, prepared.arguments):
+            reason = FROM_TEXT if call.requested.rescued else ""
+            request = caller.consent.request(prepared.tool.name, prepared.arguments, call_id, reason)
             report(StatusReport("pending", WAITING))
             queue.put_nowait(request)
             await caller.consent.obtain(request)

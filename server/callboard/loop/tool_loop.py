@@ -12,6 +12,7 @@ from typing import Any
 
 from callboard.formats import (
     ArgumentsPiece,
+    AutoFormat,
     ClaimId,
     Format,
     NativeFormat,
@@ -87,8 +88,11 @@ async def run_tool_loop(
 async def run_completion(
     model: ChatModel, messages: Sequence[ChatDict], options: Mapping[str, Any] | None = None
 ) -> AsyncGenerator[Event, None]:
-    """One answer without tools, for background tasks: `Message`, `Usage` and `Done` only. Raises `ModelError`."""
-    turn = _Turn(model, NativeFormat(), list(messages), str, options or {})
+    """One answer without tools or reasoning, for background tasks: `Message`, `Usage` and `Done`.
+
+    Raises `ModelError`.
+    """
+    turn = _Turn(model, AutoFormat(), list(messages), str, options or {})
     answer = _Answer()
     async with aclosing(turn.ask((), answer)) as events:
         async for event in events:
@@ -129,7 +133,7 @@ class _Turn:
 
     async def ask(self, tools: Sequence[Tool], answer: _Answer) -> AsyncGenerator[Event, None]:
         """Asks once; fills `answer` and yields what the user can see of it."""
-        answer.reader = reader = self._format.reader(tools, self._claim_id)
+        answer.reader = reader = self._format.reader(tools, self._claim_id, self.messages)
         request = replace(self._format.request(self.messages, tools), options=self._options)
         async with aclosing(self._pieces(request, reader, answer)) as pieces:
             async for piece in pieces:

@@ -81,24 +81,32 @@ def _deepseek(words: str) -> tuple[Marker, ...]:
     return tuple(Marker(f"<｜{word}｜>") for word in dict.fromkeys(spaced))
 
 
-ANY = (
+TOKENS = (
     *_all("<|im_start|> <|start|> <|start_header_id|> <start_of_turn>", _role),
     *_all(
         "<|im_end|> <|im_sep|> <|end|> <|message|> <|call|> <|return|> <|endoftext|> <|eot_id|> <|eom_id|>"
         " <|end_header_id|> <|begin_of_text|> <|end_of_text|> <|python_tag|> <end_of_turn> <|assistant|> <|user|>"
-        " <|system|> <|observation|> <|tool_calls_section_begin|> <|tool_calls_section_end|> <|tool_call_begin|>"
-        " <|tool_call_argument_begin|> <|tool_call_end|> <|im_user|> <|im_assistant|> <|im_system|> <|im_middle|>"
-        " <|tool▁calls▁begin|> <|tool▁calls▁end|> <|tool_call> <tool_call|> <|tool_response> <tool_response|>"
+        " <|system|> <|observation|> <|im_user|> <|im_assistant|> <|im_system|> <|im_middle|>"
         " <|END_OF_TURN_TOKEN|> <|START_OF_TURN_TOKEN|> <|CHATBOT_TOKEN|>"
+    ),
+    *_all("<|channel|>", _channel),
+    *_all("<|constrain|>", lambda: Words(("json",))),
+    *_deepseek("begin_of_sentence end_of_sentence User Assistant"),
+)
+"""Third layer: tokens of any protocol around whole messages."""
+
+FRAGMENTS = (
+    *_all(
+        "<|tool_calls_section_begin|> <|tool_calls_section_end|> <|tool_call_begin|>"
+        " <|tool_call_argument_begin|> <|tool_call_end|>"
+        " <|tool▁calls▁begin|> <|tool▁calls▁end|> <|tool_call> <tool_call|> <|tool_response> <tool_response|>"
         " [/TOOL_CALLS] [/TOOL_RESULTS] [/AVAILABLE_TOOLS]"
         " </tool_call> </tool_calls> </function_call> </function_calls> </tool_response> </tool_result>"
         " </tool_results> </function_response> <end_function_call> <end_function_response>"
     ),
-    *_all("<|channel|>", _channel),
-    *_all("<|constrain|>", lambda: Words(("json",))),
     *_deepseek(
         "tool_calls_begin tool_calls_end tool_call_begin tool_call_end tool_sep tool_outputs_begin tool_outputs_end"
-        " tool_output_begin tool_output_end begin_of_sentence end_of_sentence User Assistant"
+        " tool_output_begin tool_output_end"
     ),
     *_all("<tool_call> <tool_calls> <function_call> <function_calls> [TOOL_CALLS] <start_function_call>", _json),
     *_all("<tool_response>", lambda: Until("</tool_response>")),
@@ -111,7 +119,7 @@ ANY = (
     *_HARMONY_CALLS,
     *_WRAPPERS,
 )
-"""Third layer: fragments of any protocol."""
+"""With `rescue` alone: what is left over of any protocol's calls and results, with what stands in it."""
 
 
 def _spellings(word: str) -> tuple[str, ...]:
@@ -164,5 +172,7 @@ QUIRKS: tuple[tuple[str, tuple[Marker, ...]], ...] = (
 def markers(handler: str, model: str) -> tuple[Mapping[str, Marker], Literals]:
     """What to look for with this handler and model, by literal in lower case; what a model leaks counts first."""
     quirks = [marker for glob, own in QUIRKS if fnmatchcase(model.lower(), glob) for marker in own]
-    found = {marker.text.lower(): marker for marker in (*ANY, *SCAFFOLDING.get(handler, ()), *quirks)}
+    # Where one syntax was asked for, the others are text, and no text is left out.
+    fragments = FRAGMENTS if handler == "rescue" else ()
+    found = {marker.text.lower(): marker for marker in (*TOKENS, *fragments, *SCAFFOLDING.get(handler, ()), *quirks)}
     return found, Literals(found)

@@ -34,6 +34,10 @@ class Literals:
         """The first of them from `start` on, the longest where several begin at one place."""
         return self._whole.search(text, start)
 
+    def match(self, text: str, start: int) -> re.Match[str] | None:
+        """The longest of them that stands at `start`."""
+        return self._whole.match(text, start)
+
     def begun(self, text: str, start: int) -> int:
         """From where on the end of `text` may be the beginning of one, but not all of it; `len(text)` if nowhere."""
         match = self._begun.search(text, max(start, len(text) - self._longest + 1))

@@ -11,7 +11,7 @@ import re
 
 from callboard.http.openai.calls import EndedCall, cut_note
 from callboard.http.openai.constructs import OpenConstruct
-from callboard.http.past_answers import GUARDED
+from callboard.http.past_answers import FROM_TEXT, GUARDED
 
 SHOWN_CHARS = 10_000
 """What of a result stands in its block; Open WebUI shows no more at once."""
@@ -25,11 +25,12 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 def write_block(call: EndedCall) -> str:
     """The call's block, to stand on lines of its own."""
     status = ' status="failed"' if call.failed else ""
+    name = f"{call.tool_name}{FROM_TEXT}" if call.from_text else call.tool_name
     result = cut_note(call.result[:SHOWN_CHARS], len(call.result))
     # JSON is ASCII on one line: a raw line end or U+2028 would lose an attribute, a raw `>` the whole block.
     return (
         f'<details type="tool_calls" done="true"{status} id="{_plain(call.tool_call_id)}"'
-        f' name="{_plain(call.tool_name)}" arguments="{_escape(json.dumps(call.arguments))}"'
+        f' name="{_plain(name)}" arguments="{_escape(json.dumps(call.arguments))}"'
         f' result="{_escape(json.dumps(result))}" round="{call.round_index}">\n'
         "<summary>Tool Executed</summary>\n</details>"
     )

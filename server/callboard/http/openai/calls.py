@@ -4,12 +4,15 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from callboard_protocol import Event, ToolCallComplete, ToolCallError, ToolCallStart
+from callboard_protocol import FROM_TEXT_STATUS, Event, ToolCallComplete, ToolCallError, ToolCallStart, ToolStatus
 
 
 @dataclass(frozen=True, slots=True)
 class EndedCall:
-    """One call that has ended. `arguments` as in `ToolCallStart`; `result` is what the model read, errors too."""
+    """One call that has ended. `arguments` as in `ToolCallStart`; `result` is what the model read, errors too.
+
+    `from_text`: it was read from the model's text, not called natively.
+    """
 
     tool_call_id: str
     tool_name: str
@@ -19,6 +22,7 @@ class EndedCall:
     round_index: int = 0
     files: tuple[dict[str, Any], ...] = ()
     embeds: tuple[str, ...] = ()
+    from_text: bool = False
 
 
 class OpenCalls:
@@ -26,6 +30,7 @@ class OpenCalls:
 
     def __init__(self) -> None:
         self._starts: dict[str, ToolCallStart] = {}
+        self._from_text: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._starts)
@@ -35,6 +40,8 @@ class OpenCalls:
         match event:
             case ToolCallStart():
                 self._starts[event.tool_call_id] = event
+            case ToolStatus() if event.data.status == FROM_TEXT_STATUS:
+                self._from_text.add(event.tool_call_id)
             case ToolCallComplete():
                 result = cut_note(event.result, event.result_chars if event.truncated else 0)
                 return self._ended(event.tool_call_id, result, files=event.files, embeds=event.embeds)
@@ -48,7 +55,13 @@ class OpenCalls:
     def _ended(self, tool_call_id: str, result: str, **fields: Any) -> EndedCall:
         start = self._starts.pop(tool_call_id)
         return EndedCall(
-            tool_call_id, start.tool_name, start.tool_args, result, round_index=start.round_index, **fields
+            tool_call_id,
+            start.tool_name,
+            start.tool_args,
+            result,
+            round_index=start.round_index,
+            from_text=tool_call_id in self._from_text,
+            **fields,
         )
 
 

@@ -1,0 +1,82 @@
+"""Reads answers to requests for native calls: text passes to the letter, but for a call that is its end.
+
+Pure: the same deltas give the same pieces. Above: formats.
+"""
+
+from collections.abc import Collection, Sequence
+
+from callboard.formats.dialect import Dialect
+from callboard.formats.format import ArgumentsPiece, ClaimId, Piece, ReasoningPiece, RequestedCall, TextPiece
+from callboard.formats.meaning.calls import tool_meant
+from callboard.formats.native_reader import NativeReader
+from callboard.formats.rescuing.rescuer import Rescuer
+from callboard.formats.rescuing.thought import LeadingThought
+from callboard.models import ChatDict, ModelDelta, ReasoningDelta, TextDelta, ToolCallDelta, content_text
+
+
+class RescuingReader:
+    """Reads one answer; `known` are the tools' names, none where nothing is to be rescued.
+
+    Reasoning that the answer begins with (`<think>`) is shown as such; calls in it are none.
+    `messages` are what the model was sent. Native calls go before what stands in the text, and
+    end the looking there.
+    """
+
+    def __init__(
+        self, dialects: Sequence[Dialect], known: Collection[str], claim_id: ClaimId, messages: Sequence[ChatDict]
+    ) -> None:
+        self._known = known
+        self._claim_id = claim_id
+        self._messages = messages
+        self._native = NativeReader(claim_id)
+        self._thought = LeadingThought()
+        self._rescuer = Rescuer(dialects, known)
+        self._rescued: list[RequestedCall] = []
+
+    def feed(self, delta: ModelDelta) -> list[Piece]:
+        """What `delta` adds."""
+        match delta:
+            case TextDelta():
+                return self._text(*self._thought.feed(delta.text))
+            case ToolCallDelta() if delta.id or delta.name or delta.arguments:
+                released = self._release()
+                self._rescuer.stop()
+                return [*released, *self._native.feed(delta)]
+            case ReasoningDelta() if delta.text.strip():
+                # A call that the model thinks on after was not its last word.
+                return [*_said("", self._rescuer.release()), *self._native.feed(delta)]
+            case _:
+                return self._native.feed(delta)
+
+    def finish(self) -> list[Piece]:
+        """What was held back, or the arguments of the calls that it is."""
+        pieces = [*self._text(*self._thought.finish())]
+        text, calls = self._rescuer.finish(self._told)
+        pieces += _said("", text)
+        for call in calls:
+            call_id = self._claim_id("")
+            self._rescued.append(
+                RequestedCall(call_id, call.name, call.arguments, in_text=True, rescued=True, asks_first=True)
+            )
+            if call.arguments:
+                pieces.append(ArgumentsPiece(call_id, tool_meant(call.name, self._known), call.arguments))
+        return [*pieces, *self._native.finish()]
+
+    def calls(self) -> list[RequestedCall]:
+        """The native calls, or those that were rescued."""
+        return self._native.calls() or self._rescued
+
+    def _told(self) -> list[str]:
+        return [content_text(one.get("content")) for one in self._messages if one.get("role") != "assistant"]
+
+    def _text(self, reasoning: str, text: str) -> list[Piece]:
+        return _said(reasoning, self._rescuer.feed(text) if text else "")
+
+    def _release(self) -> list[Piece]:
+        pieces = self._text(*self._thought.finish())
+        return [*pieces, *_said("", self._rescuer.release())]
+
+
+def _said(reasoning: str, text: str) -> list[Piece]:
+    pieces: list[Piece] = [ReasoningPiece(reasoning)] if reasoning else []
+    return [*pieces, TextPiece(text)] if text else pieces

@@ -1,0 +1,67 @@
+"""Reasoning in tags that an answer begins with. Pure."""
+
+import re
+
+MAX_HELD_SPACE = 80
+THINK = "<think>"
+_THINK_END = "</think>"
+_ENDS_THOUGHT = re.compile(_THINK_END, re.IGNORECASE | re.ASCII)
+
+
+class LeadingThought:
+    """Takes the reasoning off an answer that begins with it; white space around its tags is no text."""
+
+    def __init__(self) -> None:
+        self._held = ""
+        self._within: bool | None = None
+        """None while it cannot be told; False once the answer itself has begun."""
+        self._strips = False
+        """Whether white space that comes now stands beside a tag."""
+
+    def feed(self, text: str) -> tuple[str, str]:
+        """The reasoning and the text that can be shown now."""
+        if self._within is None:
+            text = self._held + text
+            self._held = ""
+            words = text.lstrip()
+            is_far = len(text) - len(words) > MAX_HELD_SPACE
+            if not is_far and len(words) < len(THINK) and THINK.startswith(words.lower()):
+                self._held = text
+                return "", ""
+            self._within = not is_far and words[: len(THINK)].lower() == THINK
+            if not self._within:
+                return "", text
+            text, self._strips = words[len(THINK) :], True
+        if self._within:
+            return self._think(self._held + text)
+        return "", self._beside(text)
+
+    def finish(self) -> tuple[str, str]:
+        """What was held back."""
+        held, self._held = self._held, ""
+        within, self._within = self._within, False
+        return (held, "") if within else ("", held)
+
+    def _think(self, text: str) -> tuple[str, str]:
+        ended = _ENDS_THOUGHT.search(text)
+        if ended is None:
+            text = self._beside(text)
+            start = text.rfind("<", max(0, len(text) - len(_THINK_END) + 1))
+            is_tag = start >= 0 and _THINK_END.startswith(text[start:].lower())
+            end = _without_space(text, start if is_tag else len(text))
+            self._held = text[end:]
+            return text[:end], ""
+        reasoning = self._beside(text[: ended.start()])
+        reasoning = reasoning[: _without_space(reasoning, len(reasoning))]
+        self._held, self._within, self._strips = "", False, True
+        return reasoning, self._beside(text[ended.end() :])
+
+    def _beside(self, text: str) -> str:
+        if self._strips:
+            text = text.lstrip()
+            self._strips = not text
+        return text
+
+
+def _without_space(text: str, end: int) -> int:
+    return max(len(text[:end].rstrip()), end - MAX_HELD_SPACE)
