@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tomllib
@@ -13,6 +14,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from callboard.extras import LIBRARIES, how_to_install, is_installed
+from tests import processes
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -37,6 +39,27 @@ def imported_by(statement: str) -> set[str]:
 def test_the_file_of_an_agent_imports_no_library_that_only_the_server_needs(statement: str) -> None:
     needless = HEAVY - ({"sqlalchemy", "alembic"} if "MEMORY" in statement else set())
     assert imported_by(statement) & needless == set()
+
+
+WITHOUT_EXTRAS = f"""
+import sys
+sys.modules.update(dict.fromkeys({sorted({library for libraries in LIBRARIES.values() for library in libraries})!r}))
+from callboard.cli import main
+sys.exit(main(["agents"]))
+"""
+
+
+def test_without_any_extra_every_agent_is_there_and_says_which_it_lacks(tmp_path: Path) -> None:
+    token = {"CALLBOARD_HOME_ASSISTANT_URL": "http://127.0.0.1:9", "CALLBOARD_HOME_ASSISTANT_TOKEN": "token"}
+    environment = processes.environment(tmp_path) | token
+    command = [sys.executable, "-c", WITHOUT_EXTRAS]
+    ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    entries = dict(re.findall(r"^(\w+): .*\n((?:    .*\n)*)", ended.stdout, re.MULTILINE))
+    assert {"demo", "assistant", "naked", "home"} <= entries.keys()
+    assert "lacks search, web_fetch: pip install 'callboard[web]'" in entries["assistant"]
+    assert "lacks home: pip install 'callboard[home]'" in entries["home"]
+    assert "memory" in entries["assistant"]
 
 
 def test_what_one_skill_needs_is_no_requirement_of_all() -> None:

@@ -14,6 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from callboard.errors import ToolError, ToolTimeout
 from callboard.settings import Settings
+from callboard.skills.home.address import whereabouts
 from callboard.skills.home.faults import NOT_SET_UP, STRANGE, refusal, too_slow, unreachable
 from callboard.skills.home.house import House, furnished
 from callboard.skills.home.websocket import Socket, open_socket
@@ -78,14 +79,6 @@ class HomeAssistant:
             return TypeAdapter(kind).validate_json(response.content)
         except ValidationError as error:
             raise ToolError(STRANGE) from error
-
-
-def whereabouts(settings: Settings) -> tuple[str, str] | None:
-    """The address of the settings' Home Assistant, and its token; None where they name none."""
-    if settings.home_assistant_url is None or settings.home_assistant_token is None:
-        return None
-    address = settings.home_assistant_url.strip().rstrip("/").removesuffix("/api")
-    return address, settings.home_assistant_token.get_secret_value()
 
 
 @asynccontextmanager

@@ -4,7 +4,7 @@ import structlog
 
 from callboard.errors import AgentError
 from callboard.skills.deferred import deferred
-from callboard.skills.home.connection import whereabouts
+from callboard.skills.home.address import whereabouts
 from callboard.skills.mcp import mcp_server
 from callboard.skills.mcp.declaration import Confirm
 from callboard.skills.skill import Skill
