@@ -200,13 +200,12 @@ async def test_you_have_an_open_webui_already(
     with open_webui_of_their_own(address, newcomer, tmp_path):
         serve = newcomer.begin(first)
         wait_for('"listening"', serve.stdout)
-        # The second terminal is opened in the same environment.
-        newcomer.run(f". .venv/bin/activate\n{second}")
+        newcomer.run(second)
         await sign_in(stranger, address, EMAIL, PASSWORD)
         await ask_the_demo(stranger, address, artifacts, "readme_open_webui_already")
         newcomer.press_ctrl_c(serve)
         # The key that was made is asked for from the next start on; the pipe has it.
-        again = newcomer.begin(". .venv/bin/activate\ncallboard serve")
+        again = newcomer.begin(". venv/bin/activate\ncallboard serve")
         wait_for('"listening"', again.stdout)
         assert refuses_strangers("http://127.0.0.1:8700/v1/models")
         await ask_the_demo(stranger, address, artifacts, "readme_open_webui_already_with_a_key")
