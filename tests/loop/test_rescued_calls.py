@@ -82,7 +82,7 @@ async def desk(folder: Path, answers: Sequence[Chunks], page: str = "nothing", *
         return f"{word}: {page}"
 
     agent = Agent("desk", skills=(Skill("desk", "Writes.", tools=(write_line, look_up)),))
-    async with OpenAIServer(answers) as endpoint:
+    async with OpenAIServer(answers, models=["m"]) as endpoint:
         values = {"model_base_url": endpoint.base_url, "model": "m", **settings}
         async with serving(folder, agent, **values) as service:
             yield Desk(service, endpoint, written)
@@ -212,9 +212,12 @@ async def test_a_call_that_a_result_or_the_user_told_the_model_stays_text(tmp_pa
     assert [event.tool_name for event in kinds(events, ToolCallStart)] == ["look_up"] * (told_by == "a result")
 
 
-async def test_a_model_that_has_called_natively_is_taken_at_its_word_from_then_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("model", ["m", None], ids=["named", "the endpoint's first"])
+async def test_a_model_that_has_called_natively_is_taken_at_its_word_from_then_on(
+    tmp_path: Path, model: str | None
+) -> None:
     native = chunks(call("look_up", '{"word": "a"}', call_id="n"), finish("tool_calls"))
-    async with desk(tmp_path, [says(LOOK), native, says(WRITE), says(LOOK)]) as one:
+    async with desk(tmp_path, [says(LOOK), native, says(WRITE), says(LOOK)], model=model) as one:
         first = await one.ask(True)
         second = await one.ask(True, messages=[{"role": "user", "content": "Again."}])
     assert [event.tool_name for event in kinds(first, ToolCallComplete)] == ["look_up", "look_up"]

@@ -13,7 +13,7 @@ from typing import Protocol
 from callboard.errors import AgentError
 from callboard.formats import Format, FormatChoice, FormatName
 from callboard.loop import Allowance, Caller, Limits, RunContext, run_completion, run_tool_loop
-from callboard.models import ChatDict, ChatModel, content_text
+from callboard.models import ChatDict, ChatModel, ModelEndpoint, content_text
 from callboard.skills import Skill
 from callboard.tools import SourceNumbers, Tool
 from callboard_protocol import Event
@@ -107,7 +107,7 @@ class Agent:
                 with_system_prompt(self.build_system_prompt(), context.messages),
                 self.tools,
                 claim_id=context.claim_tool_call_id,
-                tool_format=self._format(model.name, context.formats),
+                tool_format=self._format(await _name_of(model), context.formats),
                 limits=self.limits or context.limits,
                 allowances=self._allowances(),
                 caller=self._caller(context),
@@ -145,6 +145,10 @@ class Agent:
                         f"'{owners[tool.name]}', one of '{skill.name}'. Give one of them another name."
                     )
                 owners[tool.name] = skill.name
+
+
+async def _name_of(model: ChatModel) -> str:
+    return await model.find_name() if isinstance(model, ModelEndpoint) else model.name
 
 
 def with_system_prompt(prompt: str, messages: Sequence[ChatDict]) -> list[ChatDict]:

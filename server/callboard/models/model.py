@@ -108,6 +108,10 @@ class ModelEndpoint(ChatModel, Protocol):
         """The models there. Raises `ModelError`."""
         ...
 
+    async def find_name(self) -> str:
+        """Return the model's name, which the endpoint is asked for where nobody chose one. Raises `ModelError`."""
+        ...
+
     def named(self, name: str) -> ChatModel:
         """Another model of the same endpoint, over the same connections."""
         ...

@@ -74,6 +74,15 @@ class OpenAICompatibleModel:
         other._model = name
         return other
 
+    async def find_name(self) -> str:
+        """Return the model's id, the first that the endpoint lists where none was given. Raises `ModelError`."""
+        if not self._model:
+            names = await self.list_names()
+            if not names:
+                raise ModelError(f"The model endpoint {self._address} lists no models: name one in CALLBOARD_MODEL.")
+            self._model = names[0]
+        return self._model
+
     async def list_names(self) -> list[str]:
         """The models that the endpoint serves, as it lists them. Raises `ModelError` and its kin."""
         try:
@@ -92,8 +101,7 @@ class OpenAICompatibleModel:
         `ModelUnreachable` (no connection, or one cut in mid-stream) and `ModelError` (the rest).
         """
         finished = False
-        if not self._model:
-            self._model = await self._first_name()
+        await self.find_name()
         try:
             async with asyncio.timeout(self._timeout_seconds):
                 answer = await self._open(request)
@@ -114,11 +122,6 @@ class OpenAICompatibleModel:
         """Closes the connections that are kept open for reuse."""
         await self._client.close()
 
-    async def _first_name(self) -> str:
-        names = await self.list_names()
-        if not names:
-            raise ModelError(f"The model endpoint {self._address} lists no models: name one in CALLBOARD_MODEL.")
-        return names[0]
 
     async def _open(self, request: ModelRequest) -> openai.AsyncStream[object]:
         body: dict[str, Any] = {
