@@ -123,8 +123,11 @@ def commands(heading: str) -> list[str]:
 def test_the_readme_begins_with_the_ways_to_run_it() -> None:
     assert commands("Try it") == ["scripts/up"]
     assert commands("You have an Open WebUI already?") == [
+        "python3 -m venv venv",
+        ". venv/bin/activate",
         "pip install .",
         "callboard serve",
+        ". venv/bin/activate",
         "callboard install-pipe --url http://localhost:3000 --email you@example.org",
     ]
     assert README.index("\n## You have an Open WebUI already?") < README.index("\n## What you get")
