@@ -2,10 +2,12 @@
 
 import asyncio
 import json
+import math
 import os
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,10 @@ class Played:
         self.server = server
         self.reports: list[StatusReport] = []
         self.reported = asyncio.Event()
+
+    def lifespan(self) -> AbstractAsyncContextManager[None]:
+        """Run the server; begins once it has tools or has failed, however long the machine takes for that."""
+        return self.server.lifespan(wait_seconds=math.inf)
 
     def tool(self, name: str) -> Tool:
         found = {tool.name: tool for tool in self.server.tools()}

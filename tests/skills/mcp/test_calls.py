@@ -10,7 +10,7 @@ from tests.skills.mcp.conftest import Log, Make
 
 async def test_progress_becomes_statuses_of_the_call(ours: Make) -> None:
     played = ours()
-    async with played.server.lifespan():
+    async with played.lifespan():
         result = await played.call("count", steps=4)
     assert result.text == "counted to 4"
     assert [report.progress for report in played.reports] == [25, 50, 75, 100]
@@ -20,14 +20,14 @@ async def test_progress_becomes_statuses_of_the_call(ours: Make) -> None:
 
 async def test_progress_without_end_does_not_fill_the_history(ours: Make) -> None:
     played = ours()
-    async with played.server.lifespan():
+    async with played.lifespan():
         await played.call("count", steps=500)
     assert len(played.reports) == 200
 
 
 async def test_what_a_tool_raises_is_an_error_of_the_call_and_the_server_goes_on(ours: Make) -> None:
     played = ours()
-    async with played.server.lifespan():
+    async with played.lifespan():
         with pytest.raises(ToolError, match="fail"):
             await played.call("fail")
         assert (await played.call("count", steps=1)).text == "counted to 1"
@@ -35,14 +35,14 @@ async def test_what_a_tool_raises_is_an_error_of_the_call_and_the_server_goes_on
 
 async def test_arguments_are_checked_before_the_server_is_asked(ours: Make) -> None:
     played = ours()
-    async with played.server.lifespan():
+    async with played.lifespan():
         with pytest.raises(InvalidArguments, match="'steps' is a required property"):
             await played.call("count")
 
 
 async def test_a_call_that_is_out_of_time_is_cancelled_at_the_server(ours: Make) -> None:
     played = ours()
-    async with played.server.lifespan():
+    async with played.lifespan():
         with pytest.raises(ToolTimeout, match=r"ours_wait did not end within 0\.2 s"):
             await played.call("wait", 0.2)
         assert (await played.call("was_cancelled")).text == "yes"
@@ -50,7 +50,7 @@ async def test_a_call_that_is_out_of_time_is_cancelled_at_the_server(ours: Make)
 
 async def test_a_cancelled_call_is_cancelled_at_the_server(ours: Make) -> None:
     played = ours()
-    async with played.server.lifespan():
+    async with played.lifespan():
         waiting = asyncio.create_task(played.call("wait"))
         await played.reported.wait()
         waiting.cancel()
@@ -61,21 +61,21 @@ async def test_a_cancelled_call_is_cancelled_at_the_server(ours: Make) -> None:
 
 async def test_calls_run_side_by_side(ours: Make) -> None:
     played = ours()
-    async with played.server.lifespan():
+    async with played.lifespan():
         results = await asyncio.gather(*(played.call("meet", guests=8) for _ in range(8)))
     assert [result.text for result in results] == ["met"] * 8
 
 
 async def test_a_tool_has_the_time_that_its_declaration_gives(ours: Make) -> None:
     played = ours(timeout_seconds=0.2)
-    async with played.server.lifespan():
+    async with played.lifespan():
         with pytest.raises(ToolTimeout):
             await played.call("wait")
 
 
 async def test_a_picture_is_a_file_and_the_model_is_told_of_it(ours: Make) -> None:
     played = ours()
-    async with played.server.lifespan():
+    async with played.lifespan():
         result = await played.call("picture")
     assert result.files[0]["type"] == "image"
     assert result.files[0]["url"].startswith("data:image/png;base64,iVBOR")
@@ -84,7 +84,7 @@ async def test_a_picture_is_a_file_and_the_model_is_told_of_it(ours: Make) -> No
 
 async def test_a_giant_result_is_cut_and_says_so(ours: Make) -> None:
     played = ours()
-    async with played.server.lifespan():
+    async with played.lifespan():
         result = await played.call("big", characters=5_000_000)
     assert result.text.startswith("x" * 100_000)
     assert result.text.endswith("[cut here: 4900000 more characters. Ask for less at a time.]")
@@ -92,7 +92,7 @@ async def test_a_giant_result_is_cut_and_says_so(ours: Make) -> None:
 
 async def test_a_question_of_the_server_is_declined_and_the_call_ends(ours: Make) -> None:
     played = ours()
-    async with played.server.lifespan():
+    async with played.lifespan():
         with pytest.raises(ToolError, match="'ours' refused the call: Elicitation not supported"):
             await played.call("ask")
         assert (await played.call("count", steps=1)).text == "counted to 1"
@@ -103,14 +103,14 @@ async def test_a_server_gets_the_variables_given_to_it_and_no_secrets_of_ours(
 ) -> None:
     monkeypatch.setenv("CALLBOARD_API_KEY", "our-own-key")
     played = ours(env={"TOWN": "Graz"})
-    async with played.server.lifespan():
+    async with played.lifespan():
         assert (await played.call("variable", name="TOWN")).text == "Graz"
         assert (await played.call("variable", name="CALLBOARD_API_KEY")).text == "not set"
 
 
 async def test_a_secret_that_a_server_repeats_reaches_neither_the_model_nor_the_log(ours: Make, log: Log) -> None:
     played = ours(env={"SERVICE_TOKEN": "abc-123-def"})
-    async with played.server.lifespan():
+    async with played.lifespan():
         result = await played.call("variable", name="SERVICE_TOKEN")
         await played.call("complain", words="the token abc-123-def is wrong")
         line = await log.until("mcp_server_stderr", line="the token [secret] is wrong")
@@ -126,7 +126,7 @@ async def test_standard_error_goes_to_the_log_and_never_to_our_output(
     ours: Make, log: Log, capfd: pytest.CaptureFixture[str]
 ) -> None:
     played = ours()
-    async with played.server.lifespan():
+    async with played.lifespan():
         await played.call("complain", words="all is lost")
         await log.until("mcp_server_stderr", line="all is lost")
     assert capfd.readouterr() == ("", "")

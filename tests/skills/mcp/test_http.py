@@ -32,7 +32,7 @@ def at(port: int, **headers: str) -> Played:
 async def test_calls_progress_and_cancellation_work_as_over_pipes(free_port: int, log: Log) -> None:
     far = at(free_port)
     with listening(free_port):
-        async with far.server.lifespan():
+        async with far.lifespan():
             await log.until("mcp_server_ready")
             assert (await far.call("count", steps=2)).text == "counted to 2"
             assert [report.progress for report in far.reports] == [50, 100]
@@ -46,7 +46,7 @@ async def test_calls_progress_and_cancellation_work_as_over_pipes(free_port: int
 async def test_changed_tools_are_told_of_over_http_too(free_port: int, log: Log) -> None:
     far = at(free_port)
     with listening(free_port):
-        async with far.server.lifespan():
+        async with far.lifespan():
             count = (await log.until("mcp_server_ready"))["tools"]
             await far.call("grow")
             assert (await log.until("mcp_server_ready"))["tools"] == count + 1
@@ -54,7 +54,7 @@ async def test_changed_tools_are_told_of_over_http_too(free_port: int, log: Log)
 
 async def test_a_server_that_comes_back_is_found_again(free_port: int, log: Log) -> None:
     far = at(free_port)
-    async with far.server.lifespan():
+    async with far.lifespan():
         lost = await log.until("mcp_server_lost")
         assert lost["reason"].startswith("ConnectError")
         with listening(free_port):
@@ -73,7 +73,7 @@ async def test_a_server_that_comes_back_is_found_again(free_port: int, log: Log)
 async def test_a_server_that_wants_a_key_gets_it_in_its_headers(free_port: int, log: Log) -> None:
     far = at(free_port, Authorization="Bearer open-sesame")
     with listening(free_port, OUR_TOKEN="open-sesame"):
-        async with far.server.lifespan():
+        async with far.lifespan():
             await log.until("mcp_server_ready")
             assert (await far.call("variable", name="OUR_TOKEN")).text == "[secret]"
     assert "open-sesame" not in str(log.lines)
@@ -82,14 +82,14 @@ async def test_a_server_that_wants_a_key_gets_it_in_its_headers(free_port: int, 
 async def test_a_server_that_refuses_the_key_says_what_to_do(free_port: int, log: Log) -> None:
     far = at(free_port, Authorization="Bearer wrong-word")
     with listening(free_port, OUR_TOKEN="open-sesame"):
-        async with far.server.lifespan():
+        async with far.lifespan():
             await log.until("mcp_server_lost", reason="ConnectionRefusedError: it answered HTTP 401: check its headers")
 
 
 async def test_an_answer_that_is_too_large_for_us_is_not_read_to_its_end(free_port: int, log: Log) -> None:
     far = at(free_port)
     with listening(free_port):
-        async with far.server.lifespan():
+        async with far.lifespan():
             await log.until("mcp_server_ready")
             with pytest.raises(ToolError, match="the answer is over 33554432 bytes"):
                 await far.call("big", characters=40_000_000)

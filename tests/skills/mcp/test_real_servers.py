@@ -14,8 +14,6 @@ from callboard.skills.mcp.server import McpServer
 from tests.skills.mcp.conftest import QUICK, Log, Played
 
 pytestmark = pytest.mark.timeout(600)  # the first of them installs the servers
-START_SECONDS = 40.0
-"""What a test waits: the machine may be busy with others."""
 
 
 def played(name: str, command: Path, *arguments: str) -> Played:
@@ -25,7 +23,7 @@ def played(name: str, command: Path, *arguments: str) -> Played:
 @pytest.mark.needs("downloads")
 async def test_the_time_of_a_zone_by_the_server_from_pypi(python_servers: Path) -> None:
     time = played("time", python_servers / "mcp-server-time")
-    async with time.server.lifespan(wait_seconds=START_SECONDS):
+    async with time.lifespan():
         assert {tool.name for tool in time.server.tools()} == {"time_get_current_time", "time_convert_time"}
         result = await time.call("convert_time", source_timezone="Europe/Vienna", time="12:00", target_timezone="UTC")
         assert result.data["source"]["timezone"] == "Europe/Vienna"
@@ -44,7 +42,7 @@ def repository(tmp_path: Path) -> Path:
 @pytest.mark.needs("downloads")
 async def test_a_repository_by_the_server_from_pypi(python_servers: Path, repository: Path) -> None:
     git = played("git", python_servers / "mcp-server-git")
-    async with git.server.lifespan(wait_seconds=START_SECONDS):
+    async with git.lifespan():
         assert "new.txt" in (await git.call("git_status", repo_path=str(repository))).text
         await git.call("git_add", repo_path=str(repository), files=["new.txt"])
         assert "Changes to be committed" in (await git.call("git_status", repo_path=str(repository))).text
@@ -56,7 +54,7 @@ async def test_a_repository_by_the_server_from_pypi(python_servers: Path, reposi
 async def test_files_by_the_server_from_npm(node_servers: Path, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("hello")
     files = played("files", node_servers / "mcp-server-filesystem", str(tmp_path))
-    async with files.server.lifespan(wait_seconds=START_SECONDS):
+    async with files.lifespan():
         assert (await files.call("read_text_file", path=str(tmp_path / "a.txt"))).text == "hello"
         await files.call("write_file", path=str(tmp_path / "b.txt"), content="written")
         with pytest.raises(ToolError, match="Access denied"):
@@ -67,7 +65,7 @@ async def test_files_by_the_server_from_npm(node_servers: Path, tmp_path: Path) 
 @pytest.mark.needs("npm", "downloads")
 async def test_everything_that_the_reference_server_from_npm_does(node_servers: Path, log: Log) -> None:
     every = played("every", node_servers / "mcp-server-everything")
-    async with every.server.lifespan(wait_seconds=START_SECONDS):
+    async with every.lifespan():
         assert (await every.call("echo", message="hi")).text == "Echo: hi"
         assert (await every.call("get-structured-content", location="Chicago")).data.keys() >= {"temperature"}
         assert (await every.call("get-tiny-image")).files[0]["url"].startswith("data:image/png;base64,")
@@ -106,7 +104,7 @@ async def test_the_reference_server_over_http_also_after_a_restart_in_which_it_f
     with far_server() as url:
         pass
     every = Played(McpServer(ServerDeclaration("every", url=url), QUICK))
-    async with every.server.lifespan():
+    async with every.lifespan():
         with far_server():
             await log.until("mcp_server_ready")
             assert (await every.call("echo", message="hi")).text == "Echo: hi"
