@@ -122,7 +122,6 @@ class OpenAICompatibleModel:
         """Closes the connections that are kept open for reuse."""
         await self._client.close()
 
-
     async def _open(self, request: ModelRequest) -> openai.AsyncStream[object]:
         body: dict[str, Any] = {
             "model": self._model,
