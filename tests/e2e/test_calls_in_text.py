@@ -44,7 +44,8 @@ class Notes:
 
     def told(self) -> list[Body]:
         """The messages of the last request with tools."""
-        return [body["messages"] for body in self.endpoint.requests if body.get("tools")][-1]
+        messages: list[Body] = [body for body in self.endpoint.requests if body.get("tools")][-1]["messages"]
+        return messages
 
     def calls(self) -> list[str]:
         """The tools of the calls that the model was told of."""
