@@ -58,7 +58,7 @@ BROKEN = {
         "starlette>=999",
     ),
     "a requirement that has gone": (
-        replaced("pyproject.toml", '    "docstring-parser>=0.17,<1",\n', ""),
+        replaced("pyproject.toml", '    "docstring-parser>=0.17",\n', ""),
         "docstring-parser is not needed any more",
     ),
     "a lock that is not there": (without_a_lock, "all.txt is missing"),
