@@ -47,7 +47,7 @@ async def test_one_that_answers_in_words_is_told_of_with_the_setting(doctor: Doc
 async def test_one_that_is_asked_in_another_format_need_not(doctor: Doctor, setting: dict[str, str]) -> None:
     found = await examine(doctor, [TALKS], ["m"], MODEL="m", **setting)
     assert found.broken == []
-    assert "calls a tool natively: no, and it is asked to write react" in found.of("model")[-1]
+    assert "calls a tool natively: no, which react does without" in found.of("model")[-1]
 
 
 async def test_an_endpoint_that_refuses_tools_is_one_that_does_not_call_natively(doctor: Doctor) -> None:

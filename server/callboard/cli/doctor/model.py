@@ -107,11 +107,11 @@ async def _probe(model: OpenAICompatibleModel, settings: Settings, timeout_secon
     asked = choose_format(settings.tool_format, model.name, settings.react_models).name
     if calls:
         yield well(SUBJECT, "the key is accepted; calls a tool natively: yes")
-    elif asked == "native":
+    elif asked in ("auto", "native"):
         advice = f"set CALLBOARD_TOOL_FORMAT=react, or CALLBOARD_REACT_MODELS={model.name}"
         yield broken(SUBJECT, "calls a tool natively: no, in one probe", advice)
     else:
-        yield well(SUBJECT, f"the key is accepted; calls a tool natively: no, and it is asked to write {asked}")
+        yield well(SUBJECT, f"the key is accepted; calls a tool natively: no, which {asked} does without")
 
 
 async def _calls_natively(model: OpenAICompatibleModel) -> bool:
