@@ -318,7 +318,8 @@ async def test_a_reader_that_stalls_is_let_go(tmp_path: Path, monkeypatch: pytes
         url = service.client.base_url
         body = httpx.Request("POST", "http://x", json=request()).content
         with socket.create_connection((url.host, url.port or 0)) as connection:
-            head = f"POST /v1/runs HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+            fields = ("Host: localhost", "Content-Type: application/json", f"Content-Length: {len(body)}")
+            head = "\r\n".join(("POST /v1/runs HTTP/1.1", *fields, "", ""))
             connection.sendall(head.encode() + body)
             await ended.wait()
 
