@@ -32,6 +32,7 @@ def run(folder: Path, *arguments: str, **settings: str) -> subprocess.CompletedP
 
 @contextmanager
 def serving(folder: Path, **settings: str) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
+    folder.mkdir(exist_ok=True)
     process = subprocess.Popen(
         [*COMMAND, "serve"], cwd=folder, env=environment(folder, **settings), stderr=subprocess.PIPE, text=True
     )

@@ -132,7 +132,6 @@ def test_server_and_pipe_have_the_key_that_compose_makes_or_env_sets(tmp_path: P
         for name, value in services["callboard"]["environment"].items()
         if name.startswith("CALLBOARD_") and name not in ("CALLBOARD_DATA_DIR", "CALLBOARD_AGENTS", "CALLBOARD_PORT")
     }
-    data.mkdir(exist_ok=True)
     with processes.serving(data, **settings) as (url, _):
         with httpx.Client(base_url=url.replace("0.0.0.0", "127.0.0.1")) as client:
             as_open_webui_calls = {"Host": "callboard:8700", "Authorization": f"Bearer {valves['CALLBOARD_API_KEY']}"}
