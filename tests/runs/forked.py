@@ -13,7 +13,7 @@ from callboard import cli
 from tests.processes import address, environment
 
 _processes = multiprocessing.get_context("forkserver")
-_processes.set_forkserver_preload(["callboard.cli"])
+_processes.set_forkserver_preload(["callboard.cli.serve", "callboard.agents.builtin", "callboard.history"])
 
 
 @contextmanager
