@@ -33,8 +33,10 @@ def port() -> int:
 
 @pytest.fixture
 def environment(webui: StandIn, tmp_path: Path, port: int) -> dict[str, str]:
-    """The shell's, with everything pointed at the stand-in and at a folder of the test."""
+    """The shell's without uv, with everything pointed at the stand-in and at a folder of the test."""
+    folders = os.environ["PATH"].split(os.pathsep)
     return os.environ | {
+        "PATH": os.pathsep.join(folder for folder in folders if not Path(folder, "uv").exists()),
         "CALLBOARD_PORT": str(port),
         "CALLBOARD_DATA_DIR": str(tmp_path),
         "OPEN_WEBUI_URL": webui.url,
