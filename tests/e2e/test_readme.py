@@ -1,6 +1,6 @@
 """The README's commands, taken out of it and run as they stand by somebody who has nothing but Python.
 
-A fresh clone, an empty home, no cache, no uv, and the pip that came with that Python. `--python=PATH` says which Python.
+A fresh clone, an empty home, no cache, no uv, and the pip that came with that Python; `--python=PATH` says which it is.
 """
 
 from __future__ import annotations

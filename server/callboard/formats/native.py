@@ -23,15 +23,21 @@ from callboard.models import ChatDict, ModelRequest
 from callboard.tools import Tool
 
 
-@dataclass(frozen=True, slots=True)
-class NativeFormat:
-    """Reads the endpoint's `tool_calls` and nothing else: text passes to the letter."""
+class _AskedNatively:
+    """The request that all of these formats make."""
 
-    name = "native"
+    __slots__ = ()
 
     def request(self, messages: Sequence[ChatDict], tools: Sequence[Tool]) -> ModelRequest:
         """The conversation as it is, but for arguments that no endpoint would take back."""
-        return native_request(messages, tools)
+        return ModelRequest([_acceptable(message) for message in messages], [tool.schema() for tool in tools])
+
+
+@dataclass(frozen=True, slots=True)
+class NativeFormat(_AskedNatively):
+    """Reads the endpoint's `tool_calls` and nothing else: text passes to the letter."""
+
+    name = "native"
 
     def reader(
         self,
@@ -44,17 +50,13 @@ class NativeFormat:
 
 
 @dataclass(frozen=True, slots=True)
-class AutoFormat:
+class AutoFormat(_AskedNatively):
     """Native calls; a call at the answer's end is rescued from a model that has never called natively."""
 
     model: str = ""
     native_callers: NativeCallers = field(default_factory=NativeCallers)
 
     name = "auto"
-
-    def request(self, messages: Sequence[ChatDict], tools: Sequence[Tool]) -> ModelRequest:
-        """As `native`."""
-        return native_request(messages, tools)
 
     def reader(self, tools: Sequence[Tool], claim_id: ClaimId, messages: Sequence[ChatDict] = ()) -> Reader:
         """A reader for one answer; without tools nothing is rescued."""
@@ -63,7 +65,7 @@ class AutoFormat:
 
 
 @dataclass(frozen=True, slots=True)
-class FamilyFormat:
+class FamilyFormat(_AskedNatively):
     """Native calls, and in the text those that are written as `dialect` has them."""
 
     dialect: Dialect
@@ -73,10 +75,6 @@ class FamilyFormat:
     def name(self) -> str:
         """The dialect's."""
         return self.dialect.name
-
-    def request(self, messages: Sequence[ChatDict], tools: Sequence[Tool]) -> ModelRequest:
-        """As `native`."""
-        return native_request(messages, tools)
 
     def reader(
         self,
@@ -90,16 +88,12 @@ class FamilyFormat:
 
 
 @dataclass(frozen=True, slots=True)
-class RescueFormat:
+class RescueFormat(_AskedNatively):
     """Native calls, and whatever in the text looks like one: quoted, explained, or meant."""
 
     model: str = ""
 
     name = "rescue"
-
-    def request(self, messages: Sequence[ChatDict], tools: Sequence[Tool]) -> ModelRequest:
-        """As `native`."""
-        return native_request(messages, tools)
 
     def reader(
         self,
@@ -111,11 +105,6 @@ class RescueFormat:
         dialects = LEAKS if tools else ()
         known = [tool.name for tool in tools]
         return ScanningReader(self.name, dialects, known, claim_id, model=self.model, previews=False, rescued=True)
-
-
-def native_request(messages: Sequence[ChatDict], tools: Sequence[Tool]) -> ModelRequest:
-    """The conversation as it is, but for arguments that no endpoint would take back."""
-    return ModelRequest([_acceptable(message) for message in messages], [tool.schema() for tool in tools])
 
 
 def _acceptable(message: ChatDict) -> ChatDict:

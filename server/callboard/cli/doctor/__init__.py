@@ -78,7 +78,7 @@ async def _guarded(name: str, findings: AsyncIterator[Finding]) -> AsyncGenerato
     except SettingsError as error:
         yield broken("settings", error)
     # A boundary: a check asks strangers, and a defect of one must not hide what the others find.
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:  # noqa: BLE001 - foreign code: what is asked may raise anything
         place = error.__traceback__
         while place is not None and place.tb_next is not None:
             place = place.tb_next

@@ -115,7 +115,7 @@ async def _probe(model: OpenAICompatibleModel, settings: Settings, timeout_secon
 
 
 async def _calls_natively(model: OpenAICompatibleModel) -> bool:
-    async with aclosing(model.stream(PROBE)) as deltas:  # type: ignore[type-var]
+    async with aclosing(model.stream(PROBE)) as deltas:  # type: ignore[type-var] # a generator, declared as an iterator
         async for delta in deltas:
             if isinstance(delta, ToolCallDelta):
                 return True
