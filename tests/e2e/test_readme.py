@@ -60,9 +60,13 @@ class Newcomer:
     _terminals: list[subprocess.Popen[str]] = field(default_factory=list)
 
     def begin(self, script: str) -> subprocess.Popen[str]:
-        """Type the commands into a terminal of their own and leave them running."""
+        """Type the commands into a terminal of their own and leave them running.
+
+        The shell is bash, as a person's is: on Ctrl-C it waits for its command and passes its exit code on, where
+        dash ends at once by the signal and hides how the command ended.
+        """
         terminal = subprocess.Popen(
-            ["/bin/sh", "-c", f"set -e\n{script}"],
+            ["bash", "-c", f"set -e\n{script}"],
             cwd=self.clone,
             env=self.environment,
             stdin=subprocess.DEVNULL,
