@@ -24,7 +24,8 @@ CallboardError
 │   ├── ModelUnauthorized
 │   ├── ModelRateLimited
 │   ├── ModelTimeout
-│   └── ModelUnreachable
+│   ├── ModelUnreachable
+│   └── ModelCutOff          its answer ended in the middle
 └── ToolError                a tool call failed; the model sees it and the run goes on
     ├── UnknownTool
     ├── InvalidArguments
@@ -186,6 +187,12 @@ class ModelUnreachable(ModelError):
     """No connection to the endpoint, or one that broke."""
 
     code = "model_unreachable"
+
+
+class ModelCutOff(ModelError):
+    """The endpoint ended its answer in the middle: what was said until then is not the whole."""
+
+    code = "model_cut_off"
 
 
 class ToolError(CallboardError):

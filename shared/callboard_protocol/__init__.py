@@ -29,7 +29,7 @@ from callboard_protocol.events import (
     event_adapter,
 )
 from callboard_protocol.requests import ChatMessage, FunctionCall, InputAnswer, RunRequest, ToolCallPart, User
-from callboard_protocol.sse import Decoder, Frame, FrameError, decode, encode
+from callboard_protocol.sse import Decoder, Frame, FrameError, FrameTooLong, decode, encode
 
 __all__ = [
     "EVENT_TYPES",
@@ -44,6 +44,7 @@ __all__ = [
     "FinishReason",
     "Frame",
     "FrameError",
+    "FrameTooLong",
     "FunctionCall",
     "InputAnswer",
     "InputRequest",

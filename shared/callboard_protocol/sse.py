@@ -22,6 +22,10 @@ class FrameError(ValueError):
     """A frame of a known type that cannot be read; the stream goes on after it."""
 
 
+class FrameTooLong(FrameError):
+    """A frame that goes on past the reader's bound; nothing after it can be read."""
+
+
 @dataclass(frozen=True, slots=True)
 class Frame:
     """One dispatched event: its `data` as text, and the last `id` seen, empty where there was none."""
@@ -57,58 +61,80 @@ def decode(frame: Frame) -> Event | None:
 
 
 class Decoder:
-    """Reads a stream of bytes, cut at any place, into frames.
+    """Reads a stream of bytes, cut at any place, into frames, in a time that grows with its length alone.
 
     >>> decoder = Decoder()
     >>> decoder.feed(b'id: 1\\ndata: {"a"'), decoder.feed(b": 1}\\n\\n")
     ([], [Frame(id='1', data='{"a": 1}')])
+
+    `max_frame_bytes` bounds what is kept of a frame that does not end; None for no bound.
     """
 
-    def __init__(self) -> None:
-        self._rest = b""
+    def __init__(self, max_frame_bytes: int | None = None) -> None:
+        self._max_frame_bytes = max_frame_bytes
+        self._start = b""
         self._started = False
         self._after_cr = False
+        self._line_pieces: list[bytes] = []
+        self._frame_bytes = 0
         self._id = ""
-        self._data: list[str] = []
+        # All lines of data, each with a line end: many short ones cost no more than one long one.
+        self._data = bytearray()
 
     def feed(self, chunk: bytes) -> list[Frame]:
-        """The frames that `chunk` completes, in order."""
-        buffer = self._rest + chunk
+        """Return the frames that `chunk` completes, in order. Raises `FrameTooLong`."""
         if not self._started:
-            if len(buffer) < len(_BYTE_ORDER_MARK) and _BYTE_ORDER_MARK.startswith(buffer):
-                self._rest = buffer
+            chunk = self._start + chunk
+            if len(chunk) < len(_BYTE_ORDER_MARK) and _BYTE_ORDER_MARK.startswith(chunk):
+                self._start = chunk
                 return []
-            buffer = buffer.removeprefix(_BYTE_ORDER_MARK)
+            chunk = chunk.removeprefix(_BYTE_ORDER_MARK)
             self._started = True
-        if self._after_cr and buffer:
+        if not chunk:
+            return []
+        if self._after_cr:
             # The CR that ended the last chunk already ended its line: its LF is no second end.
-            buffer = buffer.removeprefix(b"\n")
-            self._after_cr = False
+            chunk = chunk.removeprefix(b"\n")
         frames = []
         start = 0
-        for end in _LINE_END.finditer(buffer):
-            if frame := self._line(buffer[start : end.start()].decode("utf-8", "replace")):
+        for end in _LINE_END.finditer(chunk):
+            self._line_pieces.append(chunk[start : end.start()])
+            line = b"".join(self._line_pieces)
+            self._line_pieces.clear()
+            if frame := self._read_line(line):
                 frames.append(frame)
+                self._frame_bytes = 0
+            else:
+                self._count(end.start() - start)
             start = end.end()
-        self._rest = buffer[start:]
-        self._after_cr = buffer.endswith(b"\r") or (self._after_cr and not buffer)
+        if rest := chunk[start:]:
+            self._line_pieces.append(rest)
+            self._count(len(rest))
+        self._after_cr = chunk.endswith(b"\r")
         return frames
 
-    def _line(self, line: str) -> Frame | None:
+    def _count(self, added_bytes: int) -> None:
+        self._frame_bytes += added_bytes
+        if self._max_frame_bytes is not None and self._frame_bytes > self._max_frame_bytes:
+            raise FrameTooLong(f"a frame is longer than {self._max_frame_bytes} bytes")
+
+    def _read_line(self, line: bytes) -> Frame | None:
         if not line:
             return self._dispatch()
-        name, _, value = line.partition(":")
-        value = value.removeprefix(" ")
-        if name == "data":
-            self._data.append(value)
-        elif name == "id" and "\0" not in value:
-            self._id = value
+        name, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        if name == b"data":
+            self._data += value
+            self._data += b"\n"
+        elif name == b"id" and b"\0" not in value:
+            self._id = value.decode("utf-8", "replace")
         return None
 
     def _dispatch(self) -> Frame | None:
+        self._frame_bytes = 0
         # An event without data is dropped: that is what a comment or a lone `id:` amounts to.
         if not self._data:
             return None
-        frame = Frame(self._id, "\n".join(self._data))
+        frame = Frame(self._id, self._data[:-1].decode("utf-8", "replace"))
         self._data.clear()
         return frame

@@ -12,7 +12,7 @@ everything in mid-stream.
 import asyncio
 import json
 import socket
-from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
@@ -51,7 +51,16 @@ class Silence:
     """No answer at all, until the client goes away."""
 
 
-Answer = Chunks | Refusal | Silence
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """An answer byte by byte; where `headers` promise more than `body` holds, the connection is cut."""
+
+    body: Iterable[bytes]
+    headers: Mapping[str, str] = field(default_factory=dict)
+    status: int = 200
+
+
+Answer = Chunks | Refusal | Silence | Raw
 Script = Sequence[Answer] | Callable[[Body], Answer]
 
 
@@ -151,6 +160,8 @@ class OpenAIServer:
                 await _refuse(send, refusal)
             case Silence():
                 await self._hang(receive)
+            case Raw() as raw:
+                await self._send_raw(raw, receive, send)
             case Chunks() as stream if body.get("stream"):
                 await self._stream(stream, receive, send)
             case Chunks() as whole:
@@ -172,8 +183,25 @@ class OpenAIServer:
             case "hang":
                 await self._hang(receive)
 
+    async def _send_raw(self, raw: Raw, receive: Receive, send: Send) -> None:
+        headers = [(name.lower().encode(), value.encode()) for name, value in raw.headers.items()]
+        await send({"type": "http.response.start", "status": raw.status, "headers": headers})
+        watching = asyncio.create_task(self._watch(receive))
+        for piece in raw.body:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+            # To a client that has left, uvicorn sends without waiting for anything.
+            await asyncio.sleep(0)
+            if watching.done():
+                return
+        watching.cancel()
+        if "Content-Length" not in raw.headers:
+            await send({"type": "http.response.body", "body": b""})
+
     async def _hang(self, receive: Receive) -> None:
         self.hanging.set()
+        await self._watch(receive)
+
+    async def _watch(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
         self.disconnected.set()

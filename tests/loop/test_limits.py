@@ -1,11 +1,15 @@
 """How far a turn may go, and that its user always gets an answer."""
 
+import json
+
 import pytest
 
+from callboard.formats.format import MAX_NAME_CHARS
 from callboard.loop import Allowance
+from callboard.loop.tool_loop import MAX_CALLS_PER_ANSWER
 from callboard.models import TextDelta
 from callboard.tools import tool
-from callboard_protocol import Done, Event, ToolCallComplete, ToolCallError, ToolCallStart
+from callboard_protocol import Done, Event, Status, ToolCallArgsDelta, ToolCallComplete, ToolCallError, ToolCallStart
 from tests.loop.conftest import Answer, Stage, results_sent, says, text_of, wants
 
 
@@ -47,6 +51,35 @@ async def test_calls_over_the_cap_within_one_answer_get_an_error_each_and_the_re
     assert [result.startswith("Error: ") for result in results_sent(stage)] == [False, False, False, True, True]
     assert not stage.requests[-1].tools
     assert events[-1] == Done(finish_reason="max_turns")
+
+
+async def test_of_thousands_of_calls_in_one_answer_the_first_are_looked_at_and_the_user_is_told() -> None:
+    calls = [wants("add", {"a": 0, "b": n}, index=n, call_id=f"c{n}") for n in range(3000)]
+    stage = Stage([calls, says("Some of it.")], [add], max_tool_calls=3)
+    events = await stage.play()
+    assert sum(isinstance(event, ToolCallStart) for event in events) == MAX_CALLS_PER_ANSWER
+    announced = {event.tool_call_id for event in stage.events if isinstance(event, ToolCallArgsDelta)}
+    assert len(announced) == MAX_CALLS_PER_ANSWER
+    assert len(results_sent(stage)) == MAX_CALLS_PER_ANSWER
+    [told] = [event.content for event in events if isinstance(event, Status)]
+    assert told == f"The model asked for 3000 calls at once; {3000 - MAX_CALLS_PER_ANSWER} were left out"
+    assert events[-1] == Done(finish_reason="max_turns")
+
+
+async def test_an_agent_that_may_call_more_at_once_does() -> None:
+    calls = [wants("add", {"a": 0, "b": n}, index=n, call_id=f"c{n}") for n in range(200)]
+    stage = Stage([calls, says("All of it.")], [add], max_tool_calls=200)
+    events = await stage.play()
+    assert errors(events) == []
+    assert len(results_sent(stage)) == 200
+
+
+async def test_a_name_without_end_is_cut_before_it_is_stored_shown_or_told() -> None:
+    stage = Stage([[wants("x" * 1_000_000)], says("No.")], [add])
+    events = await stage.play()
+    [start] = [event for event in events if isinstance(event, ToolCallStart)]
+    assert start.tool_name == "x" * MAX_NAME_CHARS
+    assert len(json.dumps(list(stage.requests[-1].messages))) < 10 * MAX_NAME_CHARS
 
 
 @pytest.mark.parametrize("last", [[], ONE, [TextDelta(" \n")]])

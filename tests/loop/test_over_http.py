@@ -2,7 +2,7 @@
 
 import pytest
 
-from callboard.errors import ModelError, ModelTimeout, ModelUnreachable
+from callboard.errors import ModelCutOff, ModelError, ModelTimeout
 from callboard.formats import Format, FormatName, choose_format
 from callboard.loop import run_tool_loop
 from callboard.models import OpenAICompatibleModel
@@ -59,12 +59,11 @@ SLOPPY = {
         finish("stop"),
         usage(10, 5),
     ),
-    "no index, one id for all, no reason, no end": chunks(
+    "no index, one id for all, no reason": chunks(
         text("Sums:"),
         call("add", '{"a": 1, "b": 2}', index=None, call_id="x"),
         call("add", '{"a": 3, "b": 4}', index=None, call_id="x"),
         call("add", '{"a": 3', index=None, call_id="other"),
-        ending="eof",
     ),
 }
 
@@ -89,7 +88,7 @@ async def test_sloppy_streams_become_the_calls_that_were_meant_and_a_valid_next_
 async def test_a_connection_cut_in_mid_answer_fails_the_turn_after_what_was_said() -> None:
     events: list[Event] = []
     async with OpenAIServer([chunks(text("Once upon"), ending="cut")]) as server:
-        with pytest.raises(ModelUnreachable, match="CALLBOARD_MODEL_BASE_URL"):
+        with pytest.raises(ModelCutOff, match="in the middle"):
             await turn(server, events)
     assert text_of(events) == "Once upon"
 
@@ -97,7 +96,7 @@ async def test_a_connection_cut_in_mid_answer_fails_the_turn_after_what_was_said
 async def test_a_call_cut_in_its_arguments_is_never_run() -> None:
     events: list[Event] = []
     async with OpenAIServer([chunks(call("add", '{"a": 1, "b": 2}', call_id="x"), ending="cut")]) as server:
-        with pytest.raises(ModelUnreachable):
+        with pytest.raises(ModelCutOff):
             await turn(server, events)
     assert not any(isinstance(event, ToolCallComplete) for event in events)
 
@@ -125,7 +124,7 @@ async def test_null_deltas_a_wrong_reason_and_a_rate_limit_stop_no_call(name: Fo
         Refusal(429, "slow down", {"Retry-After": "0"}),
         chunks(*call_in(name), finish("stop")),
         Refusal(429, "slow down", {"Retry-After": "0"}),
-        chunks(text("It is 3."), ending="eof"),
+        chunks(text("It is 3."), finish("stop"), ending="eof"),
     ]
     async with OpenAIServer(script) as server:
         await turn(server, events, tool_format=choose_format(name, "m"), max_retries=1)
@@ -136,7 +135,8 @@ async def test_null_deltas_a_wrong_reason_and_a_rate_limit_stop_no_call(name: Fo
 
 BREAKS: dict[str, tuple[list[Body | str], Ending, type[ModelError]]] = {
     "an error object": ([{"error": {"message": "boom"}}], "done", ModelError),
-    "a cut connection": ([], "cut", ModelUnreachable),
+    "a cut connection": ([], "cut", ModelCutOff),
+    "an end without a reason": ([], "eof", ModelCutOff),
     "a hang": ([], "hang", ModelTimeout),
 }
 

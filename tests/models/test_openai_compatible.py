@@ -1,12 +1,23 @@
 """The endpoint adapter, against a real HTTP server that answers as endpoints really do."""
 
 import asyncio
+import json
 import socket
+import tracemalloc
+import zlib
 from collections.abc import AsyncGenerator
+from itertools import repeat
 
 import pytest
 
-from callboard.errors import ModelError, ModelRateLimited, ModelTimeout, ModelUnauthorized, ModelUnreachable
+from callboard.errors import (
+    ModelCutOff,
+    ModelError,
+    ModelRateLimited,
+    ModelTimeout,
+    ModelUnauthorized,
+    ModelUnreachable,
+)
 from callboard.models import (
     Finish,
     ModelDelta,
@@ -17,9 +28,25 @@ from callboard.models import (
     TokenUsage,
     ToolCallDelta,
 )
-from tests.fakes.openai_server import Answer, Chunks, OpenAIServer, Refusal, Silence, call, chunks, finish, text, usage
+from callboard.models.endpoint_stream import MAX_CHUNK_BYTES, MAX_ERROR_BYTES
+from tests.fakes.openai_server import (
+    Answer,
+    Chunks,
+    Ending,
+    OpenAIServer,
+    Raw,
+    Refusal,
+    Silence,
+    call,
+    chunks,
+    finish,
+    text,
+    usage,
+)
 
 KEY = "sk-very-secret-key"
+JSON = {"Content-Type": "application/json"}
+STREAM = {"Content-Type": "text/event-stream"}
 ASK = ModelRequest([{"role": "user", "content": "hi"}])
 
 
@@ -118,9 +145,110 @@ async def test_content_in_parts_and_half_surrogates_become_plain_text() -> None:
     assert await answer_to(Chunks([parts, finish("stop")])) == [TextDelta("a\ufffd"), Finish("stop")]
 
 
-async def test_a_stream_that_ends_without_a_reason_finishes_with_none() -> None:
-    assert await answer_to(chunks(text("hi"), ending="eof")) == [TextDelta("hi"), Finish(None)]
+async def test_a_stream_ends_with_a_reason_or_with_done_and_needs_not_both() -> None:
     assert await answer_to(chunks(text("hi"))) == [TextDelta("hi"), Finish(None)]
+    assert await answer_to(chunks(text("hi"), finish("stop"), ending="eof")) == [TextDelta("hi"), Finish("stop")]
+
+
+@pytest.mark.parametrize("ending", ["cut", "eof"])
+async def test_an_answer_that_is_cut_off_before_a_word_is_asked_for_once_more(ending: Ending) -> None:
+    async with OpenAIServer([chunks(usage(1, 0), ending=ending), chunks(text("hi"), finish("stop"))]) as server:
+        model = OpenAICompatibleModel(server.base_url, KEY, "m")
+        deltas = [delta async for delta in model.stream(ASK)]
+        await model.aclose()
+    assert deltas == [TokenUsage(1, 0, 1), TextDelta("hi"), Finish("stop")]
+
+
+@pytest.mark.parametrize("ending", ["cut", "eof"])
+async def test_an_answer_that_is_cut_off_after_a_word_is_not_begun_again(ending: Ending) -> None:
+    async with OpenAIServer([chunks(text("h"), ending=ending), chunks(text("hi"), finish("stop"))]) as server:
+        model = OpenAICompatibleModel(server.base_url, KEY, "m")
+        answer = aiter(model.stream(ASK))
+        assert await anext(answer) == TextDelta("h")
+        with pytest.raises(ModelCutOff):
+            await anext(answer)
+        await model.aclose()
+    assert len(server.requests) == 1
+
+
+async def test_an_answer_that_is_cut_off_twice_before_a_word_is_an_error() -> None:
+    async with OpenAIServer([chunks(ending="eof")] * 3) as server:
+        model = OpenAICompatibleModel(server.base_url, KEY, "m")
+        with pytest.raises(ModelCutOff):
+            await anext(aiter(model.stream(ASK)))
+        await model.aclose()
+    assert len(server.requests) == 2
+
+
+async def test_an_endpoint_that_does_not_stream_is_read_too() -> None:
+    message = {"role": "assistant", "content": "hi"}
+    completion = {"object": "chat.completion", "choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
+    answer = Raw([json.dumps(completion).encode()], JSON)
+    assert await answer_to(answer) == [TextDelta("hi"), Finish("stop")]
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate"])
+async def test_a_packed_stream_is_read_though_it_was_not_asked_for(coding: str) -> None:
+    packing = zlib.compressobj(wbits=31 if coding == "gzip" else 15)
+    stream = b'data: {"choices":[{"delta":{"content":"hi"},"finish_reason":"stop"}]}\n\n'
+    body = [packing.compress(stream), packing.flush()]
+    assert await answer_to(Raw(body, STREAM | {"Content-Encoding": coding})) == [TextDelta("hi"), Finish("stop")]
+
+
+ENDLESS = b"data: " + b"x" * 1_000_000
+BOMB = zlib.compress(b"data: " + b"x" * 40_000_000, wbits=31)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Raw(repeat(ENDLESS), STREAM),
+        Raw(repeat((b"data: " + b"x" * 1000 + b"\n") * 1000), STREAM),
+        Raw(repeat(b"{" + ENDLESS), JSON),
+        Raw([BOMB], STREAM | {"Content-Encoding": "gzip"}),
+        Raw([BOMB], JSON | {"Content-Encoding": "gzip"}),
+    ],
+)
+async def test_what_has_no_end_is_given_up_and_costs_its_bound(answer: Raw) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(ModelError, match="16 MiB"):
+            await answer_to(answer)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 4 * MAX_CHUNK_BYTES
+
+
+@pytest.mark.parametrize("headers", [{}, {"Content-Encoding": "gzip"}])
+async def test_of_an_errors_body_the_beginning_is_read(headers: dict[str, str]) -> None:
+    bomb = zlib.compress(b"too long " * 4_000_000, wbits=31)
+    pieces = [bomb] if headers else repeat(b"too long " * 1000)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ModelError, match="answered 400: too long"):
+            await answer_to(Raw(pieces, JSON | headers, 400))
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 20 * MAX_ERROR_BYTES
+
+
+async def test_a_bomb_lets_others_have_their_turn() -> None:
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count_turns())
+    with pytest.raises(ModelError, match="16 MiB"):
+        await answer_to(Raw([BOMB], STREAM | {"Content-Encoding": "gzip"}))
+    counting.cancel()
+    # One turn for each piece that is unpacked.
+    assert turns > MAX_CHUNK_BYTES / 2**16
 
 
 async def test_line_separators_in_the_text_cut_no_chunk() -> None:
@@ -140,7 +268,14 @@ async def test_line_separators_in_the_text_cut_no_chunk() -> None:
         (chunks(text("a"), {"error": {"message": "later", "code": 429}}), ModelRateLimited, "later"),
         (chunks(text("a"), {"object": "error", "message": "who?", "code": "401"}), ModelUnauthorized, "who?"),
         (chunks(text("a"), "{not json"), ModelError, "CALLBOARD_MODEL_BASE_URL"),
-        (chunks(text("a"), ending="cut"), ModelUnreachable, "CALLBOARD_MODEL_BASE_URL"),
+        (chunks(text("a"), ending="cut"), ModelCutOff, "in the middle"),
+        (chunks(text("a"), ending="eof"), ModelCutOff, "in the middle"),
+        (chunks(call("write", '{"a'), ending="eof"), ModelCutOff, "in the middle"),
+        (chunks(text("a"), '{"a":' * 100_000), ModelError, "nested too deep"),
+        (Raw([b'{"error": {"mess'], JSON | {"Content-Length": "1000"}, 400), ModelError, "answered 400"),
+        (Raw([], JSON | {"Content-Encoding": "br"}), ModelError, "packed as 'br'"),
+        (Raw([b"no gzip"], STREAM | {"Content-Encoding": "gzip"}), ModelError, "cannot be unpacked"),
+        (Raw([b"[" * 100_000], JSON), ModelError, "nested too deep"),
         (Chunks([], content_type="text/html"), ModelError, "CALLBOARD_MODEL_BASE_URL"),
     ],
 )

@@ -1,12 +1,24 @@
 """Events as bytes: one frame each, readable however the stream is cut."""
 
 import json
+from collections import deque
+from itertools import repeat
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard_protocol import Decoder, Frame, FrameError, Message, RunStart, ToolCallComplete, decode, encode
+from callboard_protocol import (
+    Decoder,
+    Frame,
+    FrameError,
+    FrameTooLong,
+    Message,
+    RunStart,
+    ToolCallComplete,
+    decode,
+    encode,
+)
 
 STREAM = (
     b": ping\n\n"
@@ -53,6 +65,20 @@ def test_a_multibyte_character_may_be_cut_in_two() -> None:
 
 def test_an_unfinished_frame_is_not_dispatched() -> None:
     assert Decoder().feed(b"id: 1\ndata: half\n") == []
+
+
+@pytest.mark.parametrize("endless", [b"data: ", b"x" * 40, b"data: more\n", b": ping\n", b"\rdata: 1"])
+def test_a_frame_without_an_end_is_given_up_at_the_bound(endless: bytes) -> None:
+    decoder = Decoder(max_frame_bytes=1000)
+    assert decoder.feed(b"id: 1\ndata: whole\n\n") == [Frame("1", "whole")]
+    pieces = repeat(endless)
+    with pytest.raises(FrameTooLong, match="1000 bytes"):
+        deque(map(decoder.feed, pieces), maxlen=0)
+
+
+def test_the_bound_is_one_frames_and_not_the_streams() -> None:
+    decoder = Decoder(max_frame_bytes=30)
+    assert len(decoder.feed(b"data: 0123456789\n\n" * 100)) == 100
 
 
 @given(st.text())

@@ -43,6 +43,10 @@ class ArgumentsPiece:
 Piece = TextPiece | ReasoningPiece | ArgumentsPiece
 
 
+MAX_NAME_CHARS = 256
+"""Of a tool's name as a model writes it; OpenAI's own names have 64 at most."""
+
+
 @dataclass(frozen=True, slots=True)
 class RequestedCall:
     """A call as the model wrote it: `id` is unique within the chat, the rest may be nonsense.
@@ -51,7 +55,8 @@ class RequestedCall:
     output ended before the call did. `in_text`: it was written in the answer's text, where
     arguments need not be JSON. `rescued`: it stood in the text although nobody asked for calls
     there; `asks_first`: then it runs unasked only where its tool is `read_only`. What it means,
-    `callboard.formats.meaning.calls` finds out.
+    `callboard.formats.meaning.calls` finds out. A name is cut at `MAX_NAME_CHARS`: no tool has one that long, and
+    it is stored, shown and compared.
     """
 
     id: str
@@ -61,6 +66,9 @@ class RequestedCall:
     in_text: bool = False
     rescued: bool = False
     asks_first: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", self.name[:MAX_NAME_CHARS])
 
 
 class Reader(Protocol):

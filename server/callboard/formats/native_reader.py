@@ -10,6 +10,7 @@ import json
 from dataclasses import dataclass, field
 
 from callboard.formats.format import (
+    MAX_NAME_CHARS,
     ArgumentsPiece,
     ClaimId,
     Piece,
@@ -36,6 +37,8 @@ class NativeReader:
     def __init__(self, claim_id: ClaimId) -> None:
         self._claim_id = claim_id
         self._calls: list[_Call] = []
+        # By index and given id: the last call to begin that has both, either (the other None) or neither.
+        self._latest: dict[tuple[int | None, str | None], _Call] = {}
 
     def feed(self, delta: ModelDelta) -> list[Piece]:
         """What `delta` adds; arguments are shown from when their call has a name."""
@@ -67,18 +70,20 @@ class NativeReader:
         call = self._match(delta)
         if call is None:
             self._calls.append(call := _Call(delta.index))
+            self._latest[None, None] = self._latest[call.index, None] = call
+        had_id = bool(call.given_id)
         call.take(delta)
+        if call.given_id and not had_id:
+            self._latest[None, call.given_id] = self._latest[call.index, call.given_id] = call
         return self._show(call) if call.name else []
 
     def _match(self, delta: ToolCallDelta) -> "_Call | None":
         """The call that `delta` continues; None where it begins another."""
-        same_index = [call for call in self._calls if delta.index in (None, call.index)]
-        if delta.id:
-            for call in reversed(same_index):
-                if call.given_id == delta.id and not call.ended_before(delta):
-                    return call
-        if same_index:
-            return None if same_index[-1].ended_before(delta) else same_index[-1]
+        with_its_id = self._latest.get((delta.index, delta.id)) if delta.id else None
+        if with_its_id and not with_its_id.ended_before(delta):
+            return with_its_id
+        if with_its_index := self._latest.get((delta.index, None)):
+            return None if with_its_index.ended_before(delta) else with_its_index
         # Neither name nor id: no call begins like that, whatever its index says.
         return self._calls[-1] if self._calls and not delta.name and not delta.id else None
 
@@ -112,7 +117,7 @@ class _Call:
         self.given_id = self.given_id or delta.id or ""
         if delta.arguments:
             self.pieces.append(delta.arguments)
-        if not delta.name or delta.name == self.name:
+        if not delta.name or delta.name == self.name or len(self.name) > MAX_NAME_CHARS:
             return
         # Sent again in full, longer each time, or in pieces: all three are met.
         self.name = delta.name if delta.name.startswith(self.name) else self.name + delta.name

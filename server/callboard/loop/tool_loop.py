@@ -26,7 +26,10 @@ from callboard.loop.limits import Allowance, Budget, Limits
 from callboard.loop.round import Caller, plan, run_round
 from callboard.models import ChatDict, ChatModel, Finish, ModelRequest, TokenUsage
 from callboard.tools import Tool
-from callboard_protocol import Done, Event, FinishReason, Message, Reasoning, ToolCallArgsDelta, Usage
+from callboard_protocol import Done, Event, FinishReason, Message, Reasoning, Status, ToolCallArgsDelta, Usage
+
+MAX_CALLS_PER_ANSWER = 128
+"""Calls of one answer that are looked at, or twice the turn's limit where that is more: each has a card and a row."""
 
 LIMIT_REACHED = "I have used up the tool calls of this turn before I could finish. Ask me to go on, and I will."
 CUT_OFF = "My answer was cut off before it began: the model used up the tokens it may write."
@@ -55,7 +58,8 @@ async def run_tool_loop(
     cancels the tools.
     """
     limits = limits or Limits()
-    turn = _Turn(model, tool_format or NativeFormat(), list(messages), claim_id, options or {})
+    max_calls_per_answer = max(MAX_CALLS_PER_ANSWER, 2 * limits.max_tool_calls)
+    turn = _Turn(model, tool_format or NativeFormat(), list(messages), claim_id, options or {}, max_calls_per_answer)
     budget = Budget(limits, allowances)
     by_name = {tool.name: tool for tool in tools}
     for round_index in count():
@@ -64,9 +68,14 @@ async def run_tool_loop(
         async with aclosing(turn.ask(offered, answer)) as events:
             async for event in events:
                 yield event
-        calls = [] if budget.exceeded else answer.reader.calls()
-        if not calls:
+        asked_for = [] if budget.exceeded else answer.reader.calls()
+        if not asked_for:
             break
+        calls = asked_for[:max_calls_per_answer]
+        if left_out := len(asked_for) - len(calls):
+            yield Status(
+                content=f"The model asked for {len(asked_for)} calls at once; {left_out} were left out"
+            )
         planned = plan(calls, by_name, budget, cut_short=answer.finish_reason == "length")
         results: dict[str, str] = {}
         running = run_round(
@@ -123,18 +132,21 @@ class _Turn:
         messages: list[ChatDict],
         claim_id: ClaimId,
         options: Mapping[str, Any],
+        max_calls_per_answer: int = MAX_CALLS_PER_ANSWER,
     ) -> None:
         self.messages = messages
         self._model = model
         self._format = tool_format
         self._claim_id = claim_id
         self._options = options
+        self._max_calls_per_answer = max_calls_per_answer
         self._usage: TokenUsage | None = None
 
     async def ask(self, tools: Sequence[Tool], answer: _Answer) -> AsyncGenerator[Event, None]:
         """Asks once; fills `answer` and yields what the user can see of it."""
         answer.reader = reader = self._format.reader(tools, self._claim_id, self.messages)
         request = replace(self._format.request(self.messages, tools), options=self._options)
+        announced: set[str] = set()
         async with aclosing(self._pieces(request, reader, answer)) as pieces:
             async for piece in pieces:
                 match piece:
@@ -144,8 +156,9 @@ class _Turn:
                     case ReasoningPiece():
                         yield Reasoning(content=piece.text)
                     case ArgumentsPiece():
-                        # Without tools no call will follow: there is nothing to announce.
-                        if tools:
+                        # Without tools no call will follow, nor past the bound: there is nothing to announce.
+                        if tools and (piece.call_id in announced or len(announced) < self._max_calls_per_answer):
+                            announced.add(piece.call_id)
                             yield ToolCallArgsDelta(tool_call_id=piece.call_id, tool_name=piece.name, delta=piece.text)
         if answer.usage is not None:
             self._usage = answer.usage + (self._usage or TokenUsage())

@@ -1,29 +1,35 @@
 """Any endpoint that speaks OpenAI's chat completions, streaming.
 
-The openai library is the transport (connections, retries, `Retry-After`); reading the
-chunks is `callboard.models.chunks`, as the library's own classes do not survive what
-endpoints really send.
+The openai library is the transport (connections, retries, `Retry-After`). What comes back is read by
+`callboard.models.endpoint_stream` within bounds, and by `callboard.models.chunks`, as the library's own classes do not
+survive what endpoints really send.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from copy import copy
 from typing import Any
 from urllib.parse import urlsplit
 
+import httpx2
 import openai
 
-from callboard.errors import ModelError, ModelRateLimited, ModelTimeout, ModelUnauthorized, ModelUnreachable
+from callboard.errors import (
+    ModelCutOff,
+    ModelError,
+    ModelRateLimited,
+    ModelTimeout,
+    ModelUnauthorized,
+    ModelUnreachable,
+)
 from callboard.models.chunks import read_chunk
-from callboard.models.model import MODEL_OPTIONS, Finish, ModelDelta, ModelRequest
+from callboard.models.endpoint_stream import CutOff, UnreadableAnswer, bound_body, read_chunks
+from callboard.models.model import MODEL_OPTIONS, Finish, ModelDelta, ModelRequest, TokenUsage
 
 CONNECT_TIMEOUT_SECONDS = 10.0
 DETAIL_CHARS = 500
 MAX_STOPS = 4
-
-
-class _NotAnEndpoint(ValueError):
-    """The answer was a web page."""
 
 
 class _ErrorChunk(ValueError):
@@ -61,7 +67,10 @@ class OpenAICompatibleModel:
             api_key=self._secret or "none",
             timeout=openai.Timeout(timeout_seconds, connect=min(CONNECT_TIMEOUT_SECONDS, timeout_seconds)),
             max_retries=max_retries,
+            default_headers={"Accept-Encoding": "identity"},
+            http_client=openai.DefaultAsyncHttpxClient(event_hooks={"response": [bound_body]}),
         )
+        self._max_retries = max_retries
 
     @property
     def name(self) -> str:
@@ -88,7 +97,7 @@ class OpenAICompatibleModel:
         try:
             async with asyncio.timeout(self._timeout_seconds):
                 listed = await self._client.get("/models", cast_to=object)
-        except (openai.OpenAIError, TimeoutError, ValueError) as error:
+        except _FAILURES as error:
             raise self._failure(error) from error
         entries = listed.get("data") if isinstance(listed, dict) else None
         names = [entry.get("id") for entry in entries or () if isinstance(entry, dict)]
@@ -97,24 +106,42 @@ class OpenAICompatibleModel:
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelDelta]:
         """The answer as it comes, always with one `Finish` (its reason None where there was none).
 
-        Raises `ModelUnauthorized` (401, 403), `ModelRateLimited` (429), `ModelTimeout`,
-        `ModelUnreachable` (no connection, or one cut in mid-stream) and `ModelError` (the rest).
+        An answer that is cut off before it said anything is asked for once more. Raises `ModelUnauthorized` (401,
+        403), `ModelRateLimited` (429), `ModelTimeout`, `ModelUnreachable`, `ModelCutOff` (the stream ended in the
+        middle) and `ModelError` (the rest).
         """
-        finished = False
         await self.find_name()
-        try:
-            async with asyncio.timeout(self._timeout_seconds):
-                answer = await self._open(request)
+        may_ask_again = self._max_retries > 0
+        is_whole = False
+        while not is_whole:
             try:
-                async for chunk in answer:
-                    _raise_for_error_chunk(chunk)
-                    for delta in read_chunk(chunk):
-                        finished = finished or isinstance(delta, Finish)
+                async with aclosing(self._deltas(request)) as deltas:
+                    async for delta in deltas:
+                        may_ask_again = may_ask_again and isinstance(delta, TokenUsage)
                         yield delta
-            finally:
-                await answer.close()
-        except (openai.OpenAIError, TimeoutError, ValueError) as error:
-            raise self._failure(error) from error
+                is_whole = True
+            except _FAILURES as error:
+                failure = self._failure(error)
+                if not (may_ask_again and isinstance(failure, ModelCutOff)):
+                    raise failure from error
+                may_ask_again = False
+
+    async def _deltas(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
+        finished = False
+        async with asyncio.timeout(self._timeout_seconds):
+            answer = await self._open(request)
+        try:
+            async for chunk in read_chunks(answer.response):
+                _raise_for_error_chunk(chunk)
+                for delta in read_chunk(chunk):
+                    finished = finished or isinstance(delta, Finish)
+                    yield delta
+        except CutOff:
+            # Some endpoints end with their reason alone and leave `[DONE]` out.
+            if not finished:
+                raise
+        finally:
+            await answer.close()
         if not finished:
             yield Finish(None)
 
@@ -136,24 +163,21 @@ class OpenAICompatibleModel:
             # OpenAI takes four; so do most that copy it.
             asked = body.get("stop") or []
             body["stop"] = [*request.stops, *([asked] if isinstance(asked, str) else asked)][:MAX_STOPS]
-        answer = await self._client.post(
+        return await self._client.post(
             "/chat/completions", cast_to=object, body=body, stream=True, stream_cls=openai.AsyncStream[object]
         )
-        kind = answer.response.headers.get("content-type", "")
-        if "html" in kind:
-            await answer.close()
-            raise _NotAnEndpoint(kind)
-        return answer
 
     def _failure(self, error: Exception) -> ModelError:
         where = f"The model endpoint {self._address}"
         match error:
-            case _NotAnEndpoint():
-                return ModelError(
-                    f"{where} answered with a web page: CALLBOARD_MODEL_BASE_URL must be the address of its API, "
-                    "often ending in /v1."
+            case UnreadableAnswer():
+                return ModelError(f"{where} {error}. Check CALLBOARD_MODEL_BASE_URL.")
+            case CutOff() | httpx2.TransportError() if not isinstance(error, httpx2.TimeoutException):
+                return ModelCutOff(
+                    f"{where} ended its answer in the middle, without saying that it had finished. "
+                    "What came until then is all there is: ask again, and look at its log if it happens often."
                 )
-            case openai.APITimeoutError() | TimeoutError():
+            case openai.APITimeoutError() | TimeoutError() | httpx2.TimeoutException():
                 return ModelTimeout(
                     f"{where} did not answer within {self._timeout_seconds:g} s. "
                     "Try again, or set CALLBOARD_MODEL_BASE_URL to a faster one."
@@ -165,13 +189,10 @@ class OpenAICompatibleModel:
                 )
             case openai.APIStatusError():
                 return self._refusal(error.status_code, self._detail(error))
-            case openai.APIError() | _ErrorChunk():
+            case _ErrorChunk():
                 return self._refusal(_status_in(error.body), self._detail(error))
             case _:
-                return ModelError(
-                    f"{where} sent what is not a chat completion ({type(error).__name__}). "
-                    "Check CALLBOARD_MODEL_BASE_URL."
-                )
+                return ModelError(f"{where} sent what is not JSON. Check CALLBOARD_MODEL_BASE_URL.")
 
     def _refusal(self, status: int | None, detail: str) -> ModelError:
         where = f"The model endpoint {self._address}"
@@ -190,10 +211,15 @@ class OpenAICompatibleModel:
             f"{said}: {detail}. {advice} and check that CALLBOARD_MODEL ({self._model}) is one it serves."
         )
 
-    def _detail(self, error: openai.APIError | _ErrorChunk) -> str:
-        body = error.body
-        message = body.get("message") if isinstance(body, dict) else None
-        text = message if isinstance(message, str) and message else error.message
+    def _detail(self, error: openai.APIStatusError | _ErrorChunk) -> str:
+        match error.body:
+            case {"message": str() as message} if message:
+                text = message
+            case str() as body if body:
+                # It is no JSON, or cut: its beginning says more than the library does.
+                text = body[: 2 * DETAIL_CHARS]
+            case _:
+                text = error.message
         return " ".join(self._without_key(text).split())[:DETAIL_CHARS].rstrip(" .")
 
     def _without_key(self, text: str) -> str:
@@ -201,10 +227,21 @@ class OpenAICompatibleModel:
         return text.replace(self._secret, "…") if self._secret else text
 
 
+_FAILURES = (openai.OpenAIError, httpx2.HTTPError, TimeoutError, ValueError, RecursionError, CutOff)
+"""What asking an endpoint can end in; `ValueError` is what cannot be read."""
+
+
 def _raise_for_error_chunk(chunk: object) -> None:
-    """An error object in mid-stream in another shape than `{"error": …}`, which the library knows."""
-    if isinstance(chunk, dict) and chunk.get("object") == "error":
+    """Raise the error object that some endpoints send in mid-stream."""
+    if not isinstance(chunk, dict):
+        return
+    if chunk.get("object") == "error":
         raise _ErrorChunk(chunk)
+    match chunk.get("error"):
+        case dict() as error:
+            raise _ErrorChunk(error)
+        case str() as message if message:
+            raise _ErrorChunk({"message": message})
 
 
 def _status_in(body: object) -> int | None:

@@ -56,8 +56,12 @@ def pieces(text: str, max_bytes: int = MAX_TEXT_BYTES) -> list[str]:
     return found
 
 
+MAX_NAME_BYTES = 512
+
+
 def frames_of(event: Event) -> list[Event]:
     """The events that say `event` within the frame limit: texts are split, all else is cut."""
+    event = _cut_fields(event)
     match event:
         case Message(content=content):
             return [Message(content=piece) for piece in pieces(content)]
@@ -73,24 +77,38 @@ def frames_of(event: Event) -> list[Event]:
         case ToolCallComplete():
             return [_fitting_result(event)]
         case Source():
-            return [event.model_copy(update={"document": tuple(_within(event.document, MAX_TEXT_BYTES))})]
+            return [_fitting_source(event)]
         case _:
-            return [_cut_field(event)]
+            return [event]
 
 
-_CUT_FIELDS: dict[type[Any], tuple[str, int]] = {
-    ToolCallError: ("error", MAX_LINE_BYTES),
-    Error: ("message", MAX_LINE_BYTES),
-    Status: ("content", MAX_LINE_BYTES),
-    InputRequest: ("message", MAX_TEXT_BYTES),
+_MAX_BYTES_BY_FIELD: dict[type[Any], dict[str, int]] = {
+    ToolCallArgsDelta: {"tool_name": MAX_NAME_BYTES},
+    ToolCallStart: {"tool_name": MAX_NAME_BYTES},
+    ToolCallComplete: {"tool_name": MAX_NAME_BYTES},
+    ToolCallError: {"tool_name": MAX_NAME_BYTES, "code": MAX_NAME_BYTES, "error": MAX_LINE_BYTES},
+    Error: {"code": MAX_NAME_BYTES, "message": MAX_LINE_BYTES},
+    Status: {"content": MAX_LINE_BYTES},
+    InputRequest: {"title": MAX_LINE_BYTES, "placeholder": MAX_LINE_BYTES, "message": MAX_TEXT_BYTES},
 }
 
 
-def _cut_field(event: Event) -> Event:
-    if type(event) not in _CUT_FIELDS:
-        return event
-    field, max_bytes = _CUT_FIELDS[type(event)]
-    return event.model_copy(update={field: cut(getattr(event, field), max_bytes)})
+def _cut_fields(event: Event) -> Event:
+    bounds = _MAX_BYTES_BY_FIELD.get(type(event), {})
+    return event.model_copy(update={name: cut(getattr(event, name), bound) for name, bound in bounds.items()})
+
+
+def _fitting_source(event: Source) -> Source:
+    source = event.source
+    if size(source) > MAX_TEXT_BYTES:
+        source = {name: value for name, value in source.items() if size(value) <= MAX_LINE_BYTES}
+    return event.model_copy(
+        update={
+            "source": source,
+            "document": tuple(_within(event.document, MAX_TEXT_BYTES)),
+            "metadata": tuple(_within(event.metadata, MAX_TEXT_BYTES)),
+        }
+    )
 
 
 def _fitting_args(arguments: dict[str, Any] | str) -> dict[str, Any] | str:

@@ -18,6 +18,7 @@ _STATUS = {
     "model_timeout": HTTPStatus.GATEWAY_TIMEOUT,
     "model_unauthorized": HTTPStatus.BAD_GATEWAY,
     "model_unreachable": HTTPStatus.BAD_GATEWAY,
+    "model_cut_off": HTTPStatus.BAD_GATEWAY,
     "model_error": HTTPStatus.BAD_GATEWAY,
     "storage": HTTPStatus.SERVICE_UNAVAILABLE,
     "interrupted": HTTPStatus.SERVICE_UNAVAILABLE,
