@@ -73,9 +73,7 @@ async def run_tool_loop(
             break
         calls = asked_for[:max_calls_per_answer]
         if left_out := len(asked_for) - len(calls):
-            yield Status(
-                content=f"The model asked for {len(asked_for)} calls at once; {left_out} were left out"
-            )
+            yield Status(content=f"The model asked for {len(asked_for)} calls at once; {left_out} were left out")
         planned = plan(calls, by_name, budget, cut_short=answer.finish_reason == "length")
         results: dict[str, str] = {}
         running = run_round(
