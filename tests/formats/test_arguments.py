@@ -69,6 +69,20 @@ def test_what_only_completion_made_an_object_is_marked_truncated(text: str, argu
     assert read_arguments(text, SCHEMA) == ReadArguments(arguments, (COMPLETED,), truncated=True)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"q": "x // y /* z */", // one\n "n": 1, /* it\'s\n two */ }',
+        "{q: 'x // y /* z */', // it's\n n: 1}",
+        '// before {\n{"q": "x // y /* z */", "n": 1 // last\n}',
+    ],
+)
+def test_comments_are_left_out_and_what_is_in_strings_stays(text: str) -> None:
+    read = read_arguments(text, SCHEMA)
+    assert read.arguments == {"q": "x // y /* z */", "n": 1}
+    assert not read.truncated
+
+
 def test_a_truncated_object_in_a_string_is_marked_too() -> None:
     assert read_arguments(r'"{\"q\": \"a', SCHEMA).truncated
     assert read_arguments(r'"{\"q\": \"a\""', SCHEMA).truncated

@@ -1,5 +1,6 @@
 """The loop over models that call tools badly: repaired, refused, in text, in another format than asked for."""
 
+import json
 from typing import Any
 
 import pytest
@@ -64,12 +65,16 @@ async def test_a_call_that_was_repaired_runs_and_its_timeline_says_what_was_repa
     assert isinstance(start, ToolCallStart)
     assert isinstance(status, ToolStatus)
     assert isinstance(complete, ToolCallComplete)
-    assert (start.tool_name, start.tool_args) == ("search", "{'query': 'storms', 'limit': '3'}")
+    assert start.tool_name == "search"
+    assert isinstance(start.tool_args, str)
+    assert json.loads(start.tool_args) == {"query": "storms", "limit": 3}
     assert (status.tool_call_id, status.data.status) == ("c", "repaired")
     assert "google" in status.data.message
     assert "Python" in status.data.message
+    assert "google({'query': 'storms', 'limit': '3'})" in status.data.message
     assert (complete.tool_name, complete.result) == ("search", "3 about storms")
-    assert stage.requests[1].messages[1]["tool_calls"][0]["function"]["name"] == "search"
+    [told] = stage.requests[1].messages[1]["tool_calls"]
+    assert told["function"] == {"name": "search", "arguments": start.tool_args}
 
 
 async def test_a_call_as_it_should_be_has_nothing_repaired() -> None:

@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator
 from itertools import repeat
 
 import pytest
+from structlog.testing import capture_logs
 
 from callboard.errors import (
     ModelCutOff,
@@ -89,6 +90,36 @@ async def test_stop_sequences_are_sent_four_at_most_and_only_where_there_are_som
         assert [delta async for delta in model.stream(request)] == [Finish("stop")]
         await model.aclose()
     assert server.requests[0]["stop"] == ["\nObservation:", "b", "c", "d"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "sent"),
+    [
+        ("END", ["END", "\nObservation:", "b", "c"]),
+        (["1", "2", "3", "4"], ["1", "2", "3", "4"]),
+        (["1", "2", "3", "4", "5"], ["1", "2", "3", "4"]),
+        (["c", "b"], ["c", "b", "\nObservation:", "d"]),
+        (None, ["\nObservation:", "b", "c", "d"]),
+    ],
+)
+async def test_a_clients_stop_sequences_come_before_the_formats_own(asked: object, sent: list[str]) -> None:
+    async with OpenAIServer([chunks(finish("stop"))]) as server:
+        model = OpenAICompatibleModel(server.base_url, KEY, "m", max_retries=0)
+        request = ModelRequest(ASK.messages, stops=["\nObservation:", "b", "c", "d"], options={"stop": asked})
+        assert [delta async for delta in model.stream(request)] == [Finish("stop")]
+        await model.aclose()
+    assert server.requests[0]["stop"] == sent
+
+
+async def test_stop_sequences_of_a_client_that_are_left_out_are_named_in_the_log() -> None:
+    with capture_logs() as logs:
+        async with OpenAIServer([chunks(finish("stop"))]) as server:
+            model = OpenAICompatibleModel(server.base_url, KEY, "m", max_retries=0)
+            request = ModelRequest(ASK.messages, options={"stop": ["1", "2", "3", "4", "5"]})
+            assert [delta async for delta in model.stream(request)] == [Finish("stop")]
+            await model.aclose()
+    [line] = [one for one in logs if one["event"] == "stop_sequences_left_out"]
+    assert (line["log_level"], line["left_out"]) == ("warning", ["5"])
 
 
 async def test_no_key_of_the_environment_goes_to_an_endpoint_without_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -370,5 +401,5 @@ async def test_what_a_client_asks_of_the_model_is_passed_on_and_nothing_else_of_
             pass
         await model.aclose()
     [sent] = server.requests
-    assert (sent["temperature"], sent["stop"]) == (0.2, ["Observation:", "END"])
+    assert (sent["temperature"], sent["stop"]) == (0.2, ["END", "Observation:"])
     assert (sent["model"], sent["messages"], sent["stream"], "tools" in sent) == ("m", ASK.messages, True, False)

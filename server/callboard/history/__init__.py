@@ -14,7 +14,6 @@ from callboard.history.chats import (
     ToolCallPage,
 )
 from callboard.history.compaction import compact_message_tools
-from callboard.history.extraction import extract_message_tools
 from callboard.history.journal import ChatJournal, Journal, NoJournal, StartedCall, Turn
 from callboard.history.memories import Memories, Memory
 from callboard.history.past_chats import PastChat, PastChats, SaidMessage
@@ -55,6 +54,5 @@ __all__ = [
     "Turn",
     "bound",
     "compact_message_tools",
-    "extract_message_tools",
     "replay",
 ]

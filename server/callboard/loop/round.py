@@ -8,7 +8,9 @@ done.
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+from pydantic_core import to_json
 
 from callboard.errors import InvalidArguments, ToolError, ToolLimit
 from callboard.formats import RequestedCall, renamed, tool_meant, understand
@@ -42,7 +44,8 @@ from callboard_protocol import (
 )
 
 REPAIRED = "repaired"
-"""The status that says what of a call is not as the model wrote it."""
+"""The status that says what of a call is not as the model wrote it, and how it was written."""
+MAX_WRITTEN_CHARS = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +65,14 @@ class Caller:
 class PlannedCall:
     """A requested call, under its tool's name, and what will become of it: it runs, or is refused for a reason.
 
-    `repairs` say what of it is not as the model wrote it.
+    `repairs` say what of it is not as the model wrote it: then `requested` has the arguments as they run, and
+    `written` is the call to the letter.
     """
 
     requested: RequestedCall
     fate: ToolCall | ToolError
     repairs: tuple[str, ...] = ()
+    written: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +100,14 @@ def plan(
             budget.spend_execution(fate.tool.name, fate.arguments)
         except ToolError as error:
             fate = error if budget.spend_refusal() else _limit()
-        planned.append(PlannedCall(renamed(call, tool_meant(call.name, tools)), fate, repairs))
+        requested_call = renamed(call, tool_meant(call.name, tools))
+        written = ""
+        if repairs and isinstance(fate, ToolCall):
+            # What is shown, stored, and told to the model again, is what runs.
+            arguments_text = to_json(fate.arguments, serialize_unknown=True).decode()
+            requested_call = replace(requested_call, arguments_text=arguments_text)
+            written = f"{call.name}({call.arguments_text})"
+        planned.append(PlannedCall(requested_call, fate, repairs, written))
     return planned
 
 
@@ -159,8 +171,15 @@ def _starts(calls: Sequence[PlannedCall], round_index: int) -> Iterator[Event]:
             data = ToolStatusData(status=FROM_TEXT_STATUS, message="read from the model's text")
             yield ToolStatus(tool_call_id=call.requested.id, data=data)
         if call.repairs:
-            data = ToolStatusData(status=REPAIRED, message=storable("; ".join(call.repairs)))
+            message = "; ".join(call.repairs)
+            if call.written:
+                message += f"; written as {_shortened(call.written)}"
+            data = ToolStatusData(status=REPAIRED, message=storable(message))
             yield ToolStatus(tool_call_id=call.requested.id, data=data)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= MAX_WRITTEN_CHARS else f"{text[:MAX_WRITTEN_CHARS]}…"
 
 
 async def _run(

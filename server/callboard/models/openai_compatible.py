@@ -6,7 +6,8 @@ survive what endpoints really send.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from copy import copy
 from typing import Any
@@ -14,6 +15,7 @@ from urllib.parse import urlsplit
 
 import httpx2
 import openai
+import structlog
 
 from callboard.errors import (
     ModelCutOff,
@@ -30,6 +32,9 @@ from callboard.models.model import MODEL_OPTIONS, Finish, ModelDelta, ModelReque
 CONNECT_TIMEOUT_SECONDS = 10.0
 DETAIL_CHARS = 500
 MAX_STOPS = 4
+"""OpenAI takes four; so do most that copy it."""
+
+_log = structlog.get_logger(__name__)
 
 
 class _ErrorChunk(ValueError):
@@ -159,10 +164,8 @@ class OpenAICompatibleModel:
         body |= {name: value for name, value in request.options.items() if name in MODEL_OPTIONS}
         if request.tools:
             body["tools"] = list(request.tools)
-        if request.stops:
-            # OpenAI takes four; so do most that copy it.
-            asked = body.get("stop") or []
-            body["stop"] = [*request.stops, *([asked] if isinstance(asked, str) else asked)][:MAX_STOPS]
+        if stops := _merged_stops(body.pop("stop", None), request.stops):
+            body["stop"] = stops
         return await self._client.post(
             "/chat/completions", cast_to=object, body=body, stream=True, stream_cls=openai.AsyncStream[object]
         )
@@ -225,6 +228,19 @@ class OpenAICompatibleModel:
     def _without_key(self, text: str) -> str:
         # Some endpoints quote the key that they refuse.
         return text.replace(self._secret, "…") if self._secret else text
+
+
+def _merged_stops(asked: object, own: Sequence[str]) -> list[str]:
+    """Return the client's stop sequences, then as many of the format's own as there is room for.
+
+    The format's save tokens and no more: its reader cuts off what comes after them.
+    """
+    client_stops = [asked] if isinstance(asked, str) else list(asked) if isinstance(asked, list) else []
+    merged = list(dict.fromkeys([*client_stops, *own]))
+    if left_out := merged[MAX_STOPS:]:
+        too_many = [stop for stop in left_out if stop in client_stops]
+        _log.log(logging.WARNING if too_many else logging.DEBUG, "stop_sequences_left_out", left_out=left_out)
+    return merged[:MAX_STOPS]
 
 
 _FAILURES = (openai.OpenAIError, httpx2.HTTPError, TimeoutError, ValueError, RecursionError, CutOff)

@@ -6,7 +6,7 @@ import math
 import re
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, NoReturn
 
@@ -43,8 +43,8 @@ def read_arguments(text: str, schema: Mapping[str, Any]) -> ReadArguments:
 
     A ladder, and no step is taken where the one before sufficed: JSON; JSON with control
     characters in its strings; unwrapped once from a JSON string; the first balanced object in
-    it; that as Python literals; `json-repair`. `schema`, the tool's parameters, is not checked
-    here: it says whether `null` may mean "no arguments", and completes the error message.
+    it; that as Python literals; `json-repair`; the same without comments. `schema`, the tool's
+    parameters, is not checked here: it says whether `null` may mean "no arguments", and completes the error message.
 
     Raises `InvalidArguments` where there is no object, where one was only guessed from text
     with something lost, and for NaN and Infinity, which JSON does not have.
@@ -104,7 +104,13 @@ def _climb(text: str, *, unwrap: bool) -> _Read:
     except _NotJsonConstantError:
         raise
     except ValueError as error:
-        if (found := _inside(text)) is not None:
+        found = _inside(text)
+        if (found is None or found.truncated) and len(text) <= MAX_REPAIR_CHARS:
+            # A comment may hold a brace or a quotation mark that makes an object look unfinished.
+            uncommented = _inside(_without_comments(text))
+            if uncommented is not None and (found is None or not uncommented.truncated):
+                found = replace(uncommented, repairs=("comments left out", *uncommented.repairs))
+        if found is not None:
             return found
         raise ValueError(_cut_off(text, error)) from error
     if isinstance(read.value, str) and unwrap:
@@ -154,6 +160,34 @@ def _inside(text: str) -> _Read | None:
         return None
     how = "broken JSON mended" if end is not None else "completed, for the text ended inside the object"
     return _Read(mended, (*aside, how), truncated=end is None)
+
+
+# As JSON5 has them. After a colon two slashes are an address without quotation marks rather.
+_COMMENT_TOKENS = re.compile(r"[\"']|(?<!:)//|/\*")
+
+
+def _without_comments(text: str) -> str:
+    kept: list[str] = []
+    at = searched = 0
+    while (token := _COMMENT_TOKENS.search(text, searched)) is not None:
+        begin = token.start()
+        match token[0]:
+            case "//":
+                end = text.find("\n", begin)
+            case "/*":
+                end = text.find("*/", begin)
+                end = end if end < 0 else end + len("*/")
+            case quote:
+                closed = _string_end(text, token.end(), _IN_DOUBLE if quote == '"' else _IN_SINGLE)
+                if closed is None:
+                    break
+                searched = closed
+                continue
+        kept.append(text[at:begin])
+        if end < 0:
+            return "".join(kept)
+        at = searched = end
+    return "".join([*kept, text[at:]])
 
 
 _TOKENS = re.compile(r'[{}"]|\\.|(?<=[\[{,:])\s*\'', re.DOTALL)
