@@ -4,8 +4,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from callboard.formats.sanitising.markers import FRAGMENTS, QUIRKS, SCAFFOLDING, TOKENS, markers
+from callboard.formats import FormatName, choose_format
+from callboard.formats.sanitising.markers import FRAGMENTS, QUIRKS, SCAFFOLDING, STOPS, TOKENS, markers, model_stops
 from callboard.formats.sanitising.sanitise import MAX_HELD_CHARS, Sanitiser, sanitise
+from callboard.models import ChatDict
 
 HANDLERS = ("rescue", "react", "xml")
 MODELS = ("", "qwen3-8b", "mistralai/Mistral-Small", "meta-llama/Llama-3.1-8B", "openai/gpt-oss-20b", "gemma-3")
@@ -111,10 +113,29 @@ def test_a_reader_that_took_the_marker_out_can_say_that_the_answer_began() -> No
     ("meta-llama/Llama-3.1", "Hello assistant\n\nHello", "Hello assistant\n\nHello"),
     ("openai/gpt-oss-20b", "Thinking.assistantfinalHello", "Thinking.\n\nHello"),
     ("openai/gpt-oss-20b", "The `assistantfinal` word", "The `assistantfinal` word"),
+    ("pygmalion-2:13b", "[FONT=Arial]Hello[/FONT]", "Hello"),
+    ("MythoMax-L2", "Hello[/INST]", "Hello"),
+    ("MythoMax-L2", "use `[FONT=Arial]`", "use `[FONT=Arial]`"),
 ])  # fmt: skip
 def test_a_models_quirks_are_known_by_its_name(model: str, text: str, clean: str) -> None:
     assert sanitise(text, "rescue", model) == clean
     assert sanitise(text, "rescue", "gpt-4o") == text
+
+
+@pytest.mark.parametrize(("model", "stop"), [(glob.replace("*", "x"), stops[0]) for glob, stops in STOPS])
+@pytest.mark.parametrize("tool_format", ["react", "xml"])
+def test_a_model_that_goes_on_as_the_user_is_stopped_after_the_formats_first_stop(
+    model: str, stop: str, tool_format: FormatName
+) -> None:
+    asked: list[ChatDict] = [{"role": "user", "content": "hi"}]
+    assert choose_format(tool_format, model.upper()).request(asked, ()).stops == model_stops(model)
+    called = [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
+    asked += [
+        {"role": "assistant", "content": None, "tool_calls": called},
+        {"role": "tool", "tool_call_id": "c", "content": "1"},
+    ]
+    assert choose_format(tool_format, model).request(asked, ()).stops[1] == stop
+    assert stop not in choose_format(tool_format, "gpt-4o").request(asked, ()).stops
 
 
 ALL_MARKERS = [marker.text for marker in (*TOKENS, *FRAGMENTS, *SCAFFOLDING["react"], *SCAFFOLDING["xml"])]

@@ -9,6 +9,7 @@ from callboard.formats.families.blocks import THINK
 from callboard.formats.format import ClaimId, Reader
 from callboard.formats.react import React
 from callboard.formats.reading import ScanningReader
+from callboard.formats.sanitising.markers import model_stops
 from callboard.formats.transcript import in_words, with_instructions
 from callboard.formats.wording import NO_MORE_CALLS, ReactWording, Wording, XmlWording
 from callboard.formats.xml import Xml
@@ -42,7 +43,9 @@ class TextFormat:
             worded = with_instructions(worded, self.wording.instructions(tools))
         elif called:
             worded = with_instructions(worded, NO_MORE_CALLS)
-        return ModelRequest(worded, (), tuple(self.dialect.stops) if tools or called else ())
+        own = self.dialect.stops if tools or called else ()
+        # The first of the format's own is the one that saves most; an endpoint takes no more than four.
+        return ModelRequest(worded, (), (*own[:1], *model_stops(self.model), *own[1:]))
 
     def reader(
         self,

@@ -10,6 +10,7 @@ from callboard.formats.format import ArgumentsPiece, ClaimId, Piece, ReasoningPi
 from callboard.formats.meaning.calls import tool_meant
 from callboard.formats.native_reader import NativeReader
 from callboard.formats.rescuing.rescuer import Rescuer
+from callboard.formats.rescuing.scaffold import Scaffold
 from callboard.formats.rescuing.thought import LeadingThought
 from callboard.models import ChatDict, ModelDelta, ReasoningDelta, TextDelta, ToolCallDelta, content_text
 
@@ -31,6 +32,7 @@ class RescuingReader:
         self._native = NativeReader(claim_id)
         self._thought = LeadingThought()
         self._rescuer = Rescuer(dialects, known)
+        self._scaffold = Scaffold(self._told)
         self._rescued: list[RequestedCall] = []
 
     def feed(self, delta: ModelDelta) -> list[Piece]:
@@ -44,7 +46,7 @@ class RescuingReader:
                 return [*released, *self._native.feed(delta)]
             case ReasoningDelta() if delta.text.strip():
                 # A call that the model thinks on after was not its last word.
-                return [*_said("", self._rescuer.release()), *self._native.feed(delta)]
+                return [*self._shown("", self._rescuer.release()), *self._native.feed(delta)]
             case _:
                 return self._native.feed(delta)
 
@@ -52,7 +54,8 @@ class RescuingReader:
         """What was held back, or the arguments of the calls that it is."""
         pieces = [*self._text(*self._thought.finish())]
         text, calls = self._rescuer.finish(self._told)
-        pieces += _said("", text)
+        pieces += self._shown("", text)
+        pieces += _said(*self._scaffold.finish())
         for call in calls:
             call_id = self._claim_id("")
             self._rescued.append(
@@ -70,11 +73,17 @@ class RescuingReader:
         return [content_text(one.get("content")) for one in self._messages if one.get("role") != "assistant"]
 
     def _text(self, reasoning: str, text: str) -> list[Piece]:
-        return _said(reasoning, self._rescuer.feed(text) if text else "")
+        return self._shown(reasoning, self._rescuer.feed(text) if text else "")
 
     def _release(self) -> list[Piece]:
         pieces = self._text(*self._thought.finish())
-        return [*pieces, *_said("", self._rescuer.release())]
+        return [*pieces, *self._shown("", self._rescuer.release()), *_said(*self._scaffold.finish())]
+
+    def _shown(self, reasoning: str, text: str) -> list[Piece]:
+        if not text:
+            return _said(reasoning, "")
+        thought, shown = self._scaffold.feed(text)
+        return [*_said(reasoning, ""), *_said(thought, shown)]
 
 
 def _said(reasoning: str, text: str) -> list[Piece]:

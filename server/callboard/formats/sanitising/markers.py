@@ -138,6 +138,12 @@ SCAFFOLDING: Mapping[str, tuple[Marker, ...]] = {
 _THINKING = _all("<think> </think>")
 _SENTENCE_END = _all("</s>", where="end")
 
+# Models that were trained on role play in forums write its markup: [FONT=Arial], [/COLOR].
+_FORUM_MARKUP = (
+    *_all("[FONT= [COLOR= [SIZE=", lambda: Until("]")),
+    *_all("[/FONT] [/COLOR] [/SIZE] [HUMAN] [/HUMAN] [INST] [/INST]"),
+)
+
 QUIRKS: tuple[tuple[str, tuple[Marker, ...]], ...] = (
     ("*qwen*", _THINKING),
     ("*qwq*", _THINKING),
@@ -152,6 +158,8 @@ QUIRKS: tuple[tuple[str, tuple[Marker, ...]], ...] = (
     ("*llama*", (Marker("assistant\n\n", "beginning"), *_SENTENCE_END)),
     ("*vicuna*", _SENTENCE_END),
     ("*zephyr*", _SENTENCE_END),
+    ("*pygmalion*", _FORUM_MARKUP),
+    ("*mythomax*", _FORUM_MARKUP),
     ("*gemma*", _all("<eos> <bos> <escape>")),
     ("*phi*", _all("<|tool|> <|/tool|> <|tool_call|> <|/tool_call|>")),
     ("*granite*", _all("<|start_of_role|>assistant<|end_of_role|> <|tool_call|> <|end_of_role|>")),
@@ -166,6 +174,24 @@ QUIRKS: tuple[tuple[str, tuple[Marker, ...]], ...] = (
     ),
 )
 """First layer: globs of model names in lower case, and what these models leak. All that match count."""
+
+
+STOPS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("*dolphin*", ("<|im_end|>", "<|im_start|>")),
+    ("*vicuna*", ("</s>", "USER:")),
+    ("*alpaca*", ("### Instruction:",)),
+    ("*mythomax*", ("### Instruction:",)),
+    ("*pygmalion*", ("[HUMAN]", "### Human:")),
+)
+"""Globs of model names in lower case, and where the turn of these models ends by their cards' prompt templates.
+
+Endpoints that do not know the template let such a model go on as the user.
+"""
+
+
+def model_stops(model: str) -> tuple[str, ...]:
+    """Return the stop sequences of a model; all globs that match count."""
+    return tuple(stop for glob, stops in STOPS if fnmatchcase(model.lower(), glob) for stop in stops)
 
 
 @lru_cache(maxsize=64)

@@ -1,0 +1,152 @@
+"""Takes the labels of ReAct off an answer that is a ReAct transcript as a whole. Pure.
+
+A model that calls tools natively may have learnt ReAct too and answer `Final Answer: 42`, repeat a tool's result as
+`Observation: …`, or end with `Action: None`. Such words are scaffolding only where all of the answer has that shape:
+in an explanation, a quotation, code or a list of fields they are what the model says, and so they are where the model
+was told of them.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+
+MAX_HELD_CHARS = 16_000
+MAX_SPACE_CHARS = 80
+_LABELS = ("Thought:", "Action:", "Action Input:", "Observation:", "Final Answer:", "**Final Answer:**")
+_FINAL_ANSWER = re.compile(r"^[ \t]*(?:Final Answer:|\*\*Final Answer:\*\*)[ \t]*\n?", re.MULTILINE)
+_LABEL = re.compile(r"^[ \t]*(Thought|Action|Action Input|Observation):[ \t]*", re.MULTILINE)
+_NO_ACTION = frozenset({"none", "n/a", "null", "-"})
+_NO_INPUT = _NO_ACTION | {"", "{}"}
+_EMPTY_LINES = tuple(
+    f"{label}: {nothing}"
+    for label, nothings in (("action", _NO_ACTION), ("action input", _NO_INPUT))
+    for nothing in sorted(nothings)
+)
+_FIELD = re.compile(r"\s*(?:[-*+>|]\s*)?[*_]*\w[\w -]{0,40}[*_]*:")
+_TOLD = re.compile(r"\bReAct\b|final answer", re.IGNORECASE)
+
+
+class Scaffold:
+    """Reads the text of one answer; `told` gives the texts that the model was sent, its own answers left out."""
+
+    def __init__(self, told: Callable[[], Sequence[str]]) -> None:
+        self._told = told
+        self._held = ""
+        self._reads = self._begin
+        # What the answer's end is judged by: the last line that was shown, and whether a fence is open.
+        self._last_line = ""
+        self._is_in_fence = False
+        self._is_in_line = False
+
+    def feed(self, text: str) -> tuple[str, str]:
+        """Return the reasoning and the text that can be shown now."""
+        self._held += text
+        return self._reads()
+
+    def finish(self) -> tuple[str, str]:
+        """Return what was held back, without the labels."""
+        held, self._held = self._held, ""
+        if self._reads == self._begin:
+            return "", held
+        if self._reads == self._transcript:
+            return self._unlabelled(held)
+        return "", "" if self._ends_with_empty_action(held) else held
+
+    def _begin(self) -> tuple[str, str]:
+        words = self._held.lstrip()
+        is_near = len(self._held) - len(words) <= MAX_SPACE_CHARS
+        if is_near and any(label.startswith(words[: len(label)]) for label in _LABELS):
+            if not words.startswith(_LABELS):
+                return "", ""
+            if not self._was_told():
+                self._reads = self._transcript
+                return self._reads()
+        self._reads = self._prose
+        return self._reads()
+
+    def _transcript(self) -> tuple[str, str]:
+        """Hold everything up to the final answer."""
+        if answer := _FINAL_ANSWER.search(self._held):
+            # The white space that the answer begins with may still be on its way.
+            rest = self._held[answer.end() :].lstrip()
+            if not rest:
+                return "", ""
+            thought = "\n".join(text for label, text in _parts(self._held[: answer.start()]) if label == "Thought")
+            self._held, self._reads = rest, self._prose
+            return thought, self._reads()[1]
+        if len(self._held) > MAX_HELD_CHARS:
+            self._reads = self._prose
+            return self._reads()
+        return "", ""
+
+    def _prose(self) -> tuple[str, str]:
+        """Show everything but lines at the end that may turn out to be an empty action."""
+        shown_end = start = len(self._held)
+        while start > 0:
+            start = self._held.rfind("\n", max(0, start - MAX_SPACE_CHARS), start - 1) + 1
+            if start == 0 and self._is_in_line:
+                break
+            lines = self._held[start:]
+            if not _may_be_empty_action(lines):
+                break
+            if not lines[0].isspace():
+                shown_end = start
+        shown, self._held = self._held[:shown_end], self._held[shown_end:]
+        self._remember(shown)
+        return "", shown
+
+    def _remember(self, shown: str) -> None:
+        if shown:
+            self._is_in_line = not shown.endswith("\n")
+        *whole, last = (self._last_line + shown).split("\n")
+        for line in whole:
+            self._is_in_fence ^= line.lstrip().startswith(("```", "~~~"))
+        spoken = [line for line in whole if line.strip()]
+        self._last_line = last if last.strip() or not spoken else f"{spoken[-1]}\n{last}"
+
+    def _ends_with_empty_action(self, held: str) -> bool:
+        lines = [line.strip().lower() for line in held.splitlines() if line.strip()]
+        is_empty_action = bool(lines) and lines[0].startswith("action:") and all(map(_is_empty_action, lines))
+        if not is_empty_action or self._is_in_fence or self._was_told():
+            return False
+        # "Severity: low", "Action: none": a list of fields.
+        return not _FIELD.match(self._last_line)
+
+    def _unlabelled(self, held: str) -> tuple[str, str]:
+        """Return a transcript without a final answer: what it says, where it is clear that it is one."""
+        parts = _parts(held)
+        labels = [label for label, _ in parts]
+        if labels == ["Observation"] and self._is_result(parts[0][1]):
+            return "", parts[0][1]
+        actions = [f"{label}:{text}".lower() for label, text in parts if label in ("Action", "Action Input")]
+        if "Action" not in labels or not all(map(_is_empty_action, actions)):
+            return "", held
+        said = [text for label, text in parts if label in ("Thought", "Observation") and text]
+        return "", said[-1] if said else held
+
+    def _is_result(self, text: str) -> bool:
+        folded = " ".join(text.split())
+        return bool(folded) and any(folded in " ".join(one.split()) for one in self._told())
+
+    def _was_told(self) -> bool:
+        return any(_TOLD.search(text) for text in self._told())
+
+
+def _parts(transcript: str) -> list[tuple[str, str]]:
+    """Return each label with the text behind it."""
+    found = list(_LABEL.finditer(transcript))
+    starts = [*(one.start() for one in found), len(transcript)]
+    return [(one[1], transcript[one.end() : end].strip()) for one, end in zip(found, starts[1:], strict=True)]
+
+
+def _is_empty_action(line: str) -> bool:
+    label, _, value = line.partition(":")
+    value = value.strip().rstrip(".")
+    return (label == "action" and value in _NO_ACTION) or (label == "action input" and value in _NO_INPUT)
+
+
+def _may_be_empty_action(lines: str) -> bool:
+    *whole, last = lines.lower().split("\n")
+    begun = last.strip()
+    return all(not line.strip() or _is_empty_action(line.strip()) for line in whole) and (
+        not begun or _is_empty_action(begun) or any(one.startswith(begun) for one in _EMPTY_LINES)
+    )

@@ -1,0 +1,109 @@
+"""The labels of ReAct in an answer to a native request: scaffolding where all of it has that shape, else words."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from callboard.formats import Reader, ReasoningPiece, TextPiece, choose_format
+from callboard.models import ChatDict, Finish, TextDelta
+from callboard.tools import tool
+
+ASKED: list[ChatDict] = [
+    {"role": "user", "content": "How warm is it?"},
+    {"role": "assistant", "content": None, "tool_calls": []},
+    {"role": "tool", "tool_call_id": "c", "content": '{"temperature":  "21 degrees,\nsunny"}'},
+]
+
+
+@tool
+async def weather(place: str) -> str:
+    """Says the weather."""
+    return place
+
+
+def read(text: str, cuts: tuple[int, ...] = (), messages: list[ChatDict] = ASKED) -> tuple[str, str]:
+    """What is shown, and what is reasoning, of an answer that comes in pieces."""
+    reader: Reader = choose_format("auto", "m").reader([weather], str, messages)
+    pieces = []
+    for start, end in pairwise(sorted({0, len(text), *cuts})):
+        pieces += reader.feed(TextDelta(text[start:end]))
+    pieces += reader.feed(Finish("stop"))
+    pieces += reader.finish()
+    assert not reader.calls()
+    return (
+        "".join(piece.text for piece in pieces if isinstance(piece, TextPiece)),
+        "".join(piece.text for piece in pieces if isinstance(piece, ReasoningPiece)),
+    )
+
+
+SCAFFOLDING = [
+    ("Final Answer: 42", "42", ""),
+    ("**Final Answer:** 42", "42", ""),
+    ("\nFinal Answer:\n\n42 is it.\n\nFinal Answer: is a label.", "42 is it.\n\nFinal Answer: is a label.", ""),
+    ("Thought: I know it now.\nFinal Answer: 42", "42", "I know it now."),
+    ("Thought: None needed.\nAction: None\nAction Input: None\nFinal Answer: 42", "42", "None needed."),
+    ("Observation: 21 degrees\nThought: So it is warm.\nFinal Answer: Warm.", "Warm.", "So it is warm."),
+    ("Observation: 21 degrees, sunny", "21 degrees, sunny", ""),
+    ("Thought: It is warm.\nAction: None", "It is warm.", ""),
+    ("It is warm.\n\nAction: None", "It is warm.\n\n", ""),
+    ("It is warm.\nAction: N/A\nAction Input: {}\n", "It is warm.\n", ""),
+]
+
+
+@pytest.mark.parametrize(("text", "shown", "reasoning"), SCAFFOLDING)
+def test_a_transcript_is_shown_without_its_labels(text: str, shown: str, reasoning: str) -> None:
+    assert read(text) == (shown, reasoning)
+
+
+@pytest.mark.parametrize(("text", "shown", "reasoning"), SCAFFOLDING)
+@given(data=st.data())
+def test_it_is_the_same_however_it_comes(text: str, shown: str, reasoning: str, data: st.DataObject) -> None:
+    cuts = data.draw(st.lists(st.integers(1, len(text) - 1), max_size=8))
+    assert read(text, tuple(cuts)) == (shown, reasoning)
+
+
+WORDS = [
+    "The result is 42.\n\n**Final Answer:** 42",
+    "`Final Answer:` ends it.",
+    "> Final Answer: 42",
+    "```\nThought: hm\nAction: None\nFinal Answer: 42\n```",
+    "It ends so:\n```\nIt is warm.\n\nAction: None",
+    "```\nIt is warm.\n\nAction: None\n```",
+    "Severity: low\nAction: None",
+    "- Owner: nobody\n- Due: never\n\nAction: none",
+    "Observation: the sky is blue.",
+    "Observation: 22 degrees",
+    "Action: None of the above fits.",
+    "It is warm.\nAction: None of the above fits.",
+    "Action: weather\nNothing else.",
+    "Thought: what a word!",
+    "Thoughts: none.",
+    "Actionable: None",
+    "It is warm.\n\n",
+    "It is warm.\nAction",
+]
+
+
+@pytest.mark.parametrize("text", WORDS)
+def test_words_stay_words(text: str) -> None:
+    assert read(text) == (text, "")
+
+
+@pytest.mark.parametrize("text", WORDS)
+@given(data=st.data())
+def test_words_stay_words_however_they_come(text: str, data: st.DataObject) -> None:
+    cuts = data.draw(st.lists(st.integers(1, len(text) - 1), max_size=8))
+    assert read(text, tuple(cuts)) == (text, "")
+
+
+@pytest.mark.parametrize("told", ["End with 'Final Answer: X'.", "Explain ReAct.", "What is a final answer?"])
+@pytest.mark.parametrize("text", ["Final Answer: 42", "It is warm.\n\nAction: None"])
+def test_labels_that_the_model_was_told_of_are_its_words(told: str, text: str) -> None:
+    assert read(text, messages=[{"role": "user", "content": told}]) == (text, "")
+
+
+def test_a_thought_without_an_end_is_shown() -> None:
+    text = "Thought: " + "and so on " * 10_000
+    assert read(text) == (text, "")
