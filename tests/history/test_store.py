@@ -126,7 +126,7 @@ async def test_the_full_result_is_kept_until_its_retention_has_passed(store: Sto
     await journal.call_started(StartedCall("a", "search", "{}", 0, 0), "")
     whole = '[{"source_number": 1}, {"source_number": 2}]'
     await journal.call_ended("a", whole, None, 5)
-    await journal.finish("As it says [source2].")
+    await journal.finish("As it says [source2].", is_answered=True)
     [replayed] = (await store.load_chat("chat", "ann")).records
     assert replayed.response == ToolResponse('[{"source_number": 2}]')
     chats = Chats(store, "ann")

@@ -13,7 +13,7 @@ from callboard.history.chats import (
     ToolCallFilter,
     ToolCallPage,
 )
-from callboard.history.compaction import compact_message_tools
+from callboard.history.compaction import CompactResults, compact_message_tools
 from callboard.history.extraction import extract_message_tools
 from callboard.history.journal import ChatJournal, Journal, NoJournal, StartedCall, Turn
 from callboard.history.memories import Memories, Memory
@@ -22,6 +22,7 @@ from callboard.history.profiles import Attribute, AttributeKind, AttributeValue,
 from callboard.history.records import ChatHistory, ChatMessageTool, ToolResponse
 from callboard.history.replay import Replayed, replay
 from callboard.history.self_notes import SelfNote, SelfNotes
+from callboard.history.sources import cited_numbers
 from callboard.history.store import Store
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "ChatJournal",
     "ChatMessageTool",
     "Chats",
+    "CompactResults",
     "Journal",
     "Memories",
     "Memory",
@@ -54,6 +56,7 @@ __all__ = [
     "ToolResponse",
     "Turn",
     "bound",
+    "cited_numbers",
     "compact_message_tools",
     "extract_message_tools",
     "replay",
