@@ -88,6 +88,7 @@ class Store:
         self._is_in_trouble = False
         self._is_doubtful = False
         self._is_another = False
+        self._is_log_stuck = False
         self._reopened_at = 0.0
         self._reopening = asyncio.Lock()
         self._users = 0
@@ -133,7 +134,11 @@ class Store:
             backend = parsed.get_backend_name()
             # A server of its own may have been started anew since; a file cannot.
             engine = create_async_engine(
-                parsed, connect_args=_connect_args(backend), pool_pre_ping=backend == "postgresql"
+                parsed,
+                connect_args=_connect_args(backend),
+                pool_pre_ping=backend == "postgresql",
+                # Errors go to the log, and what people said does not.
+                hide_parameters=True,
             )
         except ImportError as error:
             raise StorageError(
@@ -357,8 +362,12 @@ class Store:
         try:
             await connection.exec_driver_sql("PRAGMA wal_checkpoint(PASSIVE)")
         except SQLAlchemyError as error:
-            # What was to be written is: the log holds it.
-            _log.warning("checkpoint_failed", database=self._where, error=str(error))
+            # What was to be written is: SQLite's log holds it.
+            if not self._is_log_stuck:
+                _log.warning("checkpoint_failed", database=self._where, reason=reason(error), error=str(error))
+            self._is_log_stuck = True
+        else:
+            self._is_log_stuck = False
         await asyncio.to_thread(self._watched.remember)
 
     @contextmanager

@@ -150,7 +150,8 @@ class Recorder:
             # Another user began it at the same moment: the answer is given, and the chat is theirs.
             return False
         except StorageError as error:
-            _log.warning("turn_not_written", error=str(error))
+            if not self._had_trouble:
+                _log.warning("turn_not_written", error=str(error))
             self._had_trouble = True
             self._tell_of_trouble()
             return False
