@@ -71,7 +71,7 @@ class DatabaseFile:
         """Take the file as it is for ours; reads some of it."""
         for path in (self.path, self._index):
             if path not in self._open and path.exists():
-                self._open[path] = os.open(path, os.O_RDONLY)
+                self._open[path] = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
         self._known = self._state()
         self._checkpoint = self._read_checkpoint()
         self._content = self._read_content()
@@ -122,7 +122,7 @@ class DatabaseFile:
         """Return how far the log has been copied into the file, and which log it is."""
         if self._index not in self._open:
             return b""
-        found = os.pread(self._open[self._index], _INDEX_BYTES, 0)
+        found = _read(self._open[self._index], 0, _INDEX_BYTES)
         return found[_SALTS] + found[_COPIED] + found[_COPYING]
 
     def _read_content(self) -> int:
@@ -130,8 +130,8 @@ class DatabaseFile:
             return 0
         file = self._open[self.path]
         size = os.fstat(file).st_size
-        start = zlib.crc32(os.pread(file, COMPARED_BYTES, 0), size & 0xFFFFFFFF)
-        return zlib.crc32(os.pread(file, COMPARED_BYTES, max(0, size - COMPARED_BYTES)), start)
+        start = zlib.crc32(_read(file, 0, COMPARED_BYTES), size & 0xFFFFFFFF)
+        return zlib.crc32(_read(file, max(0, size - COMPARED_BYTES), COMPARED_BYTES), start)
 
     def _state(self) -> _State:
         database, log = _stat(self.path), _stat(self._log)
@@ -145,6 +145,11 @@ class DatabaseFile:
 
 def _beside(path: Path, suffix: str) -> Path:
     return path.with_name(f"{path.name}{suffix}")
+
+
+def _read(file: int, start: int, most_bytes: int) -> bytes:
+    os.lseek(file, start, os.SEEK_SET)
+    return os.read(file, most_bytes)
 
 
 def _stat(path: Path) -> os.stat_result | None:

@@ -11,6 +11,7 @@ starts. An SQLite file that was deleted, replaced or written over is opened anew
 import asyncio
 import os
 import shutil
+import sqlite3
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
@@ -26,7 +27,7 @@ from alembic.script import ScriptDirectory
 from alembic.util import CommandError
 from sqlalchemy import URL, Connection, Row, and_, event, select, update
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, OperationalError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import QueuePool
 
@@ -46,6 +47,7 @@ PATIENCE_IN_TROUBLE_SECONDS = 1
 HEALTH_PATIENCE_SECONDS = 3
 ATTEMPT_SECONDS = 1
 """How long SQLite itself waits for a lock; then it is asked again, so that a cancelled write ends soon."""
+CONNECT_SECONDS = 5
 RECONNECT_SECONDS = 0.25
 REOPEN_SECONDS = 5
 """A database that is only suspected is looked at no more often than this, and waits this long for those who use it."""
@@ -65,6 +67,13 @@ before a change of the tables, and a server that was stopped in between would le
 
 
 T = TypeVar("T")
+
+
+class _CrowdedOut(sqlite3.OperationalError):
+    """Those before us in the queue did not get SQLite's lock in time, which is what SQLite itself would say."""
+
+    sqlite_errorcode = sqlite3.SQLITE_BUSY
+
 
 _log = structlog.get_logger(__name__)
 
@@ -234,7 +243,7 @@ class Store:
         if patience_seconds is None:
             patience_seconds = PATIENCE_IN_TROUBLE_SECONDS if self._is_in_trouble else PATIENCE_SECONDS
         deadline = time.monotonic() + patience_seconds
-        with self._failures(of_writing=True):
+        with self._failures(is_writing=True, is_patient=patience_seconds >= PATIENCE_SECONDS):
             async with self._turn_to_write(deadline), self._in_use(), self._connected(deadline) as connection:
                 if self._writer:
                     await _begin_alone(connection, deadline)
@@ -265,8 +274,8 @@ class Store:
         try:
             async with asyncio.timeout(deadline - time.monotonic()):
                 await self._writer.acquire()
-        except TimeoutError:
-            raise self._failure("others are writing, and did not end in time") from None
+        except TimeoutError as error:
+            raise OperationalError(None, None, _CrowdedOut()) from error
         try:
             yield
         finally:
@@ -371,14 +380,15 @@ class Store:
         await asyncio.to_thread(self._watched.remember)
 
     @contextmanager
-    def _failures(self, of_writing: bool = False) -> Iterator[None]:
+    def _failures(self, is_writing: bool = False, is_patient: bool = False) -> Iterator[None]:
         try:
             yield
         except CommandError as error:
             raise self._failure("it was made by another version of Callboard", error, "install that version") from error
         except (SQLAlchemyError, OSError) as error:
             self._is_doubtful = self._is_doubtful or casts_doubt(error)
-            self._is_in_trouble = self._is_in_trouble or (of_writing and is_trouble(error))
+            if is_writing and is_trouble(error) and (is_patient or not is_passing(error)):
+                self._is_in_trouble = True
             raise self._failure(reason(error), error, "check free space, rights and other users of it") from error
 
     def _failure(self, why: str, error: Exception | None = None, advice: str = "") -> StorageError:
@@ -437,6 +447,8 @@ class Store:
             except StorageError as error:
                 passes = error.__cause__ is not None and is_passing(error.__cause__)
                 if self._is_in_trouble or not passes or time.monotonic() >= deadline:
+                    # A write would wait for the same once more.
+                    self._is_in_trouble = self._is_in_trouble or passes
                     raise
             await asyncio.sleep(RECONNECT_SECONDS)
         if rows and rows[0].user_id != user_id:
@@ -513,7 +525,7 @@ def _has_pooled(engine: AsyncEngine) -> bool:
 
 
 def _connect_args(backend: str) -> dict[str, object]:
-    return {"timeout": ATTEMPT_SECONDS} if backend == "sqlite" else {}
+    return {"timeout": ATTEMPT_SECONDS if backend == "sqlite" else CONNECT_SECONDS}
 
 
 def _set_pragmas(connection: Any, _record: object) -> None:
