@@ -119,6 +119,11 @@ class Settings(BaseSettings):
     seerr_api_key: SecretStr | None = Field(default=None, description="Its API key")
     detach_grace_seconds: float = Field(default=30, ge=0, description="How long a run goes on with nobody listening")
     history_tokens: int = Field(default=0, ge=0, description="Most tokens of history a model is sent; 0: no bound")
+    compact_results: Literal["cited", "always", "never"] = Field(
+        default="cited",
+        description="Which search results later turns see without what the answer did not cite: those of which it "
+        "cites something (`cited`), `always` all, or `never` any",
+    )
     result_retention_days: float = Field(
         default=0, ge=0, description="How long the uncited part of search results is kept; 0: for ever"
     )

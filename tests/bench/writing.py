@@ -74,7 +74,7 @@ async def _write(store: Store, chat_id: str, waits: Waits) -> None:
             await waits.on(journal.call_started(call, f"Round {round_index}. " if index == 0 else ""))
         # The calls of a round run side by side, as the tool loop runs them.
         await asyncio.gather(*(_run(journal, call_id, waits) for call_id in ids))
-    await waits.on(journal.finish("Answer."))
+    await waits.on(journal.finish("Answer.", is_answered=True))
 
 
 async def _run(journal: ChatJournal, call_id: str, waits: Waits) -> None:

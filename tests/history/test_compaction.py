@@ -2,13 +2,13 @@
 
 import copy
 import json
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard.history import ChatMessageTool, ToolResponse, compact_message_tools
+from callboard.history import ChatMessageTool, CompactResults, ToolResponse, compact_message_tools
 from callboard.history.compaction import NOTHING_CITED
 
 
@@ -17,8 +17,8 @@ def record(content: object) -> ChatMessageTool:
     return ChatMessageTool("a", "search", "{}", response=ToolResponse(text))
 
 
-def compacted(content: object, text: str | None) -> str:
-    [result] = compact_message_tools([record(content)], text)
+def compacted(content: object, text: str | None, compact_results: CompactResults = "always") -> str:
+    [result] = compact_message_tools([record(content)], text, compact_results)
     assert result.response is not None
     return result.response.content
 
@@ -49,6 +49,15 @@ def test_what_only_looks_like_a_citation_is_none(text: str) -> None:
     assert compacted([source(2)], text) == NOTHING_CITED
 
 
+def test_a_result_of_which_nothing_is_cited_stays_whole_unless_always_is_set() -> None:
+    records = [record([source(1), source(2)]), record([source(3), source(4)]), record(["note", source(5)])]
+    first, *others = compact_message_tools(records, "[source1]")
+    assert first.response == ToolResponse(json.dumps([source(1)]))
+    assert others == records[1:]
+    assert compact_message_tools(records, "I do not cite.") == records
+    assert compact_message_tools(records, "[source1]", "never") == records
+
+
 def test_numbers_are_never_changed() -> None:
     kept = json.loads(compacted([source(7), source("8"), source(9)], "[source8] and [source9]"))
     assert [item["source_number"] for item in kept] == ["8", 9]
@@ -75,7 +84,7 @@ def test_a_text_that_cites_nothing_turns_the_result_into_a_sentence() -> None:
 
 
 def test_cited_elsewhere_but_not_here_leaves_an_empty_list() -> None:
-    here, there = compact_message_tools([record([source(1)]), record([source(2)])], "[source2]")
+    here, there = compact_message_tools([record([source(1)]), record([source(2)])], "[source2]", "always")
     assert here.response == ToolResponse("[]")
     assert there.response == record([source(2)]).response
 
@@ -150,6 +159,7 @@ json_values = st.recursive(
 def test_the_input_is_never_changed_and_nothing_raises(contents: list[str], text: str | None) -> None:
     records = [record(content) for content in contents]
     before = copy.deepcopy(records)
-    result = compact_message_tools(records, text)
-    assert records == before
-    assert len(result) == len(records)
+    for compact_results in get_args(CompactResults):
+        result = compact_message_tools(records, text, compact_results)
+        assert records == before
+        assert len(result) == len(records)

@@ -25,7 +25,7 @@ async def test_a_turn_is_stored_as_its_true_sequence(store: Store) -> None:
     await journal.call_ended("a", "[]", None, 5)
     await journal.call_started(StartedCall("c", "fetch", "{broken", 1, 0), "One more.")
     await journal.call_ended("c", "Error: no", "tool_failed", 5)
-    await journal.finish("That is all.")
+    await journal.finish("That is all.", is_answered=True)
 
     stored = await rows(store)
     assert [(row["role"], row["content"], row["tool_call_id"], row["tool_output"]) for row in stored] == [
@@ -75,7 +75,7 @@ async def test_every_status_of_a_call_is_kept_in_order(store: Store) -> None:
 async def test_a_plain_chat_has_no_tool_fields(store: Store) -> None:
     journal = ChatJournal(store, TURN)
     await journal.begin()
-    await journal.finish("Nothing much.")
+    await journal.finish("Nothing much.", is_answered=True)
     plain = ("id", "chat_id", "run_id", "message_id", "role", "content", "created_at")
     for row in await rows(store):
         assert {name for name, value in row.items() if value is not None} == set(plain)

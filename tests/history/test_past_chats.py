@@ -20,7 +20,7 @@ async def write_chat(store: Store, chat_id: str, user_id: str | None, *turns: tu
         await journal.begin()
         await journal.call_started(StartedCall(f"call-{run_id}", "look", '{"q": "argument"}', 0, 0), "Let me see.")
         await journal.call_ended(f"call-{run_id}", "xylophone in a result", None, 5)
-        await journal.finish(answer)
+        await journal.finish(answer, is_answered=True)
 
 
 async def found(store: Store, query: str, user_id: str = "ann", current: str | None = None) -> list[tuple[str, str]]:

@@ -1,6 +1,8 @@
 """A database that is opened, migrated, and says what is wrong with it."""
 
+import asyncio
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +11,11 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import Connection, event, text
 from sqlalchemy.engine import Engine
+from sqlalchemy.ext.asyncio import create_async_engine
 
 from callboard.errors import StorageError, UnknownChat
-from callboard.history import ChatJournal, Chats, StartedCall, Store, ToolResponse, Turn
+from callboard.history import ChatHistory, ChatJournal, Chats, StartedCall, Store, ToolResponse, Turn
+from callboard.history import store as store_module
 from callboard.history.tables import metadata
 
 
@@ -83,6 +87,85 @@ async def test_a_chat_belongs_to_the_user_that_started_it(store: Store) -> None:
         await ChatJournal(store, turn(user_id=None)).begin()
 
 
+async def test_of_two_users_who_begin_a_chat_at_the_same_moment_one_has_it(store: Store) -> None:
+    journals = [ChatJournal(store, turn(user_id=user, run_id=user)) for user in ("ann", "bob")]
+    begun = await asyncio.gather(*(journal.begin() for journal in journals), return_exceptions=True)
+    assert [type(outcome) for outcome in begun if outcome] == [UnknownChat]
+    for journal in journals:
+        await journal.call_started(StartedCall("a", "read", "{}", 0, 0), "")
+        await journal.call_ended("a", "found", None, 5)
+        await journal.finish("Found.", is_answered=True)
+    owner = "ann" if begun[0] is None else "bob"
+    assert {message.run_id for message in await Chats(store, owner).messages("chat")} == {owner}
+
+
+@pytest.mark.parametrize("is_begun_again", [False, True])
+async def test_a_chat_that_is_deleted_takes_nothing_more_of_the_turn(store: Store, is_begun_again: bool) -> None:
+    journal = ChatJournal(store, turn())
+    await journal.begin()
+    await journal.call_started(StartedCall("a", "read", "{}", 0, 0), "")
+    await Chats(store, "ann").delete("chat")
+    if is_begun_again:
+        await ChatJournal(store, turn(user_id="bob", run_id="other")).begin()
+    await journal.call_progressed("a", "processing", "half", 50)
+    await journal.call_ended("a", "found", None, 5)
+    await journal.call_started(StartedCall("b", "read", "{}", 1, 0), "")
+    await journal.finish("Found.", is_answered=True)
+    if is_begun_again:
+        assert [message.run_id for message in await Chats(store, "bob").messages("chat")] == ["other"]
+    else:
+        assert await store.load_chat("chat", "ann") == ChatHistory()
+
+
+TAKE_LOCK = {"sqlite": "BEGIN IMMEDIATE", "postgresql": "LOCK TABLE chats, messages"}
+
+
+async def test_a_lock_is_waited_for_only_so_long_and_what_was_to_be_written_is_not_lost(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(store_module, "ATTEMPT_SECONDS", 0.05)
+    store = await Store.open(database_url)
+    other = create_async_engine(database_url)
+    journal = ChatJournal(store, turn())
+    async with other.connect() as connection:
+        await connection.exec_driver_sql(TAKE_LOCK[connection.dialect.name])
+        with pytest.raises(StorageError, match="locked") as refused:
+            await journal.begin()
+        with pytest.raises(StorageError):
+            await journal.call_started(StartedCall("a", "read", "{}", 0, 0), "")
+        await connection.rollback()
+    assert str(other.url.database) not in str(refused.value)
+    await other.dispose()
+    await journal.finish("Found.", is_answered=True)
+    kept = [message.role for message in await Chats(store, "ann").messages("chat")]
+    assert kept == ["user", "assistant", "tool", "assistant"]
+    await store.close()
+
+
+@pytest.mark.parametrize(
+    "database_url", [pytest.param("postgresql", marks=pytest.mark.needs("postgresql"))], indirect=True
+)
+async def test_a_database_server_that_was_started_anew_costs_nothing(store: Store, database_url: str) -> None:
+    journal = ChatJournal(store, turn())
+    await journal.begin()
+    other = create_async_engine(database_url)
+    async with other.connect() as connection:
+        ended = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+        await connection.execute(text(f"{ended} AND datname = current_database()"))
+    await other.dispose()
+    await journal.finish("Found.", is_answered=True)
+    assert [message.role for message in await Chats(store, "ann").messages("chat")] == ["user", "assistant"]
+
+
+async def test_what_people_said_is_in_no_error(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    async with store.writing() as connection:
+        await connection.execute(text("ALTER TABLE messages RENAME COLUMN content TO gone"))
+    with pytest.raises(StorageError) as failed:
+        await ChatJournal(store, replace(turn(), user_content="my secret")).begin()
+    assert "my secret" not in capsys.readouterr().out + str(failed.value) + str(failed.value.__cause__)
+
+
 async def test_calls_left_open_by_a_crash_are_marked_interrupted(store: Store) -> None:
     journal = ChatJournal(store, turn())
     await journal.begin()
@@ -126,7 +209,7 @@ async def test_the_full_result_is_kept_until_its_retention_has_passed(store: Sto
     await journal.call_started(StartedCall("a", "search", "{}", 0, 0), "")
     whole = '[{"source_number": 1}, {"source_number": 2}]'
     await journal.call_ended("a", whole, None, 5)
-    await journal.finish("As it says [source2].")
+    await journal.finish("As it says [source2].", is_answered=True)
     [replayed] = (await store.load_chat("chat", "ann")).records
     assert replayed.response == ToolResponse('[{"source_number": 2}]')
     chats = Chats(store, "ann")

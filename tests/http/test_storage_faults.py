@@ -1,24 +1,27 @@
-"""A database that fails: the run says so, its stream ends properly, and the server lives."""
+"""A database in trouble: whoever asks is answered, without memory where it must be, and it recovers by itself."""
 
 import asyncio
+import shutil
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
 import pytest
-from sqlalchemy import event
-from sqlalchemy.engine import Engine
 
 from callboard.agents import RunContext
 from callboard.history import store as store_module
-from callboard_protocol import Error, Event, Message, ToolCallComplete, ToolCallStart
+from callboard.runs.recorder import NOT_REMEMBERED, REMEMBERED_AFTER_ALL
+from callboard_protocol import Done, Event, Message, Status, ToolCallComplete, ToolCallStart
+from tests.history.trouble import locked_by_another_program, no_large_files, no_room_on_the_disk, refusals
 from tests.runs.promises import check
 from tests.serving import ScriptedAgent, Service, numbered, request, serving
 
 
-async def stored_run(service: Service, chat_id: str) -> list[tuple[int, Event]]:
-    async with service.client.stream("POST", "/v1/runs", json=request(chat_id=chat_id)) as response:
+async def stored_run(service: Service, chat_id: str, **fields: object) -> list[tuple[int, Event]]:
+    body = request(chat_id=chat_id, **fields)
+    async with service.client.stream("POST", "/v1/runs", json=body) as response:
+        assert response.status_code == 200
         return [pair async for pair in numbered(response)]
 
 
@@ -29,43 +32,257 @@ async def one_call(context: RunContext) -> AsyncIterator[Event]:
     yield Message(content="Found it.")
 
 
-async def test_a_locked_database_ends_the_run_with_a_clear_error(
+def check_answered(run: Sequence[tuple[int, Event]]) -> list[str]:
+    """The run has its answer to the end; returns what its statuses say."""
+    check(run)
+    events = [event for _, event in run]
+    assert isinstance(events[-1], Done)
+    assert "".join(event.content for event in events if isinstance(event, Message)) == "Let me look.Found it."
+    assert [event.type for event in events].count("tool_call_complete") == 1
+    return [event.content for event in events if isinstance(event, Status)]
+
+
+async def outputs(service: Service, chat_id: str) -> list[str | None]:
+    response = await service.client.get(f"/v1/chats/{chat_id}/messages")
+    if response.status_code != 200:
+        return []
+    return [message["tool_output"] for message in response.json()["messages"] if message["role"] == "tool"]
+
+
+WHOLE = ["x" * 4_000_000]
+
+
+async def test_a_lock_that_ends_in_time_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "ATTEMPT_SECONDS", 0.05)
+    begun = asyncio.Event()
+
+    async def script(context: RunContext) -> AsyncIterator[Event]:
+        begun.set()
+        async for event in one_call(context):
+            yield event
+
+    async with serving(tmp_path, ScriptedAgent(script)) as service:
+        with refusals(3) as refused:
+            async with locked_by_another_program(tmp_path / "callboard.db"):
+                runs = [asyncio.create_task(stored_run(service, f"chat{number}")) for number in range(10)]
+                await refused.wait()
+                assert not begun.is_set()
+        for run in runs:
+            assert check_answered(await run) == []
+        assert [await outputs(service, f"chat{number}") for number in range(10)] == [WHOLE] * 10
+
+
+async def test_a_lock_that_does_not_end_is_said_once_and_the_answers_come(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_module, "BUSY_TIMEOUT_SECONDS", 0.1)
+    monkeypatch.setattr(store_module, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(store_module, "HEALTH_PATIENCE_SECONDS", 0.1)
     async with serving(tmp_path, ScriptedAgent(one_call)) as service:
-        other = sqlite3.connect(tmp_path / "callboard.db", isolation_level=None)
-        other.execute("BEGIN IMMEDIATE")
-        locked = await stored_run(service, "chat")
-        check(locked)
-        last = locked[-1][1]
-        assert isinstance(last, Error)
-        assert last.code == "storage"
-        assert "database is locked" in last.message
-        other.execute("ROLLBACK")
-        other.close()
-        assert (await stored_run(service, "chat"))[-1][1].type == "done"
-
-
-async def test_a_full_disk_ends_the_run_and_its_calls_and_the_server_lives(tmp_path: Path) -> None:
-    async with serving(tmp_path, ScriptedAgent(one_call)) as service:
-        assert (await stored_run(service, "before"))[-1][1].type == "done"
-
-        def fill(connection: Any, _record: object, _proxy: object) -> None:
-            # SQLite's own way to say "no more room": the next page that it needs is refused like a full disk's.
-            connection.execute("PRAGMA max_page_count = 1")
-
-        event.listen(Engine, "checkout", fill)
-        try:
-            full = await stored_run(service, "full")
-        finally:
-            event.remove(Engine, "checkout", fill)
-        check(full)
-        last = full[-1][1]
-        assert isinstance(last, Error)
-        assert last.code == "storage"
-        assert "full" in last.message
+        async with locked_by_another_program(tmp_path / "callboard.db"):
+            for run in await asyncio.gather(*(stored_run(service, f"chat{number}") for number in range(10))):
+                assert check_answered(run) == [NOT_REMEMBERED]
+            health = await service.client.get("/health")
+            assert health.status_code == 503
+            assert "locked" in health.json()["reason"]
         assert (await service.client.get("/health")).status_code == 200
+        assert check_answered(await stored_run(service, "after")) == []
+        assert await outputs(service, "after") == WHOLE
+
+
+async def test_a_turn_that_could_not_be_written_at_first_is_whole_at_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "PATIENCE_SECONDS", 0.1)
+    told, unlocked = asyncio.Event(), asyncio.Event()
+
+    async def script(context: RunContext) -> AsyncIterator[Event]:
+        yield Message(content="Let me look.")
+        yield ToolCallStart(tool_call_id="a", tool_name="search")
+        told.set()
+        await unlocked.wait()
+        yield ToolCallComplete(tool_call_id="a", result="found")
+        yield Message(content="Found it.")
+
+    async with serving(tmp_path, ScriptedAgent(script)) as service:
+        async with locked_by_another_program(tmp_path / "callboard.db"):
+            run = asyncio.create_task(stored_run(service, "chat"))
+            await told.wait()
+        unlocked.set()
+        assert check_answered(await run) == [NOT_REMEMBERED, REMEMBERED_AFTER_ALL]
+        kept = (await service.client.get("/v1/chats/chat/messages")).json()["messages"]
+        assert [(row["role"], row["content"] or row["tool_output"]) for row in kept] == [
+            ("user", "hi"),
+            ("assistant", "Let me look."),
+            ("tool", "found"),
+            ("assistant", "Found it."),
+        ]
+
+
+@pytest.mark.parametrize("trouble", [no_room_on_the_disk, no_large_files])
+async def test_a_full_disk_costs_memory_and_no_answer_until_there_is_room_again(
+    tmp_path: Path, trouble: Callable[[], AbstractContextManager[None]]
+) -> None:
+    async with serving(tmp_path, ScriptedAgent(one_call)) as service:
+        assert check_answered(await stored_run(service, "before")) == []
+        with trouble():
+            for number in range(3):
+                assert check_answered(await stored_run(service, f"full{number}")) == [NOT_REMEMBERED]
+        assert check_answered(await stored_run(service, "after")) == []
+        assert (await service.client.get("/health")).status_code == 200
+        assert await outputs(service, "before") == await outputs(service, "after") == WHOLE
+
+
+async def test_health_is_503_on_a_disk_with_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serving(tmp_path, ScriptedAgent(one_call)) as service:
+        monkeypatch.setattr(store_module, "LEAST_FREE_BYTES", 2**62)
+        health = await service.client.get("/health")
+        assert health.status_code == 503
+        assert "disk is full" in health.json()["reason"]
+
+
+async def test_health_is_503_while_nothing_can_be_written(tmp_path: Path) -> None:
+    async with serving(tmp_path, ScriptedAgent(one_call)) as service:
+        delete(tmp_path / "callboard.db")
+        tmp_path.joinpath("callboard.db").mkdir()
+        health = await service.client.get("/health")
+        assert health.status_code == 503
+        assert str(tmp_path) not in health.text
+        assert check_answered(await stored_run(service, "chat")) == [NOT_REMEMBERED]
+        tmp_path.joinpath("callboard.db").rmdir()
+        assert (await service.client.get("/health")).status_code == 200
+        assert check_answered(await stored_run(service, "chat")) == []
+
+
+def delete(database: Path) -> None:
+    for file in database.parent.glob("callboard.db*"):
+        file.unlink()
+
+
+def delete_alone(database: Path) -> None:
+    database.unlink()
+
+
+def delete_log(database: Path) -> None:
+    database.with_name("callboard.db-wal").unlink()
+
+
+def empty(database: Path) -> None:
+    database.write_bytes(b"")
+
+
+def put_back(database: Path) -> None:
+    shutil.copyfile(database.with_name("copy"), database)
+
+
+def move_back(database: Path) -> None:
+    database.with_name("copy").rename(database)
+
+
+def write_garbage_then_put_back(database: Path) -> None:
+    database.write_bytes(b"\xff" * 200_000)
+    shutil.copyfile(database.with_name("copy"), database)
+
+
+@pytest.mark.parametrize(
+    ("harm", "kept"),
+    [
+        (delete, []),
+        (delete_alone, []),
+        (delete_log, ["copied", "later"]),
+        (empty, []),
+        (put_back, ["copied"]),
+        (move_back, ["copied"]),
+        (write_garbage_then_put_back, ["copied"]),
+    ],
+)
+async def test_a_database_that_was_deleted_or_written_over_is_opened_anew(
+    tmp_path: Path, harm: Callable[[Path], None], kept: list[str]
+) -> None:
+    database = tmp_path / "callboard.db"
+    async with serving(tmp_path, ScriptedAgent(one_call)) as service:
+        await stored_run(service, "copied")
+        with sqlite3.connect(database) as source, sqlite3.connect(tmp_path / "copy") as copy:
+            source.backup(copy)
+        source.close()
+        copy.close()
+        await stored_run(service, "later")
+        harm(database)
+        for run in await asyncio.gather(*(stored_run(service, f"chat{number}") for number in range(10))):
+            assert check_answered(run) == []
+        assert (await service.client.get("/health")).status_code == 200
+        there = [chat for chat in ("copied", "later") if await outputs(service, chat) == WHOLE]
+        assert there == kept
+        assert [await outputs(service, f"chat{number}") for number in range(10)] == [WHOLE] * 10
+    with sqlite3.connect(database) as reopened:
+        assert reopened.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    reopened.close()
+
+
+async def test_garbage_in_place_of_the_database_is_said_and_answers_go_on(tmp_path: Path) -> None:
+    database = tmp_path / "callboard.db"
+    async with serving(tmp_path, ScriptedAgent(one_call)) as service:
+        await stored_run(service, "chat")
+        database.write_bytes(b"\xff" * 200_000)
+        health = await service.client.get("/health")
+        assert health.status_code == 503
+        assert "damaged" in health.json()["reason"]
+        assert check_answered(await stored_run(service, "chat")) == [NOT_REMEMBERED]
+        delete(database)
+        assert check_answered(await stored_run(service, "chat")) == []
+        assert (await service.client.get("/health")).status_code == 200
+
+
+@pytest.mark.parametrize("harm", [delete, empty, put_back])
+async def test_a_run_is_kept_whole_in_the_database_that_took_the_others_place(
+    tmp_path: Path, harm: Callable[[Path], None]
+) -> None:
+    searched, harmed = asyncio.Event(), asyncio.Event()
+
+    async def script(context: RunContext) -> AsyncIterator[Event]:
+        yield Message(content="Let me look.")
+        yield ToolCallStart(tool_call_id="a", tool_name="search")
+        yield ToolCallComplete(tool_call_id="a", result="found")
+        yield ToolCallStart(tool_call_id="b", tool_name="search")
+        searched.set()
+        await harmed.wait()
+        yield ToolCallComplete(tool_call_id="b", result="found too")
+        yield Message(content="Found it.")
+
+    database = tmp_path / "callboard.db"
+    async with serving(tmp_path, ScriptedAgent(script)) as service:
+        run = asyncio.create_task(stored_run(service, "chat"))
+        await searched.wait()
+        with sqlite3.connect(database) as source, sqlite3.connect(tmp_path / "copy") as copy:
+            source.backup(copy)
+        source.close()
+        copy.close()
+        harm(database)
+        harmed.set()
+        events = [event for _, event in await run]
+        assert [event for event in events if isinstance(event, Status)] == []
+        kept = (await service.client.get("/v1/chats/chat/messages")).json()["messages"]
+        assert [(row["role"], row["content"] or row["tool_output"]) for row in kept] == [
+            ("user", "hi"),
+            ("assistant", "Let me look."),
+            ("tool", "found"),
+            ("assistant", None),
+            ("tool", "found too"),
+            ("assistant", "Found it."),
+        ]
+
+
+async def test_touching_the_file_and_writing_with_sqlite_lose_nothing(tmp_path: Path) -> None:
+    database = tmp_path / "callboard.db"
+    async with serving(tmp_path, ScriptedAgent(one_call)) as service:
+        await stored_run(service, "first")
+        database.touch()
+        await stored_run(service, "second")
+        with sqlite3.connect(database) as other:
+            other.execute("CREATE TABLE notes (text)")
+            other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        other.close()
+        await stored_run(service, "third")
+        assert [await outputs(service, chat) for chat in ("first", "second", "third")] == [WHOLE] * 3
 
 
 async def test_when_the_history_cannot_be_read_the_model_gets_the_chat_without_it(tmp_path: Path) -> None:
@@ -80,16 +297,68 @@ async def test_when_the_history_cannot_be_read_the_model_gets_the_chat_without_i
         with sqlite3.connect(tmp_path / "callboard.db") as connection:
             connection.execute("ALTER TABLE messages RENAME COLUMN tool_name TO gone")
         connection.close()
-        events = [event async for event in _events(service)]
+        events = [event for _, event in await stored_run(service, "chat")]
         assert told == [1, 1]
-        assert [event.type for event in events] == ["run_start", "message", "done"]
+        assert [event.type for event in events] == ["run_start", "status", "message", "done"]
 
 
-async def _events(service: Service) -> AsyncIterator[Event]:
-    body = request(chat_id="chat")
-    async with service.client.stream("POST", "/v1/runs", json=body) as response:
-        async for _, found in numbered(response):
-            yield found
+async def test_a_failure_names_no_path_and_no_statement_to_a_user(tmp_path: Path) -> None:
+    async with serving(tmp_path, ScriptedAgent(one_call)) as service:
+        with sqlite3.connect(tmp_path / "callboard.db") as connection:
+            connection.execute("ALTER TABLE messages RENAME COLUMN tool_name TO gone")
+        connection.close()
+        answer = await service.client.get("/v1/tool-calls")
+        assert answer.status_code == 503
+        assert str(tmp_path) not in answer.text
+        assert "SELECT" not in answer.text
+
+
+async def test_two_users_who_begin_a_chat_at_the_same_moment_both_get_their_answer(tmp_path: Path) -> None:
+    async with serving(tmp_path, ScriptedAgent(one_call)) as service:
+        runs = await asyncio.gather(
+            *(
+                stored_run(service, f"chat{number}", user={"id": user})
+                for number in range(20)
+                for user in ("ann", "bob")
+            )
+        )
+        for run in runs:
+            assert check_answered(run) == []
+        for number in range(20):
+            owners = []
+            for user in ("ann", "bob"):
+                kept = await service.client.get(f"/v1/chats/chat{number}/messages", params={"user_id": user})
+                owners += [len(kept.json()["messages"])] if kept.status_code == 200 else []
+            assert owners == [4]
+
+
+@pytest.mark.parametrize("is_begun_by_another", [False, True])
+async def test_a_chat_that_is_deleted_while_its_answer_comes_takes_nothing_more_of_it(
+    tmp_path: Path, is_begun_by_another: bool
+) -> None:
+    searching, deleted = asyncio.Event(), asyncio.Event()
+
+    async def script(context: RunContext) -> AsyncIterator[Event]:
+        yield Message(content="Let me look.")
+        yield ToolCallStart(tool_call_id="a", tool_name="search")
+        if not searching.is_set():
+            searching.set()
+            await deleted.wait()
+        yield ToolCallComplete(tool_call_id="a", result=f"found for {context.user and context.user.id}")
+        yield Message(content="Found it.")
+
+    async with serving(tmp_path, ScriptedAgent(script)) as service:
+        run = asyncio.create_task(stored_run(service, "chat", user={"id": "ann"}))
+        await searching.wait()
+        deletion = await service.client.delete("/v1/chats/chat", params={"user_id": "ann"})
+        assert deletion.status_code == 204
+        if is_begun_by_another:
+            assert check_answered(await stored_run(service, "chat", user={"id": "bob"})) == []
+        deleted.set()
+        assert check_answered(await run) == []
+        answer = await service.client.get("/v1/chats/chat/messages", params={"user_id": "bob"})
+        kept = [row["tool_output"] for row in answer.json().get("messages", ()) if row["role"] == "tool"]
+        assert (len(kept), kept[:1]) == ((1, ["found for bob"]) if is_begun_by_another else (0, []))
 
 
 async def test_fifty_chats_at_once_lose_nothing(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from callboard.history import ChatJournal, Journal, NoJournal, StartedCall, Stor
 from callboard.history.tables import messages
 from callboard.runs.call_ids import CallIds
 from callboard.runs.log import EventLog
-from callboard.runs.recorder import Ending, Recorder
+from callboard.runs.recorder import NOT_REMEMBERED, REMEMBERED_AFTER_ALL, Ending, Recorder
 from callboard.text import storable
 from callboard_protocol import (
     Done,
@@ -246,8 +246,11 @@ class BrokenJournal(NoJournal):
         self._step = step
 
     def _fail(self, step: str) -> None:
-        if step == self._step:
+        if self._step in (step, "all"):
             raise StorageError("the disk is full")
+
+    async def begin(self) -> None:
+        self._fail("begin")
 
     async def call_started(self, call: StartedCall, text_before: str) -> None:
         self._fail("start")
@@ -255,28 +258,32 @@ class BrokenJournal(NoJournal):
     async def call_ended(self, tool_call_id: str, output: str, error_code: str | None, duration_ms: int) -> None:
         self._fail("end")
 
-    async def finish(self, text: str) -> None:
+    async def finish(self, text: str, *, is_answered: bool) -> None:
         self._fail("finish")
 
 
-@pytest.mark.parametrize("step", ["end", "finish"])
-async def test_a_database_that_fails_at_the_end_still_leaves_a_closed_stream(step: str) -> None:
-    numbered = await recorded([start("a"), start("b")], journal=BrokenJournal(step))
+@pytest.mark.parametrize("step", ["begin", "start", "end", "finish", "all"])
+async def test_what_cannot_be_written_is_said_once_and_ends_nothing(step: str) -> None:
+    numbered = await recorded([start("a"), complete("a"), start("b"), Message(content="Done.")], BrokenJournal(step))
     check(numbered)
-    last = numbered[-1][1]
-    assert isinstance(last, Error)
-    assert (last.code, last.message) == ("storage", "the disk is full")
+    events = [event for _, event in numbered]
+    told = [event.content for event in events if isinstance(event, Status) and event.content == NOT_REMEMBERED]
+    assert len(told) == 1
+    assert [event.type for event in events if not isinstance(event, Status)] == [
+        "run_start",
+        "tool_call_start",
+        "tool_call_complete",
+        "tool_call_start",
+        "message",
+        "tool_call_error",
+        "done",
+    ]
 
 
-async def test_a_call_that_cannot_be_written_does_not_start() -> None:
-    log = EventLog()
-    recorder = Recorder(log, BrokenJournal("start"), CallIds())
-    await recorder.start(START)
-    with pytest.raises(StorageError):
-        await recorder.record(start("a"))
-    await recorder.finish(Ending(Error(message="the disk is full", code="storage")))
-    numbered = read(b"".join([chunk async for chunk in log.tail()]))
-    assert [event.type for _, event in numbered] == ["run_start", "error"]
+async def test_a_turn_that_is_written_late_is_told_of_too() -> None:
+    events = await shown([start("a"), complete("a"), Message(content="Done.")], journal=BrokenJournal("end"))
+    told = [event.content for event in events if isinstance(event, Status)]
+    assert told == [NOT_REMEMBERED, REMEMBERED_AFTER_ALL]
 
 
 async def test_a_secret_in_a_tools_error_is_never_shown_or_stored(tmp_path: Path) -> None:

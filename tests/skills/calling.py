@@ -41,4 +41,4 @@ class Caller:
         assert self.chat_id is not None
         journal = ChatJournal(self.store, Turn(self.chat_id, f"run-{text}", None, self.user_id, text))
         await journal.begin()
-        await journal.finish(answer)
+        await journal.finish(answer, is_answered=True)

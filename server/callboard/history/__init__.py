@@ -13,7 +13,7 @@ from callboard.history.chats import (
     ToolCallFilter,
     ToolCallPage,
 )
-from callboard.history.compaction import compact_message_tools
+from callboard.history.compaction import CompactResults, compact_message_tools
 from callboard.history.journal import ChatJournal, Journal, NoJournal, StartedCall, Turn
 from callboard.history.memories import Memories, Memory
 from callboard.history.past_chats import PastChat, PastChats, SaidMessage
@@ -21,6 +21,7 @@ from callboard.history.profiles import Attribute, AttributeKind, AttributeValue,
 from callboard.history.records import ChatHistory, ChatMessageTool, ToolResponse
 from callboard.history.replay import Replayed, replay
 from callboard.history.self_notes import SelfNote, SelfNotes
+from callboard.history.sources import cited_numbers
 from callboard.history.store import Store
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "ChatJournal",
     "ChatMessageTool",
     "Chats",
+    "CompactResults",
     "Journal",
     "Memories",
     "Memory",
@@ -53,6 +55,7 @@ __all__ = [
     "ToolResponse",
     "Turn",
     "bound",
+    "cited_numbers",
     "compact_message_tools",
     "replay",
 ]

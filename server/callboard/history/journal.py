@@ -5,19 +5,29 @@ The recorder is its only user. `NoJournal` stands in where there is no chat to w
 
 import json
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
-from sqlalchemy import insert, select, update
+import structlog
+from sqlalchemy import and_, delete, insert, select, update
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from callboard.history.compaction import compact_message_tools
+from callboard.errors import StorageError, UnknownChat
+from callboard.history.compaction import CompactResults, compact_message_tools
 from callboard.history.records import ChatMessageTool, ToolResponse
 from callboard.history.store import Store, unknown_chat
 from callboard.history.tables import chats, messages, tool_events
 from callboard.history.word_index import MESSAGE_WORDS
 from callboard.history.words import said
 from callboard.text import storable
+
+SECONDS_BETWEEN_TRIES = 5
+"""How often a turn that could not be written is tried again before its end."""
+
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +53,11 @@ class StartedCall:
 
 
 class Journal(Protocol):
-    """Where a run is written down. Every method raises `StorageError` where it cannot be."""
+    """Where a run is written down.
+
+    Every method raises `StorageError` where nothing can be written now. What was to be is kept,
+    and written with what comes next: whoever has said so may go on.
+    """
 
     async def begin(self) -> None:
         """Write the chat and the user's message."""
@@ -57,8 +71,8 @@ class Journal(Protocol):
     async def call_ended(self, tool_call_id: str, output: str, error_code: str | None, duration_ms: int) -> None:
         """Fill in the call's whole result, or what went wrong."""
 
-    async def finish(self, text: str) -> None:
-        """Write the turn's last text, and what of its results will be replayed."""
+    async def finish(self, text: str, *, is_answered: bool) -> None:
+        """Write the turn's last text; where it is the answer, also what of the results will be replayed."""
 
 
 class NoJournal:
@@ -76,116 +90,197 @@ class NoJournal:
     async def call_ended(self, tool_call_id: str, output: str, error_code: str | None, duration_ms: int) -> None:
         """Nothing to write."""
 
-    async def finish(self, text: str) -> None:
+    async def finish(self, text: str, *, is_answered: bool) -> None:
         """Nothing to write."""
 
 
-class ChatJournal:
-    """Writes a turn to the database, one short transaction an event."""
+Step = Callable[[AsyncConnection], Awaitable[None]]
 
-    def __init__(self, store: Store, turn: Turn) -> None:
+
+class ChatJournal:
+    """Writes a turn to the database, one short transaction an event.
+
+    The turn is kept as steps until its end. A step can be run again, since the transaction that
+    it was part of was taken back: after trouble all that are missing are written at once, and
+    where another database stands in the place of the old one, the whole turn.
+
+    A chat that is deleted in the meantime, or that another user began at the same moment, takes
+    nothing more of the turn.
+    """
+
+    def __init__(self, store: Store, turn: Turn, compact_results: CompactResults = "cited") -> None:
         self._store = store
         self._turn = turn
+        self._compact_results = compact_results
+        self._steps: list[Step] = []
+        self._written = 0
+        self._generation = store.generation
+        self._is_kept = True
+        self._next_try = 0.0
+        self._chat_began = 0.0
         self._rows: dict[str, int] = {}
+        self._assistant_row = 0
         self._records: dict[str, ChatMessageTool] = {}
         self._texts: list[str] = []
         self._round = -1
-        self._assistant_row = 0
-        self._tool_calls: list[dict[str, Any]] = []
+        self._entries: list[dict[str, Any]] = []
 
     async def begin(self) -> None:
         """Write the chat and the user's message; raises `UnknownChat` where the chat is another user's."""
-        turn, now = self._turn, time.time()
-        async with self._store.writing() as connection:
-            touched = await connection.execute(update(chats).where(chats.c.id == turn.chat_id).values(updated_at=now))
-            if touched.rowcount:
-                owner = await connection.scalar(select(chats.c.user_id).where(chats.c.id == turn.chat_id))
-                if owner != turn.user_id:
-                    raise unknown_chat(turn.chat_id)
-            else:
-                await connection.execute(
-                    insert(chats).values(id=turn.chat_id, user_id=turn.user_id, created_at=now, updated_at=now)
-                )
-            if turn.user_content is not None:
-                await self._write_said(connection, "user", _as_text(turn.user_content))
+        await self._do(self._write_beginning)
 
     async def call_started(self, call: StartedCall, text_before: str) -> None:
         """Write the call's row; the first call of a round writes its assistant message too."""
-        entry = {
-            "id": call.tool_call_id,
-            "type": "function",
-            "function": {"name": call.tool_name, "arguments": call.arguments},
-        }
-        async with self._store.writing() as connection:
-            if call.round_index != self._round:
-                self._round, self._tool_calls = call.round_index, [entry]
-                self._assistant_row = await self._write_said(
-                    connection,
-                    "assistant",
-                    text_before or None,
-                    tool_calls=json.dumps(self._tool_calls, ensure_ascii=False),
-                    round_index=call.round_index,
-                )
-            else:
-                self._tool_calls.append(entry)
-                await connection.execute(
-                    update(messages)
-                    .where(messages.c.id == self._assistant_row)
-                    .values(tool_calls=json.dumps(self._tool_calls, ensure_ascii=False))
-                )
-            result = await connection.execute(
-                self._row(
-                    "tool",
-                    tool_call_id=call.tool_call_id,
-                    tool_name=call.tool_name[:255],
-                    arguments=call.arguments,
-                    round_index=call.round_index,
-                    sequence_index=call.sequence_index,
-                    started_at=time.time(),
-                )
-            )
-            self._rows[call.tool_call_id] = _inserted(result)
+        if call.round_index != self._round:
+            self._round, self._entries = call.round_index, []
+        self._entries.append(
+            {
+                "id": call.tool_call_id,
+                "type": "function",
+                "function": {"name": call.tool_name, "arguments": call.arguments},
+            }
+        )
         self._texts.append(text_before)
         self._records[call.tool_call_id] = ChatMessageTool(call.tool_call_id, call.tool_name, call.arguments)
+        place = len(self._entries)
+        await self._do(partial(self._write_call, call, text_before, self._entries, place, time.time()))
 
     async def call_progressed(self, tool_call_id: str, status: str, message: str, progress: float | None) -> None:
         """Write one status event."""
-        async with self._store.writing() as connection:
-            await connection.execute(
-                insert(tool_events).values(
-                    tool_message_id=self._rows[tool_call_id],
-                    status=status[:64],
-                    message=message,
-                    progress=progress,
-                    created_at=time.time(),
-                )
-            )
+        values = {"status": status[:64], "message": message, "progress": progress, "created_at": time.time()}
+        await self._do(partial(self._write_status, tool_call_id, values))
 
     async def call_ended(self, tool_call_id: str, output: str, error_code: str | None, duration_ms: int) -> None:
         """Fill in the call's whole result, or what went wrong."""
-        async with self._store.writing() as connection:
-            await connection.execute(
-                update(messages)
-                .where(messages.c.id == self._rows[tool_call_id])
-                .values(tool_output=output, error_code=error_code, ended_at=time.time(), duration_ms=duration_ms)
-            )
         self._records[tool_call_id] = replace(self._records[tool_call_id], response=ToolResponse(output))
+        values = {
+            "tool_output": output,
+            "error_code": error_code,
+            "ended_at": time.time(),
+            "duration_ms": duration_ms,
+        }
+        await self._do(partial(self._change_call, tool_call_id, values))
 
-    async def finish(self, text: str) -> None:
-        """Write the turn's last text, and the compacted form of each result of which the turn cites but a part."""
-        records = list(self._records.values())
-        # Text before and between the rounds cites as well as the last.
-        compacted = compact_message_tools(records, "".join([*self._texts, text]))
-        leaner = [after for before, after in zip(records, compacted, strict=True) if after != before]
-        if not (text or leaner):
-            return
-        async with self._store.writing() as connection:
-            for record in leaner:
-                row = messages.c.id == self._rows[record.external_tool_call_id]
-                output = record.response.content if record.response else None
-                await connection.execute(update(messages).where(row).values(replay_output=output))
-            if text:
-                await self._write_said(connection, "assistant", text)
+    async def finish(self, text: str, *, is_answered: bool) -> None:
+        """Write the turn's last text, and the compacted form of each result of which the answer cites but a part."""
+        if is_answered:
+            records = list(self._records.values())
+            # Text before and between the rounds cites as well as the last.
+            cited_in = "".join([*self._texts, text])
+            compacted = compact_message_tools(records, cited_in, self._compact_results)
+            for before, after in zip(records, compacted, strict=True):
+                if after != before and after.response:
+                    values = {"replay_output": after.response.content}
+                    self._steps.append(partial(self._change_call, after.external_tool_call_id, values))
+        if text:
+            self._steps.append(partial(self._write_last_text, text))
+        try:
+            await self._catch_up()
+        finally:
+            self._steps.clear()
+
+    async def _do(self, step: Step) -> None:
+        self._steps.append(step)
+        if time.monotonic() < self._next_try:
+            raise StorageError("what could not be written a moment ago is not tried again yet")
+        await self._catch_up()
+
+    async def _catch_up(self) -> None:
+        """Write the steps that are not yet."""
+        if self._is_kept and len(self._steps) > self._written:
+            try:
+                written, generation = await self._store.write(self._write_missing)
+            except UnknownChat:
+                # Deleted, or somebody else's: nothing failed, and there is nothing left to write to.
+                self._is_kept = False
+                _log.info("turn_not_kept", chat_id=self._turn.chat_id, run_id=self._turn.run_id)
+                if not self._written:
+                    raise
+            except StorageError:
+                self._next_try = time.monotonic() + SECONDS_BETWEEN_TRIES
+                raise
+            else:
+                self._written, self._generation, self._next_try = written, generation, 0.0
+        if not self._is_kept:
+            self._steps.clear()
+
+    async def _write_missing(self, connection: AsyncConnection) -> tuple[int, int]:
+        """Return how many steps are written then, and in which generation of the database."""
+        generation, first = self._store.generation, self._written
+        if generation != self._generation:
+            # What of the turn is in a copy of the old database may be a part of it.
+            mine = and_(messages.c.chat_id == self._turn.chat_id, messages.c.run_id == self._turn.run_id)
+            await connection.execute(delete(messages).where(mine))
+            first = 0
+        elif first:
+            await self._check_chat(connection)
+        for step in self._steps[first:]:
+            await step(connection)
+        return len(self._steps), generation
+
+    async def _check_chat(self, connection: AsyncConnection) -> None:
+        """Raise `UnknownChat` where the chat is gone; a new one of the same id is another."""
+        query = select(chats.c.created_at).where(chats.c.id == self._turn.chat_id)
+        # On PostgreSQL it then stays until the end of the transaction.
+        if await connection.scalar(query.with_for_update(read=True, key_share=True)) != self._chat_began:
+            raise unknown_chat(self._turn.chat_id)
+
+    async def _write_beginning(self, connection: AsyncConnection) -> None:
+        turn, now = self._turn, time.time()
+        is_sqlite = connection.dialect.name == "sqlite"
+        row = (sqlite.insert(chats) if is_sqlite else postgresql.insert(chats)).values(
+            id=turn.chat_id, user_id=turn.user_id, created_at=now, updated_at=now
+        )
+        # One statement: of two users who begin a chat at the same moment, one finds the other's.
+        mine = chats.c.user_id.is_not_distinct_from(turn.user_id)
+        begin = row.on_conflict_do_update(index_elements=["id"], set_={"updated_at": now}, where=mine)
+        began = await connection.scalar(begin.returning(chats.c.created_at))
+        if began is None:
+            raise unknown_chat(turn.chat_id)
+        self._chat_began = began
+        if turn.user_content is not None:
+            await self._write_said(connection, "user", _as_text(turn.user_content))
+
+    async def _write_call(
+        self,
+        call: StartedCall,
+        text_before: str,
+        entries: list[dict[str, Any]],
+        place: int,
+        started_at: float,
+        connection: AsyncConnection,
+    ) -> None:
+        """Write the call that is the `place`-th of its round, whose calls are `entries`."""
+        tool_calls = json.dumps(entries[:place], ensure_ascii=False)
+        if place == 1:
+            self._assistant_row = await self._write_said(
+                connection, "assistant", text_before or None, tool_calls=tool_calls, round_index=call.round_index
+            )
+        else:
+            row = messages.c.id == self._assistant_row
+            await connection.execute(update(messages).where(row).values(tool_calls=tool_calls))
+        result = await connection.execute(
+            self._row(
+                "tool",
+                tool_call_id=call.tool_call_id,
+                tool_name=call.tool_name[:255],
+                arguments=call.arguments,
+                round_index=call.round_index,
+                sequence_index=call.sequence_index,
+                started_at=started_at,
+            )
+        )
+        self._rows[call.tool_call_id] = _inserted(result)
+
+    async def _write_status(self, tool_call_id: str, values: dict[str, Any], connection: AsyncConnection) -> None:
+        await connection.execute(insert(tool_events).values(tool_message_id=self._rows[tool_call_id], **values))
+
+    async def _change_call(self, tool_call_id: str, values: dict[str, Any], connection: AsyncConnection) -> None:
+        row = messages.c.id == self._rows[tool_call_id]
+        await connection.execute(update(messages).where(row).values(**values))
+
+    async def _write_last_text(self, text: str, connection: AsyncConnection) -> None:
+        await self._write_said(connection, "assistant", text)
 
     async def _write_said(self, connection: AsyncConnection, role: str, content: str | None, **values: object) -> int:
         row_id = _inserted(await connection.execute(self._row(role, content=content, **values)))

@@ -32,9 +32,11 @@ class ChatMessageTool:
 class ChatHistory:
     """What a chat has seen so far: every tool call id, and the record of every call, oldest first.
 
-    `model` is the one that was chosen for the chat, None where none was.
+    `model` is the one that was chosen for the chat, None where none was. `is_missing`: there may be
+    one, but it could not be read.
     """
 
     tool_call_ids: frozenset[str] = frozenset()
     records: tuple[ChatMessageTool, ...] = ()
     model: str | None = None
+    is_missing: bool = False

@@ -1,53 +1,110 @@
 """The database: opened, migrated, checked; the history of a chat read in one query.
 
-Knows tables and nothing of runs. Every failure of the database becomes a `StorageError`
-that says which database it was and what to do.
+Knows tables and nothing of runs. Every failure of the database becomes a `StorageError`:
+while it is opened one for the admin, which names it and says what to do; later one for
+users, which names no file and no host, and the log has the rest.
+
+What passes is waited for here, and nowhere else: a lock of another program, a server that
+starts. An SQLite file that was deleted, replaced or written over is opened anew.
 """
 
 import asyncio
 import os
+import shutil
+import sqlite3
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, nullcontext
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
+import structlog
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from alembic.util import CommandError
-from sqlalchemy import URL, Connection, Row, and_, event, select, text, update
+from sqlalchemy import URL, Connection, Row, and_, event, select, update
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, OperationalError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.pool import QueuePool
 
 from callboard.errors import StorageError, UnknownChat
+from callboard.history.failures import casts_doubt, is_passing, is_trouble, reason
 from callboard.history.records import ChatHistory, ChatMessageTool, ToolResponse
+from callboard.history.sqlite_file import DatabaseFile, Found
 from callboard.history.tables import chats, messages
 from callboard.private_files import create_private_file, make_private, make_private_folder
 
 INTERRUPTED = "interrupted"
 INTERRUPTED_OUTPUT = "Error: the server stopped while this tool was running; whether it took effect is not known."
-BUSY_TIMEOUT_SECONDS = 5
+PATIENCE_SECONDS = 20
+"""How long a write waits for what passes."""
+PATIENCE_IN_TROUBLE_SECONDS = 1
+"""The same, where the last write failed: whoever asks should not wait for what is known to be broken."""
+HEALTH_PATIENCE_SECONDS = 3
+ATTEMPT_SECONDS = 1
+"""How long SQLite itself waits for a lock; then it is asked again, so that a cancelled write ends soon."""
+CONNECT_SECONDS = 5
+RECONNECT_SECONDS = 0.25
+REOPEN_SECONDS = 5
+"""A database that is only suspected is looked at no more often than this, and waits this long for those who use it."""
+CHECKPOINT_BYTES = 4 * 1024 * 1024
+LEAST_FREE_BYTES = 1024 * 1024
 MOST_EXAMINED_BYTES = 512 * 1024 * 1024
 SQLITE_SUFFIXES = ("", "-wal", "-shm", "-journal")
 
-ALONE = {"sqlite": "BEGIN IMMEDIATE", "postgresql": "SELECT pg_advisory_xact_lock(hashtext('callboard migrations'))"}
+ALONE = {
+    "sqlite": "BEGIN IMMEDIATE",
+    # However long the other takes: the time-out is for the locks of those who only write.
+    "postgresql": "SELECT set_config('lock_timeout', '0', true), "
+    "pg_advisory_xact_lock(hashtext('callboard migrations'))",
+}
 """Lets one server migrate at a time. For SQLite it also makes one transaction of it: its driver begins none by itself
 before a change of the tables, and a server that was stopped in between would leave half of them."""
 
 
+T = TypeVar("T")
+
+
+class _CrowdedOut(sqlite3.OperationalError):
+    """Those before us in the queue did not get SQLite's lock in time, which is what SQLite itself would say."""
+
+    sqlite_errorcode = sqlite3.SQLITE_BUSY
+
+
+_log = structlog.get_logger(__name__)
+
+
 class Store:
-    """One database, open."""
+    """One database, open.
+
+    `generation` counts up when another database stands in the place of the one before: what
+    was written before may not be there.
+    """
 
     def __init__(self, engine: AsyncEngine, where: str) -> None:
+        self.generation = 0
         self._engine = engine
         self._where = where
         # SQLite lets one connection write at a time and its waiters poll; a queue of our own is
         # fair and wakes at once.
         self._writer: asyncio.Lock | None = asyncio.Lock() if engine.dialect.name == "sqlite" else None
+        self._watched: DatabaseFile | None = None
+        self._speaks_to_admin = True
+        self._is_in_trouble = False
+        self._is_doubtful = False
+        self._is_another = False
+        self._is_log_stuck = False
+        self._reopened_at = 0.0
+        self._reopening = asyncio.Lock()
+        self._users = 0
+        self._unused = asyncio.Event()
+        self._unused.set()
+        self._health: asyncio.Task[StorageError | None] | None = None
+        self._written_at = 0.0
 
     @classmethod
     async def open(cls, url: str) -> "Store":
@@ -64,9 +121,12 @@ class Store:
             raise StorageError(f"CALLBOARD_DATA_DIR cannot be written: {error}") from error
         async with AsyncExitStack() as unless_opened:
             unless_opened.push_async_callback(store.close)
-            async with store.writing() as connection:
-                await connection.run_sync(_migrate)
+            await store._migrate(PATIENCE_SECONDS)
             unless_opened.pop_all()
+        if store.file is not None:
+            store._watched = DatabaseFile(store.file)
+            await asyncio.to_thread(store._watched.remember)
+        store._speaks_to_admin = False
         return store
 
     @classmethod
@@ -80,15 +140,22 @@ class Store:
             where = parsed.render_as_string(hide_password=True)
             if parsed.get_backend_name() not in ALONE:
                 raise StorageError(f"CALLBOARD_DATABASE_URL cannot be used: {where} is neither SQLite nor PostgreSQL")
-            engine = create_async_engine(parsed, connect_args=_connect_args(parsed.get_backend_name()))
+            backend = parsed.get_backend_name()
+            # A server of its own may have been started anew since; a file cannot.
+            engine = create_async_engine(
+                parsed,
+                connect_args=_connect_args(backend),
+                pool_pre_ping=backend == "postgresql",
+                # Errors go to the log, and what people said does not.
+                hide_parameters=True,
+            )
         except ImportError as error:
             raise StorageError(
                 f"CALLBOARD_DATABASE_URL cannot be used: {error}. PostgreSQL needs pip install 'callboard[postgresql]'"
             ) from error
         except ArgumentError as error:
             raise StorageError(f"CALLBOARD_DATABASE_URL cannot be used: {error}") from error
-        if engine.dialect.name == "sqlite":
-            event.listen(engine.sync_engine, "connect", _set_pragmas)
+        event.listen(engine.sync_engine, "connect", _SET_UP[engine.dialect.name])
         return cls(engine, where)
 
     @property
@@ -99,6 +166,8 @@ class Store:
     async def close(self) -> None:
         """Let go of every connection."""
         await self._engine.dispose()
+        if self._watched:
+            self._watched.let_go()
 
     async def missing_migrations(self) -> int:
         """Return how many migrations there are that the database has not seen.
@@ -113,7 +182,7 @@ class Store:
         if self._engine.dialect.name != "sqlite":
             return
         async with self.reading() as connection:
-            await connection.exec_driver_sql(ALONE["sqlite"])
+            await _begin_alone(connection, time.monotonic() + REOPEN_SECONDS)
             version = (await connection.exec_driver_sql("PRAGMA user_version")).scalar_one()
             # What it is already, and taken back.
             await connection.exec_driver_sql(f"PRAGMA user_version = {version:d}")
@@ -129,49 +198,212 @@ class Store:
             raise StorageError(f"the database {self._where} is damaged ({found}): put back a copy of it")
 
     async def check(self) -> None:
-        """Raise `StorageError` where the database does not answer."""
-        async with self.reading() as connection:
-            await connection.execute(text("SELECT 1"))
+        """Raise `StorageError` where nothing can be written; those who ask at one time share one answer."""
+        if self._health is None or self._health.done():
+            self._health = asyncio.create_task(self._write_something())
+        if failure := await asyncio.shield(self._health):
+            raise StorageError(str(failure))
+
+    async def _write_something(self) -> StorageError | None:
+        began = time.monotonic()
+        try:
+            self._check_free_space()
+            async with self.writing(HEALTH_PATIENCE_SECONDS) as connection:
+                if connection.dialect.name == "sqlite":
+                    version = (await connection.exec_driver_sql("PRAGMA user_version")).scalar_one()
+                    # What it is already: even so a page is written.
+                    await connection.exec_driver_sql(f"PRAGMA user_version = {version:d}")
+                else:
+                    await connection.exec_driver_sql("UPDATE alembic_version SET version_num = version_num")
+        except StorageError as error:
+            # Behind many of our own, it is crowded and not broken.
+            return None if self._written_at > began else error
+        return None
+
+    def _check_free_space(self) -> None:
+        if self._watched is None:
+            return
+        with suppress(OSError):
+            if shutil.disk_usage(self._watched.path.parent).free < LEAST_FREE_BYTES:
+                raise self._failure("its disk is full")
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[AsyncConnection]:
         """A connection to read from."""
         with self._failures():
-            async with self._engine.connect() as connection:
+            async with self._in_use(), self._engine.connect() as connection:
                 yield connection
 
     @asynccontextmanager
-    async def writing(self) -> AsyncIterator[AsyncConnection]:
-        """A transaction to write in; keep it short, others wait."""
-        with self._failures():
-            async with self._writer or nullcontext(), self._engine.begin() as connection:
+    async def writing(self, patience_seconds: float | None = None) -> AsyncIterator[AsyncConnection]:
+        """A transaction to write in; keep it short, others wait.
+
+        Locks of others are waited for before the first statement, `patience_seconds` long at most.
+        """
+        if patience_seconds is None:
+            patience_seconds = PATIENCE_IN_TROUBLE_SECONDS if self._is_in_trouble else PATIENCE_SECONDS
+        deadline = time.monotonic() + patience_seconds
+        with self._failures(is_writing=True, is_patient=patience_seconds >= PATIENCE_SECONDS):
+            async with self._turn_to_write(deadline), self._in_use(), self._connected(deadline) as connection:
+                if self._writer:
+                    await _begin_alone(connection, deadline)
                 yield connection
+                await connection.commit()
+                self._is_in_trouble, self._written_at = False, time.monotonic()
+                await self._tidy_log(connection)
+
+    async def write(self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
+        """Run `work` in a transaction, and once more where the connection or the file turned out to be gone.
+
+        `work` must be able to run twice: what it wrote the first time was taken back.
+        """
+        try:
+            async with self.writing() as connection:
+                return await work(connection)
+        except StorageError:
+            if not self._is_doubtful:
+                raise
+        async with self.writing() as connection:
+            return await work(connection)
+
+    @asynccontextmanager
+    async def _turn_to_write(self, deadline: float) -> AsyncIterator[None]:
+        if self._writer is None:
+            yield
+            return
+        try:
+            async with asyncio.timeout(deadline - time.monotonic()):
+                await self._writer.acquire()
+        except TimeoutError as error:
+            raise OperationalError(None, None, _CrowdedOut()) from error
+        try:
+            yield
+        finally:
+            self._writer.release()
+
+    @asynccontextmanager
+    async def _connected(self, deadline: float) -> AsyncIterator[AsyncConnection]:
+        async with AsyncExitStack() as stack:
+            while True:
+                try:
+                    connection = await stack.enter_async_context(self._engine.connect())
+                    break
+                except (SQLAlchemyError, OSError) as error:
+                    if not is_passing(error) or time.monotonic() >= deadline:
+                        raise
+                await asyncio.sleep(RECONNECT_SECONDS)
+            yield connection
+
+    @asynccontextmanager
+    async def _in_use(self) -> AsyncIterator[None]:
+        """Keeps the database from being opened anew meanwhile; it has been, where it had to be."""
+        while self._watched and self._must_be_reopened(self._watched):
+            await self._reopen(self._watched)
+        self._users += 1
+        self._unused.clear()
+        try:
+            yield
+        finally:
+            self._users -= 1
+            if not self._users:
+                self._unused.set()
+
+    def _must_be_reopened(self, file: DatabaseFile) -> bool:
+        is_due = time.monotonic() >= self._reopened_at + REOPEN_SECONDS
+        return file.look() is not Found.SAME or (self._is_doubtful and is_due)
+
+    async def _reopen(self, file: DatabaseFile) -> None:
+        async with self._reopening:
+            if not self._must_be_reopened(file):
+                return
+            try:
+                async with asyncio.timeout(REOPEN_SECONDS):
+                    await self._unused.wait()
+            except TimeoutError:
+                raise self._failure("it is in use, and has to be opened anew") from None
+            found = file.look()
+            _log.warning("database_reopened", database=self._where, found=found.value)
+            self._reopened_at = time.monotonic()
+            self._is_doubtful = True
+            self._is_another = self._is_another or found in (Found.REPLACED, Found.CHANGED)
+            await self._part_from(file, found)
+            file.let_go()
+            try:
+                _make_private(file.path)
+                await self._migrate(REOPEN_SECONDS, closing_calls=self._is_another)
+            finally:
+                await asyncio.to_thread(file.remember)
+            self._is_doubtful = False
+            if self._is_another:
+                self._is_another = False
+                self.generation += 1
+
+    async def _part_from(self, file: DatabaseFile, found: Found) -> None:
+        """Close every connection, so that nothing of another database gets into the one that is there now."""
+        match found:
+            case Found.REPLACED | Found.WITHOUT_LOG:
+                if _has_pooled(self._engine):
+                    # Into the file that the connections have, wherever that is now; and the log is empty.
+                    with suppress(SQLAlchemyError):
+                        async with self._engine.connect() as old:
+                            await old.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+                elif found is Found.REPLACED:
+                    file.remove_log()
+                await self._engine.dispose()
+            case Found.CHANGED if await asyncio.to_thread(file.was_written_over):
+                await file.part_from_log(self._engine.dispose)
+            case Found.CHANGED | Found.SAME:
+                await self._engine.dispose()
+
+    async def _migrate(self, patience_seconds: float, closing_calls: bool = False) -> None:
+        with self._failures():
+            async with self._engine.connect() as connection:
+                await _begin_alone(connection, time.monotonic() + patience_seconds)
+                await connection.run_sync(_migrate)
+                if closing_calls:
+                    await _close_open_calls(connection)
+                await connection.commit()
+
+    async def _tidy_log(self, connection: AsyncConnection) -> None:
+        """Write SQLite's log into its file where it has grown."""
+        if self._watched is None or self._watched.log_bytes() < CHECKPOINT_BYTES:
+            return
+        try:
+            await connection.exec_driver_sql("PRAGMA wal_checkpoint(PASSIVE)")
+        except SQLAlchemyError as error:
+            # What was to be written is: SQLite's log holds it.
+            if not self._is_log_stuck:
+                _log.warning("checkpoint_failed", database=self._where, reason=reason(error), error=str(error))
+            self._is_log_stuck = True
+        else:
+            self._is_log_stuck = False
+        await asyncio.to_thread(self._watched.remember)
 
     @contextmanager
-    def _failures(self) -> Iterator[None]:
+    def _failures(self, is_writing: bool = False, is_patient: bool = False) -> Iterator[None]:
         try:
             yield
         except CommandError as error:
-            raise StorageError(
-                f"the database {self._where} was made by another version of Callboard ({error}): "
-                "install that version, or set CALLBOARD_DATABASE_URL to a new database"
-            ) from error
+            raise self._failure("it was made by another version of Callboard", error, "install that version") from error
         except (SQLAlchemyError, OSError) as error:
-            reason = getattr(error, "orig", None) or error
-            raise StorageError(
-                f"the database {self._where} cannot be used ({reason}): check free space, rights and "
-                "other users of it, or set CALLBOARD_DATABASE_URL"
-            ) from error
+            self._is_doubtful = self._is_doubtful or casts_doubt(error)
+            if is_writing and is_trouble(error) and (is_patient or not is_passing(error)):
+                self._is_in_trouble = True
+            raise self._failure(reason(error), error, "check free space, rights and other users of it") from error
+
+    def _failure(self, why: str, error: Exception | None = None, advice: str = "") -> StorageError:
+        if self._speaks_to_admin:
+            detail = getattr(error, "orig", None) or error
+            return StorageError(
+                f"the database {self._where} cannot be used: {why} ({detail}); {advice}, or set CALLBOARD_DATABASE_URL"
+            )
+        _log.error("database_failed", database=self._where, reason=why, error=str(error or ""))
+        return StorageError(f"the server's database cannot be used just now: {why}. The server's log says more.")
 
     async def close_interrupted_calls(self) -> int:
         """Mark the calls that were open when the server last stopped; returns how many there were."""
         async with self.writing() as connection:
-            result = await connection.execute(
-                update(messages)
-                .where(and_(messages.c.role == "tool", messages.c.ended_at.is_(None)))
-                .values(tool_output=INTERRUPTED_OUTPUT, error_code=INTERRUPTED, ended_at=time.time())
-            )
-            return result.rowcount
+            return await _close_open_calls(connection)
 
     async def drop_uncited(self, before: float) -> int:
         """Keep of results that ended before then (seconds since the epoch) only what is replayed; returns how many."""
@@ -206,8 +438,19 @@ class Store:
             .where(chats.c.id == chat_id)
             .order_by(messages.c.id)
         )
-        async with self.reading() as connection:
-            rows = (await connection.execute(query)).all()
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            try:
+                async with self.reading() as connection:
+                    rows = (await connection.execute(query)).all()
+                break
+            except StorageError as error:
+                passes = error.__cause__ is not None and is_passing(error.__cause__)
+                if self._is_in_trouble or not passes or time.monotonic() >= deadline:
+                    # A write would wait for the same once more.
+                    self._is_in_trouble = self._is_in_trouble or passes
+                    raise
+            await asyncio.sleep(RECONNECT_SECONDS)
         if rows and rows[0].user_id != user_id:
             raise unknown_chat(chat_id)
         records = tuple(_record(row) for row in rows if row.tool_call_id is not None)
@@ -254,8 +497,35 @@ def _make_private(database: Path) -> None:
             make_private(database.with_name(database.name + suffix))
 
 
+async def _begin_alone(connection: AsyncConnection, deadline: float) -> None:
+    """Take the lock that one has at a time; others may have it."""
+    while True:
+        try:
+            await connection.exec_driver_sql(ALONE[connection.dialect.name])
+        except SQLAlchemyError as error:
+            if not is_passing(error) or time.monotonic() >= deadline:
+                raise
+        else:
+            return
+
+
+async def _close_open_calls(connection: AsyncConnection) -> int:
+    result = await connection.execute(
+        update(messages)
+        .where(and_(messages.c.role == "tool", messages.c.ended_at.is_(None)))
+        .values(tool_output=INTERRUPTED_OUTPUT, error_code=INTERRUPTED, ended_at=time.time())
+    )
+    return result.rowcount
+
+
+def _has_pooled(engine: AsyncEngine) -> bool:
+    """Return whether there is a connection at rest that the next user would get."""
+    pool = engine.pool
+    return isinstance(pool, QueuePool) and pool.checkedin() > 0
+
+
 def _connect_args(backend: str) -> dict[str, object]:
-    return {"timeout": BUSY_TIMEOUT_SECONDS} if backend == "sqlite" else {}
+    return {"timeout": ATTEMPT_SECONDS if backend == "sqlite" else CONNECT_SECONDS}
 
 
 def _set_pragmas(connection: Any, _record: object) -> None:
@@ -264,11 +534,21 @@ def _set_pragmas(connection: Any, _record: object) -> None:
     # In WAL mode NORMAL survives a crash of the process; FULL would sync the disk at every status.
     cursor.execute("PRAGMA synchronous=NORMAL")
     cursor.execute("PRAGMA foreign_keys=ON")
+    # The store makes the checkpoints: see `callboard.history.sqlite_file`.
+    cursor.execute("PRAGMA wal_autocheckpoint=0")
     cursor.close()
 
 
+def _set_lock_timeout(connection: Any, _record: object) -> None:
+    cursor = connection.cursor()
+    cursor.execute(f"SET lock_timeout = '{PATIENCE_SECONDS}s'")
+    cursor.close()
+
+
+_SET_UP: Mapping[str, Callable[[Any, object], None]] = {"sqlite": _set_pragmas, "postgresql": _set_lock_timeout}
+
+
 def _migrate(connection: Connection) -> None:
-    connection.exec_driver_sql(ALONE[connection.dialect.name])
     config = _migrations()
     config.attributes["connection"] = connection
     command.upgrade(config, "head")

@@ -14,7 +14,7 @@ from callboard_protocol import PROTOCOL_VERSION, InputAnswer, RunRequest
 
 
 async def health(request: Request) -> Response:
-    """Return `{"status": "ok", "version": …, "protocol": 1}`; 503 with a reason while the database is out of reach."""
+    """Return `{"status": "ok", "version": …, "protocol": 1}`; 503 with a reason while nothing can be written."""
     body = {"status": "ok", "version": __version__, "protocol": PROTOCOL_VERSION}
     try:
         await server_state(request).store.check()

@@ -70,6 +70,7 @@ async def open_state(settings: Settings, registry: Registry) -> AsyncIterator[Se
             grace_seconds=settings.detach_grace_seconds,
             max_runs=settings.max_runs,
             history_tokens=settings.history_tokens,
+            compact_results=settings.compact_results,
             limits=Limits(settings.max_tool_calls_per_turn, settings.tool_timeout_seconds),
             formats=FormatChoice(settings.tool_format, settings.react_models),
             confirm_tools=settings.confirm_tools,

@@ -8,6 +8,16 @@ from callboard.loop.consent import AnswerTo, Consent
 from callboard.loop.context import RunContext
 from callboard.loop.limits import Allowance, Limits
 from callboard.loop.round import Caller
-from callboard.loop.tool_loop import run_completion, run_tool_loop
+from callboard.loop.tool_loop import NOTHING_SAID, run_completion, run_tool_loop
 
-__all__ = ["Allowance", "AnswerTo", "Caller", "Consent", "Limits", "RunContext", "run_completion", "run_tool_loop"]
+__all__ = [
+    "NOTHING_SAID",
+    "Allowance",
+    "AnswerTo",
+    "Caller",
+    "Consent",
+    "Limits",
+    "RunContext",
+    "run_completion",
+    "run_tool_loop",
+]

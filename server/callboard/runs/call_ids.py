@@ -11,14 +11,19 @@ class CallIds:
 
     def __init__(self, seen: Iterable[str] = ()) -> None:
         self._seen = set(seen)
+        self._are_known = True
 
     def add(self, seen: Iterable[str]) -> None:
         """Ids that the store knows."""
         self._seen.update(seen)
 
+    def distrust(self) -> None:
+        """Not all that the chat has seen is known: from here on every id is a new one."""
+        self._are_known = False
+
     def claim(self, candidate: str) -> str:
         """`candidate` where nobody has it yet, else a new id."""
-        usable = candidate.isprintable() and candidate.strip() and len(candidate) <= MAX_ID_CHARS
+        usable = self._are_known and candidate.isprintable() and candidate.strip() and len(candidate) <= MAX_ID_CHARS
         call_id = candidate if usable and candidate not in self._seen else f"call_{uuid4().hex[:24]}"
         self._seen.add(call_id)
         return call_id

@@ -8,16 +8,18 @@ journal. An agent may be sloppy; what listeners see is not.
 import asyncio
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
 import structlog
 from pydantic_core import to_json
 
-from callboard.errors import AgentError, StorageError
+from callboard.errors import AgentError, StorageError, UnknownChat
 from callboard.history import Journal, StartedCall
+from callboard.loop import NOTHING_SAID
 from callboard.runs.call_ids import CallIds
+from callboard.runs.earlier_sources import EarlierSources
 from callboard.runs.joining import TextJoiner
 from callboard.runs.log import EventLog
 from callboard.runs.wire import frames_of
@@ -39,6 +41,9 @@ from callboard_protocol import (
     ToolStatus,
     Usage,
 )
+
+NOT_REMEMBERED = "The server cannot reach its memory just now: this answer goes on without it."
+REMEMBERED_AFTER_ALL = "The server reaches its memory again: this answer is kept after all."
 
 _log = structlog.get_logger(__name__)
 
@@ -72,6 +77,8 @@ class Recorder:
         ids: CallIds,
         redact: Callable[[str], str] = lambda text: text,
         prepare: Callable[[Event], Event] = lambda event: event,
+        earlier_sources: EarlierSources | None = None,
+        is_without_history: bool = False,
     ) -> None:
         self.terminal: Done | Error | None = None
         """What the agent itself said at its end, if it did."""
@@ -80,6 +87,10 @@ class Recorder:
         self._ids = ids
         self._redact = redact
         self._prepare = prepare
+        self._earlier_sources = earlier_sources or EarlierSources({})
+        self._is_without_history = is_without_history
+        self._is_trouble_told = False
+        self._had_trouble = False
         self._writing = asyncio.Lock()
         self._joiner = TextJoiner(self._append)
         self._text: list[str] = []
@@ -102,12 +113,14 @@ class Recorder:
         """The first event, sent at once; then the turn is opened in the journal."""
         self._log.append(event)
         async with self._writing:
-            await self._journal.begin()
+            if self._is_without_history:
+                self._tell_of_trouble()
+            await self._keep(self._journal.begin())
 
     async def record(self, event: Event) -> None:
         """One event of the agent. Returns when it is written: a tool must not run before its start is.
 
-        Raises `AgentError` for what is no event, and `StorageError`.
+        Where it cannot be written the run goes on, and a status says so. Raises `AgentError` for what is no event.
         """
         async with self._writing:
             if self.terminal is None and not self._finished:
@@ -118,17 +131,37 @@ class Recorder:
         async with self._writing:
             self._finished = True
             self._joiner.flush()
-            try:
-                for call in list(self._open.values()):
-                    failure = ToolCallError(tool_call_id="", error=ending.call_error, code=ending.call_code)
-                    await self._end(call, failure)
-                await self._journal.finish("".join(self._text))
-            except StorageError as error:
-                _log.exception("turn_not_written")
-                ending = Ending(Error(message=str(error), code=error.code))
-                self._close_unwritten(ending)
+            for call in list(self._open.values()):
+                failure = ToolCallError(tool_call_id="", error=ending.call_error, code=ending.call_code)
+                await self._end(call, failure)
+            text = "".join(self._text)
+            had_trouble = self._had_trouble
+            finishing = self._journal.finish(text, is_answered=_is_answer(text, ending.event))
+            if await self._keep(finishing) and had_trouble:
+                self._append(Status(content=REMEMBERED_AFTER_ALL, done=True))
             self._append(ending.event)
             self._log.close()
+
+    async def _keep(self, writing: Awaitable[None]) -> bool:
+        """Return whether it is written; where it cannot be, say so once and go on without."""
+        try:
+            await writing
+        except UnknownChat:
+            # Another user began it at the same moment: the answer is given, and the chat is theirs.
+            return False
+        except StorageError as error:
+            if not self._had_trouble:
+                _log.warning("turn_not_written", error=str(error))
+            self._had_trouble = True
+            self._tell_of_trouble()
+            return False
+        return True
+
+    def _tell_of_trouble(self) -> None:
+        if not self._is_trouble_told:
+            self._is_trouble_told = True
+            self._joiner.flush()
+            self._append(Status(content=NOT_REMEMBERED, done=True))
 
     async def _accept(self, event: Event) -> None:
         match event:
@@ -144,7 +177,11 @@ class Recorder:
                 await self._progress(event)
             case ToolCallComplete() | ToolCallError():
                 await self._end_of(event)
-            case Status() | Source() | InputRequest() | Usage():
+            case Source():
+                self._earlier_sources.replace(event)
+                self._joiner.flush()
+                self._append(event)
+            case Status() | InputRequest() | Usage():
                 self._joiner.flush()
                 self._append(event)
             case Done() | Error():
@@ -159,6 +196,10 @@ class Recorder:
         if isinstance(event, Message) and content:
             self._text.append(content)
             self._round_is_open = False
+            # Before the text that cites them: who draws it makes links of the sources that it knows.
+            for source in self._earlier_sources.cited_by(content):
+                self._joiner.flush()
+                self._append(source)
         self._joiner.add(event.model_copy(update={"content": content}))
 
     def _announce(self, event: ToolCallArgsDelta) -> None:
@@ -182,10 +223,8 @@ class Recorder:
             self._sequence_index = -1
         self._sequence_index += 1
         raw, shown = _arguments(event.tool_args)
-        await self._journal.call_started(
-            StartedCall(call.tool_call_id, call.tool_name, raw, self._round_index, self._sequence_index),
-            "".join(self._text),
-        )
+        started = StartedCall(call.tool_call_id, call.tool_name, raw, self._round_index, self._sequence_index)
+        await self._keep(self._journal.call_started(started, "".join(self._text)))
         self._text.clear()
         self._open[call.tool_call_id] = call
         self._append(
@@ -215,7 +254,7 @@ class Recorder:
         data = event.data.model_copy(
             update={"status": storable(event.data.status), "message": storable(event.data.message)}
         )
-        await self._journal.call_progressed(call.tool_call_id, data.status, data.message, data.progress)
+        await self._keep(self._journal.call_progressed(call.tool_call_id, data.status, data.message, data.progress))
         self._append(ToolStatus(tool_call_id=call.tool_call_id, data=data))
 
     async def _end_of(self, event: ToolCallComplete | ToolCallError) -> None:
@@ -234,29 +273,15 @@ class Recorder:
         common = {"tool_call_id": call.tool_call_id, "tool_name": call.tool_name, "duration_ms": duration_ms}
         if isinstance(event, ToolCallError):
             error = self._redact(storable(event.error))
-            await self._journal.call_ended(call.tool_call_id, _as_output(error), event.code, duration_ms)
+            await self._keep(self._journal.call_ended(call.tool_call_id, _as_output(error), event.code, duration_ms))
             ended: Event = event.model_copy(update={**common, "error": error})
         else:
             result = storable(event.result)
-            await self._journal.call_ended(call.tool_call_id, result, None, duration_ms)
+            await self._keep(self._journal.call_ended(call.tool_call_id, result, None, duration_ms))
             ended = event.model_copy(update={**common, "result": result})
         del self._open[call.tool_call_id]
         self._ended.add(call.source_id)
         self._append(ended)
-
-    def _close_unwritten(self, ending: Ending) -> None:
-        """The database is out of reach: listeners are still owed an end for every call."""
-        for call in self._open.values():
-            self._append(
-                ToolCallError(
-                    tool_call_id=call.tool_call_id,
-                    tool_name=call.tool_name,
-                    error=ending.call_error,
-                    code=ending.call_code,
-                    duration_ms=_milliseconds(call),
-                )
-            )
-        self._open.clear()
 
     def _append(self, event: Event) -> None:
         for frame in frames_of(self._prepare(event)):
@@ -279,6 +304,12 @@ def _arguments(arguments: dict[str, Any] | str) -> tuple[str, dict[str, Any] | s
 
 def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
+
+
+def _is_answer(text: str, ending: Done | Error) -> bool:
+    """Return whether the turn ended by itself, and with an answer of the model's own."""
+    said = text.strip()
+    return isinstance(ending, Done) and ending.finish_reason == "stop" and said not in ("", NOTHING_SAID)
 
 
 def _as_output(error: str) -> str:

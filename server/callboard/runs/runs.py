@@ -12,10 +12,20 @@ import structlog
 from callboard.agents import Consent, Limits, Registry, RunContext
 from callboard.errors import RunConflict, StorageError, TooManyRuns, UnknownChat, UnknownRun
 from callboard.formats import FormatChoice
-from callboard.history import ChatHistory, ChatJournal, Journal, NoJournal, Turn, bound, replay
+from callboard.history import (
+    ChatHistory,
+    ChatJournal,
+    CompactResults,
+    Journal,
+    NoJournal,
+    Turn,
+    bound,
+    replay,
+)
 from callboard.runs.attachments import with_readable_files
 from callboard.runs.call_ids import CallIds
 from callboard.runs.chosen_model import with_chosen_model
+from callboard.runs.earlier_sources import EarlierSources
 from callboard.runs.files import RunFiles
 from callboard.runs.inputs import Inputs
 from callboard.runs.links import NO_LINKS, Links
@@ -40,6 +50,7 @@ class RunSettings:
     grace_seconds: float = 30
     max_runs: int = 100
     history_tokens: int = 0
+    compact_results: CompactResults = "cited"
     limits: Limits = field(default_factory=Limits)
     formats: FormatChoice = field(default_factory=FormatChoice)
     confirm_tools: Sequence[str] = ()
@@ -63,7 +74,7 @@ class Runs:
         """Start the run that `request` asks for, or find it where its id is already running.
 
         Raises `UnknownAgent`, `RunConflict` and `TooManyRuns`. Where the stored history
-        cannot be read, the run goes on with what the client sent.
+        cannot be read, the run goes on with what the client sent, and says so.
         """
         run_id = request.run_id or uuid4().hex
         owner = _owner(request)
@@ -81,7 +92,13 @@ class Runs:
         log = EventLog()
         outgoing = self._outgoing(run_id, request)
         recorder = Recorder(
-            log, self._journal(run_id, request), self._ids_of(request, history), self._redact, outgoing.prepare
+            log,
+            self._journal(run_id, request),
+            self._ids_of(request, history),
+            self._redact,
+            outgoing.prepare,
+            EarlierSources(replayed.source_map),
+            is_without_history=history.is_missing,
         )
         context = RunContext(
             run_id=run_id,
@@ -138,7 +155,7 @@ class Runs:
             return request.model_copy(update={"chat_id": None}), ChatHistory()
         except StorageError as error:
             _log.warning("history_not_loaded", chat_id=request.chat_id, error=str(error))
-            return request, ChatHistory()
+            return request, ChatHistory(is_missing=True)
 
     def _journal(self, run_id: str, request: RunRequest) -> Journal:
         if not _is_kept(request):
@@ -151,7 +168,7 @@ class Runs:
             user_id=request.user.id if request.user else None,
             user_content=asked.content if asked else None,
         )
-        return ChatJournal(self._store, turn)
+        return ChatJournal(self._store, turn, self._settings.compact_results)
 
     def _outgoing(self, run_id: str, request: RunRequest) -> Outgoing:
         inputs, files = Inputs(self._settings.input_timeout_seconds), RunFiles(run_id)
@@ -164,6 +181,8 @@ class Runs:
         sent = {call.id for message in request.messages for call in message.tool_calls or ()}
         ids = self._call_ids.setdefault(request.chat_id, CallIds()) if request.chat_id else CallIds()
         ids.add(history.tool_call_ids | sent)
+        if history.is_missing:
+            ids.distrust()
         return ids
 
     def _keep_for_a_while(self, run: Run) -> None:

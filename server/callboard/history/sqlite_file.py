@@ -1,0 +1,159 @@
+"""The file of an SQLite database that is open: whether somebody deleted it, replaced it or wrote over it.
+
+SQLite notices none of that: it goes on with a file that nobody else can find any more, or
+takes the pages that it remembers for those that are there. What of the old database is
+still in its write-ahead log must not end up in the new one.
+
+The store makes SQLite's checkpoints itself, so that every other change of the file is
+somebody else's doing: that of a program that uses SQLite, whose checkpoint stands in the
+index of the log (https://www.sqlite.org/walformat.html, 2.1), or that of one that does not.
+"""
+
+import os
+import zlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+WRITTEN_OVER = "-written-over"
+COMPARED_BYTES = 8 * 1024 * 1024
+"""How much of the file's beginning and of its end tells it from another."""
+_INDEX_BYTES = 136
+_SALTS = slice(32, 40)
+_COPIED = slice(96, 100)
+_COPYING = slice(128, 132)
+
+
+class Found(Enum):
+    """What has become of the file."""
+
+    SAME = "same"
+    REPLACED = "replaced"
+    """The file is gone or another one; the connections still have the old one."""
+    WITHOUT_LOG = "without its log"
+    """The file is there, and its log gone or another one; the connections still have the old one."""
+    CHANGED = "changed"
+    """It is the same file, but others have written to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Identity:
+    device: int
+    inode: int
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    database: _Identity | None
+    log: _Identity | None
+    size: int
+    changed_ns: int
+
+
+class DatabaseFile:
+    """The file, and what it was like when the store last had a hand in it.
+
+    Holds it open, and the index of its log: to close a file ends every lock that this process
+    has on it, SQLite's too. So `let_go` only once the connections are closed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._log = _beside(path, "-wal")
+        self._index = _beside(path, "-shm")
+        self._open: dict[Path, int] = {}
+        self._known = self._state()
+        self._checkpoint = b""
+        self._content = 0
+
+    def remember(self) -> None:
+        """Take the file as it is for ours; reads some of it."""
+        for path in (self.path, self._index):
+            if path not in self._open and path.exists():
+                self._open[path] = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+        self._known = self._state()
+        self._checkpoint = self._read_checkpoint()
+        self._content = self._read_content()
+
+    def let_go(self) -> None:
+        """Close what is held open."""
+        while self._open:
+            os.close(self._open.popitem()[1])
+
+    def look(self) -> Found:
+        """Return what has become of it since."""
+        now, known = self._state(), self._known
+        if now.database is None or now.database != known.database:
+            return Found.REPLACED
+        if (now.size, now.changed_ns) != (known.size, known.changed_ns):
+            return Found.CHANGED
+        return Found.SAME if now.log == known.log else Found.WITHOUT_LOG
+
+    def was_written_over(self) -> bool:
+        """Return whether a changed file was written to by something that knows nothing of SQLite; reads some of it."""
+        return self._read_checkpoint() == self._checkpoint and self._read_content() != self._content
+
+    def log_bytes(self) -> int:
+        """Return the size of the write-ahead log."""
+        found = _stat(self._log)
+        return found.st_size if found else 0
+
+    def remove_log(self) -> None:
+        """Remove the log of the database that was here, if it is still there: it would be read into the new one."""
+        if self._known.log is not None and self._state().log == self._known.log:
+            self._log.unlink(missing_ok=True)
+            self._index.unlink(missing_ok=True)
+
+    async def part_from_log(self, close: Callable[[], Awaitable[None]]) -> None:
+        """Let `close` end the connections without what is in their log, which is of the file as it was before.
+
+        The last connection of a database writes the log into the file, unless that is no longer where it was.
+        """
+        aside = _beside(self.path, WRITTEN_OVER)
+        self.path.rename(aside)
+        try:
+            await close()
+            self.remove_log()
+        finally:
+            aside.rename(self.path)
+
+    def _read_checkpoint(self) -> bytes:
+        """Return how far the log has been copied into the file, and which log it is."""
+        if self._index not in self._open:
+            return b""
+        found = _read(self._open[self._index], 0, _INDEX_BYTES)
+        return found[_SALTS] + found[_COPIED] + found[_COPYING]
+
+    def _read_content(self) -> int:
+        if self.path not in self._open:
+            return 0
+        file = self._open[self.path]
+        size = os.fstat(file).st_size
+        start = zlib.crc32(_read(file, 0, COMPARED_BYTES), size & 0xFFFFFFFF)
+        return zlib.crc32(_read(file, max(0, size - COMPARED_BYTES), COMPARED_BYTES), start)
+
+    def _state(self) -> _State:
+        database, log = _stat(self.path), _stat(self._log)
+        return _State(
+            _Identity(database.st_dev, database.st_ino) if database else None,
+            _Identity(log.st_dev, log.st_ino) if log else None,
+            database.st_size if database else 0,
+            database.st_mtime_ns if database else 0,
+        )
+
+
+def _beside(path: Path, suffix: str) -> Path:
+    return path.with_name(f"{path.name}{suffix}")
+
+
+def _read(file: int, start: int, most_bytes: int) -> bytes:
+    os.lseek(file, start, os.SEEK_SET)
+    return os.read(file, most_bytes)
+
+
+def _stat(path: Path) -> os.stat_result | None:
+    try:
+        return path.stat()
+    except OSError:
+        return None
