@@ -196,7 +196,7 @@ REFUSED: list[tuple[Ask, dict[str, Any], str]] = [
     (respond, {"extra_body": {"input": []}}, "input"),
     (respond, {"extra_body": {"input": [{"type": "item_reference", "id": "msg_1"}]}}, "item_reference is not"),
     (respond, {"extra_body": {"input": [{"type": "function_call", "name": "f"}]}}, "call_id: Field required"),
-    (respond, {"extra_body": {"callboard": {"tool_activity": "details"}}}, "use items or none"),
+    (respond, {"extra_body": {"callboard": {"tool_activity": "details"}}}, "use mcp or items or none"),
 ]
 
 

@@ -16,8 +16,9 @@ from callboard_protocol import User
 from callboard_protocol.events import Wire
 from callboard_protocol.requests import Identifier
 
-ToolActivity = Literal["none", "status", "details", "items"]
-"""How tool calls are told: not at all, as Open WebUI's status events, as `<details>` blocks, as items of a response."""
+ToolActivity = Literal["none", "status", "details", "mcp", "items"]
+"""How tool calls are told: not at all, as Open WebUI's status events, as `<details>` blocks; as items of a response,
+either `mcp_call` or, for clients that know no other, `function_call` with its `function_call_output`."""
 
 UNSAVED_CHATS = ("local:", "temporary:", "channel:")
 """How Open WebUI begins the ids of what it does not save as a chat."""
@@ -58,6 +59,11 @@ def with_headers(asker: Asker | None, headers: Headers) -> Asker:
         del said["chat_id"]
     with refusing():
         return Asker.model_validate(said | (asker or Asker()).model_dump(exclude_none=True))
+
+
+def is_open_webui(headers: Headers) -> bool:
+    """Whether Open WebUI says with any of its headers that it asks."""
+    return any(name.startswith("x-openwebui-") for name in headers)
 
 
 def user_of(user_id: str | None, headers: Headers) -> User | None:

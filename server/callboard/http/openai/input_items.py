@@ -1,12 +1,14 @@
 """The items of a response's input, and the chat messages that they amount to. Pure."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
 from typing import Annotated, Any, Literal, assert_never
 
 from pydantic import Discriminator, Tag
 
 from callboard.errors import RequestError
+from callboard.http.openai.mcp_items import model_arguments, place_of, result_text
 from callboard_protocol import ChatMessage, FunctionCall, ToolCallPart
 from callboard_protocol.events import Wire
 
@@ -59,6 +61,28 @@ class OutputItem(Wire):
     output: str | tuple[Part, ...]
 
 
+class McpItem(Wire):
+    """A call of an earlier answer that the server has run, with what came back; `arguments` is JSON text."""
+
+    type: Literal["mcp_call"]
+    id: str
+    name: str
+    arguments: str = ""
+    output: str | None = None
+    error: Any = None
+
+    def calls(self) -> tuple[CallItem, OutputItem | None]:
+        """The call and its output apart."""
+        call_id = place_of(self.id).tool_call_id
+        call = CallItem(
+            type="function_call", call_id=call_id, name=self.name, arguments=model_arguments(self.arguments)
+        )
+        result = result_text(self.output, self.error)
+        if result is None:
+            return call, None
+        return call, OutputItem(type="function_call_output", call_id=call_id, output=result)
+
+
 class OtherItem(Wire):
     """Reasoning, and items of tools that only OpenAI has: the model is not told of them."""
 
@@ -67,13 +91,14 @@ class OtherItem(Wire):
 
 def _kind(item: object) -> str:
     kind = (item.get("type") or "message") if isinstance(item, dict) else getattr(item, "type", "other")
-    return kind if kind in ("message", "function_call", "function_call_output") else "other"
+    return kind if kind in ("message", "function_call", "function_call_output", "mcp_call") else "other"
 
 
 InputItem = Annotated[
     Annotated[MessageItem, Tag("message")]
     | Annotated[CallItem, Tag("function_call")]
     | Annotated[OutputItem, Tag("function_call_output")]
+    | Annotated[McpItem, Tag("mcp_call")]
     | Annotated[OtherItem, Tag("other")],
     Discriminator(_kind),
 ]
@@ -84,7 +109,7 @@ def chat_messages(items: Iterable[InputItem]) -> list[ChatMessage]:
 
     Raises `RequestError` for an item that only refers to something kept.
     """
-    items = tuple(items)
+    items = tuple(_apart(items))
     outputs: defaultdict[str, list[OutputItem]] = defaultdict(list)
     for item in items:
         if isinstance(item, OutputItem):
@@ -102,12 +127,27 @@ def chat_messages(items: Iterable[InputItem]) -> list[ChatMessage]:
                 messages.append(ChatMessage(role=item.role, content=_content(item)))
             case OtherItem(type="item_reference"):
                 raise RequestError("item_reference is not supported: nothing is kept; send the item itself")
-            case OtherItem():
+            case OtherItem() | McpItem():
                 pass
             case _:
                 assert_never(item)
     _end_round(messages, calls, outputs)
     return messages
+
+
+def _apart(items: Iterable[InputItem]) -> Iterator[InputItem]:
+    """The items with calls and outputs in place of each `mcp_call`: a round's calls, then their outputs."""
+    for round_key, group in groupby(items, _round_key):
+        if round_key is None:
+            yield from group
+            continue
+        pairs = [item.calls() for item in group if isinstance(item, McpItem)]
+        yield from (call for call, _ in pairs)
+        yield from (output for _, output in pairs if output)
+
+
+def _round_key(item: InputItem) -> str | None:
+    return place_of(item.id).round_key if isinstance(item, McpItem) else None
 
 
 def _end_round(messages: list[ChatMessage], calls: list[CallItem], outputs: Mapping[str, list[OutputItem]]) -> None:

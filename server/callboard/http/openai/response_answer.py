@@ -1,8 +1,8 @@
 """A run as a response: its events as items that come and end, and all of them as one response. Pure.
 
 The shape is that of https://platform.openai.com/docs/api-reference/responses-streaming. A
-`function_call` says that a call has begun and never stands without its
-`function_call_output`, so there is nothing in it for the client to run.
+call that has run here is an `mcp_call`, or for Open WebUI a `function_call`, which never
+stands without its `function_call_output`.
 """
 
 from collections.abc import Iterator
@@ -11,6 +11,7 @@ from typing import Any
 from callboard.http.openai.asker import ToolActivity
 from callboard.http.openai.calls import EndedCall, OpenCalls, arguments_text
 from callboard.http.openai.failures import Failure
+from callboard.http.openai.mcp_items import McpCallItem
 from callboard.http.openai.response_request import ResponseBody
 from callboard.http.openai.sources import url_citation
 from callboard.http.openai.text_items import ReasoningItem, TextItem
@@ -27,8 +28,9 @@ class ResponseAnswer:
     def __init__(self, run_id: str, body: ResponseBody, created: int, activity: ToolActivity) -> None:
         self._run_id = run_id
         self._head = _head(run_id, body, created)
-        self._shows_calls = activity == "items"
+        self._activity = activity
         self._calls = OpenCalls()
+        self._mcp_calls: dict[str, McpCallItem] = {}
         self._output: list[Json] = []
         self._open: TextItem | ReasoningItem | None = None
         self._space = ""
@@ -45,7 +47,7 @@ class ResponseAnswer:
         """What ends the stream of a run that failed."""
         code = "rate_limit_exceeded" if failure.status == 429 else "server_error"
         self._ending = {"status": "failed", "error": {"code": code, "message": failure.message}}
-        parts = [*self._close(), self._state("response.failed")]
+        parts = [*self._close(), *self._cut_calls_off(), self._state("response.failed")]
         return [self._numbered(part) for part in parts]
 
     def whole(self) -> Json:
@@ -71,15 +73,21 @@ class ResponseAnswer:
                 yield from self._tell(event)
 
     def _tell(self, event: Event) -> Iterator[Json]:
-        if not self._shows_calls:
-            return
         ended = self._calls.see(event)
-        if isinstance(event, ToolCallStart):
-            yield from self._close()
-            yield from self._call(event)
-        elif ended:
-            yield from self._close()
-            yield from self._item(_output_item(ended))
+        match self._activity:
+            case "mcp" if isinstance(event, ToolCallStart):
+                yield from self._close()
+                yield from self._begin_mcp_call(event)
+            case "mcp" if ended:
+                yield from self._end_mcp_call(ended)
+            case "items" if isinstance(event, ToolCallStart):
+                yield from self._close()
+                yield from self._call(event)
+            case "items" if ended:
+                yield from self._close()
+                yield from self._item(_output_item(ended))
+            case _:
+                pass
 
     def _say(self, content: str) -> Iterator[Json]:
         # Blank text between two calls would be an item of its own, and nothing to see.
@@ -108,6 +116,23 @@ class ResponseAnswer:
             yield from item.annotate([citation for citation in cited if citation])
         yield from item.end()
         self._output[item.index] = item.item("completed")
+
+    def _begin_mcp_call(self, start: ToolCallStart) -> Iterator[Json]:
+        item = self._mcp_calls[start.tool_call_id] = McpCallItem(self._run_id, len(self._output), start)
+        self._output.append(item.item)
+        yield from item.begin()
+
+    def _end_mcp_call(self, call: EndedCall) -> Iterator[Json]:
+        item = self._mcp_calls.pop(call.tool_call_id)
+        yield from item.end(call)
+        self._output[item.index] = item.item
+
+    def _cut_calls_off(self) -> Iterator[Json]:
+        """Ends what the run's events did not, as where the reader was too slow for them."""
+        for item in self._mcp_calls.values():
+            yield from item.cut_off()
+            self._output[item.index] = item.item
+        self._mcp_calls.clear()
 
     def _call(self, start: ToolCallStart) -> Iterator[Json]:
         index = len(self._output)

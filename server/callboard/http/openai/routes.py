@@ -10,7 +10,7 @@ from starlette.routing import Route
 
 from callboard.errors import CallboardError, RequestError
 from callboard.http.body import read_body, refusing
-from callboard.http.openai.asker import Asker, ToolActivity, user_of, with_headers
+from callboard.http.openai.asker import Asker, ToolActivity, is_open_webui, user_of, with_headers
 from callboard.http.openai.chat_answer import ChatAnswer
 from callboard.http.openai.chat_request import ChatBody
 from callboard.http.openai.failures import refusal
@@ -38,13 +38,15 @@ async def chat_completions(request: Request) -> Response:
 
 
 async def responses(request: Request) -> Response:
-    """Answer as a model would, with `function_call` and `function_call_output` items of the agent's own calls.
+    """Answer as a model would, with an `mcp_call` item for each call of the agent's own.
 
-    `"callboard": {"tool_activity": …}` is `items`, or `none` for the text alone.
+    `"callboard": {"tool_activity": …}` is `mcp`; `items` for `function_call` with `function_call_output`, which Open
+    WebUI gets without asking and other clients take for calls of theirs to run; or `none` for the text alone.
     """
     body = await read_body(request, ResponseBody, server_state(request).max_request_bytes)
     asker = with_headers(body.callboard, request.headers)
-    activity = _activity(asker, "items", "none")
+    shape: tuple[ToolActivity, ToolActivity] = ("items", "mcp") if is_open_webui(request.headers) else ("mcp", "items")
+    activity = _activity(asker, *shape, "none")
     run = await _start(request, body, asker)
     return await _respond(request, run, ResponseAnswer(run.run_id, body, int(time.time()), activity), body.stream)
 

@@ -1,0 +1,213 @@
+"""Calls that the server has run, as `mcp_call` items: every way that one can end, and what the next turn is told."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from callboard.agents import RunContext
+from callboard.runs.log import MAX_LOG_BYTES
+from callboard_protocol import Event, Message, ToolCallComplete, ToolCallError, ToolCallStart
+from tests.http.test_openai_requests import Listener
+from tests.openai_client import QUESTION, asking
+from tests.serving import ScriptedAgent
+
+START = ToolCallStart(tool_call_id="a", tool_name="look_up", tool_args={"word": "apple"})
+
+
+def failing(code: str) -> Event:
+    return ToolCallError(tool_call_id="a", error="no luck", code=code)
+
+
+def failure(text: str) -> dict[str, Any]:
+    return {"type": "mcp_tool_execution_error", "content": [{"type": "text", "text": text}]}
+
+
+ENDINGS: dict[str, tuple[Event, str, str | None]] = {
+    "well": (ToolCallComplete(tool_call_id="a", result="a fruit"), "completed", None),
+    "well, with nothing to say": (ToolCallComplete(tool_call_id="a", result=""), "completed", None),
+    "in an error": (failing("tool_failed"), "failed", "Error: no luck"),
+    "too late": (failing("timeout"), "failed", "Error: no luck"),
+    "refused": (failing("denied"), "failed", "Error: no luck"),
+    "never begun": (failing("unknown_tool"), "failed", "Error: no luck"),
+    "cancelled": (failing("cancelled"), "incomplete", "Error: no luck"),
+    "interrupted": (failing("interrupted"), "incomplete", "Error: no luck"),
+}
+
+
+@pytest.mark.parametrize(("end", "status", "error"), ENDINGS.values(), ids=ENDINGS.keys())
+async def test_an_item_says_how_its_call_ended(tmp_path: Path, end: Event, status: str, error: str | None) -> None:
+    async def script(context: RunContext) -> AsyncIterator[Event]:
+        yield START
+        yield end
+
+    async with asking(tmp_path, ScriptedAgent(script)) as (service, _):
+        body = {"model": "scripted", "input": "hi", "stream": True}
+        streamed = (await service.client.post("/v1/responses", json=body)).text
+    events = [json.loads(line.removeprefix("data: ")) for line in streamed.splitlines() if line.startswith("data: ")]
+    [item] = events[-1]["response"]["output"]
+    assert {name: value for name, value in item.items() if name != "id"} == {
+        "type": "mcp_call",
+        "server_label": "callboard",
+        "name": "look_up",
+        "arguments": '{"word": "apple"}',
+        "approval_request_id": None,
+        "status": status,
+        "output": end.result if isinstance(end, ToolCallComplete) else None,
+        "error": failure(error) if error else None,
+    }
+    closed = [event["type"] for event in events if event.get("item_id") == item["id"]][-1]
+    assert closed == ("response.mcp_call.completed" if error is None else "response.mcp_call.failed")
+    assert [event["item"] for event in events if event["type"] == "response.output_item.done"] == [item]
+
+
+async def test_a_run_that_is_cancelled_elsewhere_leaves_no_call_running(tmp_path: Path) -> None:
+    begun = asyncio.Event()
+    run_ids: list[str] = []
+
+    async def script(context: RunContext) -> AsyncIterator[Event]:
+        run_ids.append(context.run_id)
+        yield START
+        begun.set()
+        await asyncio.Event().wait()
+
+    async with asking(tmp_path, ScriptedAgent(script)) as (service, client):
+        stream: Any = await client.responses.create(model="scripted", input=QUESTION, stream=True)
+        await begun.wait()
+        await service.client.post(f"/v1/runs/{run_ids[0]}/cancel")
+        *_, last = [event async for event in stream]
+    assert last.type == "response.failed"
+    [item] = last.response.output
+    assert (item.status, item.error.type) == ("incomplete", "mcp_tool_execution_error")
+
+
+async def test_a_call_that_runs_when_its_reader_is_too_slow_is_told_as_cut_off(tmp_path: Path) -> None:
+    listens = asyncio.Event()
+
+    async def script(context: RunContext) -> AsyncIterator[Event]:
+        yield START
+        await listens.wait()
+        yield Message(content="x" * 2 * MAX_LOG_BYTES)
+        await asyncio.Event().wait()
+
+    async with asking(tmp_path, ScriptedAgent(script)) as (_, client):
+        stream = await client.responses.create(model="scripted", input=QUESTION, stream=True)
+        events: list[Any] = []
+        async for event in stream:
+            events.append(event)
+            if event.type == "response.mcp_call_arguments.done":
+                listens.set()
+    *_, failed, done, last = events
+    assert (failed.type, done.type, last.type) == (
+        "response.mcp_call.failed",
+        "response.output_item.done",
+        "response.failed",
+    )
+    [item] = last.response.output
+    assert item == done.item
+    assert (item.status, item.output) == ("incomplete", None)
+    assert "whether it took effect is not known" in item.error.content[0]["text"]
+
+
+@pytest.mark.parametrize("written", ["{word: apple", "", "apple", '{"a": 1}', "[1]"])
+async def test_arguments_are_json_whatever_the_model_wrote_and_the_model_reads_its_own_again(
+    tmp_path: Path, written: str
+) -> None:
+    asked: list[RunContext] = []
+
+    async def script(context: RunContext) -> AsyncIterator[Event]:
+        asked.append(context)
+        yield ToolCallStart(tool_call_id="a", tool_name="look_up", tool_args=written)
+        yield ToolCallError(tool_call_id="a", error="what is that?", code="invalid_args")
+
+    async with asking(tmp_path, ScriptedAgent(script)) as (_, client):
+        first = await client.responses.create(model="scripted", input=QUESTION)
+        [item] = first.output
+        assert item.type == "mcp_call"
+        json.loads(item.arguments)
+        await client.responses.create(model="scripted", input=[*QUESTION, item.model_dump(), USER])
+    [call] = asked[1].messages[1]["tool_calls"]
+    assert call["function"]["arguments"] == (written or "{}")
+
+
+USER = {"role": "user", "content": "hi"}
+
+
+def item(call_id: str, round_index: int = 0, run: str = "0", **fields: Any) -> dict[str, Any]:
+    fields = {"output": "found"} | fields
+    name, label = "look_up", "callboard"
+    item_id = f"mcp_{run * 32}_{round_index}_{call_id}"
+    return {"type": "mcp_call", "id": item_id, "server_label": label, "name": name, "arguments": "{}", **fields}
+
+
+def calls(*call_ids: str, content: str | None = None) -> dict[str, Any]:
+    function = {"name": "look_up", "arguments": "{}"}
+    entries = [{"id": call_id, "type": "function", "function": function} for call_id in call_ids]
+    return {"role": "assistant", "content": content, "tool_calls": entries}
+
+
+def result(call_id: str, content: str = "found") -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": call_id, "content": content}
+
+
+SAID = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "I look."}]}
+INPUTS: dict[str, tuple[list[dict[str, Any]], list[dict[str, Any]]]] = {
+    "a round of two": (
+        [USER, SAID, item("a"), item("b", output="2"), USER],
+        [USER, calls("a", "b", content="I look."), result("a"), result("b", "2"), USER],
+    ),
+    "two rounds without a word between them": (
+        [USER, item("a"), item("b", 1)],
+        [USER, calls("a"), result("a"), calls("b"), result("b")],
+    ),
+    "the first rounds of two answers": (
+        [USER, item("a"), item("b", run="1")],
+        [USER, calls("a"), result("a"), calls("b"), result("b")],
+    ),
+    "errors in each form": (
+        [
+            USER,
+            item("a", output=None, error=failure("Error: no luck")),
+            item("b", output=None, error="no luck"),
+            item("c", output=None, error={"type": "http_error", "code": 500, "message": "no luck"}),
+            item("d", output=None, error={"type": "odd"}),
+        ],
+        [
+            USER,
+            calls("a", "b", "c", "d"),
+            *(result(call_id, "Error: no luck") for call_id in "abc"),
+            result("d", 'Error: {"type": "odd"}'),
+        ],
+    ),
+    "an item of OpenAI's own": (
+        [USER, item("a") | {"id": "mcp_68a6"}, item("b") | {"id": "mcp_68a7"}],
+        [USER, calls("mcp_68a6"), result("mcp_68a6"), calls("mcp_68a7"), result("mcp_68a7")],
+    ),
+    "a call that says nothing of its end, and one that ended without a word": (
+        [USER, item("a", output=None), item("b", 1, output="")],
+        [USER, calls("b"), result("b", "")],
+    ),
+    "beside the other items of calls": (
+        [
+            USER,
+            item("a"),
+            {"type": "function_call", "call_id": "b", "name": "look_up", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": "b", "output": "found"},
+            {"type": "mcp_list_tools", "id": "l", "server_label": "callboard", "tools": []},
+        ],
+        [USER, calls("a"), result("a"), calls("b"), result("b")],
+    ),
+}
+
+
+@pytest.mark.parametrize(("items", "messages"), INPUTS.values(), ids=INPUTS.keys())
+async def test_items_that_come_back_are_the_calls_that_the_model_made(
+    tmp_path: Path, items: Any, messages: list[dict[str, Any]]
+) -> None:
+    listener = Listener()
+    async with asking(tmp_path, listener.agent) as (_, client):
+        await client.responses.create(model="scripted", input=items)
+    assert listener.contexts[0].messages == messages
