@@ -194,7 +194,7 @@ REFUSED: list[tuple[Ask, dict[str, Any], str]] = [
     (respond, {"conversation": "conv_1"}, "conversation is not supported"),
     (respond, {"background": True}, "background is not supported"),
     (respond, {"extra_body": {"input": []}}, "input"),
-    (respond, {"extra_body": {"input": [{"type": "item_reference", "id": "msg_1"}]}}, "item_reference is not"),
+    (respond, {"extra_body": {"input": [{"type": "item_reference", "id": "msg_1"}]}}, "there is no item 'msg_1'"),
     (respond, {"extra_body": {"input": [{"type": "function_call", "name": "f"}]}}, "call_id: Field required"),
     (respond, {"extra_body": {"callboard": {"tool_activity": "details"}}}, "use mcp or items or none"),
 ]

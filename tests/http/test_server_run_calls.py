@@ -2,18 +2,26 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import openai
 import pytest
+from sqlalchemy import text
 
 from callboard.agents import RunContext
+from callboard.history import drop_response_items
 from callboard.runs.log import MAX_LOG_BYTES
 from callboard_protocol import Event, Message, ToolCallComplete, ToolCallError, ToolCallStart
+from tests.http.test_completions import Words
 from tests.http.test_openai_requests import Listener
 from tests.openai_client import QUESTION, asking
 from tests.serving import ScriptedAgent
+from tests.skills.mcp.conftest import Log, log
+
+__all__ = ["log"]
 
 START = ToolCallStart(tool_call_id="a", tool_name="look_up", tool_args={"word": "apple"})
 
@@ -128,7 +136,8 @@ async def test_arguments_are_json_whatever_the_model_wrote_and_the_model_reads_i
         [item] = first.output
         assert item.type == "mcp_call"
         json.loads(item.arguments)
-        await client.responses.create(model="scripted", input=[*QUESTION, item.model_dump(), USER])
+        again: Any = [*QUESTION, item.model_dump(), USER]
+        await client.responses.create(model="scripted", input=again)
     [call] = asked[1].messages[1]["tool_calls"]
     assert call["function"]["arguments"] == (written or "{}")
 
@@ -211,3 +220,132 @@ async def test_items_that_come_back_are_the_calls_that_the_model_made(
     async with asking(tmp_path, listener.agent) as (_, client):
         await client.responses.create(model="scripted", input=items)
     assert listener.contexts[0].messages == messages
+
+
+# ------------------------------------------------------------------------------------- items named by their ids
+
+
+def reference(item_id: str) -> dict[str, str]:
+    return {"type": "item_reference", "id": item_id}
+
+
+async def test_an_item_may_be_named_by_its_id_once_or_for_each_half_of_a_call(tmp_path: Path) -> None:
+    words = Words()
+    async with asking(tmp_path, words.agent) as (_, client):
+        first = await client.responses.create(model="words", input=QUESTION)
+        assert first.to_dict()["store"] is True
+        [said, call, answer] = (item.id or "" for item in first.output)
+        named: Any = [*QUESTION, *map(reference, (said, call, call)), {"id": answer}, USER]
+        await client.responses.create(model="words", input=named)
+    assert spelt_alike(words.asked[2].messages) == spelt_alike([*words.asked[1].messages, SAID_BY_WORDS, USER])
+
+
+def spelt_alike(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The messages, with the arguments of calls as JSON says them."""
+    copied: list[dict[str, Any]] = json.loads(json.dumps(list(messages)))
+    for call in (call for message in copied for call in message.get("tool_calls", ())):
+        call["function"]["arguments"] = json.loads(call["function"]["arguments"])
+    return copied
+
+
+SAID_BY_WORDS = {"role": "assistant", "content": "It is a fruit."}
+
+
+async def test_a_call_that_comes_without_its_result_gets_the_kept_one(tmp_path: Path) -> None:
+    words = Words()
+    async with asking(tmp_path, words.agent) as (_, client):
+        first = await client.responses.create(model="words", input=QUESTION)
+        items: Any = [item.model_dump() for item in first.output]
+        items[1] |= {"output": None, "error": None}
+        again: Any = [*QUESTION, *items, USER]
+        await client.responses.create(model="words", input=again)
+    assert spelt_alike(words.asked[2].messages) == spelt_alike([*words.asked[1].messages, SAID_BY_WORDS, USER])
+
+
+async def test_nothing_is_kept_where_the_client_the_owner_or_open_webui_keeps_it_themselves(tmp_path: Path) -> None:
+    headers = {"X-OpenWebUI-User-Id": "u"}
+    asked: list[tuple[dict[str, Any], dict[str, Any]]] = [
+        ({"store": False}, {}),
+        ({}, {"response_retention_days": 0}),
+        ({"extra_headers": headers}, {}),
+        ({"extra_body": {"callboard": {"task": "title_generation"}}}, {}),
+    ]
+    for number, (fields, values) in enumerate(asked):
+        words = Words()
+        async with asking(tmp_path / str(number), words.agent, **values) as (_, client):
+            first = await client.responses.create(model="words", input=QUESTION, **fields)
+            assert first.to_dict()["store"] is False
+            wanted: Any = [reference(first.output[-1].id or ""), USER]
+            with pytest.raises(openai.BadRequestError, match=r"there is no item 'msg_.*send the item itself"):
+                await client.responses.create(model="words", input=wanted, **fields)
+
+
+async def test_an_item_of_another_user_is_none(tmp_path: Path) -> None:
+    words = Words()
+    async with asking(tmp_path, words.agent) as (_, client):
+        first = await client.responses.create(model="words", input=QUESTION, user="ann")
+        wanted: Any = [reference(first.output[-1].id or ""), USER]
+        for user in ("bob", openai.omit):
+            with pytest.raises(openai.BadRequestError, match="there is no item"):
+                await client.responses.create(model="words", input=wanted, user=user)
+        await client.responses.create(model="words", input=wanted, user="ann")
+    assert words.asked[2].messages == [SAID_BY_WORDS, USER]
+
+
+async def test_an_item_goes_with_its_chat(tmp_path: Path) -> None:
+    words = Words()
+    chat: dict[str, Any] = {"extra_body": {"callboard": {"chat_id": "chat"}}}
+    async with asking(tmp_path, words.agent) as (service, client):
+        first = await client.responses.create(model="words", input=QUESTION, **chat)
+        assert (await service.client.delete("/v1/chats/chat")).status_code == 204
+        wanted: Any = [reference(first.output[-1].id or ""), USER]
+        with pytest.raises(openai.BadRequestError, match="there is no item"):
+            await client.responses.create(model="words", input=wanted)
+
+
+async def test_old_items_are_forgotten(tmp_path: Path) -> None:
+    words = Words()
+    async with asking(tmp_path, words.agent) as (service, client):
+        first = await client.responses.create(model="words", input=QUESTION)
+        wanted: Any = [reference(first.output[-1].id or "")]
+        assert await drop_response_items(service.state.store, time.time() - 60) == 0
+        assert await drop_response_items(service.state.store, time.time() + 60) == 3
+        with pytest.raises(openai.BadRequestError, match="there is no item"):
+            await client.responses.create(model="words", input=wanted)
+
+
+async def test_how_far_an_answer_came_is_kept_when_its_client_leaves(tmp_path: Path, log: Log) -> None:
+    asked: list[RunContext] = []
+
+    async def script(context: RunContext) -> AsyncIterator[Event]:
+        asked.append(context)
+        if len(asked) > 1:
+            return
+        yield Message(content="Let me")
+        yield START
+        await asyncio.Event().wait()
+
+    async with asking(tmp_path, ScriptedAgent(script)) as (_, client):
+        stream = await client.responses.create(model="scripted", input=QUESTION, stream=True)
+        items: list[str] = []
+        async for event in stream:
+            if event.type == "response.output_item.added":
+                items.append(event.item.id or "")
+            if event.type == "response.mcp_call_arguments.done":
+                break
+        await stream.close()
+        await log.until("response_kept")
+        named: Any = [*QUESTION, *map(reference, items), USER]
+        await client.responses.create(model="scripted", input=named)
+    said, told = asked[1].messages[1:3]
+    assert (said["content"], said["tool_calls"][0]["function"]["name"]) == ("Let me", "look_up")
+    assert "whether it took effect is not known" in told["content"]
+
+
+async def test_an_answer_that_cannot_be_kept_is_an_answer_all_the_same(tmp_path: Path) -> None:
+    words = Words()
+    async with asking(tmp_path, words.agent) as (service, client):
+        async with service.state.store.writing() as connection:
+            await connection.execute(text("DROP TABLE response_items"))
+        first = await client.responses.create(model="words", input=QUESTION)
+        assert first.output_text == "I look.It is a fruit."

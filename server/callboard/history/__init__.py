@@ -21,6 +21,7 @@ from callboard.history.past_chats import PastChat, PastChats, SaidMessage
 from callboard.history.profiles import Attribute, AttributeKind, AttributeValue, Profile
 from callboard.history.records import ChatHistory, ChatMessageTool, ToolResponse
 from callboard.history.replay import Replayed, replay
+from callboard.history.response_items import ResponseItems, drop_response_items
 from callboard.history.self_notes import SelfNote, SelfNotes
 from callboard.history.store import Store
 
@@ -41,6 +42,7 @@ __all__ = [
     "PastChats",
     "Profile",
     "Replayed",
+    "ResponseItems",
     "SaidMessage",
     "SelfNote",
     "SelfNotes",
@@ -55,6 +57,7 @@ __all__ = [
     "Turn",
     "bound",
     "compact_message_tools",
+    "drop_response_items",
     "extract_message_tools",
     "replay",
 ]

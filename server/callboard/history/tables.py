@@ -118,3 +118,13 @@ self_notes = Table(
     Index("ix_self_notes_agent_id_user_id_kind", "agent_id", "user_id", "kind"),
     sqlite_autoincrement=True,
 )
+
+response_items = Table(
+    "response_items",
+    metadata,
+    Column("id", String(1024), primary_key=True),
+    Column("user_id", String(255)),
+    Column("chat_id", String(255), index=True),
+    Column("item", Text, nullable=False, comment="JSON, OpenAI's form"),
+    Column("created_at", Double, nullable=False, index=True),
+)

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from callboard.agents import Agent, Limits, Registry
 from callboard.errors import StorageError
 from callboard.formats import FormatChoice
-from callboard.history import Store
+from callboard.history import Store, drop_response_items
 from callboard.http.gate import Access
 from callboard.models import ChatModel, OpenAICompatibleModel, ScriptedModel
 from callboard.runs import Links, Redaction, Runs, RunSettings
@@ -39,6 +39,7 @@ class ServerState:
     access: Access
     started_at: int
     max_request_bytes: int
+    keeps_responses: bool
 
 
 def server_state(request: Request) -> ServerState:
@@ -77,9 +78,10 @@ async def open_state(settings: Settings, registry: Registry) -> AsyncIterator[Se
             links=links,
         )
         runs = Runs(registry, services, run_settings, Redaction(settings.secrets))
-        retention = asyncio.create_task(_retain(store, settings.result_retention_days))
+        retention = asyncio.create_task(_retain(store, settings))
         started_at, max_request_bytes = int(time.time()), settings.max_request_mib * 1024 * 1024
-        yield ServerState(registry, store, runs, links, Access.of(settings), started_at, max_request_bytes)
+        access, keeps_responses = Access.of(settings), settings.response_retention_days > 0
+        yield ServerState(registry, store, runs, links, access, started_at, max_request_bytes, keeps_responses)
         retention.cancel()
         await runs.close()
     finally:
@@ -88,13 +90,16 @@ async def open_state(settings: Settings, registry: Registry) -> AsyncIterator[Se
         await store.close()
 
 
-async def _retain(store: Store, days: float) -> None:
-    while days:
+async def _retain(store: Store, settings: Settings) -> None:
+    while True:
         try:
-            dropped = await store.drop_uncited(time.time() - days * 86_400)
-            _log.info("uncited_results_dropped", results=dropped)
+            if days := settings.result_retention_days:
+                dropped = await store.drop_uncited(time.time() - days * 86_400)
+                _log.info("uncited_results_dropped", results=dropped)
+            dropped = await drop_response_items(store, time.time() - settings.response_retention_days * 86_400)
+            _log.info("response_items_dropped", items=dropped)
         except StorageError as error:
-            _log.warning("uncited_results_not_dropped", error=str(error))
+            _log.warning("retention_failed", error=str(error))
         await asyncio.sleep(RETENTION_ROUND_SECONDS)
 
 

@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal, assert_never
 
 from pydantic import Discriminator, Tag
 
-from callboard.errors import RequestError
 from callboard.http.openai.mcp_items import model_arguments, place_of, result_text
 from callboard_protocol import ChatMessage, FunctionCall, ToolCallPart
 from callboard_protocol.events import Wire
@@ -83,15 +82,28 @@ class McpItem(Wire):
         return call, OutputItem(type="function_call_output", call_id=call_id, output=result)
 
 
+class ReferenceItem(Wire):
+    """The id of an item of an earlier response, in its place."""
+
+    type: Literal["item_reference"] = "item_reference"
+    id: str
+
+
 class OtherItem(Wire):
     """Reasoning, and items of tools that only OpenAI has: the model is not told of them."""
 
     type: str
 
 
+_KINDS = frozenset({"message", "function_call", "function_call_output", "mcp_call", "item_reference"})
+
+
 def _kind(item: object) -> str:
-    kind = (item.get("type") or "message") if isinstance(item, dict) else getattr(item, "type", "other")
-    return kind if kind in ("message", "function_call", "function_call_output", "mcp_call") else "other"
+    if not isinstance(item, dict):
+        return getattr(item, "type", "other")
+    # OpenAI lets both messages and references go without a type.
+    kind = item.get("type") or ("message" if "role" in item or "id" not in item else "item_reference")
+    return kind if kind in _KINDS else "other"
 
 
 InputItem = Annotated[
@@ -99,6 +111,7 @@ InputItem = Annotated[
     | Annotated[CallItem, Tag("function_call")]
     | Annotated[OutputItem, Tag("function_call_output")]
     | Annotated[McpItem, Tag("mcp_call")]
+    | Annotated[ReferenceItem, Tag("item_reference")]
     | Annotated[OtherItem, Tag("other")],
     Discriminator(_kind),
 ]
@@ -107,7 +120,7 @@ InputItem = Annotated[
 def chat_messages(items: Iterable[InputItem]) -> list[ChatMessage]:
     """The items as chat messages: calls that stand together are one round, each output follows its call's round.
 
-    Raises `RequestError` for an item that only refers to something kept.
+    Reasoning is left out, and so is what is only named: `kept_items` puts the items themselves there before.
     """
     items = tuple(_apart(items))
     outputs: defaultdict[str, list[OutputItem]] = defaultdict(list)
@@ -125,9 +138,7 @@ def chat_messages(items: Iterable[InputItem]) -> list[ChatMessage]:
             case MessageItem():
                 _end_round(messages, calls, outputs)
                 messages.append(ChatMessage(role=item.role, content=_content(item)))
-            case OtherItem(type="item_reference"):
-                raise RequestError("item_reference is not supported: nothing is kept; send the item itself")
-            case OtherItem() | McpItem():
+            case OtherItem() | McpItem() | ReferenceItem():
                 pass
             case _:
                 assert_never(item)

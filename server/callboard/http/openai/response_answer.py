@@ -21,13 +21,15 @@ Json = dict[str, Any]
 
 
 class ResponseAnswer:
-    """One response; `created` is in seconds since the epoch."""
+    """One response; `created` is in seconds since the epoch, `keeps` says that its items are kept."""
 
     last_frame = b""
 
-    def __init__(self, run_id: str, body: ResponseBody, created: int, activity: ToolActivity) -> None:
+    def __init__(
+        self, run_id: str, body: ResponseBody, created: int, activity: ToolActivity, *, keeps: bool = False
+    ) -> None:
         self._run_id = run_id
-        self._head = _head(run_id, body, created)
+        self._head = _head(run_id, body, created, keeps)
         self._activity = activity
         self._calls = OpenCalls()
         self._mcp_calls: dict[str, McpCallItem] = {}
@@ -206,7 +208,7 @@ def _usage(event: Usage) -> Json:
     }
 
 
-def _head(run_id: str, body: ResponseBody, created: int) -> Json:
+def _head(run_id: str, body: ResponseBody, created: int, keeps: bool) -> Json:
     """What a response repeats of its request, and what is the same for all."""
     return {
         "id": f"resp_{run_id}",
@@ -221,7 +223,7 @@ def _head(run_id: str, body: ResponseBody, created: int) -> Json:
         "parallel_tool_calls": True,
         "previous_response_id": None,
         "reasoning": {"effort": body.reasoning.effort if body.reasoning else None, "summary": None},
-        "store": False,
+        "store": keeps,
         "temperature": body.temperature,
         "text": {"format": (body.text.format if body.text else None) or {"type": "text"}},
         "tool_choice": "auto",

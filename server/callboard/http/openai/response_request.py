@@ -1,8 +1,8 @@
 """The body of `POST /v1/responses`, and the run that it asks for.
 
-The shape is that of https://platform.openai.com/docs/api-reference/responses/create. No
-response is kept: each request brings the whole conversation, earlier calls and their
-outputs as items.
+The shape is that of https://platform.openai.com/docs/api-reference/responses/create. Each
+request brings the whole conversation, earlier calls and their outputs as items, or the ids of
+items that `kept_items` has put in their place before.
 """
 
 from typing import Any
@@ -49,6 +49,7 @@ class ResponseBody(Wire):
     conversation: str | dict[str, Any] | None = None
     prompt: dict[str, Any] | None = None
     background: bool | None = None
+    store: bool | None = None
     user: str | None = None
     callboard: Asker | None = None
 

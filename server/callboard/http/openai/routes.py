@@ -9,14 +9,16 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from callboard.errors import CallboardError, RequestError
+from callboard.history import ResponseItems
 from callboard.http.body import read_body, refusing
 from callboard.http.openai.asker import Asker, ToolActivity, is_open_webui, user_of, with_headers
 from callboard.http.openai.chat_answer import ChatAnswer
 from callboard.http.openai.chat_request import ChatBody
 from callboard.http.openai.failures import refusal
+from callboard.http.openai.kept_items import KeptAnswer, with_kept_items
 from callboard.http.openai.response_answer import ResponseAnswer
 from callboard.http.openai.response_request import ResponseBody
-from callboard.http.openai.streams import Answer, AnswerStream, whole_answer
+from callboard.http.openai.streams import Answer, AnswerStream, Keeping, whole_answer
 from callboard.http.past_answers import translate
 from callboard.http.state import server_state
 from callboard.runs import Run
@@ -47,8 +49,13 @@ async def responses(request: Request) -> Response:
     asker = with_headers(body.callboard, request.headers)
     shape: tuple[ToolActivity, ToolActivity] = ("items", "mcp") if is_open_webui(request.headers) else ("mcp", "items")
     activity = _activity(asker, *shape, "none")
-    run = await _start(request, body, asker)
-    return await _respond(request, run, ResponseAnswer(run.run_id, body, int(time.time()), activity), body.stream)
+    state, user = server_state(request), user_of(body.user, request.headers)
+    kept = ResponseItems(state.store, user.id if user else None)
+    run = await _start(request, await with_kept_items(body, kept), asker)
+    # Open WebUI keeps answers itself, and names none by an id.
+    keeps = state.keeps_responses and body.store is not False and not asker.task and shape[0] == "mcp"
+    answer = ResponseAnswer(run.run_id, body, int(time.time()), activity, keeps=keeps)
+    return await _respond(request, run, answer, body.stream, KeptAnswer(kept if keeps else None, run, answer))
 
 
 def _activity(asker: Asker, default: ToolActivity, *others: ToolActivity) -> ToolActivity:
@@ -66,8 +73,10 @@ async def _start(request: Request, body: ChatBody | ResponseBody, asker: Asker) 
     return await server_state(request).runs.start(told)
 
 
-async def _respond(request: Request, run: Run, answer: Answer, stream: bool | None) -> Response:
-    return AnswerStream(run, answer) if stream else await whole_answer(request, run, answer)
+async def _respond(
+    request: Request, run: Run, answer: Answer, stream: bool | None, keeping: Keeping | None = None
+) -> Response:
+    return AnswerStream(run, answer, keeping) if stream else await whole_answer(request, run, answer, keeping)
 
 
 def _with_openais_errors(endpoint: Endpoint) -> Endpoint:

@@ -14,7 +14,7 @@ from callboard.errors import LogExpired, UnknownInput
 from callboard.http.openai.failures import Failure, failure_of
 from callboard.http.sse import RunStream
 from callboard.runs import Run
-from callboard_protocol import Error, Event, InputRequest, ToolCallComplete
+from callboard_protocol import Done, Error, Event, InputRequest, ToolCallComplete
 
 Json = dict[str, Any]
 
@@ -40,11 +40,24 @@ class Answer(Protocol):
         ...
 
 
+class Keeping(Protocol):
+    """Where an answer is written down, for later requests that name what is in it."""
+
+    async def keep(self) -> None:
+        """Write it down: it is whole."""
+        ...
+
+    async def keep_what_came(self) -> None:
+        """Write it down as far as it came, where that was not done."""
+        ...
+
+
 class AnswerStream(RunStream):
     """An answer as it comes; a client that leaves ends the run."""
 
-    def __init__(self, run: Run, answer: Answer) -> None:
-        super().__init__(run, frames=_frames(run, answer))
+    def __init__(self, run: Run, answer: Answer, keeping: Keeping | None = None) -> None:
+        super().__init__(run, frames=_frames(run, answer, keeping))
+        self._keeping = keeping
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the stream."""
@@ -52,9 +65,11 @@ class AnswerStream(RunStream):
             await super().__call__(scope, receive, send)
         finally:
             self._run.cancel()
+            if self._keeping:
+                await self._keeping.keep_what_came()
 
 
-async def whole_answer(request: Request, run: Run, answer: Answer) -> Response:
+async def whole_answer(request: Request, run: Run, answer: Answer, keeping: Keeping | None = None) -> Response:
     """The answer once the run has ended; a client that leaves before ends it."""
     failure: Failure | None = None
     try:
@@ -66,16 +81,22 @@ async def whole_answer(request: Request, run: Run, answer: Answer) -> Response:
             group.cancel_scope.cancel()
     finally:
         run.cancel()
+    if keeping and not failure:
+        await keeping.keep()
     return failure.response() if failure else JSONResponse(answer.whole(), headers={"X-Callboard-Run": run.run_id})
 
 
-async def _frames(run: Run, answer: Answer) -> AsyncIterator[bytes]:
+async def _frames(run: Run, answer: Answer, keeping: Keeping | None) -> AsyncIterator[bytes]:
     async for event in _events(run):
-        if failure := failure_of(event):
-            yield _framed(answer.failed(failure))
-            return
-        if parts := answer.feed(event):
+        failure = failure_of(event)
+        parts = answer.failed(failure) if failure else answer.feed(event)
+        if keeping and (failure or isinstance(event, Done)):
+            # Before the client knows that it may go on from there.
+            await keeping.keep()
+        if parts:
             yield _framed(parts)
+        if failure:
+            return
     if answer.last_frame:
         yield answer.last_frame
 
