@@ -14,6 +14,7 @@ from callboard.http.openai.asker import Asker, ToolActivity, user_of, with_heade
 from callboard.http.openai.chat_answer import ChatAnswer
 from callboard.http.openai.chat_request import ChatBody
 from callboard.http.openai.failures import refusal
+from callboard.http.openai.offer import ignored_header
 from callboard.http.openai.response_answer import ResponseAnswer
 from callboard.http.openai.response_request import ResponseBody
 from callboard.http.openai.streams import Answer, AnswerStream, whole_answer
@@ -33,8 +34,10 @@ async def chat_completions(request: Request) -> Response:
     asker = with_headers(body.callboard, request.headers)
     activity = _activity(asker, "none", "status", "details")
     run = await _start(request, body, asker)
-    answer = ChatAnswer(run.run_id, body.model, int(time.time()), activity, wants_usage=body.wants_usage)
-    return await _respond(request, run, answer, body.stream)
+    answer = ChatAnswer(
+        run.run_id, body.model, int(time.time()), activity, wants_usage=body.wants_usage, form=body.offer.form
+    )
+    return await _respond(request, run, answer, body)
 
 
 async def responses(request: Request) -> Response:
@@ -46,7 +49,7 @@ async def responses(request: Request) -> Response:
     asker = with_headers(body.callboard, request.headers)
     activity = _activity(asker, "items", "none")
     run = await _start(request, body, asker)
-    return await _respond(request, run, ResponseAnswer(run.run_id, body, int(time.time()), activity), body.stream)
+    return await _respond(request, run, ResponseAnswer(run.run_id, body, int(time.time()), activity), body)
 
 
 def _activity(asker: Asker, default: ToolActivity, *others: ToolActivity) -> ToolActivity:
@@ -61,11 +64,13 @@ async def _start(request: Request, body: ChatBody | ResponseBody, asker: Asker) 
     with refusing():
         wanted = body.run_request(asker, user)
     told = wanted.model_copy(update={"messages": translate(wanted.messages)})
-    return await server_state(request).runs.start(told)
+    return await server_state(request).runs.start(told, body.continuation)
 
 
-async def _respond(request: Request, run: Run, answer: Answer, stream: bool | None) -> Response:
-    return AnswerStream(run, answer) if stream else await whole_answer(request, run, answer)
+async def _respond(request: Request, run: Run, answer: Answer, body: ChatBody | ResponseBody) -> Response:
+    response = AnswerStream(run, answer) if body.stream else await whole_answer(request, run, answer)
+    response.headers.update(ignored_header([*run.functions_left_out, *body.offer.left_out]))
+    return response
 
 
 def _with_openais_errors(endpoint: Endpoint) -> Endpoint:
