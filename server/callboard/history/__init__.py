@@ -22,11 +22,21 @@ from callboard.history.profiles import Attribute, AttributeKind, AttributeValue,
 from callboard.history.records import ChatHistory, ChatMessageTool, ToolResponse
 from callboard.history.replay import Replayed, replay
 from callboard.history.response_items import ResponseItems, drop_response_items
+from callboard.history.responses import (
+    OWN_CHAT_PREFIX,
+    NewResponse,
+    PastResponse,
+    drop_own_chats,
+    find_chat_of_call,
+    load_response,
+)
 from callboard.history.self_notes import SelfNote, SelfNotes
 from callboard.history.store import Store
+from callboard.history.turns import StoredRound, StoredTurn, lacks_calls, load_turns, with_stored_calls
 
 __all__ = [
     "ANY_USER",
+    "OWN_CHAT_PREFIX",
     "Attribute",
     "AttributeKind",
     "AttributeValue",
@@ -37,9 +47,11 @@ __all__ = [
     "Journal",
     "Memories",
     "Memory",
+    "NewResponse",
     "NoJournal",
     "PastChat",
     "PastChats",
+    "PastResponse",
     "Profile",
     "Replayed",
     "ResponseItems",
@@ -50,14 +62,22 @@ __all__ = [
     "Store",
     "StoredCall",
     "StoredMessage",
+    "StoredRound",
     "StoredStatus",
+    "StoredTurn",
     "ToolCallFilter",
     "ToolCallPage",
     "ToolResponse",
     "Turn",
     "bound",
     "compact_message_tools",
+    "drop_own_chats",
     "drop_response_items",
     "extract_message_tools",
+    "find_chat_of_call",
+    "lacks_calls",
+    "load_response",
+    "load_turns",
     "replay",
+    "with_stored_calls",
 ]

@@ -27,12 +27,15 @@ from callboard.errors import StorageError, UnknownChat
 from callboard.history.records import ChatHistory, ChatMessageTool, ToolResponse
 from callboard.history.tables import chats, messages
 from callboard.private_files import create_private_file, make_private, make_private_folder
+from callboard_protocol import EXTERNAL_ID_PREFIX
 
 INTERRUPTED = "interrupted"
 INTERRUPTED_OUTPUT = "Error: the server stopped while this tool was running; whether it took effect is not known."
 BUSY_TIMEOUT_SECONDS = 5
 MOST_EXAMINED_BYTES = 512 * 1024 * 1024
 SQLITE_SUFFIXES = ("", "-wal", "-shm", "-journal")
+
+_is_external = messages.c.tool_call_id.startswith(EXTERNAL_ID_PREFIX, autoescape=True)
 
 ALONE = {"sqlite": "BEGIN IMMEDIATE", "postgresql": "SELECT pg_advisory_xact_lock(hashtext('callboard migrations'))"}
 """Lets one server migrate at a time. For SQLite it also makes one transaction of it: its driver begins none by itself
@@ -164,11 +167,14 @@ class Store:
             ) from error
 
     async def close_interrupted_calls(self) -> int:
-        """Mark the calls that were open when the server last stopped; returns how many there were."""
+        """Mark the calls that were open when the server last stopped; returns how many there were.
+
+        Calls that a client runs stay open: their results may still come.
+        """
         async with self.writing() as connection:
             result = await connection.execute(
                 update(messages)
-                .where(and_(messages.c.role == "tool", messages.c.ended_at.is_(None)))
+                .where(and_(messages.c.role == "tool", messages.c.ended_at.is_(None), ~_is_external))
                 .values(tool_output=INTERRUPTED_OUTPUT, error_code=INTERRUPTED, ended_at=time.time())
             )
             return result.rowcount

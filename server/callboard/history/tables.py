@@ -70,6 +70,7 @@ messages = Table(
     Column("created_at", Double, nullable=False),
     UniqueConstraint("chat_id", "tool_call_id"),
     Index("ix_messages_chat_id_id", "chat_id", "id"),
+    Index("ix_messages_tool_call_id", "tool_call_id"),
     sqlite_autoincrement=True,
 )
 
@@ -83,6 +84,16 @@ tool_events = Table(
     Column("progress", Double, comment="0 to 100, or null where it is not known"),
     Column("created_at", Double, nullable=False),
     sqlite_autoincrement=True,
+)
+
+responses = Table(
+    "responses",
+    metadata,
+    Column("run_id", String(128), primary_key=True),
+    Column("chat_id", String(255), ForeignKey("chats.id", ondelete="CASCADE"), nullable=False, index=True),
+    Column("previous", String(128), comment="the run that it went on from; null: none"),
+    Column("input", Text, nullable=False, comment="JSON list of chat messages: what this request brought"),
+    Column("created_at", Double, nullable=False),
 )
 
 memories = Table(

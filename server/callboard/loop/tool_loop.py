@@ -21,15 +21,18 @@ from callboard.formats import (
     ReasoningPiece,
     TextPiece,
     exchange,
+    tool_meant,
 )
+from callboard.formats.transcript import with_instructions
 from callboard.loop.limits import Allowance, Budget, Limits
 from callboard.loop.round import Caller, plan, run_round
 from callboard.models import ChatDict, ChatModel, Finish, ModelRequest, TokenUsage
-from callboard.tools import Tool
+from callboard.tools import ClientTool, Tool
 from callboard_protocol import Done, Event, FinishReason, Message, Reasoning, ToolCallArgsDelta, Usage
 
 LIMIT_REACHED = "I have used up the tool calls of this turn before I could finish. Ask me to go on, and I will."
 CUT_OFF = "My answer was cut off before it began: the model used up the tokens it may write."
+MUST_CALL = "Do not answer in text: your answer must be a call of one of these tools."
 NOTHING_SAID = "The model ended its turn without an answer. Ask again, or put it in other words."
 
 
@@ -44,6 +47,8 @@ async def run_tool_loop(
     allowances: Sequence[Allowance] = (),
     caller: Caller | None = None,
     options: Mapping[str, Any] | None = None,
+    functions: Sequence[ClientTool] = (),
+    must_call: bool = False,
 ) -> AsyncGenerator[Event, None]:
     """One turn as events, the last one `Done`; what `messages` holds is not changed.
 
@@ -51,20 +56,27 @@ async def run_tool_loop(
     fails in any way is told to the model and the turn goes on. Once the model has asked for
     more calls than `limits` allow, it is asked a last time without tools, and the turn ends
     with `max_turns`; beyond an allowance it gets errors. The user always gets some text.
+    `functions` are the client's: where an answer calls one, the tools that it calls beside it are
+    run, and the turn ends with `tool_calls`. A function named as a tool is left out.
     Raises `ModelError`; closing the generator, at any point, closes the model's stream and
     cancels the tools.
     """
     limits = limits or Limits()
-    turn = _Turn(model, tool_format or NativeFormat(), list(messages), claim_id, options or {})
+    turn = _Turn(model, tool_format or NativeFormat(), list(messages), claim_id, options or {}, must_call=must_call)
     budget = Budget(limits, allowances)
-    by_name = {tool.name: tool for tool in tools}
+    own = {tool.name for tool in tools}
+    external = {function.name: function for function in functions if function.name not in own}
+    by_name: dict[str, Tool] = {tool.name: tool for tool in tools} | external
     for round_index in count():
         answer = _Answer()
-        offered = () if budget.exceeded else tools
+        # Functions cost no executions here: who has used those up may still hand over.
+        offered = tuple(external.values()) if budget.exceeded else tuple(by_name.values())
         async with aclosing(turn.ask(offered, answer)) as events:
             async for event in events:
                 yield event
-        calls = [] if budget.exceeded else answer.reader.calls()
+        calls = answer.reader.calls()
+        if budget.exceeded:
+            calls = [call for call in calls if tool_meant(call.name, by_name) in external]
         if not calls:
             break
         planned = plan(calls, by_name, budget, cut_short=answer.finish_reason == "length")
@@ -79,6 +91,10 @@ async def run_tool_loop(
         async with aclosing(running):
             async for event in running:
                 yield event
+        if any(call.is_external for call in planned):
+            for event in turn.hand_over():
+                yield event
+            return
         made = [call.requested for call in planned]
         turn.messages += exchange("".join(answer.text), made, [results[call.id] for call in made])
     for event in turn.end(answer, limit_reached=budget.exceeded):
@@ -123,18 +139,23 @@ class _Turn:
         messages: list[ChatDict],
         claim_id: ClaimId,
         options: Mapping[str, Any],
+        *,
+        must_call: bool = False,
     ) -> None:
         self.messages = messages
         self._model = model
         self._format = tool_format
         self._claim_id = claim_id
         self._options = options
+        self._must_call = must_call
         self._usage: TokenUsage | None = None
 
     async def ask(self, tools: Sequence[Tool], answer: _Answer) -> AsyncGenerator[Event, None]:
         """Asks once; fills `answer` and yields what the user can see of it."""
         answer.reader = reader = self._format.reader(tools, self._claim_id, self.messages)
-        request = replace(self._format.request(self.messages, tools), options=self._options)
+        external = {tool.name for tool in tools if isinstance(tool, ClientTool)}
+        runs_here = len(external) < len(tools)
+        request = self._request(tools)
         async with aclosing(self._pieces(request, reader, answer)) as pieces:
             async for piece in pieces:
                 match piece:
@@ -144,11 +165,26 @@ class _Turn:
                     case ReasoningPiece():
                         yield Reasoning(content=piece.text)
                     case ArgumentsPiece():
-                        # Without tools no call will follow: there is nothing to announce.
-                        if tools:
+                        # Without tools no call will follow, and a function's call has no start to announce.
+                        if runs_here and piece.name not in external:
                             yield ToolCallArgsDelta(tool_call_id=piece.call_id, tool_name=piece.name, delta=piece.text)
         if answer.usage is not None:
             self._usage = answer.usage + (self._usage or TokenUsage())
+
+    def _request(self, tools: Sequence[Tool]) -> ModelRequest:
+        request = replace(self._format.request(self.messages, tools), options=self._options)
+        if not tools:
+            return request
+        is_asked_in_words = not request.tools
+        if is_asked_in_words and "response_format" in self._options:
+            # An endpoint that holds the model to a form of answer keeps it from writing a call.
+            options = {name: value for name, value in self._options.items() if name != "response_format"}
+            request = replace(request, options=options)
+        if not self._must_call:
+            return request
+        if is_asked_in_words:
+            return replace(request, messages=with_instructions(request.messages, MUST_CALL))
+        return replace(request, must_call=True)
 
     async def _pieces(self, request: ModelRequest, reader: Reader, answer: _Answer) -> AsyncGenerator[Piece, None]:
         stream = self._model.stream(request)
@@ -169,6 +205,11 @@ class _Turn:
                 await stream.aclose()
         for piece in reader.finish():
             yield piece
+
+    def hand_over(self) -> list[Event]:
+        """The last events of a turn that goes on with what the client's functions return."""
+        usage = [] if self._usage is None else [usage_event(self._usage)]
+        return [*usage, Done(finish_reason="tool_calls")]
 
     def end(self, answer: _Answer, *, limit_reached: bool) -> list[Event]:
         """The last events: a text where the model left none, `Usage`, `Done`."""

@@ -75,13 +75,15 @@ class ModelRequest:
     """One call of a model. `tools` are OpenAI function schemas; empty means that it must answer in text.
 
     `stops`: texts at which the model is to stop, four at most; a model may ignore them, and
-    `options`, OpenAI's parameters of a request (`MODEL_OPTIONS`), as well.
+    `options`, OpenAI's parameters of a request (`MODEL_OPTIONS`), as well. `must_call`: the model
+    may answer with calls of its tools alone.
     """
 
     messages: Sequence[ChatDict]
     tools: Sequence[Mapping[str, Any]] = ()
     stops: Sequence[str] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
+    must_call: bool = False
 
 
 class ChatModel(Protocol):

@@ -132,6 +132,8 @@ class OpenAICompatibleModel:
         body |= {name: value for name, value in request.options.items() if name in MODEL_OPTIONS}
         if request.tools:
             body["tools"] = list(request.tools)
+            if request.must_call:
+                body["tool_choice"] = "required"
         if request.stops:
             # OpenAI takes four; so do most that copy it.
             asked = body.get("stop") or []

@@ -35,6 +35,7 @@ from callboard_protocol import (
     ToolCallArgsDelta,
     ToolCallComplete,
     ToolCallError,
+    ToolCallExternal,
     ToolCallStart,
     ToolStatus,
     Usage,
@@ -86,6 +87,7 @@ class Recorder:
         self._claimed: set[str] = set()
         self._announced: dict[str, str] = {}
         self._open: dict[str, OpenCall] = {}
+        self._handed_over: list[str] = []
         self._ended: set[str] = set()
         self._round_index = -1
         self._sequence_index = 0
@@ -122,6 +124,10 @@ class Recorder:
                 for call in list(self._open.values()):
                     failure = ToolCallError(tool_call_id="", error=ending.call_error, code=ending.call_code)
                     await self._end(call, failure)
+                if not (isinstance(ending.event, Done) and ending.event.finish_reason == "tool_calls"):
+                    for call_id in self._handed_over:
+                        # The client was never asked to run it, and nobody else will.
+                        await self._journal.call_ended(call_id, _as_output(ending.call_error), ending.call_code, 0)
                 await self._journal.finish("".join(self._text))
             except StorageError as error:
                 _log.exception("turn_not_written")
@@ -140,6 +146,8 @@ class Recorder:
                 self._announce(event)
             case ToolCallStart():
                 await self._start(event)
+            case ToolCallExternal():
+                await self._hand_over(event)
             case ToolStatus():
                 await self._progress(event)
             case ToolCallComplete() | ToolCallError():
@@ -176,17 +184,8 @@ class Recorder:
         call = OpenCall(
             self._id_of(event.tool_call_id), event.tool_call_id, storable(event.tool_name), time.monotonic()
         )
-        if not self._round_is_open:
-            self._round_is_open = True
-            self._round_index += 1
-            self._sequence_index = -1
-        self._sequence_index += 1
         raw, shown = _arguments(event.tool_args)
-        await self._journal.call_started(
-            StartedCall(call.tool_call_id, call.tool_name, raw, self._round_index, self._sequence_index),
-            "".join(self._text),
-        )
-        self._text.clear()
+        await self._write_call(call.tool_call_id, call.tool_name, raw)
         self._open[call.tool_call_id] = call
         self._append(
             ToolCallStart(
@@ -197,6 +196,25 @@ class Recorder:
                 sequence_index=self._sequence_index,
             )
         )
+
+    async def _hand_over(self, event: ToolCallExternal) -> None:
+        """A call that the client runs: it stays open in the store until the result comes with a later request."""
+        self._joiner.flush()
+        call_id, arguments = self._ids.claim(event.tool_call_id), storable(event.arguments)
+        await self._write_call(call_id, event.tool_name, arguments)
+        self._handed_over.append(call_id)
+        self._append(event.model_copy(update={"tool_call_id": call_id, "arguments": arguments}))
+
+    async def _write_call(self, call_id: str, name: str, arguments: str) -> None:
+        if not self._round_is_open:
+            self._round_is_open = True
+            self._round_index += 1
+            self._sequence_index = -1
+        self._sequence_index += 1
+        await self._journal.call_started(
+            StartedCall(call_id, name, arguments, self._round_index, self._sequence_index), "".join(self._text)
+        )
+        self._text.clear()
 
     def _id_of(self, source_id: str) -> str:
         if source_id in self._claimed:

@@ -6,7 +6,7 @@ leave a call open or a log without its last event.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -58,6 +58,8 @@ class Run:
         self.run_id = run_id
         self.owner = owner
         self.log = log
+        self.functions_left_out: Sequence[str] = ()
+        """The functions that the client offered and the agent does not call."""
         self.inputs = outgoing.inputs
         self.files = outgoing.files
         self._recorder = recorder

@@ -161,6 +161,17 @@ def _round_key(item: InputItem) -> str | None:
     return place_of(item.id).round_key if isinstance(item, McpItem) else None
 
 
+def result_messages(items: Iterable[InputItem]) -> list[ChatMessage]:
+    """The outputs of calls that are not among the items: those of the response that the request goes on from."""
+    items = tuple(items)
+    called = {item.call_id for item in items if isinstance(item, CallItem)}
+    return [
+        ChatMessage(role="tool", tool_call_id=item.call_id, content=_text(item.output))
+        for item in items
+        if isinstance(item, OutputItem) and item.call_id not in called
+    ]
+
+
 def _end_round(messages: list[ChatMessage], calls: list[CallItem], outputs: Mapping[str, list[OutputItem]]) -> None:
     """Moves the calls to the messages: into the text that stands right before them, and their outputs after it."""
     if not calls:

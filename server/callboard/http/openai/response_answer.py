@@ -10,6 +10,7 @@ from typing import Any
 
 from callboard.http.openai.asker import ToolActivity
 from callboard.http.openai.calls import EndedCall, OpenCalls, arguments_text
+from callboard.http.openai.client_calls import ClientCall, ClientCalls
 from callboard.http.openai.failures import Failure
 from callboard.http.openai.mcp_items import McpCallItem
 from callboard.http.openai.response_request import ResponseBody
@@ -21,15 +22,13 @@ Json = dict[str, Any]
 
 
 class ResponseAnswer:
-    """One response; `created` is in seconds since the epoch, `keeps` says that its items are kept."""
+    """One response; `created` is in seconds since the epoch."""
 
     last_frame = b""
 
-    def __init__(
-        self, run_id: str, body: ResponseBody, created: int, activity: ToolActivity, *, keeps: bool = False
-    ) -> None:
+    def __init__(self, run_id: str, body: ResponseBody, created: int, activity: ToolActivity) -> None:
         self._run_id = run_id
-        self._head = _head(run_id, body, created, keeps)
+        self._head = _head(run_id, body, created)
         self._activity = activity
         self._calls = OpenCalls()
         self._mcp_calls: dict[str, McpCallItem] = {}
@@ -37,6 +36,7 @@ class ResponseAnswer:
         self._open: TextItem | ReasoningItem | None = None
         self._space = ""
         self._sources: list[Source] = []
+        self._client_calls = ClientCalls(run_id, body.offer.form)
         self._ending: Json = {"status": "in_progress"}
         self._usage: Json | None = None
         self._events = 0
@@ -57,6 +57,10 @@ class ResponseAnswer:
         return {**self._head, **self._ending, "output": list(self._output), "usage": self._usage}
 
     def _parts(self, event: Event) -> Iterator[Json]:
+        if self._client_calls.see(event):
+            return
+        if words := self._client_calls.said_before(event):
+            yield from self._say(words)
         match event:
             case RunStart():
                 yield self._state("response.created")
@@ -154,6 +158,18 @@ class ResponseAnswer:
         self._output.append({**item, "status": "completed"})
         yield _done(index, self._output[index])
 
+    def _for_client(self, call: ClientCall) -> Iterator[Json]:
+        """A call that the client is to run."""
+        index = len(self._output)
+        head = {"type": "function_call", "id": f"fc_{call.call_id}", "call_id": call.call_id, "name": call.name}
+        where = {"item_id": head["id"], "output_index": index}
+        yield _added(index, {**head, "arguments": "", "status": "in_progress"})
+        yield {"type": "response.function_call_arguments.delta", **where, "delta": call.arguments}
+        done = {"type": "response.function_call_arguments.done", **where, "name": call.name}
+        yield {**done, "arguments": call.arguments}
+        self._output.append({**head, "arguments": call.arguments, "status": "completed"})
+        yield _done(index, self._output[index])
+
     def _item(self, item: Json) -> Iterator[Json]:
         index = len(self._output)
         self._output.append(item)
@@ -161,7 +177,12 @@ class ResponseAnswer:
         yield _done(index, item)
 
     def _end(self, event: Done) -> Iterator[Json]:
+        words, calls = self._client_calls.end()
+        if words:
+            yield from self._say(words)
         yield from self._close()
+        for call in calls:
+            yield from self._for_client(call)
         if event.finish_reason == "length":
             self._ending = {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}
             yield self._state("response.incomplete")
@@ -208,7 +229,7 @@ def _usage(event: Usage) -> Json:
     }
 
 
-def _head(run_id: str, body: ResponseBody, created: int, keeps: bool) -> Json:
+def _head(run_id: str, body: ResponseBody, created: int) -> Json:
     """What a response repeats of its request, and what is the same for all."""
     return {
         "id": f"resp_{run_id}",
@@ -221,13 +242,13 @@ def _head(run_id: str, body: ResponseBody, created: int, keeps: bool) -> Json:
         "metadata": body.metadata or {},
         "model": body.model,
         "parallel_tool_calls": True,
-        "previous_response_id": None,
+        "previous_response_id": body.previous_response_id,
         "reasoning": {"effort": body.reasoning.effort if body.reasoning else None, "summary": None},
-        "store": keeps,
+        "store": body.is_stored,
         "temperature": body.temperature,
         "text": {"format": (body.text.format if body.text else None) or {"type": "text"}},
-        "tool_choice": "auto",
-        "tools": [],
+        "tool_choice": body.tool_choice or "auto",
+        "tools": list(body.tools or ()),
         "top_p": body.top_p,
         "truncation": "disabled",
         "user": body.user,

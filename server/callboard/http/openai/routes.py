@@ -16,6 +16,7 @@ from callboard.http.openai.chat_answer import ChatAnswer
 from callboard.http.openai.chat_request import ChatBody
 from callboard.http.openai.failures import refusal
 from callboard.http.openai.kept_items import KeptAnswer, with_kept_items
+from callboard.http.openai.offer import ignored_header
 from callboard.http.openai.response_answer import ResponseAnswer
 from callboard.http.openai.response_request import ResponseBody
 from callboard.http.openai.streams import Answer, AnswerStream, Keeping, whole_answer
@@ -35,8 +36,10 @@ async def chat_completions(request: Request) -> Response:
     asker = with_headers(body.callboard, request.headers)
     activity = _activity(asker, "none", "status", "details")
     run = await _start(request, body, asker)
-    answer = ChatAnswer(run.run_id, body.model, int(time.time()), activity, wants_usage=body.wants_usage)
-    return await _respond(request, run, answer, body.stream)
+    answer = ChatAnswer(
+        run.run_id, body.model, int(time.time()), activity, wants_usage=body.wants_usage, form=body.offer.form
+    )
+    return await _respond(request, run, answer, body)
 
 
 async def responses(request: Request) -> Response:
@@ -47,15 +50,18 @@ async def responses(request: Request) -> Response:
     """
     body = await read_body(request, ResponseBody, server_state(request).max_request_bytes)
     asker = with_headers(body.callboard, request.headers)
-    shape: tuple[ToolActivity, ToolActivity] = ("items", "mcp") if is_open_webui(request.headers) else ("mcp", "items")
+    state, from_open_webui = server_state(request), is_open_webui(request.headers)
+    shape: tuple[ToolActivity, ToolActivity] = ("items", "mcp") if from_open_webui else ("mcp", "items")
     activity = _activity(asker, *shape, "none")
-    state, user = server_state(request), user_of(body.user, request.headers)
+    if not state.keeps_responses or asker.task or (from_open_webui and not body.store):
+        # Open WebUI keeps answers itself, and names none of them.
+        body = body.model_copy(update={"store": False})
+    user = user_of(body.user, request.headers)
     kept = ResponseItems(state.store, user.id if user else None)
-    run = await _start(request, await with_kept_items(body, kept), asker)
-    # Open WebUI keeps answers itself, and names none by an id.
-    keeps = state.keeps_responses and body.store is not False and not asker.task and shape[0] == "mcp"
-    answer = ResponseAnswer(run.run_id, body, int(time.time()), activity, keeps=keeps)
-    return await _respond(request, run, answer, body.stream, KeptAnswer(kept if keeps else None, run, answer))
+    body = await with_kept_items(body, kept)
+    run = await _start(request, body, asker)
+    answer = ResponseAnswer(run.run_id, body, int(time.time()), activity)
+    return await _respond(request, run, answer, body, KeptAnswer(kept if body.is_stored else None, run, answer))
 
 
 def _activity(asker: Asker, default: ToolActivity, *others: ToolActivity) -> ToolActivity:
@@ -70,13 +76,15 @@ async def _start(request: Request, body: ChatBody | ResponseBody, asker: Asker) 
     with refusing():
         wanted = body.run_request(asker, user)
     told = wanted.model_copy(update={"messages": translate(wanted.messages)})
-    return await server_state(request).runs.start(told)
+    return await server_state(request).runs.start(told, body.continuation)
 
 
 async def _respond(
-    request: Request, run: Run, answer: Answer, stream: bool | None, keeping: Keeping | None = None
+    request: Request, run: Run, answer: Answer, body: ChatBody | ResponseBody, keeping: Keeping | None = None
 ) -> Response:
-    return AnswerStream(run, answer, keeping) if stream else await whole_answer(request, run, answer, keeping)
+    response = AnswerStream(run, answer, keeping) if body.stream else await whole_answer(request, run, answer, keeping)
+    response.headers.update(ignored_header([*run.functions_left_out, *body.offer.left_out]))
+    return response
 
 
 def _with_openais_errors(endpoint: Endpoint) -> Endpoint:
