@@ -122,6 +122,11 @@ class Settings(BaseSettings):
     result_retention_days: float = Field(
         default=0, ge=0, description="How long the uncited part of search results is kept; 0: for ever"
     )
+    response_retention_days: float = Field(
+        default=30,
+        ge=0,
+        description="How long responses of chats that have no id are kept to be gone on from; 0: for ever",
+    )
     result_link_seconds: float = Field(
         default=0, ge=0, description="How long a link to a result that was cut for display is valid; 0: no links"
     )

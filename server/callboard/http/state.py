@@ -14,7 +14,7 @@ from starlette.requests import Request
 from callboard.agents import Agent, Limits, Registry
 from callboard.errors import StorageError
 from callboard.formats import FormatChoice
-from callboard.history import Store
+from callboard.history import Store, drop_own_chats
 from callboard.http.gate import Access
 from callboard.models import ChatModel, OpenAICompatibleModel, ScriptedModel
 from callboard.runs import Links, Redaction, Runs, RunSettings
@@ -77,7 +77,9 @@ async def open_state(settings: Settings, registry: Registry) -> AsyncIterator[Se
             links=links,
         )
         runs = Runs(registry, services, run_settings, Redaction(settings.secrets))
-        retention = asyncio.create_task(_retain(store, settings.result_retention_days))
+        retention = asyncio.create_task(
+            _retain(store, settings.result_retention_days, settings.response_retention_days)
+        )
         started_at, max_request_bytes = int(time.time()), settings.max_request_mib * 1024 * 1024
         yield ServerState(registry, store, runs, links, Access.of(settings), started_at, max_request_bytes)
         retention.cancel()
@@ -88,13 +90,17 @@ async def open_state(settings: Settings, registry: Registry) -> AsyncIterator[Se
         await store.close()
 
 
-async def _retain(store: Store, days: float) -> None:
-    while days:
+async def _retain(store: Store, result_days: float, response_days: float) -> None:
+    while result_days or response_days:
         try:
-            dropped = await store.drop_uncited(time.time() - days * 86_400)
-            _log.info("uncited_results_dropped", results=dropped)
+            if result_days:
+                dropped = await store.drop_uncited(time.time() - result_days * 86_400)
+                _log.info("uncited_results_dropped", results=dropped)
+            if response_days:
+                forgotten = await drop_own_chats(store, time.time() - response_days * 86_400)
+                _log.info("responses_dropped", chats=forgotten)
         except StorageError as error:
-            _log.warning("uncited_results_not_dropped", error=str(error))
+            _log.warning("old_results_not_dropped", error=str(error))
         await asyncio.sleep(RETENTION_ROUND_SECONDS)
 
 

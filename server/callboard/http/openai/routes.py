@@ -10,7 +10,7 @@ from starlette.routing import Route
 
 from callboard.errors import CallboardError, RequestError
 from callboard.http.body import read_body, refusing
-from callboard.http.openai.asker import Asker, ToolActivity, user_of, with_headers
+from callboard.http.openai.asker import Asker, ToolActivity, is_open_webui, user_of, with_headers
 from callboard.http.openai.chat_answer import ChatAnswer
 from callboard.http.openai.chat_request import ChatBody
 from callboard.http.openai.failures import refusal
@@ -64,7 +64,8 @@ async def _start(request: Request, body: ChatBody | ResponseBody, asker: Asker) 
     with refusing():
         wanted = body.run_request(asker, user)
     told = wanted.model_copy(update={"messages": translate(wanted.messages)})
-    return await server_state(request).runs.start(told, body.continuation)
+    continuation = body.continuation(for_open_webui=is_open_webui(request.headers))
+    return await server_state(request).runs.start(told, continuation)
 
 
 async def _respond(request: Request, run: Run, answer: Answer, body: ChatBody | ResponseBody) -> Response:
