@@ -71,7 +71,11 @@ def result(call: Any, content: str) -> dict[str, Any]:
     return {"role": "tool", "tool_call_id": call.id, "content": content}
 
 
-BOTH = [TextDelta("I see."), wants("look_up", {"word": "apple"}), wants("open_door", '{ "room":"attic" }', index=1)]
+BOTH: list[ModelDelta] = [
+    TextDelta("I see."),
+    wants("look_up", {"word": "apple"}),
+    wants("open_door", '{ "room":"attic" }', index=1),
+]
 
 
 async def test_a_call_of_an_offered_function_ends_the_run_and_its_result_goes_on_with_it(tmp_path: Path) -> None:
@@ -181,7 +185,7 @@ async def test_a_call_that_was_only_read_from_the_text_is_not_handed_to_the_clie
 
 async def test_the_servers_own_tool_runs_where_a_function_has_its_name_and_the_header_says_so(tmp_path: Path) -> None:
     house = House([wants("look_up", {"word": "apple"})], [TextDelta("A fruit.")])
-    offered = [function("look_up", word={"type": "string"}), function(), {"type": "web_search"}]
+    offered: Any = [function("look_up", word={"type": "string"}), function(), {"type": "web_search"}]
     async with asking(tmp_path, house.agent) as (_, client):
         answer = await client.chat.completions.with_raw_response.create(model="house", messages=QUESTION, tools=offered)
     assert answer.headers[IGNORED] == "look_up, web_search"
@@ -272,14 +276,15 @@ async def test_a_model_that_is_asked_in_words_is_not_held_to_the_form_while_it_m
     assert "response_format" not in house.asked[0].options
 
 
+UNKNOWN = {"id": "callext_1", "type": "function", "function": {"name": "open_door", "arguments": "{}"}}
+RESULT = {"role": "tool", "tool_call_id": "callext_1"}
+
 Break = Callable[[dict[str, Any], Any], list[Any]]
 BROKEN: list[tuple[str, Break, str]] = [
     ("no-call", lambda _, call: [result(call, "open")], "holds no such call"),
     ("no-result", lambda said, _: [said], "the result is missing"),
     ("unknown", lambda said, _: [{**said, "tool_calls": [UNKNOWN]}, {**RESULT, "content": "x"}], "no such call waits"),
 ]
-UNKNOWN = {"id": "callext_1", "type": "function", "function": {"name": "open_door", "arguments": "{}"}}
-RESULT = {"role": "tool", "tool_call_id": "callext_1"}
 
 
 @pytest.mark.parametrize(("name", "messages", "words"), BROKEN, ids=[one[0] for one in BROKEN])
@@ -326,7 +331,7 @@ async def test_a_response_ends_with_the_clients_call_and_goes_on_with_its_output
             first = await client.responses.create(
                 model="house", input="Open it.", tools=tools, extra_body={"callboard": extra}
             )
-            call = first.output[-1]
+            call: Any = first.output[-1]
             output = {"type": "function_call_output", "call_id": call.call_id, "output": "open"}
             brought: Any = {"previous_response_id": first.id, "input": [output]}
             if not refers:
@@ -350,5 +355,6 @@ async def test_a_response_of_the_form_is_one_call(tmp_path: Path) -> None:
     tools: Any = [as_response_tool(WEATHER)]
     async with asking(tmp_path, house.agent) as (_, client):
         answer = await client.responses.create(model="house", input="hi", tools=tools, tool_choice=choice)
+    call: Any
     [call] = answer.output
     assert (call.type, call.name, call.arguments) == ("function_call", "weather", '{"degrees": 7}')

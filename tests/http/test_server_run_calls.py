@@ -262,17 +262,16 @@ async def test_a_call_that_comes_without_its_result_gets_the_kept_one(tmp_path: 
     assert spelt_alike(words.asked[2].messages) == spelt_alike([*words.asked[1].messages, SAID_BY_WORDS, USER])
 
 
-async def test_nothing_is_kept_where_the_client_the_owner_or_open_webui_keeps_it_themselves(tmp_path: Path) -> None:
+async def test_nothing_is_kept_for_who_asks_for_that_for_open_webui_and_of_background_tasks(tmp_path: Path) -> None:
     headers = {"X-OpenWebUI-User-Id": "u"}
-    asked: list[tuple[dict[str, Any], dict[str, Any]]] = [
-        ({"store": False}, {}),
-        ({}, {"response_retention_days": 0}),
-        ({"extra_headers": headers}, {}),
-        ({"extra_body": {"callboard": {"task": "title_generation"}}}, {}),
+    asked: list[dict[str, Any]] = [
+        {"store": False},
+        {"extra_headers": headers},
+        {"extra_body": {"callboard": {"task": "title_generation"}}},
     ]
-    for number, (fields, values) in enumerate(asked):
-        words = Words()
-        async with asking(tmp_path / str(number), words.agent, **values) as (_, client):
+    words = Words()
+    async with asking(tmp_path, words.agent) as (_, client):
+        for fields in asked:
             first = await client.responses.create(model="words", input=QUESTION, **fields)
             assert first.to_dict()["store"] is False
             wanted: Any = [reference(first.output[-1].id or ""), USER]

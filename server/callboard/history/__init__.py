@@ -28,6 +28,7 @@ from callboard.history.responses import (
     PastResponse,
     drop_own_chats,
     find_chat_of_call,
+    forget_own_chat,
     load_response,
 )
 from callboard.history.self_notes import SelfNote, SelfNotes
@@ -75,6 +76,7 @@ __all__ = [
     "drop_response_items",
     "extract_message_tools",
     "find_chat_of_call",
+    "forget_own_chat",
     "lacks_calls",
     "load_response",
     "load_turns",

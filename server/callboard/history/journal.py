@@ -26,7 +26,8 @@ from callboard.text import storable
 class Turn:
     """Which turn is written: `message_id` is the client's assistant message, `user_content` what was asked.
 
-    `results` are what the client's own functions returned, by the ids of their calls.
+    `place` counts the questions of the conversation, this one included. `results` are what the client's
+    own functions returned, by the ids of their calls.
     """
 
     chat_id: str
@@ -34,6 +35,7 @@ class Turn:
     message_id: str | None
     user_id: str | None
     user_content: str | list[dict[str, Any]] | None
+    place: int | None = None
     results: Mapping[str, str] = field(default_factory=dict)
     response: NewResponse | None = None
 
@@ -114,7 +116,7 @@ class ChatJournal:
                     insert(chats).values(id=turn.chat_id, user_id=turn.user_id, created_at=now, updated_at=now)
                 )
             if turn.user_content is not None:
-                await self._write_said(connection, "user", _as_text(turn.user_content))
+                await self._write_said(connection, "user", _as_text(turn.user_content), place=turn.place)
             if turn.response is not None:
                 await write_response(connection, turn.chat_id, turn.run_id, turn.response)
             for call_id, result in turn.results.items():

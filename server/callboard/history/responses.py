@@ -86,6 +86,15 @@ async def find_chat_of_call(store: Store, tool_call_id: str, user_id: str | None
     return chat_id
 
 
+async def forget_own_chat(store: Store, chat_id: str) -> None:
+    """Forget a chat that no client has named, unless a response is kept in it. Raises `StorageError`."""
+    if not chat_id.startswith(OWN_CHAT_PREFIX):
+        return
+    is_kept = select(responses.c.run_id).where(responses.c.chat_id == chat_id).exists()
+    async with store.writing() as connection:
+        await connection.execute(delete(chats).where(chats.c.id == chat_id, ~is_kept))
+
+
 async def drop_own_chats(store: Store, before: float) -> int:
     """Forget the chats that no client has named and nobody went on with since then; returns how many.
 

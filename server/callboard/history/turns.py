@@ -8,9 +8,9 @@ store, each where it was. Pure, but for `load_turns`.
 import json
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import Any
 
 from sqlalchemy import select
@@ -35,12 +35,16 @@ class StoredRound:
 
 @dataclass(frozen=True, slots=True)
 class StoredTurn:
-    """One run: the question (its text), the rounds of calls, the last text."""
+    """One run: the question (its text), the rounds of calls, the last text.
+
+    `place` counts the questions up to this one; None where it is not known.
+    """
 
     run_id: str
     question: str
     rounds: tuple[StoredRound, ...]
     last_text: str
+    place: int | None = None
 
     @property
     def text(self) -> str:
@@ -68,7 +72,7 @@ class StoredTurn:
 async def load_turns(store: Store, chat_id: str) -> list[StoredTurn]:
     """The turns of a chat, oldest first. Raises `StorageError`."""
     query = (
-        select(messages.c.run_id, messages.c.role, messages.c.content, messages.c.tool_calls)
+        select(messages.c.run_id, messages.c.role, messages.c.content, messages.c.tool_calls, messages.c.place)
         .where(messages.c.chat_id == chat_id, messages.c.role != "tool")
         .order_by(messages.c.id)
     )
@@ -82,14 +86,15 @@ async def load_turns(store: Store, chat_id: str) -> list[StoredTurn]:
 
 def _turn(run_id: str, rows: Sequence[Any]) -> StoredTurn:
     question, last_text, rounds = "", "", []
+    place: int | None = None
     for row in rows:
         if row.role == "user":
-            question = said(row.content) or ""
+            question, place = said(row.content), row.place
         elif row.tool_calls:
             rounds.append(StoredRound(row.content or "", tuple(json.loads(row.tool_calls))))
         else:
             last_text = row.content or ""
-    return StoredTurn(run_id, question, tuple(rounds), last_text)
+    return StoredTurn(run_id, question, tuple(rounds), last_text, place)
 
 
 def lacks_calls(sent: Sequence[ChatDict]) -> bool:
@@ -102,7 +107,8 @@ def with_stored_calls(sent: Sequence[ChatDict], turns: Sequence[StoredTurn]) -> 
 
     A turn is known by the id of a call that the client ran. One of which the text alone came is
     known by that text, without regard to white space, and by its place: turns that are told of
-    later ran later. Of several alike the last counts that follows the same question.
+    later ran later. Of several alike those that stand as many questions from the beginning go before
+    others, then those with the same question, then the last.
     """
     told = frozenset(call["id"] for message in sent for call in message.get("tool_calls") or ())
     return _with_texts_told_apart(_with_rounds_of_external_calls(sent, turns, told), turns, told)
@@ -135,15 +141,18 @@ def _with_texts_told_apart(
     places = _Places(turns, told)
     backwards: list[list[ChatDict]] = []
     groups = [(is_bare, list(group)) for is_bare, group in groupby(sent, _is_bare)]
+    questions = (sum(message["role"] == "user" for message in group) for _, group in groups)
+    asked = list(accumulate(questions, initial=0))
     end = len(turns)
     for number in range(len(groups) - 1, -1, -1):
         is_bare, group = groups[number]
         before = groups[number - 1][1][-1] if number else None
         if is_bare and not _ends_told_calls(before):
-            place = places.find("".join(message["content"] for message in group), _question(before), end)
-            if place is not None:
-                end = place
-                group = turns[place].as_messages()
+            text = "".join(message["content"] for message in group)
+            found = places.find(text, _question(before), asked[number], end)
+            if found is not None:
+                end = found
+                group = turns[found].as_messages()
         backwards.append(group)
     return [message for group in reversed(backwards) for message in group]
 
@@ -152,19 +161,27 @@ class _Places:
     """Where a turn of these words stands among the turns of which no call is told."""
 
     def __init__(self, turns: Sequence[StoredTurn], told: frozenset[str]) -> None:
-        self._by_text: defaultdict[str, list[int]] = defaultdict(list)
-        self._by_both: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
-        for place, turn in enumerate(turns):
+        self._numbers: defaultdict[tuple[object, ...], list[int]] = defaultdict(list)
+        for number, turn in enumerate(turns):
             if turn.call_ids.isdisjoint(told) and (text := _key(turn.text)):
-                self._by_text[text].append(place)
-                self._by_both[text, _key(turn.question)].append(place)
+                for key in _keys(text, _key(turn.question), turn.place):
+                    self._numbers[key].append(number)
 
-    def find(self, text: str, question: str, end: int) -> int | None:
-        """The last place before `end`; one with the same question goes before others."""
-        for places in (self._by_both.get((_key(text), _key(question)), ()), self._by_text.get(_key(text), ())):
-            if count := bisect_left(places, end):
-                return places[count - 1]
+    def find(self, text: str, question: str, asked: int, end: int) -> int | None:
+        """The last turn before `end` of those that fit best; `asked` questions stand before its answer."""
+        for key in _keys(_key(text), _key(question), asked):
+            numbers = self._numbers.get(key, ())
+            if count := bisect_left(numbers, end):
+                return numbers[count - 1]
         return None
+
+
+def _keys(text: str, question: str, place: int | None) -> Iterator[tuple[object, ...]]:
+    """How alike two turns may be, the most telling first."""
+    yield text, question, place
+    yield text, place
+    yield text, question, "anywhere"
+    yield text, "anywhere"
 
 
 def _key(text: str) -> str:

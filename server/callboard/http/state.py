@@ -14,7 +14,7 @@ from starlette.requests import Request
 from callboard.agents import Agent, Limits, Registry
 from callboard.errors import StorageError
 from callboard.formats import FormatChoice
-from callboard.history import Store, drop_response_items
+from callboard.history import Store, drop_own_chats, drop_response_items
 from callboard.http.gate import Access
 from callboard.models import ChatModel, OpenAICompatibleModel, ScriptedModel
 from callboard.runs import Links, Redaction, Runs, RunSettings
@@ -39,7 +39,6 @@ class ServerState:
     access: Access
     started_at: int
     max_request_bytes: int
-    keeps_responses: bool
 
 
 def server_state(request: Request) -> ServerState:
@@ -78,10 +77,11 @@ async def open_state(settings: Settings, registry: Registry) -> AsyncIterator[Se
             links=links,
         )
         runs = Runs(registry, services, run_settings, Redaction(settings.secrets))
-        retention = asyncio.create_task(_retain(store, settings))
+        retention = asyncio.create_task(
+            _retain(store, settings.result_retention_days, settings.response_retention_days)
+        )
         started_at, max_request_bytes = int(time.time()), settings.max_request_mib * 1024 * 1024
-        access, keeps_responses = Access.of(settings), settings.response_retention_days > 0
-        yield ServerState(registry, store, runs, links, access, started_at, max_request_bytes, keeps_responses)
+        yield ServerState(registry, store, runs, links, Access.of(settings), started_at, max_request_bytes)
         retention.cancel()
         await runs.close()
     finally:
@@ -90,16 +90,18 @@ async def open_state(settings: Settings, registry: Registry) -> AsyncIterator[Se
         await store.close()
 
 
-async def _retain(store: Store, settings: Settings) -> None:
-    while True:
+async def _retain(store: Store, result_days: float, response_days: float) -> None:
+    while result_days or response_days:
         try:
-            if days := settings.result_retention_days:
-                dropped = await store.drop_uncited(time.time() - days * 86_400)
+            if result_days:
+                dropped = await store.drop_uncited(time.time() - result_days * 86_400)
                 _log.info("uncited_results_dropped", results=dropped)
-            dropped = await drop_response_items(store, time.time() - settings.response_retention_days * 86_400)
-            _log.info("response_items_dropped", items=dropped)
+            if response_days:
+                before = time.time() - response_days * 86_400
+                chats, items = await drop_own_chats(store, before), await drop_response_items(store, before)
+                _log.info("responses_dropped", chats=chats, items=items)
         except StorageError as error:
-            _log.warning("retention_failed", error=str(error))
+            _log.warning("old_results_not_dropped", error=str(error))
         await asyncio.sleep(RETENTION_ROUND_SECONDS)
 
 

@@ -75,16 +75,20 @@ async def open_conversation(
             )
         request, before = request.model_copy(update={"chat_id": past.chat_id}), past.messages
     results = _trailing_results(sent)
-    request, history = await _own(store, await _in_chat(store, request, results))
+    request = await _in_chat(store, request, results)
+    named = request.chat_id
+    request, history = await _own(store, request)
     _refuse_strangers(results, history)
-    if request.chat_id is None and (going_on.is_kept or request.functions):
+    is_strangers = named is not None and request.chat_id is None
+    is_kept = going_on.is_kept and not is_strangers
+    if request.chat_id is None and (is_kept or request.functions):
         request = request.model_copy(update={"chat_id": f"{OWN_CHAT_PREFIX}{run_id}"})
     instructions = sent[: going_on.has_instructions]
     brought = sent[going_on.has_instructions :]
     told = [*before, *await _with_stored_calls(store, request, history, brought)]
     _refuse_gaps(told)
     messages = [*instructions, *told]
-    response = NewResponse(going_on.previous, brought) if going_on.is_kept else None
+    response = NewResponse(going_on.previous, brought) if is_kept else None
     return Conversation(request, messages, history or ChatHistory(), results, response)
 
 

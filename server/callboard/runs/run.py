@@ -60,6 +60,8 @@ class Run:
         self.log = log
         self.functions_left_out: Sequence[str] = ()
         """The functions that the client offered and the agent does not call."""
+        self.last_event: Done | Error | None = None
+        """How it ended, once it has."""
         self.inputs = outgoing.inputs
         self.files = outgoing.files
         self._recorder = recorder
@@ -156,6 +158,7 @@ class Run:
             _log.warning("agent_ignores_cancel", run_id=self.run_id, agent=self.owner.agent_id)
         ending = self._how_it_ended(work, redact)
         await self._recorder.finish(ending)
+        self.last_event = ending.event
         if self._grace:
             self._grace.cancel()
         _log.info("run_ended", run_id=self.run_id, agent=self.owner.agent_id, last_event=ending.event.type)

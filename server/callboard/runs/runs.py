@@ -10,9 +10,9 @@ from weakref import WeakValueDictionary
 import structlog
 
 from callboard.agents import Consent, Limits, Registry, RunContext, functions_left_out
-from callboard.errors import RunConflict, TooManyRuns, UnknownRun
+from callboard.errors import RunConflict, StorageError, TooManyRuns, UnknownRun
 from callboard.formats import FormatChoice
-from callboard.history import ChatJournal, Journal, NoJournal, Turn, bound, replay
+from callboard.history import OWN_CHAT_PREFIX, ChatJournal, Journal, NoJournal, Turn, bound, forget_own_chat, replay
 from callboard.runs.attachments import with_readable_files
 from callboard.runs.call_ids import CallIds
 from callboard.runs.chosen_model import with_chosen_model
@@ -26,7 +26,7 @@ from callboard.runs.recorder import Recorder
 from callboard.runs.redaction import Redaction
 from callboard.runs.run import INTERRUPTED, Owner, Run
 from callboard.tools import ClientTool, Services
-from callboard_protocol import RunRequest
+from callboard_protocol import Done, RunRequest
 
 KEEP_ENDED_SECONDS = 300
 """How long the log of an ended run can still be read."""
@@ -58,6 +58,7 @@ class Runs:
         self._settings = settings
         self._redact = redact
         self._runs: dict[str, Run] = {}
+        self._forgetting: set[asyncio.Task[None]] = set()
         self._call_ids: WeakValueDictionary[str, CallIds] = WeakValueDictionary()
 
     async def start(self, request: RunRequest, continuation: Continuation | None = None) -> Run:
@@ -107,7 +108,7 @@ class Runs:
         )
         run = self._runs[run_id] = Run(run_id, owner, log, recorder, outgoing, self._settings.grace_seconds)
         run.functions_left_out = functions_left_out(agent, [function.name for function in functions])
-        run.start(with_chosen_model(agent, history.model), context, self._redact, self._keep_for_a_while)
+        run.start(with_chosen_model(agent, history.model), context, self._redact, partial(self._end, request.chat_id))
         _log.info("run_started", run_id=run_id, agent=owner.agent_id, chat_id=owner.chat_id, task=request.task)
         return run
 
@@ -127,12 +128,19 @@ class Runs:
         for run in runs:
             run.cancel(INTERRUPTED)
         await asyncio.gather(*(run.wait() for run in runs))
+        await asyncio.gather(*self._forgetting)
 
     def _attached(self, run_id: str, owner: Owner) -> Run | None:
         run = self._runs.get(run_id)
         if run and run.owner != owner:
             raise RunConflict(f"run {run_id!r} belongs to another chat or user: choose another run_id")
         return run
+
+    async def _forget(self, chat_id: str) -> None:
+        try:
+            await forget_own_chat(self._store, chat_id)
+        except StorageError as error:
+            _log.warning("own_chat_not_forgotten", chat_id=chat_id, error=str(error))
 
     def _journal(self, run_id: str, conversation: Conversation) -> Journal:
         request = conversation.request
@@ -148,6 +156,7 @@ class Runs:
             message_id=request.message_id,
             user_id=request.user.id if request.user else None,
             user_content=asked.content if asked else None,
+            place=sum(message["role"] == "user" for message in conversation.messages),
             results=conversation.results,
             response=conversation.response,
         )
@@ -167,7 +176,15 @@ class Runs:
         ids.add(history.tool_call_ids | sent)
         return ids
 
-    def _keep_for_a_while(self, run: Run) -> None:
+    def _end(self, chat_id: str | None, run: Run) -> None:
+        """Keep the run's log for a while; what no client has named is kept for a client that is to go on with it."""
+        match run.last_event:
+            case Done(finish_reason="stop" | "length" | "max_turns") if chat_id and chat_id.startswith(OWN_CHAT_PREFIX):
+                task = asyncio.create_task(self._forget(chat_id))
+                self._forgetting.add(task)
+                task.add_done_callback(self._forgetting.discard)
+            case _:
+                pass
         asyncio.get_running_loop().call_later(KEEP_ENDED_SECONDS, self._runs.pop, run.run_id, None)
 
 

@@ -53,8 +53,7 @@ class ChatBody(Wire):
         offer = read_offer(self.tools, self.tool_choice)
         return replace(offer, left_out=(*offer.left_out, "functions")) if self.functions else offer
 
-    @property
-    def continuation(self) -> Continuation:
+    def continuation(self, *, for_open_webui: bool) -> Continuation:  # noqa: ARG002 - as responses have it
         """How it refers to what was before it: by its messages alone."""
         return Continuation()
 

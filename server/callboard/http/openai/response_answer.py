@@ -244,7 +244,7 @@ def _head(run_id: str, body: ResponseBody, created: int) -> Json:
         "parallel_tool_calls": True,
         "previous_response_id": body.previous_response_id,
         "reasoning": {"effort": body.reasoning.effort if body.reasoning else None, "summary": None},
-        "store": body.is_stored,
+        "store": body.store is not False,
         "temperature": body.temperature,
         "text": {"format": (body.text.format if body.text else None) or {"type": "text"}},
         "tool_choice": body.tool_choice or "auto",

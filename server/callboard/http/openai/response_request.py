@@ -61,16 +61,18 @@ class ResponseBody(Wire):
         """What the client offers. Raises `RequestError`."""
         return read_offer(self.tools, self.tool_choice)
 
-    @property
-    def is_stored(self) -> bool:
-        """Whether later requests may go on from this response; as OpenAI has it, unless the client says no."""
-        return self.store is not False
+    def is_kept(self, *, for_open_webui: bool) -> bool:
+        """Whether later requests may go on from this response; as OpenAI has it, unless the client says no.
 
-    @property
-    def continuation(self) -> Continuation:
+        Open WebUI never goes on from one, and has chats that nobody is to keep.
+        """
+        return self.store is True or (self.store is None and not for_open_webui)
+
+    def continuation(self, *, for_open_webui: bool) -> Continuation:
         """The response that it goes on from, and whether others may go on from it."""
         previous = self.previous_response_id.removeprefix("resp_") if self.previous_response_id else None
-        return Continuation(previous, self.is_stored, has_instructions=bool(self.instructions))
+        is_kept = self.is_kept(for_open_webui=for_open_webui)
+        return Continuation(previous, is_kept, has_instructions=bool(self.instructions))
 
     def run_request(self, asker: Asker, user: User | None) -> RunRequest:
         """The run. Raises `RequestError` for what no agent can do."""

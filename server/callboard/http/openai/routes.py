@@ -50,18 +50,17 @@ async def responses(request: Request) -> Response:
     """
     body = await read_body(request, ResponseBody, server_state(request).max_request_bytes)
     asker = with_headers(body.callboard, request.headers)
-    state, from_open_webui = server_state(request), is_open_webui(request.headers)
+    from_open_webui = is_open_webui(request.headers)
     shape: tuple[ToolActivity, ToolActivity] = ("items", "mcp") if from_open_webui else ("mcp", "items")
     activity = _activity(asker, *shape, "none")
-    if not state.keeps_responses or asker.task or (from_open_webui and not body.store):
-        # Open WebUI keeps answers itself, and names none of them.
+    if asker.task or not body.is_kept(for_open_webui=from_open_webui):
         body = body.model_copy(update={"store": False})
     user = user_of(body.user, request.headers)
-    kept = ResponseItems(state.store, user.id if user else None)
+    kept = ResponseItems(server_state(request).store, user.id if user else None)
     body = await with_kept_items(body, kept)
     run = await _start(request, body, asker)
     answer = ResponseAnswer(run.run_id, body, int(time.time()), activity)
-    return await _respond(request, run, answer, body, KeptAnswer(kept if body.is_stored else None, run, answer))
+    return await _respond(request, run, answer, body, KeptAnswer(None if body.store is False else kept, run, answer))
 
 
 def _activity(asker: Asker, default: ToolActivity, *others: ToolActivity) -> ToolActivity:
@@ -76,7 +75,8 @@ async def _start(request: Request, body: ChatBody | ResponseBody, asker: Asker) 
     with refusing():
         wanted = body.run_request(asker, user)
     told = wanted.model_copy(update={"messages": translate(wanted.messages)})
-    return await server_state(request).runs.start(told, body.continuation)
+    continuation = body.continuation(for_open_webui=is_open_webui(request.headers))
+    return await server_state(request).runs.start(told, continuation)
 
 
 async def _respond(
