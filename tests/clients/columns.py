@@ -12,7 +12,8 @@ from tests.clients import installed, with_langchain, with_openai, with_openai_ag
 HERE = Path(__file__).parent
 
 Order = dict[str, Any]
-"""What a client is to do: `base_url`, `headers`, `questions` one after another in one conversation, `streamed`."""
+"""What a client is to do: `base_url`, `headers`, `questions` one after another in one conversation, `streamed`, and
+`by_id`: it sends `previous_response_id` and its new question, and nothing else of what was before."""
 
 Converse = Callable[[Order, Path], Awaitable[dict[str, Any]]]
 """Asks the questions; returns the `answers`, and the number of `own_calls` of the tool that the client has itself."""
@@ -35,6 +36,7 @@ class Shape:
     streamed: bool = False
     activity: str | None = None
     fails: bool = False
+    by_id: bool = False
 
     @property
     def headers(self) -> dict[str, str]:
@@ -81,19 +83,21 @@ async def _said_by(*command: str) -> dict[str, Any]:
 
 
 CLIENTS = (
-    Client("openai 3 (Python)", _here(with_openai.converse)),
-    Client("openai 1 (Python)", _openai_1, ("downloads",)),
-    Client("openai (Node.js)", _node("with_openai_node.mjs"), ("npm", "downloads")),
+    Client("openai 3", _here(with_openai.converse)),
+    Client("openai 1", _openai_1, ("downloads",)),
+    Client("openai 6 (Node.js)", _node("with_openai_node.mjs"), ("npm", "downloads")),
     Client("pydantic-ai", _here(with_pydantic_ai.converse)),
-    Client("LangChain `create_agent`", _here(with_langchain.converse)),
-    Client("OpenAI Agents SDK", _here(with_openai_agents.converse)),
-    Client("AI SDK", _node("with_ai_sdk.mjs"), ("npm", "downloads")),
+    Client("LangChain", _here(with_langchain.converse)),
+    Client("OpenAI Agents", _here(with_openai_agents.converse)),
+    Client("AI SDK 6", _node("with_ai_sdk.mjs"), ("npm", "downloads")),
 )
 SHAPES = (
     Shape("whole"),
     Shape("streamed", streamed=True),
     Shape("a failing call", fails=True),
     Shape("a failing call, streamed", streamed=True, fails=True),
+    Shape("`previous_response_id`", by_id=True),
+    Shape("`previous_response_id`, streamed", streamed=True, by_id=True),
     Shape("`none`", activity="none"),
     Shape("`none`, streamed", streamed=True, activity="none"),
 )

@@ -30,6 +30,7 @@ async def test_a_client_makes_one_run_of_a_question_and_goes_on_from_it(
             "headers": shape.headers,
             "questions": [QUESTION, NEXT],
             "streamed": shape.streamed,
+            "by_id": shape.by_id,
         }
         said = await client.converse(order, tmp_path)
     assert said["own_calls"] == 0

@@ -18,19 +18,22 @@ const tools = {
   }),
 };
 
-async function answer(messages) {
-  const asked = { model: provider("librarian"), tools, messages, stopWhen: stepCountIs(5), maxRetries: 0 };
+async function answer(messages, before) {
+  const providerOptions = { openai: before };
+  const asked = { model: provider("librarian"), tools, messages, stopWhen: stepCountIs(5), maxRetries: 0, providerOptions };
   if (!order.streamed) return generateText(asked);
   const stream = streamText({ ...asked, onError: ({ error }) => { throw error; } });
-  return { text: await stream.text, response: await stream.response };
+  return { text: await stream.text, response: await stream.response, providerMetadata: await stream.providerMetadata };
 }
 
 const answers = [];
-const said = [];
+let said = [];
+let before = {};
 for (const question of order.questions) {
   said.push({ role: "user", content: question });
-  const result = await answer(said);
-  said.push(...result.response.messages);
+  const result = await answer(said, before);
+  if (order.by_id) [said, before] = [[], { previousResponseId: result.providerMetadata.openai.responseId }];
+  else said.push(...result.response.messages);
   answers.push(result.text);
 }
 console.log(JSON.stringify({ answers, own_calls: ownCalls }));

@@ -26,6 +26,7 @@ async def converse(order: dict[str, Any]) -> dict[str, Any]:
         streaming=order["streamed"],
         default_headers=order["headers"],
         max_retries=0,
+        use_previous_response_id=order["by_id"],
     )
     agent = create_agent(model, tools=[look_up])
     said: list[Any] = []

@@ -23,11 +23,15 @@ async def converse(order: dict[str, Any]) -> dict[str, Any]:
     headers = order["headers"]
     async with AsyncOpenAI(base_url=order["base_url"], api_key="key", max_retries=0, default_headers=headers) as client:
         said: list[Any] = []
+        before: dict[str, str] = {}
         for question in order["questions"]:
             said.append({"role": "user", "content": question})
             while True:
-                response = await _respond(client, order["streamed"], said)
-                said += [item.to_dict() for item in response.output]
+                response = await _respond(client, order["streamed"], input=said, **before)
+                if order["by_id"]:
+                    said, before = [], {"previous_response_id": response.id}
+                else:
+                    said += [item.to_dict() for item in response.output]
                 wanted = [item for item in response.output if item.type == "function_call"]
                 if not wanted:
                     break
@@ -37,8 +41,8 @@ async def converse(order: dict[str, Any]) -> dict[str, Any]:
     return {"answers": answers, "own_calls": own_calls}
 
 
-async def _respond(client: AsyncOpenAI, streamed: bool, said: list[Any]) -> Any:
-    asked: dict[str, Any] = {"model": "librarian", "input": said, "tools": [LOOK_UP]}
+async def _respond(client: AsyncOpenAI, streamed: bool, **asked: Any) -> Any:
+    asked |= {"model": "librarian", "tools": [LOOK_UP]}
     if not streamed:
         return await client.responses.create(**asked)
     async with client.responses.stream(**asked) as stream:

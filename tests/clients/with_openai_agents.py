@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from agents import Agent, OpenAIResponsesModel, RunConfig, Runner, function_tool
+from agents import Agent, OpenAIResponsesModel, RunConfig, Runner, RunResult, RunResultStreaming, function_tool
 from openai import AsyncOpenAI
 
 QUIET = RunConfig(tracing_disabled=True)
@@ -22,15 +22,18 @@ async def converse(order: dict[str, Any]) -> dict[str, Any]:
     async with AsyncOpenAI(base_url=order["base_url"], api_key="key", max_retries=0, default_headers=headers) as client:
         agent = Agent("Librarian", model=OpenAIResponsesModel("librarian", client), tools=[look_up])
         said: list[Any] = []
+        before = None
         for question in order["questions"]:
             said.append({"role": "user", "content": question})
+            result: RunResult | RunResultStreaming
             if order["streamed"]:
-                streamed = Runner.run_streamed(agent, said, run_config=QUIET)
-                async for _ in streamed.stream_events():
+                result = Runner.run_streamed(agent, said, run_config=QUIET, previous_response_id=before)
+                async for _ in result.stream_events():
                     pass
-                answer, said = streamed.final_output, streamed.to_input_list()
             else:
-                result = await Runner.run(agent, said, run_config=QUIET)
-                answer, said = result.final_output, result.to_input_list()
-            answers.append(answer)
+                result = await Runner.run(agent, said, run_config=QUIET, previous_response_id=before)
+            said = result.to_input_list()
+            if order["by_id"]:
+                said, before = [], result.last_response_id
+            answers.append(result.final_output)
     return {"answers": answers, "own_calls": own_calls}

@@ -11,20 +11,22 @@ const lookUp = {
   parameters: { type: "object", properties: { word: { type: "string" } }, required: ["word"] },
 };
 
-async function respond(input) {
-  const asked = { model: "librarian", input, tools: [lookUp] };
+async function respond(input, before) {
+  const asked = { model: "librarian", input, tools: [lookUp], ...before };
   return order.streamed ? client.responses.stream(asked).finalResponse() : client.responses.create(asked);
 }
 
 let ownCalls = 0;
 const answers = [];
-const said = [];
+let said = [];
+let before = {};
 for (const question of order.questions) {
   said.push({ role: "user", content: question });
   let response;
   for (;;) {
-    response = await respond(said);
-    said.push(...response.output);
+    response = await respond(said, before);
+    if (order.by_id) [said, before] = [[], { previous_response_id: response.id }];
+    else said.push(...response.output);
     const wanted = response.output.filter((item) => item.type === "function_call");
     if (wanted.length === 0) break;
     ownCalls += wanted.length;

@@ -14,7 +14,10 @@ async def converse(order: dict[str, Any]) -> dict[str, Any]:
     headers = order["headers"]
     async with AsyncOpenAI(base_url=order["base_url"], api_key="key", max_retries=0, default_headers=headers) as client:
         model = OpenAIResponsesModel("librarian", provider=OpenAIProvider(openai_client=client))
-        agent = Agent(model, model_settings=OpenAIResponsesModelSettings(openai_send_reasoning_ids=True))
+        settings = OpenAIResponsesModelSettings(openai_send_reasoning_ids=True)
+        if order["by_id"]:
+            settings = OpenAIResponsesModelSettings(openai_previous_response_id="auto")
+        agent = Agent(model, model_settings=settings)
 
         @agent.tool_plain
         def look_up(word: str) -> str:
