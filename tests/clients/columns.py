@@ -37,6 +37,7 @@ class Shape:
     activity: str | None = None
     fails: bool = False
     by_id: bool = False
+    words: tuple[str, ...] = ("apple",)
 
     @property
     def headers(self) -> dict[str, str]:
@@ -96,6 +97,8 @@ SHAPES = (
     Shape("streamed", streamed=True),
     Shape("a failing call", fails=True),
     Shape("a failing call, streamed", streamed=True, fails=True),
+    Shape("two calls at once", words=("apple", "pear")),
+    Shape("two calls at once, streamed", streamed=True, words=("apple", "pear")),
     Shape("`previous_response_id`", by_id=True),
     Shape("`previous_response_id`, streamed", streamed=True, by_id=True),
     Shape("`none`", activity="none"),

@@ -24,7 +24,7 @@ def cells() -> list[Any]:
 async def test_a_client_makes_one_run_of_a_question_and_goes_on_from_it(
     tmp_path: Path, client: Client, shape: Shape
 ) -> None:
-    async with opened(tmp_path / "server", lent=shape.fails) as library:
+    async with opened(tmp_path / "server", shape.words, lent=shape.fails) as library:
         order = {
             "base_url": library.base_url,
             "headers": shape.headers,
@@ -34,21 +34,24 @@ async def test_a_client_makes_one_run_of_a_question_and_goes_on_from_it(
         }
         said = await client.converse(order, tmp_path)
     assert said["own_calls"] == 0
-    assert library.looked_up == ["apple"]
+    assert library.looked_up == list(shape.words)
     result = f"Error: {LENT}" if shape.fails else FOUND
     first, second = said["answers"]
     assert first.endswith(f"It is said: {result}.")
     assert second == "Quite."
 
-    # Two for the question and its call, one for the next question.
+    # Two for the question and its calls, one for the next question.
     assert len(library.endpoint.requests) == 3
     told = library.endpoint.requests[2]["messages"]
     if shape.activity == "none":
         assert [message["role"] for message in told] == ["user", "assistant", "user"]
         return
-    question, asked, answered, answer, now = told
+    question, asked, *results, answer, now = told
     assert [question["content"], now["content"]] == [QUESTION, NEXT]
-    [call] = asked["tool_calls"]
-    assert (call["function"]["name"], json.loads(call["function"]["arguments"])) == ("look_up", {"word": "apple"})
-    assert (answered["role"], answered["tool_call_id"], answered["content"]) == ("tool", call["id"], result)
+    calls = asked["tool_calls"]
+    assert {call["function"]["name"] for call in calls} == {"look_up"}
+    assert tuple(json.loads(call["function"]["arguments"])["word"] for call in calls) == shape.words
+    assert [(one["role"], one["tool_call_id"], one["content"]) for one in results] == [
+        ("tool", call["id"], result) for call in calls
+    ]
     assert answer["content"] == f"It is said: {result}."

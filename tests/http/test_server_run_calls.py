@@ -145,10 +145,10 @@ async def test_arguments_are_json_whatever_the_model_wrote_and_the_model_reads_i
 USER = {"role": "user", "content": "hi"}
 
 
-def item(call_id: str, round_index: int = 0, run: str = "0", **fields: Any) -> dict[str, Any]:
+def item(call_id: str, round_index: int = 0, sequence: int = 0, run: str = "0", **fields: Any) -> dict[str, Any]:
     fields = {"output": "found"} | fields
     name, label = "look_up", "callboard"
-    item_id = f"mcp_{run * 32}_{round_index}_{call_id}"
+    item_id = f"mcp_{run * 32}_{round_index}_{sequence}_{call_id}"
     return {"type": "mcp_call", "id": item_id, "server_label": label, "name": name, "arguments": "{}", **fields}
 
 
@@ -167,6 +167,10 @@ INPUTS: dict[str, tuple[list[dict[str, Any]], list[dict[str, Any]]]] = {
     "a round of two": (
         [USER, SAID, item("a"), item("b", output="2"), USER],
         [USER, calls("a", "b", content="I look."), result("a"), result("b", "2"), USER],
+    ),
+    "a round of three in the order in which they ended": (
+        [USER, item("c", 1, 2), item("a", 1, 0), item("b", 1, 1)],
+        [USER, calls("a", "b", "c"), result("a"), result("b"), result("c")],
     ),
     "two rounds without a word between them": (
         [USER, item("a"), item("b", 1)],

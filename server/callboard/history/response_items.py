@@ -9,6 +9,7 @@ from sqlalchemy import delete, insert, select
 
 from callboard.history.store import Store
 from callboard.history.tables import response_items
+from callboard.text import storable
 
 MAX_IDS_PER_QUERY = 500
 """Databases limit the parameters of a statement; SQLite's older default is 999."""
@@ -33,8 +34,7 @@ class ResponseItems:
                 "id": item["id"],
                 "user_id": self._user_id,
                 "chat_id": chat_id,
-                # ASCII: PostgreSQL holds no NUL, and nothing holds a lone surrogate.
-                "item": json.dumps(item, ensure_ascii=True),
+                "item": storable(json.dumps(item, ensure_ascii=False)),
                 "created_at": now,
             }
             for item in items

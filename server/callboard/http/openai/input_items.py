@@ -152,7 +152,9 @@ def _apart(items: Iterable[InputItem]) -> Iterator[InputItem]:
         if round_key is None:
             yield from group
             continue
-        pairs = [item.calls() for item in group if isinstance(item, McpItem)]
+        mcp_items = (item for item in group if isinstance(item, McpItem))
+        # Some clients put them in the order in which they ended.
+        pairs = [item.calls() for item in sorted(mcp_items, key=lambda item: place_of(item.id).sequence)]
         yield from (call for call, _ in pairs)
         yield from (output for _, output in pairs if output)
 

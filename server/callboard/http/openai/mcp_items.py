@@ -23,14 +23,15 @@ CUT_OFF = frozenset({"cancelled", "interrupted"})
 
 NO_ENDING = "Error: the answer ended before this call did; whether it took effect is not known."
 
-_ITEM_ID = re.compile(r"mcp_([0-9a-f]{32})_(\d{1,9})_(.+)", re.DOTALL)
+_ITEM_ID = re.compile(r"mcp_([0-9a-f]{32}_\d{1,9})_(\d{1,9})_(.+)", re.DOTALL)
 
 
 class CallPlace(NamedTuple):
-    """Which call an item is of: `round_key` is the same for calls that the model made at once."""
+    """Which call an item is of: calls that the model made at once share `round_key`, in the order of `sequence`."""
 
     tool_call_id: str
     round_key: str
+    sequence: int = 0
 
 
 class McpCallItem:
@@ -40,7 +41,7 @@ class McpCallItem:
         self.index = index
         self._head: Json = {
             "type": "mcp_call",
-            "id": f"mcp_{run_id}_{start.round_index}_{start.tool_call_id}",
+            "id": f"mcp_{run_id}_{start.round_index}_{start.sequence_index}_{start.tool_call_id}",
             "server_label": SERVER_LABEL,
             "name": start.tool_name,
             # Nobody can be asked on this route.
@@ -86,8 +87,8 @@ class McpCallItem:
 def place_of(item_id: str) -> CallPlace:
     """The call that an item of this id is of; an item of another maker is a call of its own."""
     if found := _ITEM_ID.fullmatch(item_id):
-        run_id, round_index, tool_call_id = found.groups()
-        return CallPlace(tool_call_id, f"{run_id}_{round_index}")
+        round_key, sequence, tool_call_id = found.groups()
+        return CallPlace(tool_call_id, round_key, int(sequence))
     return CallPlace(item_id, item_id)
 
 
