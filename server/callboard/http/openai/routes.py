@@ -17,7 +17,7 @@ from callboard.http.openai.failures import refusal
 from callboard.http.openai.offer import ignored_header
 from callboard.http.openai.response_answer import ResponseAnswer
 from callboard.http.openai.response_request import ResponseBody
-from callboard.http.openai.streams import Answer, AnswerStream, whole_answer
+from callboard.http.openai.streams import Answer, streamed_answer, whole_answer
 from callboard.http.past_answers import translate
 from callboard.http.state import server_state
 from callboard.runs import Run
@@ -69,7 +69,7 @@ async def _start(request: Request, body: ChatBody | ResponseBody, asker: Asker) 
 
 
 async def _respond(request: Request, run: Run, answer: Answer, body: ChatBody | ResponseBody) -> Response:
-    response = AnswerStream(run, answer) if body.stream else await whole_answer(request, run, answer)
+    response = await (streamed_answer if body.stream else whole_answer)(request, run, answer)
     response.headers.update(ignored_header([*run.functions_left_out, *body.offer.left_out]))
     return response
 
