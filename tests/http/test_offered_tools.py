@@ -1,5 +1,6 @@
 """Functions that a client of OpenAI's API offers: called, answered by the next request, or the form of the answer."""
 
+import asyncio
 import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -141,6 +142,38 @@ async def test_the_call_waits_in_the_store_and_is_ended_by_its_result(tmp_path: 
 async def stored(service: Any) -> list[tuple[str, str, str | None]]:
     calls = (await service.client.get("/v1/chats/c/timeline")).json()["tool_calls"]
     return [(call["tool_name"], call["status"], call["result"]) for call in calls]
+
+
+async def test_a_call_that_was_never_handed_over_is_closed_with_its_run(tmp_path: Path) -> None:
+    begun = asyncio.Event()
+
+    @tool
+    async def wait() -> None:
+        """Waits."""
+        begun.set()
+        await asyncio.Event().wait()
+
+    answer: list[ModelDelta] = [wants("wait"), wants("open_door", {"room": "attic"}, index=1)]
+    agent = Agent("house", skills=(Skill("s", "S.", tools=(wait,)),), model=ScriptedModel(lambda _: answer))
+    in_chat: Any = {"extra_body": {"callboard": {"chat_id": "c"}}}
+    async with asking(tmp_path, agent) as (service, client):
+        asked = asyncio.ensure_future(complete(client, tools=[function()], **in_chat))
+        await begun.wait()
+        await service.state.runs.close()
+        with pytest.raises(openai.InternalServerError):
+            await asked
+        calls = await stored(service)
+    closed = "Error: The server was shut down before this call ended."
+    assert calls == [("wait", "error", closed), ("open_door", "error", closed)]
+
+
+async def test_who_has_used_up_the_servers_tools_may_still_hand_over(tmp_path: Path) -> None:
+    looks = [[wants("look_up", {"word": word})] for word in ("apple", "pear")]
+    house = House(*looks, [wants("open_door", {"room": "attic"}), wants("look_up", {"word": "fig"}, index=1)])
+    async with asking(tmp_path, house.agent, max_tool_calls_per_turn=1) as (_, client):
+        answer = await complete(client, tools=[function()])
+    assert [call.function.name for call in answer.choices[0].message.tool_calls] == ["open_door"]
+    assert [one["function"]["name"] for one in house.asked[-1].tools] == ["open_door"]
 
 
 async def test_arguments_that_do_not_fit_are_told_to_the_model_and_not_to_the_client(tmp_path: Path) -> None:
