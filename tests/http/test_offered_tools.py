@@ -233,6 +233,9 @@ async def test_an_agent_that_takes_no_functions_says_so_in_the_header_streamed_t
                 body = {"model": "scripted", "tools": [function(), function("ring")], "stream": stream, **said}
                 answer = await service.client.post(f"/v1/{route}", json=body)
                 assert (answer.status_code, answer.headers[IGNORED]) == (200, "open_door, ring")
+        older = {"model": "scripted", "functions": [function()["function"]], "messages": QUESTION}
+        answer = await service.client.post("/v1/chat/completions", json=older)
+        assert answer.headers[IGNORED] == "functions"
         plain = await service.client.post("/v1/responses", json={"model": "scripted", "input": "hi"})
     assert IGNORED not in plain.headers
 
@@ -252,8 +255,11 @@ async def test_functions_that_may_not_be_called_are_not_offered(tmp_path: Path) 
 
 async def test_where_one_of_several_functions_must_be_called_the_model_is_held_to_it(tmp_path: Path) -> None:
     house = House([wants("ring", {})])
+    ring = function("ring")
+    ring["function"]["strict"] = True
     async with asking(tmp_path, house.agent) as (_, client):
-        answer = await complete(client, tools=[function(), function("ring")], tool_choice="required")
+        answer = await complete(client, tools=[function(), ring], tool_choice="required")
+    assert house.asked[0].tools[-1] == ring
     assert house.asked[0].must_call
     assert [call.function.name for call in answer.choices[0].message.tool_calls] == ["ring"]
 
