@@ -1,5 +1,6 @@
 """Functions that a client of OpenAI's API offers: called, answered by the next request, or the form of the answer."""
 
+import asyncio
 import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -143,6 +144,38 @@ async def stored(service: Any) -> list[tuple[str, str, str | None]]:
     return [(call["tool_name"], call["status"], call["result"]) for call in calls]
 
 
+async def test_a_call_that_was_never_handed_over_is_closed_with_its_run(tmp_path: Path) -> None:
+    begun = asyncio.Event()
+
+    @tool
+    async def wait() -> None:
+        """Waits."""
+        begun.set()
+        await asyncio.Event().wait()
+
+    answer: list[ModelDelta] = [wants("wait"), wants("open_door", {"room": "attic"}, index=1)]
+    agent = Agent("house", skills=(Skill("s", "S.", tools=(wait,)),), model=ScriptedModel(lambda _: answer))
+    in_chat: Any = {"extra_body": {"callboard": {"chat_id": "c"}}}
+    async with asking(tmp_path, agent) as (service, client):
+        asked = asyncio.ensure_future(complete(client, tools=[function()], **in_chat))
+        await begun.wait()
+        await service.state.runs.close()
+        with pytest.raises(openai.InternalServerError):
+            await asked
+        calls = await stored(service)
+    closed = "Error: The server was shut down before this call ended."
+    assert calls == [("wait", "error", closed), ("open_door", "error", closed)]
+
+
+async def test_who_has_used_up_the_servers_tools_may_still_hand_over(tmp_path: Path) -> None:
+    looks = [[wants("look_up", {"word": word})] for word in ("apple", "pear")]
+    house = House(*looks, [wants("open_door", {"room": "attic"}), wants("look_up", {"word": "fig"}, index=1)])
+    async with asking(tmp_path, house.agent, max_tool_calls_per_turn=1) as (_, client):
+        answer = await complete(client, tools=[function()])
+    assert [call.function.name for call in answer.choices[0].message.tool_calls] == ["open_door"]
+    assert [one["function"]["name"] for one in house.asked[-1].tools] == ["open_door"]
+
+
 async def test_arguments_that_do_not_fit_are_told_to_the_model_and_not_to_the_client(tmp_path: Path) -> None:
     house = House([wants("open_door", {"room": ["attic"]})], [wants("open_door", {"room": "attic"})])
     async with asking(tmp_path, house.agent) as (_, client):
@@ -200,6 +233,9 @@ async def test_an_agent_that_takes_no_functions_says_so_in_the_header_streamed_t
                 body = {"model": "scripted", "tools": [function(), function("ring")], "stream": stream, **said}
                 answer = await service.client.post(f"/v1/{route}", json=body)
                 assert (answer.status_code, answer.headers[IGNORED]) == (200, "open_door, ring")
+        older = {"model": "scripted", "functions": [function()["function"]], "messages": QUESTION}
+        answer = await service.client.post("/v1/chat/completions", json=older)
+        assert answer.headers[IGNORED] == "functions"
         plain = await service.client.post("/v1/responses", json={"model": "scripted", "input": "hi"})
     assert IGNORED not in plain.headers
 
@@ -219,8 +255,11 @@ async def test_functions_that_may_not_be_called_are_not_offered(tmp_path: Path) 
 
 async def test_where_one_of_several_functions_must_be_called_the_model_is_held_to_it(tmp_path: Path) -> None:
     house = House([wants("ring", {})])
+    ring = function("ring")
+    ring["function"]["strict"] = True
     async with asking(tmp_path, house.agent) as (_, client):
-        answer = await complete(client, tools=[function(), function("ring")], tool_choice="required")
+        answer = await complete(client, tools=[function(), ring], tool_choice="required")
+    assert house.asked[0].tools[-1] == ring
     assert house.asked[0].must_call
     assert [call.function.name for call in answer.choices[0].message.tool_calls] == ["ring"]
 

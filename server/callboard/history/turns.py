@@ -97,13 +97,15 @@ def _turn(run_id: str, rows: Sequence[Any]) -> StoredTurn:
     return StoredTurn(run_id, question, tuple(rounds), last_text, place)
 
 
-def lacks_calls(sent: Sequence[ChatDict]) -> bool:
+def lacks_calls(sent: Sequence[ChatDict], *, by_text: bool) -> bool:
     """Whether the store may know of calls that these messages do not tell."""
-    return any(_is_bare(message) or _external_ids(message) for message in sent)
+    return any((by_text and _is_bare(message)) or _external_ids(message) for message in sent)
 
 
-def with_stored_calls(sent: Sequence[ChatDict], turns: Sequence[StoredTurn]) -> list[ChatDict]:
+def with_stored_calls(sent: Sequence[ChatDict], turns: Sequence[StoredTurn], *, by_text: bool) -> list[ChatDict]:
     """`sent` with the calls of `turns` that it does not tell.
+
+    `by_text`: the client may not have been told of calls, so a turn is looked for by its text as well.
 
     A turn is known by the id of a call that the client ran. One of which the text alone came is
     known by that text, without regard to white space, and by its place: turns that are told of
@@ -111,7 +113,12 @@ def with_stored_calls(sent: Sequence[ChatDict], turns: Sequence[StoredTurn]) -> 
     others, then those with the same question, then the last.
     """
     told = frozenset(call["id"] for message in sent for call in message.get("tool_calls") or ())
-    return _with_texts_told_apart(_with_rounds_of_external_calls(sent, turns, told), turns, told)
+    whole = _with_rounds_of_external_calls(sent, turns, told)
+    if not by_text:
+        return whole
+    # What was put in is told now: no other answer stands for it.
+    told |= {call["id"] for message in whole for call in message.get("tool_calls") or ()}
+    return _with_texts_told_apart(whole, turns, told)
 
 
 def _with_rounds_of_external_calls(
@@ -152,7 +159,7 @@ def _with_texts_told_apart(
             found = places.find(text, _question(before), asked[number], end)
             if found is not None:
                 end = found
-                group = turns[found].as_messages()
+                group = turns[found].as_messages() if turns[found].rounds else group
         backwards.append(group)
     return [message for group in reversed(backwards) for message in group]
 

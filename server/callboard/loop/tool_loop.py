@@ -6,7 +6,7 @@ what is to be remembered, the recorder of the run takes from the events.
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import count
 from typing import Any
 
@@ -229,4 +229,4 @@ class _Turn:
 
 def usage_event(usage: TokenUsage) -> Usage:
     """What a turn cost, as its listeners are told."""
-    return Usage(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens, total_tokens=usage.total_tokens)
+    return Usage(**asdict(usage))

@@ -13,9 +13,17 @@ from urllib.parse import urlsplit
 
 import openai
 
-from callboard.errors import ModelError, ModelRateLimited, ModelTimeout, ModelUnauthorized, ModelUnreachable
+from callboard.errors import (
+    ModelError,
+    ModelRateLimited,
+    ModelRefused,
+    ModelTimeout,
+    ModelUnauthorized,
+    ModelUnreachable,
+)
 from callboard.models.chunks import read_chunk
 from callboard.models.model import MODEL_OPTIONS, Finish, ModelDelta, ModelRequest
+from callboard.models.refusals import CONTEXT_TOO_LONG, REFUSED, upstream_code
 
 CONNECT_TIMEOUT_SECONDS = 10.0
 DETAIL_CHARS = 500
@@ -97,7 +105,7 @@ class OpenAICompatibleModel:
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelDelta]:
         """The answer as it comes, always with one `Finish` (its reason None where there was none).
 
-        Raises `ModelUnauthorized` (401, 403), `ModelRateLimited` (429), `ModelTimeout`,
+        Raises `ModelUnauthorized` (401, 403), `ModelRateLimited` (429), `ModelRefused` (400), `ModelTimeout`,
         `ModelUnreachable` (no connection, or one cut in mid-stream) and `ModelError` (the rest).
         """
         finished = False
@@ -166,17 +174,23 @@ class OpenAICompatibleModel:
                     "Check that it runs and that CALLBOARD_MODEL_BASE_URL is right."
                 )
             case openai.APIStatusError():
-                return self._refusal(error.status_code, self._detail(error))
+                return self._refusal(error.status_code, self._detail(error), error.body)
             case openai.APIError() | _ErrorChunk():
-                return self._refusal(_status_in(error.body), self._detail(error))
+                return self._refusal(_status_in(error.body), self._detail(error), error.body)
             case _:
                 return ModelError(
                     f"{where} sent what is not a chat completion ({type(error).__name__}). "
                     "Check CALLBOARD_MODEL_BASE_URL."
                 )
 
-    def _refusal(self, status: int | None, detail: str) -> ModelError:
+    def _refusal(self, status: int | None, detail: str, body: object) -> ModelError:
         where = f"The model endpoint {self._address}"
+        code = upstream_code(body, detail)
+        if status in REFUSED or (status is None and code == CONTEXT_TOO_LONG):
+            too_long = "Begin a new chat, or set CALLBOARD_HISTORY_TOKENS below what the model can read."
+            advice = too_long if code == CONTEXT_TOO_LONG else "Change what is sent: the same again is refused again."
+            said = "the request" if status is None else f"the request ({status})"
+            return ModelRefused(f"{where} refused {said}: {detail}. {advice}", code)
         if status in (401, 403):
             return ModelUnauthorized(
                 f"{where} refused the key ({status}): {detail}. Set CALLBOARD_MODEL_API_KEY to one that it accepts."

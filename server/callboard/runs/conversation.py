@@ -29,7 +29,8 @@ class Continuation:
     """How a request refers to what was before it: by the id of a response's run, or not.
 
     `is_kept`: later requests may refer to this one by the id of its run. `has_instructions`: the first
-    message is not part of the conversation that they go on with.
+    message is not part of the conversation that they go on with. A request that comes without one of
+    these tells of all its calls itself, but for those beside calls of its own functions.
     """
 
     previous: str | None = None
@@ -85,7 +86,8 @@ async def open_conversation(
         request = request.model_copy(update={"chat_id": f"{OWN_CHAT_PREFIX}{run_id}"})
     instructions = sent[: going_on.has_instructions]
     brought = sent[going_on.has_instructions :]
-    told = [*before, *await _with_stored_calls(store, request, history, brought)]
+    by_text = continuation is not None
+    told = [*before, *await _with_stored_calls(store, request, history, brought, by_text=by_text)]
     _refuse_gaps(told)
     messages = [*instructions, *told]
     response = NewResponse(going_on.previous, brought) if is_kept else None
@@ -141,12 +143,12 @@ def _refuse_strangers(results: Mapping[str, str], history: ChatHistory | None) -
 
 
 async def _with_stored_calls(
-    store: Store, request: RunRequest, history: ChatHistory | None, sent: list[ChatDict]
+    store: Store, request: RunRequest, history: ChatHistory | None, sent: list[ChatDict], *, by_text: bool
 ) -> list[ChatDict]:
-    if request.chat_id is None or not (history and history.records) or not lacks_calls(sent):
+    if request.chat_id is None or not (history and history.records) or not lacks_calls(sent, by_text=by_text):
         return sent
     try:
-        return with_stored_calls(sent, await load_turns(store, request.chat_id))
+        return with_stored_calls(sent, await load_turns(store, request.chat_id), by_text=by_text)
     except StorageError as error:
         _log.warning("turns_not_loaded", chat_id=request.chat_id, error=str(error))
         return sent

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import structlog
 
 from callboard.agents import AgentLike, RunContext
-from callboard.errors import CallboardError
+from callboard.errors import CallboardError, ModelRefused
 from callboard.runs.joining import TextEvent
 from callboard.runs.log import EventLog
 from callboard.runs.outgoing import Outgoing
@@ -176,7 +176,8 @@ class Run:
                 return Ending(Done())
             case CallboardError() as error:
                 _log.warning("run_failed", run_id=self.run_id, code=error.code, error=redact(str(error)))
-                return Ending(Error(message=redact(str(error)), code=error.code))
+                upstream_code = error.upstream_code if isinstance(error, ModelRefused) else ""
+                return Ending(Error(message=redact(str(error)), code=error.code, upstream_code=redact(upstream_code)))
             case error:
                 _log.error("agent_raised", run_id=self.run_id, agent=self.owner.agent_id, exc_info=error)
                 message = redact(f"The agent failed with {type(error).__name__}: {error}")

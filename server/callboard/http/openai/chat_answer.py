@@ -88,6 +88,8 @@ class ChatAnswer:
                     "prompt_tokens": event.input_tokens,
                     "completion_tokens": event.output_tokens,
                     "total_tokens": event.total_tokens,
+                    "prompt_tokens_details": {"cached_tokens": event.cached_tokens},
+                    "completion_tokens_details": {"reasoning_tokens": event.reasoning_tokens},
                 }
             case Done():
                 yield from self._end(event)

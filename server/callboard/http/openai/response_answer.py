@@ -47,7 +47,9 @@ class ResponseAnswer:
 
     def failed(self, failure: Failure) -> list[Json]:
         """What ends the stream of a run that failed."""
-        code = "rate_limit_exceeded" if failure.status == 429 else "server_error"
+        code = {400: failure.upstream_code or "invalid_prompt", 429: "rate_limit_exceeded"}.get(
+            failure.status, "server_error"
+        )
         self._ending = {"status": "failed", "error": {"code": code, "message": failure.message}}
         parts = [*self._close(), *self._cut_calls_off(), self._state("response.failed")]
         return [self._numbered(part) for part in parts]
@@ -222,9 +224,9 @@ def _done(index: int, item: Json) -> Json:
 def _usage(event: Usage) -> Json:
     return {
         "input_tokens": event.input_tokens,
-        "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+        "input_tokens_details": {"cached_tokens": event.cached_tokens, "cache_write_tokens": 0},
         "output_tokens": event.output_tokens,
-        "output_tokens_details": {"reasoning_tokens": 0},
+        "output_tokens_details": {"reasoning_tokens": event.reasoning_tokens},
         "total_tokens": event.total_tokens,
     }
 

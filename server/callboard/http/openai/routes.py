@@ -19,7 +19,7 @@ from callboard.http.openai.kept_items import KeptAnswer, with_kept_items
 from callboard.http.openai.offer import ignored_header
 from callboard.http.openai.response_answer import ResponseAnswer
 from callboard.http.openai.response_request import ResponseBody
-from callboard.http.openai.streams import Answer, AnswerStream, Keeping, whole_answer
+from callboard.http.openai.streams import Answer, Keeping, streamed_answer, whole_answer
 from callboard.http.past_answers import translate
 from callboard.http.state import server_state
 from callboard.runs import Run
@@ -82,7 +82,7 @@ async def _start(request: Request, body: ChatBody | ResponseBody, asker: Asker) 
 async def _respond(
     request: Request, run: Run, answer: Answer, body: ChatBody | ResponseBody, keeping: Keeping | None = None
 ) -> Response:
-    response = AnswerStream(run, answer, keeping) if body.stream else await whole_answer(request, run, answer, keeping)
+    response = await (streamed_answer if body.stream else whole_answer)(request, run, answer, keeping)
     response.headers.update(ignored_header([*run.functions_left_out, *body.offer.left_out]))
     return response
 
