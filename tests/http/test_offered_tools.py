@@ -186,6 +186,20 @@ async def test_arguments_that_do_not_fit_are_told_to_the_model_and_not_to_the_cl
 
 
 @pytest.mark.parametrize(
+    "room",
+    [{"type": "string", "pattern": "^(a+)+$"}, {"$ref": "#/properties/room"}, {"$ref": "http://127.0.0.1:9/x"}, 7],
+    ids=["pattern", "loop", "address", "nonsense"],
+)
+async def test_a_schema_that_is_a_trap_is_the_clients_own(tmp_path: Path, room: Any) -> None:
+    arguments = {"room": "a" * 60 + "!"}
+    house = House([wants("open_door", arguments)])
+    async with asking(tmp_path, house.agent) as (_, client):
+        answer = await complete(client, tools=[function(room=room)])
+    [call] = answer.choices[0].message.tool_calls
+    assert json.loads(call.function.arguments) == arguments
+
+
+@pytest.mark.parametrize(
     ("tool_format", "written"),
     [
         ("react", 'Action: open_door\nAction Input: {"room": "attic"}'),

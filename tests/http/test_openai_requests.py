@@ -206,6 +206,7 @@ REFUSED: list[tuple[Ask, dict[str, Any], str]] = [
     (complete, {"tool_choice": FORCED}, "f, which tools does not offer"),
     (complete, {"tool_choice": "perhaps"}, "use none, auto, required"),
     (complete, {"tools": TWICE}, "tools.1: there are two functions"),
+    (complete, {"tools": NAMELESS * 129}, "no more than 128"),
     (complete, {"tools": NAMELESS}, "tools.0: name: Field required"),
     (complete, {"function_call": {"name": "f"}}, "use tools and tool_choice"),
     (complete, {"extra_body": {"messages": []}}, "messages: Tuple should have at least 1 item"),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 from uuid import uuid4
 
-from callboard.errors import AgentError, RequestError
+from callboard.errors import RequestError
 from callboard.tools.tool import Tool
 from callboard_protocol import EXTERNAL_ID_PREFIX, OfferedFunction
 
@@ -20,17 +20,19 @@ class ClientTool(Tool):
     @classmethod
     def of(cls, offered: OfferedFunction) -> "ClientTool":
         """Return the tool for a function as a client offered it. Raises `RequestError` where no model can call it."""
-        try:
-            return cls(
-                name=offered.name,
-                # OpenAI's clients may leave it out, and a model knows the name at least.
-                description=offered.description.strip() or offered.name,
-                parameters={"type": "object", "properties": {}, **offered.parameters},
-                function=_is_not_run_here,
-                strict=offered.strict,
-            )
-        except AgentError as error:
-            raise RequestError(f"tools: {error}") from error
+        parameters = {"type": "object", "properties": {}, **offered.parameters}
+        if parameters["type"] != "object":
+            raise RequestError(f"tools: the parameters of {offered.name} must be a JSON schema of type 'object'")
+        return cls(
+            name=offered.name,
+            # OpenAI's clients may leave it out, and a model knows the name at least.
+            description=offered.description.strip() or offered.name,
+            parameters=parameters,
+            function=_is_not_run_here,
+            # A schema of anybody's may hold patterns that take for ever: the client checks its arguments itself.
+            read_arguments=dict,
+            strict=offered.strict,
+        )
 
     def schema(self) -> dict[str, Any]:
         """The function as the client offered it."""

@@ -19,6 +19,9 @@ from callboard_protocol import ChatMessage, OfferedFunction, RunRequest
 Json = dict[str, Any]
 
 IGNORED_HEADER = "X-Callboard-Tools-Ignored"
+MAX_TOOLS = 128
+"""OpenAI's own bound."""
+
 MAX_HEADER_CHARS = 2_000
 """Proxies refuse long headers."""
 
@@ -110,6 +113,8 @@ def ignored_header(names: Sequence[str]) -> dict[str, str]:
 
 
 def _functions(tools: Sequence[Any]) -> tuple[tuple[OfferedFunction, ...], tuple[str, ...]]:
+    if len(tools) > MAX_TOOLS:
+        raise RequestError(f"tools: there are {len(tools)}, and no more than {MAX_TOOLS} can be offered")
     functions: dict[str, OfferedFunction] = {}
     left_out: list[str] = []
     for place, tool in enumerate(tools):
