@@ -14,6 +14,7 @@ import yaml
 import reference
 from callboard.errors import CallboardError
 from callboard.settings import Settings
+from tests.clients.table import table as clients_table
 from tests.formats import corpus
 from tests.frameworks.table import table
 
@@ -109,6 +110,10 @@ def test_the_formats_are_told_with_what_they_were_tested_with() -> None:
 
 def test_the_frameworks_are_told_with_what_they_were_tested_with() -> None:
     assert block("frameworks", COMPATIBILITY) == table().strip()
+
+
+def test_the_clients_are_told_with_what_they_were_tested_with() -> None:
+    assert block("clients", COMPATIBILITY) == clients_table()
 
 
 # ------------------------------------------------------------------------------------------------------- README

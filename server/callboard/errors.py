@@ -21,6 +21,7 @@ CallboardError
 │   ├── UnknownChat          no chat of that id that this user may see
 │   └── UnknownToolCall      no tool call of that id in the chat
 ├── ModelError               the model's endpoint failed
+│   ├── ModelRefused         it does not take this request, and would not take it again
 │   ├── ModelUnauthorized
 │   ├── ModelRateLimited
 │   ├── ModelTimeout
@@ -163,6 +164,19 @@ class ModelError(CallboardError):
     """The model's endpoint failed."""
 
     code = "model_error"
+
+
+class ModelRefused(ModelError):
+    """The endpoint does not take this request: too long a context, a picture that it cannot read.
+
+    `upstream_code` is its own word for why, empty where it gave none.
+    """
+
+    code = "model_refused"
+
+    def __init__(self, message: str, upstream_code: str = "") -> None:
+        super().__init__(message)
+        self.upstream_code = upstream_code
 
 
 class ModelUnauthorized(ModelError):

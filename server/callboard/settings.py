@@ -127,6 +127,11 @@ class Settings(BaseSettings):
     result_retention_days: float = Field(
         default=0, ge=0, description="How long the uncited part of search results is kept; 0: for ever"
     )
+    response_retention_days: float = Field(
+        default=30,
+        ge=0,
+        description="How long answers of `/v1/responses` are kept, to be gone on from by id; 0: for ever",
+    )
     result_link_seconds: float = Field(
         default=0, ge=0, description="How long a link to a result that was cut for display is valid; 0: no links"
     )

@@ -6,6 +6,8 @@ reading of the same wire, since it must be a single file.
 
 from callboard_protocol.events import (
     EVENT_TYPES,
+    EXTERNAL_ID_PREFIX,
+    FORM_ID_PREFIX,
     FROM_TEXT_STATUS,
     PROTOCOL_VERSION,
     TERMINAL,
@@ -22,17 +24,28 @@ from callboard_protocol.events import (
     ToolCallArgsDelta,
     ToolCallComplete,
     ToolCallError,
+    ToolCallExternal,
     ToolCallStart,
     ToolStatus,
     ToolStatusData,
     Usage,
     event_adapter,
 )
-from callboard_protocol.requests import ChatMessage, FunctionCall, InputAnswer, RunRequest, ToolCallPart, User
+from callboard_protocol.requests import (
+    ChatMessage,
+    FunctionCall,
+    InputAnswer,
+    OfferedFunction,
+    RunRequest,
+    ToolCallPart,
+    User,
+)
 from callboard_protocol.sse import Decoder, Frame, FrameError, FrameTooLong, decode, encode
 
 __all__ = [
     "EVENT_TYPES",
+    "EXTERNAL_ID_PREFIX",
+    "FORM_ID_PREFIX",
     "FROM_TEXT_STATUS",
     "PROTOCOL_VERSION",
     "TERMINAL",
@@ -49,6 +62,7 @@ __all__ = [
     "InputAnswer",
     "InputRequest",
     "Message",
+    "OfferedFunction",
     "Reasoning",
     "RunRequest",
     "RunStart",
@@ -57,6 +71,7 @@ __all__ = [
     "ToolCallArgsDelta",
     "ToolCallComplete",
     "ToolCallError",
+    "ToolCallExternal",
     "ToolCallPart",
     "ToolCallStart",
     "ToolStatus",

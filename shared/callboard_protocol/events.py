@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 PROTOCOL_VERSION = 1
 
-FinishReason = Literal["stop", "length", "max_turns", "cancelled"]
+FinishReason = Literal["stop", "length", "max_turns", "tool_calls", "cancelled"]
 
 
 class Wire(BaseModel):
@@ -128,6 +128,26 @@ class ToolCallError(Wire):
     duration_ms: int | None = Field(default=None, ge=0)
 
 
+EXTERNAL_ID_PREFIX = "callext_"
+"""How the ids begin of calls that the client runs; no other call's id does."""
+
+FORM_ID_PREFIX = "callform_"
+"""How the id begins of a call that stands for a run's whole answer; the id of the run follows."""
+
+
+class ToolCallExternal(Wire):
+    """The model calls a function that the client offered: it is to run it once the run has ended with `tool_calls`.
+
+    `arguments` is JSON text; a long one comes in pieces, each an event of its own with the same
+    `tool_call_id`. The next request brings the result, by that id.
+    """
+
+    type: Literal["tool_call_external"] = "tool_call_external"
+    tool_call_id: str
+    tool_name: str
+    arguments: str = "{}"
+
+
 class Source(Wire):
     """A citation, in Open WebUI's own shape."""
 
@@ -155,12 +175,14 @@ class InputRequest(Wire):
 
 
 class Usage(Wire):
-    """Tokens, summed over the run's model calls."""
+    """Tokens, summed over the run's model calls; `cached_tokens` are of the input, `reasoning_tokens` of the output."""
 
     type: Literal["usage"] = "usage"
     input_tokens: int = Field(default=0, ge=0)
     output_tokens: int = Field(default=0, ge=0)
     total_tokens: int = Field(default=0, ge=0)
+    cached_tokens: int = Field(default=0, ge=0)
+    reasoning_tokens: int = Field(default=0, ge=0)
 
 
 class Done(Wire):
@@ -171,11 +193,12 @@ class Done(Wire):
 
 
 class Error(Wire):
-    """Terminal: the run failed."""
+    """Terminal: the run failed; `upstream_code` is the word of the model's endpoint for why, where it gave one."""
 
     type: Literal["error"] = "error"
     message: str
     code: str = "internal_error"
+    upstream_code: str = ""
 
 
 Event = (
@@ -188,6 +211,7 @@ Event = (
     | ToolStatus
     | ToolCallComplete
     | ToolCallError
+    | ToolCallExternal
     | Source
     | InputRequest
     | Usage

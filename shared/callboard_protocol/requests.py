@@ -49,13 +49,24 @@ class ChatMessage(Wire):
         return {"content": self.content, **self.model_dump(mode="json", exclude_none=True)}
 
 
+class OfferedFunction(Wire):
+    """A function that the client has and runs itself; `parameters` is the JSON schema of its arguments."""
+
+    name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+    description: str = ""
+    parameters: dict[str, Any] = Field(default_factory=dict)
+    strict: bool | None = None
+
+
 class RunRequest(Wire):
     """The body of `POST /v1/runs`.
 
     `messages` is the active branch as the client sees it. `chat_id` and `message_id` may be
     null: the run works and nothing is kept. `task` names a background task of the client
     (`title_generation`, …): a plain completion without tools. A `run_id` chosen by the
-    client attaches to that run where it exists.
+    client attaches to that run where it exists. A call of one of the `functions` ends the run
+    with `tool_calls`, and the next request brings its result; with `must_call` the model may not
+    end its turn without one.
     """
 
     agent: Identifier
@@ -66,6 +77,8 @@ class RunRequest(Wire):
     task: str | None = None
     options: dict[str, Any] = Field(default_factory=dict)
     run_id: RunId | None = None
+    functions: tuple[OfferedFunction, ...] = Field(default=(), max_length=128)
+    must_call: bool = False
 
 
 class InputAnswer(Wire):

@@ -6,7 +6,14 @@ import httpx
 import openai
 import pytest
 
-from callboard.errors import ModelError, ModelRateLimited, ModelTimeout, ModelUnauthorized, ModelUnreachable
+from callboard.errors import (
+    ModelError,
+    ModelRateLimited,
+    ModelRefused,
+    ModelTimeout,
+    ModelUnauthorized,
+    ModelUnreachable,
+)
 from callboard.frameworks.failures import model_error
 
 REQUEST: Any = httpx.Request("POST", "http://127.0.0.1/v1/chat/completions")
@@ -32,6 +39,8 @@ def caused(error: Exception, cause: BaseException) -> Exception:
         (Wrapped(f"Incorrect API key provided: {KEY}", 401), ModelUnauthorized),
         (Wrapped("forbidden", 403), ModelUnauthorized),
         (Wrapped("slow down", 429), ModelRateLimited),
+        (Wrapped("no such picture", 400), ModelRefused),
+        (caused(Wrapped("failed"), Wrapped("no such picture", 422)), ModelRefused),
         (caused(Wrapped("failed", 502), openai.APITimeoutError(REQUEST)), ModelTimeout),
         (caused(Wrapped("failed"), openai.APIConnectionError(request=REQUEST)), ModelUnreachable),
         (caused(Wrapped("failed"), httpx.ReadTimeout("late")), ModelTimeout),
@@ -44,6 +53,14 @@ def test_the_cause_that_says_most_decides(raised: Exception, expected: type[Mode
     failure = model_error(raised, "travel")
     assert type(failure) is expected
     assert KEY not in str(failure)
+
+
+def test_what_the_endpoint_refuses_keeps_its_code() -> None:
+    response: Any = httpx.Response(400, request=REQUEST)
+    too_long = openai.BadRequestError("too long", response=response, body={"code": "context_length_exceeded"})
+    failure = model_error(caused(Wrapped("failed"), too_long), "travel")
+    assert isinstance(failure, ModelRefused)
+    assert failure.upstream_code == "context_length_exceeded"
 
 
 def test_what_is_no_failure_of_a_model_is_left_alone_unless_it_is_known_to_be_one() -> None:

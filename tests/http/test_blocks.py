@@ -39,7 +39,7 @@ def numbered(calls: Sequence[EndedCall | str]) -> list[EndedCall | str]:
     return [
         one
         if isinstance(one, str)
-        else EndedCall(f"call_{index}", one.tool_name, one.arguments, one.result, one.failed)
+        else EndedCall(f"call_{index}", one.tool_name, one.arguments, one.result, one.error_code)
         for index, one in enumerate(calls)
     ]
 

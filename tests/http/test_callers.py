@@ -178,6 +178,45 @@ async def test_a_signed_link_in_an_answer_opens_when_somebody_follows_it(tmp_pat
         assert framed.status_code == 403
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/models",
+        "/v1/chats/c/messages",
+        "/v1/tool-calls",
+        "/v1/tool-calls/../chats/c/messages",
+        "/v1/tool-calls/t/../../chats/c/messages",
+        "/v1/tool-calls/%2e%2e/chats/c/messages",
+        "/v1/tool-calls/%74%2500",
+        "/v1/tool-calls/%2574",
+        "/v1/tool-calls/t/",
+        "//v1/tool-calls/t",
+        "/health/../v1/models",
+    ],
+)
+async def test_a_signed_link_opens_its_own_result_and_nothing_else(tmp_path: Path, path: str) -> None:
+    async with target(tmp_path, KEY, result_link_seconds=60, public_url="https://board.example.org") as found:
+        query = urlsplit(str(found.service.state.links.to_result("c", "t"))).query
+        own = f"127.0.0.1:{found.port}"
+        opened = await exchange(found.port, "GET", f"/v1/tool-calls/%74?{query}", (("Host", own),), b"")
+        # Starlette before 1.0.1 put a path that stands in Host before the one that was asked for.
+        for host in (own, f"{own}/v1/tool-calls/t?{query}#", f"{own}/health?"):
+            refused = await exchange(found.port, "GET", f"{path}?{query}", (("Host", host),), b"")
+            assert SECRET.encode() not in refused
+            assert int(refused.split(b" ", 2)[1]) >= 400
+    head, _, body = opened.partition(b"\r\n\r\n")
+    assert body == SECRET.encode()
+    assert b"cache-control: private, no-store" in head.lower()
+
+
+async def test_nobody_between_keeps_what_was_said_and_found(tmp_path: Path) -> None:
+    async with target(tmp_path, KEY) as found:
+        for (method, route), asked in found.requests.items():
+            if method == "GET" and any(part in route for part in ("/files/", "chats", "tool-calls")):
+                answer = await found.service.client.get(asked.path, headers=found.own_headers)
+                assert (answer.status_code, answer.headers.get("cache-control")) == (200, "private, no-store"), route
+
+
 async def test_an_allowed_page_has_its_preflights_answered_and_reads_answers_and_errors(tmp_path: Path) -> None:
     async with target(tmp_path, KEY, cors_origins=f"{CHAT}, http://localhost:3000") as found:
         client = found.service.client

@@ -11,10 +11,14 @@ from openai import AsyncOpenAI
 
 from callboard.agents import Agent, RunContext
 from callboard.errors import ModelRateLimited, ModelUnauthorized
+from callboard.history import Memories
+from callboard.models import ModelDelta, ModelRequest, ScriptedModel, TextDelta
 from callboard.runs.log import MAX_LOG_BYTES
+from callboard.skills import MEMORY
 from callboard_protocol import Error, Event, Message, ToolCallStart
 from tests.fakes.openai_server import OpenAIServer, chunks, finish, text
 from tests.http.test_consent import Shop
+from tests.loop.conftest import wants
 from tests.openai_client import EVERYTHING, QUESTION, asking
 from tests.serving import ScriptedAgent, Service
 
@@ -73,7 +77,30 @@ async def test_the_body_says_it_too_and_goes_before_the_headers(tmp_path: Path, 
         await ask(client, user="somebody", extra_body=extra, extra_headers={"X-OpenWebUI-Chat-Id": "chat"})
     [context] = listener.contexts
     assert context.user
-    assert (context.user.id, context.chat_id, context.task) == ("somebody", "other", "title_generation")
+    assert (context.user.id, context.chat_id, context.task) == ("body:somebody", "other", "title_generation")
+
+
+@both
+async def test_a_name_in_a_body_opens_nothing_of_the_user_whom_open_webui_vouches_for(tmp_path: Path, ask: Ask) -> None:
+    told: list[str] = []
+
+    def search_memory(request: ModelRequest) -> list[ModelDelta]:
+        if request.messages[-1]["role"] == "user":
+            return [wants("memory", {"action": "search"})]
+        told.append(request.messages[-1]["content"])
+        return [TextDelta("I see.")]
+
+    agent = Agent("keeper", skills=(MEMORY,), model=ScriptedModel(search_memory))
+    async with asking(tmp_path, agent) as (service, client):
+        await Memories(service.state.store, "u").add("Allergic to nuts")
+        await Memories(service.state.store, "body:u").add("Plays chess")
+        await ask(client, "keeper", extra_headers=OPEN_WEBUI, user="other")
+        await ask(client, "keeper", user="u")
+        with pytest.raises(openai.BadRequestError, match="no user's id begins with body:"):
+            await ask(client, "keeper", extra_headers={"X-OpenWebUI-User-Id": "body:u"})
+    vouched, named = told
+    assert ("nuts" in vouched, "chess" in vouched) == (True, False)
+    assert ("nuts" in named, "chess" in named) == (False, True)
 
 
 @both
@@ -108,15 +135,6 @@ async def test_a_chat_of_somebody_else_is_answered_and_not_kept(tmp_path: Path, 
 async def calls_of(service: Service, user_id: str) -> list[dict[str, Any]]:
     calls: list[dict[str, Any]] = (await service.client.get(f"/v1/tool-calls?user_id={user_id}")).json()["tool_calls"]
     return calls
-
-
-@both
-async def test_tools_that_the_client_merely_offers_are_left_out(tmp_path: Path, ask: Ask) -> None:
-    listener = Listener()
-    offered = [{"type": "function", "name": "f", "function": {"name": "f", "parameters": {}}}]
-    async with asking(tmp_path, listener.agent) as (_, client):
-        await ask(client, tools=offered, tool_choice="auto")
-    assert listener.contexts[0].options == {}
 
 
 async def test_parameters_of_a_completion_reach_the_model(tmp_path: Path) -> None:
@@ -179,24 +197,33 @@ async def test_a_wrong_key_is_an_authentication_error(tmp_path: Path, ask: Ask) 
 
 
 FORCED: Any = {"type": "function", "name": "f", "function": {"name": "f"}}
+TWICE: Any = [{"type": "function", "name": "f", "function": {"name": "f"}}] * 2
+NAMELESS: Any = [{"type": "function", "function": {}}]
+NO_OBJECT: Any = [{"type": "function", "name": "f", "parameters": {"type": "string"}}]
 REFUSED: list[tuple[Ask, dict[str, Any], str]] = [
     (complete, {"n": 2}, "n is 2"),
-    (complete, {"tool_choice": "required"}, "tool_choice asks"),
-    (complete, {"tool_choice": FORCED}, "tool_choice asks"),
+    (complete, {"tool_choice": "required"}, "tools offers none"),
+    (complete, {"tool_choice": FORCED}, "f, which tools does not offer"),
+    (complete, {"tool_choice": "perhaps"}, "use none, auto, required"),
+    (complete, {"tools": TWICE}, "tools.1: there are two functions"),
+    (complete, {"tools": NAMELESS * 129}, "no more than 128"),
+    (complete, {"tools": NAMELESS}, "tools.0: name: Field required"),
+    (complete, {"function_call": {"name": "f"}}, "use tools and tool_choice"),
     (complete, {"extra_body": {"messages": []}}, "messages: Tuple should have at least 1 item"),
     (complete, {"extra_body": {"callboard": {"tool_activity": "items"}}}, "use none or status or details"),
     (complete, {"extra_body": {"callboard": {"activity": "none"}}}, "callboard.activity: Extra inputs"),
     (complete, {"extra_headers": {"X-Callboard-Tool-Activity": "loud"}}, "tool_activity: Input should be"),
     (complete, {"extra_headers": {"X-OpenWebUI-User-Id": "x" * 300}}, "id: String should have at most 255"),
     (complete, {"user": "x" * 300}, "id: String should have at most 255"),
-    (respond, {"tool_choice": FORCED}, "tool_choice asks"),
-    (respond, {"previous_response_id": "resp_1"}, "previous_response_id is not supported"),
+    (respond, {"tool_choice": FORCED}, "f, which tools does not offer"),
+    (respond, {"tools": NO_OBJECT}, "schema of type 'object'"),
+    (respond, {"previous_response_id": "resp_1"}, "there is no response 'resp_1'"),
     (respond, {"conversation": "conv_1"}, "conversation is not supported"),
     (respond, {"background": True}, "background is not supported"),
     (respond, {"extra_body": {"input": []}}, "input"),
-    (respond, {"extra_body": {"input": [{"type": "item_reference", "id": "msg_1"}]}}, "item_reference is not"),
+    (respond, {"extra_body": {"input": [{"type": "item_reference", "id": "msg_1"}]}}, "there is no item 'msg_1'"),
     (respond, {"extra_body": {"input": [{"type": "function_call", "name": "f"}]}}, "call_id: Field required"),
-    (respond, {"extra_body": {"callboard": {"tool_activity": "details"}}}, "use items or none"),
+    (respond, {"extra_body": {"callboard": {"tool_activity": "details"}}}, "use mcp or items or none"),
 ]
 
 

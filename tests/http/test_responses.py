@@ -28,9 +28,17 @@ async def streamed(folder: Path, agent: Any = EVERYTHING, **fields: Any) -> list
         return [event async for event in stream]
 
 
+def as_items(**fields: Any) -> dict[str, Any]:
+    """What asks for the items that Open WebUI knows."""
+    return {"extra_body": {"callboard": {"tool_activity": "items"}}, **fields}
+
+
 def told(item: Any) -> tuple[str, str, str]:
     """An item's kind, what it belongs to and what it says."""
     match item.type:
+        case "mcp_call":
+            said = item.output if item.error is None else item.error.content[0]["text"]
+            return item.type, item.status, f"{item.name} {item.arguments} → {said}"
         case "function_call":
             return item.type, item.call_id, f"{item.name} {item.arguments}"
         case "function_call_output":
@@ -39,6 +47,14 @@ def told(item: Any) -> tuple[str, str, str]:
             return item.type, "", "".join(part.text for part in item.content)
 
 
+CALLS = [
+    ("reasoning", "", "Two words."),
+    ("message", "", "Let me see."),
+    ("mcp_call", "completed", 'look_up {"word": "äpple"} → a fruit, "round" & <b>red</b>'),
+    ("mcp_call", "failed", "borrow {} → Error: it is lent"),
+    ("mcp_call", "completed", 'look_up {"word": "pear"} → another fruit'),
+    ("message", "", "Both are fruits."),
+]
 ITEMS = [
     ("reasoning", "", "Two words."),
     ("message", "", "Let me see."),
@@ -52,15 +68,37 @@ ITEMS = [
 ]
 
 
-async def test_an_agents_calls_and_their_outputs_are_items_of_the_response(tmp_path: Path) -> None:
+async def test_an_agents_calls_are_items_of_a_server_that_ran_them(tmp_path: Path) -> None:
     async with asking(tmp_path, EVERYTHING) as (_, client):
         response = await client.responses.create(model="scripted", input=QUESTION, metadata={"a": "b"})
     assert (response.status, response.model, response.metadata) == ("completed", "scripted", {"a": "b"})
-    assert [told(item) for item in response.output] == ITEMS
-    assert {item.status for item in response.output} == {"completed"}  # type: ignore[union-attr] # all of these have one
+    assert [told(item) for item in response.output] == CALLS
+    calls = [item for item in response.output if item.type == "mcp_call"]
+    assert {(call.server_label, call.approval_request_id) for call in calls} == {("callboard", None)}
+    assert [call.output is None for call in calls] == [False, True, False]
+    assert [call.error is None for call in calls] == [True, False, True]
+    assert len({call.id for call in calls}) == 3
     assert response.output_text == "Let me see.Both are fruits."
     assert response.usage
     assert (response.usage.input_tokens, response.usage.output_tokens, response.usage.total_tokens) == (30, 12, 42)
+
+
+OPEN_WEBUIS: list[tuple[dict[str, Any], list[tuple[str, str, str]]]] = [
+    ({"extra_headers": OPEN_WEBUI}, ITEMS),
+    ({"extra_headers": {"X-OpenWebUI-User-Id": "u"}}, ITEMS),
+    (as_items(), ITEMS),
+    ({"extra_headers": {**OPEN_WEBUI, "X-Callboard-Tool-Activity": "mcp"}}, CALLS),
+]
+
+
+@pytest.mark.parametrize(("fields", "items"), OPEN_WEBUIS)
+async def test_open_webui_gets_the_items_that_it_knows_and_whoever_asks_for_them(
+    tmp_path: Path, fields: dict[str, Any], items: list[tuple[str, str, str]]
+) -> None:
+    async with asking(tmp_path, EVERYTHING) as (_, client):
+        response = await client.responses.create(model="scripted", input=QUESTION, **fields)
+    assert [told(item) for item in response.output] == items
+    assert {getattr(item, "status", None) for item in response.output} - {"failed"} == {"completed"}
 
 
 async def test_sources_are_cited_in_the_text_that_follows_them(tmp_path: Path) -> None:
@@ -73,23 +111,48 @@ async def test_sources_are_cited_in_the_text_that_follows_them(tmp_path: Path) -
     ]
 
 
-async def test_the_stream_tells_each_item_from_its_beginning_to_its_end(tmp_path: Path) -> None:
-    events = await streamed(tmp_path)
+@pytest.mark.parametrize(("fields", "items"), [({}, CALLS), (as_items(), ITEMS)], ids=["mcp", "items"])
+async def test_the_stream_tells_each_item_from_its_beginning_to_its_end(
+    tmp_path: Path, fields: dict[str, Any], items: list[tuple[str, str, str]]
+) -> None:
+    events = await streamed(tmp_path, **fields)
     assert [event.sequence_number for event in events] == list(range(len(events)))
     assert [event.type for event in events[:2]] == ["response.created", "response.in_progress"]
     assert [event.type for event in events if event.type == "response.completed"] == [events[-1].type]
     added = [event for event in events if event.type == "response.output_item.added"]
     done = {event.output_index: event.item for event in events if event.type == "response.output_item.done"}
-    assert [event.output_index for event in added] == list(range(len(ITEMS)))
-    assert [told(done[index]) for index in sorted(done)] == ITEMS
+    assert [event.output_index for event in added] == list(range(len(items)))
+    assert [told(done[index]) for index in sorted(done)] == items
     assert events[-1].response.output == [done[index] for index in sorted(done)]
     assert [event.item.id for event in added] == [item.id for item in events[-1].response.output]
     deltas = "".join(event.delta for event in events if event.type == "response.output_text.delta")
     assert deltas == "Let me see.Both are fruits."
 
 
-async def test_a_call_is_seen_before_its_output_is(tmp_path: Path) -> None:
+async def test_a_call_is_seen_from_its_start_and_ends_where_it_ended(tmp_path: Path) -> None:
     events = await streamed(tmp_path)
+    parallel = [
+        (event.output_index, event.type.removeprefix("response."))
+        for event in events
+        if getattr(event, "output_index", None) in (2, 3)
+    ]
+    begun = ("output_item.added", "mcp_call.in_progress", "mcp_call_arguments.delta", "mcp_call_arguments.done")
+    assert parallel == [
+        *((2, kind) for kind in begun),
+        *((3, kind) for kind in begun),
+        (3, "mcp_call.failed"),
+        (3, "output_item.done"),
+        (2, "mcp_call.completed"),
+        (2, "output_item.done"),
+    ]
+    [added] = [event.item for event in events if event.type == "response.output_item.added" and event.output_index == 2]
+    assert (added.status, added.arguments, added.output, added.error) == ("in_progress", "", None, None)
+    deltas = [event.delta for event in events if event.type == "response.mcp_call_arguments.delta"]
+    assert deltas == ['{"word": "äpple"}', "{}", '{"word": "pear"}']
+
+
+async def test_as_items_a_call_is_seen_before_its_output_is(tmp_path: Path) -> None:
+    events = await streamed(tmp_path, **as_items())
     seen = [
         (event.type.removeprefix("response."), getattr(event, "item", event).type)
         for event in events
@@ -105,9 +168,10 @@ async def test_a_call_is_seen_before_its_output_is(tmp_path: Path) -> None:
     ]
 
 
-async def test_the_stream_is_of_openais_form_to_the_letter(tmp_path: Path) -> None:
+@pytest.mark.parametrize("activity", ["mcp", "items", "none"])
+async def test_the_stream_is_of_openais_form_to_the_letter(tmp_path: Path, activity: str) -> None:
     async with asking(tmp_path, EVERYTHING) as (service, _):
-        body = {"model": "scripted", "input": "hi", "stream": True}
+        body = {"model": "scripted", "input": "hi", "stream": True, "callboard": {"tool_activity": activity}}
         response = await service.client.post("/v1/responses", json=body)
     *frames, rest = response.text.split("\n\n")
     assert rest == ""
@@ -121,7 +185,7 @@ async def test_the_clients_own_helper_puts_the_stream_together(tmp_path: Path) -
     async with asking(tmp_path, EVERYTHING) as (_, client):
         async with client.responses.stream(model="scripted", input=QUESTION) as stream:
             response = await stream.get_final_response()
-    assert [told(item) for item in response.output] == ITEMS
+    assert [told(item) for item in response.output] == CALLS
 
 
 async def test_a_client_that_would_run_calls_itself_can_ask_for_none(tmp_path: Path) -> None:
@@ -131,8 +195,10 @@ async def test_a_client_that_would_run_calls_itself_can_ask_for_none(tmp_path: P
     assert last.response.output_text == "Let me see.\nBoth are fruits."
 
 
+@pytest.mark.parametrize("activity", ["mcp", "items"])
 @pytest.mark.parametrize("headers", [OPEN_WEBUI, {}], ids=["kept", "not kept"])
-async def test_the_next_turn_brings_the_calls_back(tmp_path: Path, headers: dict[str, str]) -> None:
+async def test_the_next_turn_brings_the_calls_back(tmp_path: Path, headers: dict[str, str], activity: str) -> None:
+    headers = headers | {"X-Callboard-Tool-Activity": activity}
     words = Words()
     async with asking(tmp_path, words.agent) as (service, client):
         first = await client.responses.create(model="words", input=QUESTION, extra_headers=headers)
@@ -140,13 +206,14 @@ async def test_the_next_turn_brings_the_calls_back(tmp_path: Path, headers: dict
         again = [*QUESTION, *items, {"role": "user", "content": "Sure?"}]
         await client.responses.create(model="words", input=again, extra_headers=headers)
         stored = await calls_of(service, "u")
-    assert len(stored) == (2 if headers else 0)
+    is_kept = "X-OpenWebUI-Chat-Id" in headers
+    assert len(stored) == (2 if is_kept else 0)
     lived = words.asked[1].messages
     question, asked, answered, said, now = words.asked[2].messages
     [call] = asked["tool_calls"]
     assert question == QUESTION[0]
     assert (asked["content"], answered) == ("I look.", lived[2])
-    if headers:
+    if is_kept:
         assert asked == lived[1]
     assert call["id"] == lived[1]["tool_calls"][0]["id"]
     assert said == {"role": "assistant", "content": "It is a fruit."}
@@ -231,11 +298,9 @@ async def test_a_run_that_fails_ends_the_stream_with_its_reason_and_every_call_c
     assert last.type == "response.failed"
     assert (last.response.status, last.response.error.code) == ("failed", "rate_limit_exceeded")
     assert last.response.error.message == "slow down"
-    assert [told(item)[:2] for item in last.response.output] == [
-        ("message", ""),
-        ("function_call", "a"),
-        ("function_call_output", "a"),
-    ]
+    *_, message, call = last.response.output
+    assert told(message) == ("message", "", "Let me see.")
+    assert (call.type, call.status, call.output) == ("mcp_call", "incomplete", None)
 
 
 async def test_an_answer_that_was_cut_off_is_incomplete(tmp_path: Path) -> None:
@@ -249,7 +314,8 @@ async def test_an_answer_that_was_cut_off_is_incomplete(tmp_path: Path) -> None:
     assert last.response.output_text == "Once upon a"
 
 
-async def test_files_and_embeds_of_a_call_come_whole_with_its_output(tmp_path: Path) -> None:
+@pytest.mark.parametrize("shape", [{}, as_items()], ids=["mcp", "items"])
+async def test_files_and_embeds_of_a_call_come_whole_with_its_output(tmp_path: Path, shape: dict[str, Any]) -> None:
     picture = f"data:image/png;base64,{base64.b64encode(bytes(200_000)).decode()}"
     embed = "<p>a chart</p>"
 
@@ -258,8 +324,8 @@ async def test_files_and_embeds_of_a_call_come_whole_with_its_output(tmp_path: P
         files = ({"type": "image", "url": picture}, {"type": "image", "url": "https://example.org/a.png"})
         yield ToolCallComplete(tool_call_id="a", result="x" * 100_000, files=files, embeds=(embed,))
 
-    *_, last = await streamed(tmp_path, ScriptedAgent(script))
-    _, output = last.response.output
+    *_, last = await streamed(tmp_path, ScriptedAgent(script), **shape)
+    *_, output = last.response.output
     assert [file["url"] for file in output.files] == [picture, "https://example.org/a.png"]
     assert output.embeds == [embed]
     assert told(output)[2].endswith(f"x\n… [{100_000 - 65_536:,} more characters]")

@@ -54,7 +54,7 @@ BROKEN = {
         "all.txt: left-pad is missing",
     ),
     "a bound that has moved": (
-        replaced("pyproject.toml", "starlette>=1.0,<2", "starlette>=999"),
+        replaced("pyproject.toml", "starlette>=1.3,<2", "starlette>=999"),
         "starlette>=999",
     ),
     "a requirement that has gone": (

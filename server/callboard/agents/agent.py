@@ -112,6 +112,8 @@ class Agent:
                 allowances=self._allowances(),
                 caller=self._caller(context),
                 options=context.options,
+                functions=context.functions,
+                must_call=context.must_call,
             )
         async with aclosing(events):
             async for event in events:
@@ -145,6 +147,18 @@ class Agent:
                         f"'{owners[tool.name]}', one of '{skill.name}'. Give one of them another name."
                     )
                 owners[tool.name] = skill.name
+
+
+def functions_left_out(agent: AgentLike, names: Sequence[str]) -> list[str]:
+    """Return those of the functions that a client offers which the agent does not call.
+
+    An agent of another kind has its framework's tools alone; one of our own runs its own tool where
+    a function has the same name.
+    """
+    if not isinstance(agent, Agent):
+        return list(names)
+    own = {tool.name for tool in agent.tools}
+    return [name for name in names if name in own]
 
 
 async def _name_of(model: ChatModel) -> str:

@@ -6,7 +6,15 @@ from collections.abc import Iterator
 import httpx
 import openai
 
-from callboard.errors import ModelError, ModelRateLimited, ModelTimeout, ModelUnauthorized, ModelUnreachable
+from callboard.errors import (
+    ModelError,
+    ModelRateLimited,
+    ModelRefused,
+    ModelTimeout,
+    ModelUnauthorized,
+    ModelUnreachable,
+)
+from callboard.models.refusals import REFUSED, upstream_code
 
 DETAIL_CHARS = 500
 
@@ -36,6 +44,9 @@ def model_error(error: BaseException, agent_id: str, *, always: bool = False) ->
             case 401 | 403 as status:
                 # In words of our own: some endpoints quote the key that they refuse.
                 return ModelUnauthorized(f"{where} refused its key ({status}): give it one that it accepts.")
+            case status if status in REFUSED:
+                code = upstream_code(getattr(cause, "body", None), said)
+                return ModelRefused(f"{where} refused the request ({status}): {said}. Change what is sent.", code)
             case 429:
                 return ModelRateLimited(f"{where} is over its limit (429): {said}. Wait a little, or use another.")
     return ModelError(f"{where} failed: {said}. Look at its endpoint's log.") if found else None

@@ -93,10 +93,18 @@ class Turn:
         """A piece of a call's arguments, while the model writes them."""
         self._send(ToolCallArgsDelta(tool_call_id=call_id, tool_name=name, delta=delta))
 
-    def spend(self, input_tokens: int | None, output_tokens: int | None) -> None:
-        """What one request to the model cost."""
+    def spend(
+        self,
+        input_tokens: int | None,
+        output_tokens: int | None,
+        *,
+        cached_tokens: int | None = None,
+        reasoning_tokens: int | None = None,
+    ) -> None:
+        """What one request to the model cost; cached tokens are of the input, those of reasoning of the output."""
         read, written = input_tokens or 0, output_tokens or 0
-        self._usage = TokenUsage(read, written, read + written) + (self._usage or TokenUsage())
+        spent = TokenUsage(read, written, read + written, cached_tokens or 0, reasoning_tokens or 0)
+        self._usage = spent + (self._usage or TokenUsage())
 
     async def start(self, call_id: str, name: str, arguments: Mapping[str, Any] | str) -> None:
         """A call begins; `arguments` is the model's own text where it can be had.

@@ -20,12 +20,24 @@ from callboard.history.past_chats import PastChat, PastChats, SaidMessage
 from callboard.history.profiles import Attribute, AttributeKind, AttributeValue, Profile
 from callboard.history.records import ChatHistory, ChatMessageTool, ToolResponse
 from callboard.history.replay import Replayed, replay
+from callboard.history.response_items import ResponseItems, drop_response_items
+from callboard.history.responses import (
+    OWN_CHAT_PREFIX,
+    NewResponse,
+    PastResponse,
+    drop_own_chats,
+    find_chat_of_call,
+    forget_own_chat,
+    load_response,
+)
 from callboard.history.self_notes import SelfNote, SelfNotes
 from callboard.history.sources import cited_numbers
 from callboard.history.store import Store
+from callboard.history.turns import StoredRound, StoredTurn, lacks_calls, load_turns, with_stored_calls
 
 __all__ = [
     "ANY_USER",
+    "OWN_CHAT_PREFIX",
     "Attribute",
     "AttributeKind",
     "AttributeValue",
@@ -37,11 +49,14 @@ __all__ = [
     "Journal",
     "Memories",
     "Memory",
+    "NewResponse",
     "NoJournal",
     "PastChat",
     "PastChats",
+    "PastResponse",
     "Profile",
     "Replayed",
+    "ResponseItems",
     "SaidMessage",
     "SelfNote",
     "SelfNotes",
@@ -49,7 +64,9 @@ __all__ = [
     "Store",
     "StoredCall",
     "StoredMessage",
+    "StoredRound",
     "StoredStatus",
+    "StoredTurn",
     "ToolCallFilter",
     "ToolCallPage",
     "ToolResponse",
@@ -57,5 +74,13 @@ __all__ = [
     "bound",
     "cited_numbers",
     "compact_message_tools",
+    "drop_own_chats",
+    "drop_response_items",
+    "find_chat_of_call",
+    "forget_own_chat",
+    "lacks_calls",
+    "load_response",
+    "load_turns",
     "replay",
+    "with_stored_calls",
 ]

@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from callboard.errors import RequestError, UnknownToolCall
 from callboard.history.store import Store, unknown_chat
-from callboard.history.tables import chats, messages, tool_events
+from callboard.history.tables import chats, messages, response_items, tool_events
 
 CallState = Literal["running", "complete", "error"]
 
@@ -164,6 +164,7 @@ class Chats:
             await connection.execute(update(chats).where(chats.c.id == chat_id).values(updated_at=chats.c.updated_at))
             await self._check(connection, chat_id)
             await connection.execute(delete(chats).where(chats.c.id == chat_id))
+            await connection.execute(delete(response_items).where(response_items.c.chat_id == chat_id))
 
     async def _check(self, connection: AsyncConnection, chat_id: str) -> None:
         owner = (await connection.execute(select(chats.c.user_id).where(chats.c.id == chat_id))).one_or_none()

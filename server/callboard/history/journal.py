@@ -5,8 +5,8 @@ The recorder is its only user. `NoJournal` stands in where there is no chat to w
 
 import json
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -18,6 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from callboard.errors import StorageError, UnknownChat
 from callboard.history.compaction import CompactResults, compact_message_tools
 from callboard.history.records import ChatMessageTool, ToolResponse
+from callboard.history.responses import NewResponse, write_response
 from callboard.history.store import Store, unknown_chat
 from callboard.history.tables import chats, messages, tool_events
 from callboard.history.word_index import MESSAGE_WORDS
@@ -32,13 +33,20 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Which turn is written: `message_id` is the client's assistant message, `user_content` what was asked."""
+    """Which turn is written: `message_id` is the client's assistant message, `user_content` what was asked.
+
+    `place` counts the questions of the conversation, this one included. `results` are what the client's
+    own functions returned, by the ids of their calls.
+    """
 
     chat_id: str
     run_id: str
     message_id: str | None
     user_id: str | None
     user_content: str | list[dict[str, Any]] | None
+    place: int | None = None
+    results: Mapping[str, str] = field(default_factory=dict)
+    response: NewResponse | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +247,18 @@ class ChatJournal:
             raise unknown_chat(turn.chat_id)
         self._chat_began = began
         if turn.user_content is not None:
-            await self._write_said(connection, "user", _as_text(turn.user_content))
+            await self._write_said(connection, "user", _as_text(turn.user_content), place=turn.place)
+        if turn.response is not None:
+            await write_response(connection, turn.chat_id, turn.run_id, turn.response)
+        for call_id, result in turn.results.items():
+            is_waited_for = and_(
+                messages.c.chat_id == turn.chat_id,
+                messages.c.tool_call_id == call_id,
+                messages.c.ended_at.is_(None),
+            )
+            await connection.execute(
+                update(messages).where(is_waited_for).values(tool_output=storable(result), ended_at=now)
+            )
 
     async def _write_call(
         self,

@@ -14,6 +14,7 @@ from uuid import uuid4
 
 from callboard.history.records import ChatMessageTool
 from callboard.history.sources import read_sources, source_number
+from callboard_protocol import EXTERNAL_ID_PREFIX
 
 ChatDict = dict[str, Any]
 
@@ -83,7 +84,10 @@ def _answers(messages: Sequence[ChatDict], position: int) -> list[ChatDict]:
 
 
 def _sent(message: ChatDict, answers: list[ChatDict], known: Mapping[str, ChatMessageTool]) -> list[_Call]:
-    """The calls of a message as it was sent; what is stored under an id goes before what was sent."""
+    """The calls of a message as it was sent; what is stored under an id goes before what was sent.
+
+    Not so for calls that the client has run: of those it knows best.
+    """
     calls, seen = [], set()
     for call in message["tool_calls"]:
         call_id = call.get("id") or ""
@@ -92,7 +96,8 @@ def _sent(message: ChatDict, answers: list[ChatDict], known: Mapping[str, ChatMe
         seen.add(call_id)
         record, function = known.get(call_id), call["function"]
         content = _take(answers, call_id)
-        if record and record.response:
+        is_the_clients = content is not None and call_id.startswith(EXTERNAL_ID_PREFIX)
+        if record and record.response and not is_the_clients:
             content = record.response.content
         arguments = record.arguments if record else function.get("arguments")
         calls.append(_Call(call_id, function["name"], arguments, content))

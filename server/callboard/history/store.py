@@ -37,6 +37,7 @@ from callboard.history.records import ChatHistory, ChatMessageTool, ToolResponse
 from callboard.history.sqlite_file import DatabaseFile, Found
 from callboard.history.tables import chats, messages
 from callboard.private_files import create_private_file, make_private, make_private_folder
+from callboard_protocol import EXTERNAL_ID_PREFIX
 
 INTERRUPTED = "interrupted"
 INTERRUPTED_OUTPUT = "Error: the server stopped while this tool was running; whether it took effect is not known."
@@ -55,6 +56,8 @@ CHECKPOINT_BYTES = 4 * 1024 * 1024
 LEAST_FREE_BYTES = 1024 * 1024
 MOST_EXAMINED_BYTES = 512 * 1024 * 1024
 SQLITE_SUFFIXES = ("", "-wal", "-shm", "-journal")
+
+_is_external = messages.c.tool_call_id.startswith(EXTERNAL_ID_PREFIX, autoescape=True)
 
 ALONE = {
     "sqlite": "BEGIN IMMEDIATE",
@@ -401,7 +404,10 @@ class Store:
         return StorageError(f"the server's database cannot be used just now: {why}. The server's log says more.")
 
     async def close_interrupted_calls(self) -> int:
-        """Mark the calls that were open when the server last stopped; returns how many there were."""
+        """Mark the calls that were open when the server last stopped; returns how many there were.
+
+        Calls that a client runs stay open: their results may still come.
+        """
         async with self.writing() as connection:
             return await _close_open_calls(connection)
 
@@ -512,7 +518,7 @@ async def _begin_alone(connection: AsyncConnection, deadline: float) -> None:
 async def _close_open_calls(connection: AsyncConnection) -> int:
     result = await connection.execute(
         update(messages)
-        .where(and_(messages.c.role == "tool", messages.c.ended_at.is_(None)))
+        .where(and_(messages.c.role == "tool", messages.c.ended_at.is_(None), ~_is_external))
         .values(tool_output=INTERRUPTED_OUTPUT, error_code=INTERRUPTED, ended_at=time.time())
     )
     return result.rowcount

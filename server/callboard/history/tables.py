@@ -68,8 +68,10 @@ messages = Table(
     Column("ended_at", Double),
     Column("duration_ms", Integer, comment="as it was reported live"),
     Column("created_at", Double, nullable=False),
+    Column("place", Integer, comment="of a question: how many the conversation has with it"),
     UniqueConstraint("chat_id", "tool_call_id"),
     Index("ix_messages_chat_id_id", "chat_id", "id"),
+    Index("ix_messages_tool_call_id", "tool_call_id"),
     sqlite_autoincrement=True,
 )
 
@@ -83,6 +85,16 @@ tool_events = Table(
     Column("progress", Double, comment="0 to 100, or null where it is not known"),
     Column("created_at", Double, nullable=False),
     sqlite_autoincrement=True,
+)
+
+responses = Table(
+    "responses",
+    metadata,
+    Column("run_id", String(128), primary_key=True),
+    Column("chat_id", String(255), ForeignKey("chats.id", ondelete="CASCADE"), nullable=False, index=True),
+    Column("previous", String(128), comment="the run that it went on from; null: none"),
+    Column("input", Text, nullable=False, comment="JSON list of chat messages: what this request brought"),
+    Column("created_at", Double, nullable=False),
 )
 
 memories = Table(
@@ -117,4 +129,14 @@ self_notes = Table(
     Column("created_at", Double, nullable=False),
     Index("ix_self_notes_agent_id_user_id_kind", "agent_id", "user_id", "kind"),
     sqlite_autoincrement=True,
+)
+
+response_items = Table(
+    "response_items",
+    metadata,
+    Column("id", String(1024), primary_key=True),
+    Column("user_id", String(255)),
+    Column("chat_id", String(255), index=True),
+    Column("item", Text, nullable=False, comment="JSON, OpenAI's form"),
+    Column("created_at", Double, nullable=False, index=True),
 )

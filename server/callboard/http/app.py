@@ -12,7 +12,13 @@ from callboard.http.gate import Gate, JsonBodies
 from callboard.http.state import ServerState
 
 ROUTES = [*run_routes.ROUTES, *chat_routes.ROUTES, *openai.ROUTES]
-EXPOSED_HEADERS = ("Content-Disposition", "WWW-Authenticate", "X-Callboard-Run", "X-Should-Retry")
+EXPOSED_HEADERS = (
+    "Content-Disposition",
+    "WWW-Authenticate",
+    "X-Callboard-Run",
+    "X-Callboard-Tools-Ignored",
+    "X-Should-Retry",
+)
 
 
 def create_app(state: ServerState, api_key: str | None = None) -> ASGIApp:

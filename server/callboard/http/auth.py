@@ -40,6 +40,7 @@ class BearerAuth:
 
 def is_signed(request: HTTPConnection, links: Links) -> bool:
     """Whether the request is one of this server's own links to a result."""
+    # The server has decoded the path, once, and routes go by it; `request.url` is made from the Host header too.
     path, query = request.scope["path"], request.query_params
     if not path.startswith(RESULT_PATH) or "signature" not in query:
         return False

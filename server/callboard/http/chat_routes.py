@@ -20,6 +20,9 @@ from callboard.http.state import server_state
 
 MAX_PAGE = 200
 
+UNCACHED = {"Cache-Control": "private, no-store"}
+"""What was said and found is its user's: no proxy and no shared browser keeps it."""
+
 
 class ToolCallQuery(BaseModel):
     """The query of `GET /v1/tool-calls`; times in seconds since the epoch."""
@@ -40,14 +43,14 @@ async def chat_messages(request: Request) -> Response:
     """Return the chat as first-class messages."""
     chat_id = request.path_params["chat_id"]
     found = await _chats(request).messages(chat_id)
-    return JSONResponse({"chat_id": chat_id, "messages": [asdict(message) for message in found]})
+    return JSONResponse({"chat_id": chat_id, "messages": [asdict(message) for message in found]}, headers=UNCACHED)
 
 
 async def chat_timeline(request: Request) -> Response:
     """Return every tool call with its status events, in order of time."""
     chat_id = request.path_params["chat_id"]
     found = await _chats(request).timeline(chat_id)
-    return JSONResponse({"chat_id": chat_id, "tool_calls": [asdict(call) for call in found]})
+    return JSONResponse({"chat_id": chat_id, "tool_calls": [asdict(call) for call in found]}, headers=UNCACHED)
 
 
 async def delete_chat(request: Request) -> Response:
@@ -67,10 +70,10 @@ async def tool_call(request: Request) -> Response:
     if is_signed(request, server_state(request).links):
         found = await Chats(server_state(request).store, ANY_USER).tool_call(chat_id, tool_call_id)
         # As text and nothing else: a tool's result is not ours to run in somebody's browser.
-        return PlainTextResponse(found.result or "")
+        return PlainTextResponse(found.result or "", headers=UNCACHED)
     if "signature" in request.query_params:
         raise Unauthorized("this link does not hold any more, or was changed: send the key, or ask the agent again")
-    return JSONResponse(asdict(await _chats(request).tool_call(chat_id, tool_call_id)))
+    return JSONResponse(asdict(await _chats(request).tool_call(chat_id, tool_call_id)), headers=UNCACHED)
 
 
 async def tool_calls(request: Request) -> Response:
@@ -86,7 +89,7 @@ async def tool_calls(request: Request) -> Response:
         raise RequestError("; ".join(lines)) from None
     wanted = ToolCallFilter(query.chat_id, query.tool_name, query.status, query.since, query.until)
     page = await _chats(request).tool_calls(wanted, query.limit, query.cursor)
-    return JSONResponse(asdict(page))
+    return JSONResponse(asdict(page), headers=UNCACHED)
 
 
 def _chats(request: Request) -> Chats:

@@ -63,12 +63,15 @@ async def _callboard_error(_: Request, error: Exception) -> Response:
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     code = HTTPStatus(error.status_code).phrase.lower().replace(" ", "_")
-    message = f"{request.method} {request.url.path}: {error.detail}; the routes are listed in docs/reference/routes.md"
+    # The path as it was asked for: `request.url` is made from the Host header too.
+    message = (
+        f"{request.method} {request.scope['path']}: {error.detail}; the routes are listed in docs/reference/routes.md"
+    )
     return _body(error.status_code, code, message, error.headers)
 
 
 async def _unexpected(request: Request, error: Exception) -> Response:
-    _log.error("request_failed", path=request.url.path, exc_info=error)
+    _log.error("request_failed", path=request.scope["path"], exc_info=error)
     return _body(HTTPStatus.INTERNAL_SERVER_ERROR, "internal_error", "the server failed; its log says why")
 
 

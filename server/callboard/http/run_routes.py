@@ -79,7 +79,10 @@ async def run_file(request: Request) -> Response:
     """
     run = server_state(request).runs.get(request.path_params["run_id"])
     file = run.files.get(request.path_params["file_id"])
-    return Response(file.content, media_type=file.content_type, headers={"Content-Disposition": "attachment"})
+    return Response(file.content, media_type=file.content_type, headers=_KEPT_BY_NOBODY)
+
+
+_KEPT_BY_NOBODY = {"Content-Disposition": "attachment", "Cache-Control": "private, no-store"}
 
 
 def _after(request: Request) -> int:

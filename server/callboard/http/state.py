@@ -4,7 +4,7 @@ import asyncio
 import hmac
 import time
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from secrets import token_hex
 
@@ -14,7 +14,7 @@ from starlette.requests import Request
 from callboard.agents import Agent, Limits, Registry
 from callboard.errors import StorageError
 from callboard.formats import FormatChoice
-from callboard.history import Store
+from callboard.history import Store, drop_own_chats, drop_response_items
 from callboard.http.gate import Access
 from callboard.models import ChatModel, OpenAICompatibleModel, ScriptedModel
 from callboard.runs import Links, Redaction, Runs, RunSettings
@@ -78,10 +78,15 @@ async def open_state(settings: Settings, registry: Registry) -> AsyncIterator[Se
             links=links,
         )
         runs = Runs(registry, services, run_settings, Redaction(settings.secrets))
-        retention = asyncio.create_task(_retain(store, settings.result_retention_days))
+        stopping = asyncio.Event()
+        retention = asyncio.create_task(
+            _retain(store, settings.result_retention_days, settings.response_retention_days, stopping)
+        )
         started_at, max_request_bytes = int(time.time()), settings.max_request_mib * 1024 * 1024
         yield ServerState(registry, store, runs, links, Access.of(settings), started_at, max_request_bytes)
-        retention.cancel()
+        # Not cancelled: a statement that is broken off leaves its connection behind.
+        stopping.set()
+        await retention
         await runs.close()
     finally:
         await lifespans.aclose()
@@ -89,14 +94,21 @@ async def open_state(settings: Settings, registry: Registry) -> AsyncIterator[Se
         await store.close()
 
 
-async def _retain(store: Store, days: float) -> None:
-    while days:
+async def _retain(store: Store, result_days: float, response_days: float, stopping: asyncio.Event) -> None:
+    while (result_days or response_days) and not stopping.is_set():
         try:
-            dropped = await store.drop_uncited(time.time() - days * 86_400)
-            _log.info("uncited_results_dropped", results=dropped)
+            if result_days:
+                dropped = await store.drop_uncited(time.time() - result_days * 86_400)
+                _log.info("uncited_results_dropped", results=dropped)
+            if response_days:
+                before = time.time() - response_days * 86_400
+                chats, items = await drop_own_chats(store, before), await drop_response_items(store, before)
+                _log.info("responses_dropped", chats=chats, items=items)
         except StorageError as error:
-            _log.warning("uncited_results_not_dropped", error=str(error))
-        await asyncio.sleep(RETENTION_ROUND_SECONDS)
+            _log.warning("old_results_not_dropped", error=str(error))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(RETENTION_ROUND_SECONDS):
+                await stopping.wait()
 
 
 def _skills(registry: Registry) -> list[Skill]:

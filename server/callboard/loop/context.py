@@ -8,7 +8,7 @@ from callboard.formats import FormatChoice
 from callboard.loop.consent import Consent
 from callboard.loop.limits import Limits
 from callboard.models import ChatDict, ChatModel
-from callboard.tools import Services
+from callboard.tools import ClientTool, Services
 from callboard_protocol import User
 
 
@@ -24,7 +24,9 @@ class RunContext:
     `formats` how its model is asked to write tool calls. `consent` says which tools ask the user
     first, and `consent.answer_to` waits for the answer to an `InputRequest` that the agent
     yields. `services` is for the tools that come with the server. `options` are the client's
-    parameters for the model (`temperature` …).
+    parameters for the model (`temperature` …). `functions` are those that the client offers: a
+    call of one is no tool's to run, it is yielded as `ToolCallExternal` and the turn ends with
+    `tool_calls`; with `must_call` the model may not end the turn without one.
     New sources are numbered after `max_source_number`, the highest in the history; −1 where
     there is none.
     """
@@ -43,3 +45,5 @@ class RunContext:
     formats: FormatChoice = field(default_factory=FormatChoice)
     consent: Consent = field(default_factory=Consent)
     services: Services | None = field(default=None, repr=False)
+    functions: Sequence[ClientTool] = ()
+    must_call: bool = False

@@ -9,15 +9,17 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from pydantic_core import to_json
 
-from callboard.errors import InvalidArguments, ToolError, ToolLimit
+from callboard.errors import InvalidArguments, ToolDenied, ToolError, ToolLimit
 from callboard.formats import RequestedCall, renamed, tool_meant, understand
 from callboard.loop.consent import FROM_TEXT, WAITING, Consent
 from callboard.loop.limits import Budget
 from callboard.text import storable
 from callboard.tools import (
+    ClientTool,
     Quotas,
     Services,
     SourceNumbers,
@@ -28,7 +30,9 @@ from callboard.tools import (
     ToolContext,
     ToolResult,
     execute,
+    new_external_id,
     prepare,
+    written_arguments,
 )
 from callboard_protocol import (
     FROM_TEXT_STATUS,
@@ -37,6 +41,7 @@ from callboard_protocol import (
     Source,
     ToolCallComplete,
     ToolCallError,
+    ToolCallExternal,
     ToolCallStart,
     ToolStatus,
     ToolStatusData,
@@ -74,6 +79,11 @@ class PlannedCall:
     repairs: tuple[str, ...] = ()
     written: str = ""
 
+    @property
+    def is_external(self) -> bool:
+        """Whether the client is to run it."""
+        return isinstance(self.fate, ToolCall) and isinstance(self.fate.tool, ClientTool)
+
 
 @dataclass(frozen=True, slots=True)
 class _Ended:
@@ -97,12 +107,15 @@ def plan(
             if cut_short and call is requested[-1] and not call.arguments_text.strip():
                 raise InvalidArguments("The call was cut off before its arguments: the answer was too long. Try again.")
             fate, repairs = _prepared(call, tools)
-            budget.spend_execution(fate.tool.name, fate.arguments)
+            if isinstance(fate.tool, ClientTool):
+                call = _external(call, fate.arguments)
+            else:
+                budget.spend_execution(fate.tool.name, fate.arguments)
         except ToolError as error:
             fate = error if budget.spend_refusal() else _limit()
         requested_call = renamed(call, tool_meant(call.name, tools))
         written = ""
-        if repairs and isinstance(fate, ToolCall):
+        if repairs and isinstance(fate, ToolCall) and not isinstance(fate.tool, ClientTool):
             # What is shown, stored, and told to the model again, is what runs.
             arguments_text = to_json(fate.arguments, serialize_unknown=True).decode()
             requested_call = replace(requested_call, arguments_text=arguments_text)
@@ -118,6 +131,13 @@ def _prepared(call: RequestedCall, tools: Mapping[str, Tool]) -> tuple[ToolCall,
     return prepare(tools[meant.name], meant.arguments), meant.repairs
 
 
+def _external(call: RequestedCall, arguments: Mapping[str, Any]) -> RequestedCall:
+    """The call as the client is given it. Raises `ToolDenied` for one that the model may only have quoted."""
+    if call.asks_first:
+        raise ToolDenied("Not run: it was read from the text of the answer. Call the function natively.")
+    return replace(call, id=new_external_id(), arguments_text=written_arguments(call.arguments_text, arguments))
+
+
 _Queue = asyncio.Queue[ToolStatus | InputRequest | asyncio.Task[_Ended]]
 
 
@@ -126,11 +146,13 @@ async def run_round(
 ) -> AsyncGenerator[Event, None]:
     """The events of the calls; `results` receives, by call id, what the model is told.
 
+    Calls that the client runs are announced, and have no result.
     Closing the generator cancels the tools that still run.
     """
     for event in _starts(calls, round_index):
         yield event
     # A finished task in the queue stands for the end of its call: whatever it reported is before it.
+    calls = [call for call in calls if not call.is_external]
     queue: _Queue = asyncio.Queue()
     running: set[asyncio.Task[_Ended]] = set()
     try:
@@ -159,6 +181,13 @@ async def run_round(
 
 def _starts(calls: Sequence[PlannedCall], round_index: int) -> Iterator[Event]:
     for position, call in enumerate(calls):
+        if call.is_external:
+            yield ToolCallExternal(
+                tool_call_id=call.requested.id,
+                tool_name=call.requested.name,
+                arguments=call.requested.arguments_text,
+            )
+            continue
         yield ToolCallStart(
             tool_call_id=call.requested.id,
             tool_name=call.requested.name,

@@ -6,7 +6,7 @@ what is to be remembered, the recorder of the run takes from the events.
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import count
 from typing import Any
 
@@ -21,11 +21,13 @@ from callboard.formats import (
     ReasoningPiece,
     TextPiece,
     exchange,
+    tool_meant,
 )
+from callboard.formats.transcript import with_instructions
 from callboard.loop.limits import Allowance, Budget, Limits
 from callboard.loop.round import Caller, plan, run_round
 from callboard.models import ChatDict, ChatModel, Finish, ModelRequest, TokenUsage
-from callboard.tools import Tool
+from callboard.tools import ClientTool, Tool
 from callboard_protocol import Done, Event, FinishReason, Message, Reasoning, Status, ToolCallArgsDelta, Usage
 
 MAX_CALLS_PER_ANSWER = 128
@@ -33,6 +35,7 @@ MAX_CALLS_PER_ANSWER = 128
 
 LIMIT_REACHED = "I have used up the tool calls of this turn before I could finish. Ask me to go on, and I will."
 CUT_OFF = "My answer was cut off before it began: the model used up the tokens it may write."
+MUST_CALL = "Do not answer in text: your answer must be a call of one of these tools."
 NOTHING_SAID = "The model ended its turn without an answer. Ask again, or put it in other words."
 
 
@@ -47,6 +50,8 @@ async def run_tool_loop(
     allowances: Sequence[Allowance] = (),
     caller: Caller | None = None,
     options: Mapping[str, Any] | None = None,
+    functions: Sequence[ClientTool] = (),
+    must_call: bool = False,
 ) -> AsyncGenerator[Event, None]:
     """One turn as events, the last one `Done`; what `messages` holds is not changed.
 
@@ -54,21 +59,36 @@ async def run_tool_loop(
     fails in any way is told to the model and the turn goes on. Once the model has asked for
     more calls than `limits` allow, it is asked a last time without tools, and the turn ends
     with `max_turns`; beyond an allowance it gets errors. The user always gets some text.
+    `functions` are the client's: where an answer calls one, the tools that it calls beside it are
+    run, and the turn ends with `tool_calls`. A function named as a tool is left out.
     Raises `ModelError`; closing the generator, at any point, closes the model's stream and
     cancels the tools.
     """
     limits = limits or Limits()
     max_calls_per_answer = max(MAX_CALLS_PER_ANSWER, 2 * limits.max_tool_calls)
-    turn = _Turn(model, tool_format or NativeFormat(), list(messages), claim_id, options or {}, max_calls_per_answer)
+    turn = _Turn(
+        model,
+        tool_format or NativeFormat(),
+        list(messages),
+        claim_id,
+        options or {},
+        max_calls_per_answer=max_calls_per_answer,
+        must_call=must_call,
+    )
     budget = Budget(limits, allowances)
-    by_name = {tool.name: tool for tool in tools}
+    own = {tool.name for tool in tools}
+    external = {function.name: function for function in functions if function.name not in own}
+    by_name: dict[str, Tool] = {tool.name: tool for tool in tools} | external
     for round_index in count():
         answer = _Answer()
-        offered = () if budget.exceeded else tools
+        # Functions cost no executions here: who has used those up may still hand over.
+        offered = tuple(external.values()) if budget.exceeded else tuple(by_name.values())
         async with aclosing(turn.ask(offered, answer)) as events:
             async for event in events:
                 yield event
-        asked_for = [] if budget.exceeded else answer.reader.calls()
+        asked_for = answer.reader.calls()
+        if budget.exceeded:
+            asked_for = [call for call in asked_for if tool_meant(call.name, by_name) in external]
         if not asked_for:
             break
         calls = asked_for[:max_calls_per_answer]
@@ -86,6 +106,10 @@ async def run_tool_loop(
         async with aclosing(running):
             async for event in running:
                 yield event
+        if any(call.is_external for call in planned):
+            for event in turn.hand_over():
+                yield event
+            return
         made = [call.requested for call in planned]
         turn.messages += exchange("".join(answer.text), made, [results[call.id] for call in made])
     for event in turn.end(answer, limit_reached=budget.exceeded):
@@ -130,7 +154,9 @@ class _Turn:
         messages: list[ChatDict],
         claim_id: ClaimId,
         options: Mapping[str, Any],
+        *,
         max_calls_per_answer: int = MAX_CALLS_PER_ANSWER,
+        must_call: bool = False,
     ) -> None:
         self.messages = messages
         self._model = model
@@ -138,12 +164,15 @@ class _Turn:
         self._claim_id = claim_id
         self._options = options
         self._max_calls_per_answer = max_calls_per_answer
+        self._must_call = must_call
         self._usage: TokenUsage | None = None
 
     async def ask(self, tools: Sequence[Tool], answer: _Answer) -> AsyncGenerator[Event, None]:
         """Asks once; fills `answer` and yields what the user can see of it."""
         answer.reader = reader = self._format.reader(tools, self._claim_id, self.messages)
-        request = replace(self._format.request(self.messages, tools), options=self._options)
+        external = {tool.name for tool in tools if isinstance(tool, ClientTool)}
+        runs_here = len(external) < len(tools)
+        request = self._request(tools)
         announced: set[str] = set()
         async with aclosing(self._pieces(request, reader, answer)) as pieces:
             async for piece in pieces:
@@ -154,12 +183,28 @@ class _Turn:
                     case ReasoningPiece():
                         yield Reasoning(content=piece.text)
                     case ArgumentsPiece():
-                        # Without tools no call will follow, nor past the bound: there is nothing to announce.
-                        if tools and (piece.call_id in announced or len(announced) < self._max_calls_per_answer):
+                        # Without tools no call will follow, nor past the bound, and a function's call has no start.
+                        is_shown = runs_here and piece.name not in external
+                        if is_shown and (piece.call_id in announced or len(announced) < self._max_calls_per_answer):
                             announced.add(piece.call_id)
                             yield ToolCallArgsDelta(tool_call_id=piece.call_id, tool_name=piece.name, delta=piece.text)
         if answer.usage is not None:
             self._usage = answer.usage + (self._usage or TokenUsage())
+
+    def _request(self, tools: Sequence[Tool]) -> ModelRequest:
+        request = replace(self._format.request(self.messages, tools), options=self._options)
+        if not tools:
+            return request
+        is_asked_in_words = not request.tools
+        if is_asked_in_words and "response_format" in self._options:
+            # An endpoint that holds the model to a form of answer keeps it from writing a call.
+            options = {name: value for name, value in self._options.items() if name != "response_format"}
+            request = replace(request, options=options)
+        if not self._must_call:
+            return request
+        if is_asked_in_words:
+            return replace(request, messages=with_instructions(request.messages, MUST_CALL))
+        return replace(request, must_call=True)
 
     async def _pieces(self, request: ModelRequest, reader: Reader, answer: _Answer) -> AsyncGenerator[Piece, None]:
         stream = self._model.stream(request)
@@ -181,6 +226,11 @@ class _Turn:
         for piece in reader.finish():
             yield piece
 
+    def hand_over(self) -> list[Event]:
+        """The last events of a turn that goes on with what the client's functions return."""
+        usage = [] if self._usage is None else [usage_event(self._usage)]
+        return [*usage, Done(finish_reason="tool_calls")]
+
     def end(self, answer: _Answer, *, limit_reached: bool) -> list[Event]:
         """The last events: a text where the model left none, `Usage`, `Done`."""
         reason: FinishReason = "stop"
@@ -199,4 +249,4 @@ class _Turn:
 
 def usage_event(usage: TokenUsage) -> Usage:
     """What a turn cost, as its listeners are told."""
-    return Usage(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens, total_tokens=usage.total_tokens)
+    return Usage(**asdict(usage))

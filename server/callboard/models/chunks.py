@@ -57,11 +57,16 @@ def _tool_call(call: Mapping[str, Any]) -> ToolCallDelta:
 
 
 def _usage(usage: Mapping[str, Any]) -> TokenUsage:
-    read, written, total = (
-        count if isinstance(count := usage.get(key), int) and count > 0 else 0
-        for key in ("prompt_tokens", "completion_tokens", "total_tokens")
-    )
-    return TokenUsage(read, written, total or read + written)
+    read, written, total = (_count(usage, key) for key in ("prompt_tokens", "completion_tokens", "total_tokens"))
+    # DeepSeek tells of its cache beside the tokens.
+    cached = _count(usage.get("prompt_tokens_details"), "cached_tokens") or _count(usage, "prompt_cache_hit_tokens")
+    reasoning = _count(usage.get("completion_tokens_details"), "reasoning_tokens")
+    return TokenUsage(read, written, total or read + written, cached, reasoning)
+
+
+def _count(tokens: object, key: str) -> int:
+    count = tokens.get(key) if isinstance(tokens, Mapping) else None
+    return count if isinstance(count, int) and count > 0 else 0
 
 
 def _text(content: object) -> str:

@@ -39,17 +39,21 @@ class ToolCallDelta:
 
 @dataclass(frozen=True, slots=True)
 class TokenUsage:
-    """What one model call cost."""
+    """What one model call cost; `cached_tokens` are of the input, `reasoning_tokens` of the output."""
 
     input_tokens: int = 0
     output_tokens: int = 0
     total_tokens: int = 0
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
 
     def __add__(self, other: "TokenUsage") -> "TokenUsage":
         return TokenUsage(
             self.input_tokens + other.input_tokens,
             self.output_tokens + other.output_tokens,
             self.total_tokens + other.total_tokens,
+            self.cached_tokens + other.cached_tokens,
+            self.reasoning_tokens + other.reasoning_tokens,
         )
 
 
@@ -75,13 +79,15 @@ class ModelRequest:
     """One call of a model. `tools` are OpenAI function schemas; empty means that it must answer in text.
 
     `stops`: texts at which the model is to stop, four at most; a model may ignore them, and
-    `options`, OpenAI's parameters of a request (`MODEL_OPTIONS`), as well.
+    `options`, OpenAI's parameters of a request (`MODEL_OPTIONS`), as well. `must_call`: the model
+    may answer with calls of its tools alone.
     """
 
     messages: Sequence[ChatDict]
     tools: Sequence[Mapping[str, Any]] = ()
     stops: Sequence[str] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
+    must_call: bool = False
 
 
 class ChatModel(Protocol):

@@ -21,6 +21,7 @@ from callboard.errors import (
     ModelCutOff,
     ModelError,
     ModelRateLimited,
+    ModelRefused,
     ModelTimeout,
     ModelUnauthorized,
     ModelUnreachable,
@@ -28,6 +29,7 @@ from callboard.errors import (
 from callboard.models.chunks import read_chunk
 from callboard.models.endpoint_stream import CutOff, UnreadableAnswer, bound_body, read_chunks
 from callboard.models.model import MODEL_OPTIONS, Finish, ModelDelta, ModelRequest, TokenUsage
+from callboard.models.refusals import CONTEXT_TOO_LONG, REFUSED, upstream_code
 
 CONNECT_TIMEOUT_SECONDS = 10.0
 DETAIL_CHARS = 500
@@ -112,8 +114,8 @@ class OpenAICompatibleModel:
         """The answer as it comes, always with one `Finish` (its reason None where there was none).
 
         An answer that is cut off before it said anything is asked for once more. Raises `ModelUnauthorized` (401,
-        403), `ModelRateLimited` (429), `ModelTimeout`, `ModelUnreachable`, `ModelCutOff` (the stream ended in the
-        middle) and `ModelError` (the rest).
+        403), `ModelRateLimited` (429), `ModelRefused` (400), `ModelTimeout`, `ModelUnreachable`, `ModelCutOff` (the
+        stream ended in the middle) and `ModelError` (the rest).
         """
         await self.find_name()
         may_ask_again = self._max_retries > 0
@@ -164,6 +166,8 @@ class OpenAICompatibleModel:
         body |= {name: value for name, value in request.options.items() if name in MODEL_OPTIONS}
         if request.tools:
             body["tools"] = list(request.tools)
+            if request.must_call:
+                body["tool_choice"] = "required"
         if stops := _merged_stops(body.pop("stop", None), request.stops):
             body["stop"] = stops
         return await self._client.post(
@@ -191,14 +195,20 @@ class OpenAICompatibleModel:
                     "Check that it runs and that CALLBOARD_MODEL_BASE_URL is right."
                 )
             case openai.APIStatusError():
-                return self._refusal(error.status_code, self._detail(error))
+                return self._refusal(error.status_code, self._detail(error), error.body)
             case _ErrorChunk():
-                return self._refusal(_status_in(error.body), self._detail(error))
+                return self._refusal(_status_in(error.body), self._detail(error), error.body)
             case _:
                 return ModelError(f"{where} sent what is not JSON. Check CALLBOARD_MODEL_BASE_URL.")
 
-    def _refusal(self, status: int | None, detail: str) -> ModelError:
+    def _refusal(self, status: int | None, detail: str, body: object) -> ModelError:
         where = f"The model endpoint {self._address}"
+        code = upstream_code(body, detail)
+        if status in REFUSED or (status is None and code == CONTEXT_TOO_LONG):
+            too_long = "Begin a new chat, or set CALLBOARD_HISTORY_TOKENS below what the model can read."
+            advice = too_long if code == CONTEXT_TOO_LONG else "Change what is sent: the same again is refused again."
+            said = "the request" if status is None else f"the request ({status})"
+            return ModelRefused(f"{where} refused {said}: {detail}. {advice}", code)
         if status in (401, 403):
             return ModelUnauthorized(
                 f"{where} refused the key ({status}): {detail}. Set CALLBOARD_MODEL_API_KEY to one that it accepts."

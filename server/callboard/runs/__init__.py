@@ -3,9 +3,10 @@
 Above: HTTP. Below: agents and history. Knows nothing of requests' routes or status codes.
 """
 
+from callboard.runs.conversation import Continuation
 from callboard.runs.links import Links
 from callboard.runs.redaction import Redaction
 from callboard.runs.run import Run
 from callboard.runs.runs import Runs, RunSettings
 
-__all__ = ["Links", "Redaction", "Run", "RunSettings", "Runs"]
+__all__ = ["Continuation", "Links", "Redaction", "Run", "RunSettings", "Runs"]

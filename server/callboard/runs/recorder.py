@@ -37,6 +37,7 @@ from callboard_protocol import (
     ToolCallArgsDelta,
     ToolCallComplete,
     ToolCallError,
+    ToolCallExternal,
     ToolCallStart,
     ToolStatus,
     Usage,
@@ -97,6 +98,7 @@ class Recorder:
         self._claimed: set[str] = set()
         self._announced: dict[str, str] = {}
         self._open: dict[str, OpenCall] = {}
+        self._handed_over: list[str] = []
         self._ended: set[str] = set()
         self._round_index = -1
         self._sequence_index = 0
@@ -134,6 +136,11 @@ class Recorder:
             for call in list(self._open.values()):
                 failure = ToolCallError(tool_call_id="", error=ending.call_error, code=ending.call_code)
                 await self._end(call, failure)
+            if not (isinstance(ending.event, Done) and ending.event.finish_reason == "tool_calls"):
+                for call_id in self._handed_over:
+                    # The client was never asked to run it, and nobody else will.
+                    output = _as_output(ending.call_error)
+                    await self._keep(self._journal.call_ended(call_id, output, ending.call_code, 0))
             text = "".join(self._text)
             had_trouble = self._had_trouble
             finishing = self._journal.finish(text, is_answered=_is_answer(text, ending.event))
@@ -163,7 +170,7 @@ class Recorder:
             self._joiner.flush()
             self._append(Status(content=NOT_REMEMBERED, done=True))
 
-    async def _accept(self, event: Event) -> None:
+    async def _accept(self, event: Event) -> None:  # noqa: C901 - one case for each event
         match event:
             case RunStart():
                 pass  # the run's own has been sent
@@ -173,6 +180,8 @@ class Recorder:
                 self._announce(event)
             case ToolCallStart():
                 await self._start(event)
+            case ToolCallExternal():
+                await self._hand_over(event)
             case ToolStatus():
                 await self._progress(event)
             case ToolCallComplete() | ToolCallError():
@@ -217,15 +226,8 @@ class Recorder:
         call = OpenCall(
             self._id_of(event.tool_call_id), event.tool_call_id, storable(event.tool_name), time.monotonic()
         )
-        if not self._round_is_open:
-            self._round_is_open = True
-            self._round_index += 1
-            self._sequence_index = -1
-        self._sequence_index += 1
         raw, shown = _arguments(event.tool_args)
-        started = StartedCall(call.tool_call_id, call.tool_name, raw, self._round_index, self._sequence_index)
-        await self._keep(self._journal.call_started(started, "".join(self._text)))
-        self._text.clear()
+        await self._write_call(call.tool_call_id, call.tool_name, raw)
         self._open[call.tool_call_id] = call
         self._append(
             ToolCallStart(
@@ -236,6 +238,24 @@ class Recorder:
                 sequence_index=self._sequence_index,
             )
         )
+
+    async def _hand_over(self, event: ToolCallExternal) -> None:
+        """A call that the client runs: it stays open in the store until the result comes with a later request."""
+        self._joiner.flush()
+        call_id, arguments = self._ids.claim(event.tool_call_id), storable(event.arguments)
+        await self._write_call(call_id, event.tool_name, arguments)
+        self._handed_over.append(call_id)
+        self._append(event.model_copy(update={"tool_call_id": call_id, "arguments": arguments}))
+
+    async def _write_call(self, call_id: str, name: str, arguments: str) -> None:
+        if not self._round_is_open:
+            self._round_is_open = True
+            self._round_index += 1
+            self._sequence_index = -1
+        self._sequence_index += 1
+        started = StartedCall(call_id, name, arguments, self._round_index, self._sequence_index)
+        await self._keep(self._journal.call_started(started, "".join(self._text)))
+        self._text.clear()
 
     def _id_of(self, source_id: str) -> str:
         if source_id in self._claimed:

@@ -6,14 +6,14 @@ leave a call open or a log without its last event.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import structlog
 
 from callboard.agents import AgentLike, RunContext
-from callboard.errors import CallboardError
+from callboard.errors import CallboardError, ModelRefused
 from callboard.runs.joining import TextEvent
 from callboard.runs.log import EventLog
 from callboard.runs.outgoing import Outgoing
@@ -58,6 +58,10 @@ class Run:
         self.run_id = run_id
         self.owner = owner
         self.log = log
+        self.functions_left_out: Sequence[str] = ()
+        """The functions that the client offered and the agent does not call."""
+        self.last_event: Done | Error | None = None
+        """How it ended, once it has."""
         self.inputs = outgoing.inputs
         self.files = outgoing.files
         self._recorder = recorder
@@ -154,6 +158,7 @@ class Run:
             _log.warning("agent_ignores_cancel", run_id=self.run_id, agent=self.owner.agent_id)
         ending = self._how_it_ended(work, redact)
         await self._recorder.finish(ending)
+        self.last_event = ending.event
         if self._grace:
             self._grace.cancel()
         _log.info("run_ended", run_id=self.run_id, agent=self.owner.agent_id, last_event=ending.event.type)
@@ -171,7 +176,8 @@ class Run:
                 return Ending(Done())
             case CallboardError() as error:
                 _log.warning("run_failed", run_id=self.run_id, code=error.code, error=redact(str(error)))
-                return Ending(Error(message=redact(str(error)), code=error.code))
+                upstream_code = error.upstream_code if isinstance(error, ModelRefused) else ""
+                return Ending(Error(message=redact(str(error)), code=error.code, upstream_code=redact(upstream_code)))
             case error:
                 _log.error("agent_raised", run_id=self.run_id, agent=self.owner.agent_id, exc_info=error)
                 message = redact(f"The agent failed with {type(error).__name__}: {error}")

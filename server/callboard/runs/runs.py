@@ -9,22 +9,24 @@ from weakref import WeakValueDictionary
 
 import structlog
 
-from callboard.agents import Consent, Limits, Registry, RunContext
-from callboard.errors import RunConflict, StorageError, TooManyRuns, UnknownChat, UnknownRun
+from callboard.agents import Consent, Limits, Registry, RunContext, functions_left_out
+from callboard.errors import RunConflict, StorageError, TooManyRuns, UnknownRun
 from callboard.formats import FormatChoice
 from callboard.history import (
-    ChatHistory,
+    OWN_CHAT_PREFIX,
     ChatJournal,
     CompactResults,
     Journal,
     NoJournal,
     Turn,
     bound,
+    forget_own_chat,
     replay,
 )
 from callboard.runs.attachments import with_readable_files
 from callboard.runs.call_ids import CallIds
 from callboard.runs.chosen_model import with_chosen_model
+from callboard.runs.conversation import Continuation, Conversation, open_conversation
 from callboard.runs.earlier_sources import EarlierSources
 from callboard.runs.files import RunFiles
 from callboard.runs.inputs import Inputs
@@ -34,8 +36,8 @@ from callboard.runs.outgoing import Outgoing
 from callboard.runs.recorder import Recorder
 from callboard.runs.redaction import Redaction
 from callboard.runs.run import INTERRUPTED, Owner, Run
-from callboard.tools import Services
-from callboard_protocol import RunRequest
+from callboard.tools import ClientTool, Services
+from callboard_protocol import Done, RunRequest
 
 KEEP_ENDED_SECONDS = 300
 """How long the log of an ended run can still be read."""
@@ -68,9 +70,10 @@ class Runs:
         self._settings = settings
         self._redact = redact
         self._runs: dict[str, Run] = {}
+        self._forgetting: set[asyncio.Task[None]] = set()
         self._call_ids: WeakValueDictionary[str, CallIds] = WeakValueDictionary()
 
-    async def start(self, request: RunRequest) -> Run:
+    async def start(self, request: RunRequest, continuation: Continuation | None = None) -> Run:
         """Start the run that `request` asks for, or find it where its id is already running.
 
         Raises `UnknownAgent`, `RunConflict` and `TooManyRuns`. Where the stored history
@@ -81,20 +84,22 @@ class Runs:
         if run := self._attached(run_id, owner):
             return run
         agent = self._registry.get(request.agent)
+        functions = tuple(map(ClientTool.of, request.functions))
         request = await with_readable_files(request)
-        request, history = await self._own(request)
+        conversation = await open_conversation(self._store, request, run_id, continuation)
+        request, history = conversation.request, conversation.history
         # While the database answered, the same request may have come in a second time.
         if run := self._attached(run_id, owner):
             return run
         if sum(not run.ended for run in self._runs.values()) >= self._settings.max_runs:
             raise TooManyRuns(f"{self._settings.max_runs} runs are under way: try again in a moment")
-        replayed = replay([message.to_openai() for message in request.messages], history.records)
+        replayed = replay(conversation.messages, history.records)
         log = EventLog()
         outgoing = self._outgoing(run_id, request)
         recorder = Recorder(
             log,
-            self._journal(run_id, request),
-            self._ids_of(request, history),
+            self._journal(run_id, conversation),
+            self._ids_of(conversation),
             self._redact,
             outgoing.prepare,
             EarlierSources(replayed.source_map),
@@ -115,9 +120,12 @@ class Runs:
             formats=self._settings.formats,
             consent=Consent(self._settings.confirm_tools, outgoing.inputs.wait, self._settings.input_timeout_seconds),
             services=self._services,
+            functions=functions,
+            must_call=request.must_call,
         )
         run = self._runs[run_id] = Run(run_id, owner, log, recorder, outgoing, self._settings.grace_seconds)
-        run.start(with_chosen_model(agent, history.model), context, self._redact, self._keep_for_a_while)
+        run.functions_left_out = functions_left_out(agent, [function.name for function in functions])
+        run.start(with_chosen_model(agent, history.model), context, self._redact, partial(self._end, request.chat_id))
         _log.info("run_started", run_id=run_id, agent=owner.agent_id, chat_id=owner.chat_id, task=request.task)
         return run
 
@@ -137,6 +145,7 @@ class Runs:
         for run in runs:
             run.cancel(INTERRUPTED)
         await asyncio.gather(*(run.wait() for run in runs))
+        await asyncio.gather(*self._forgetting)
 
     def _attached(self, run_id: str, owner: Owner) -> Run | None:
         run = self._runs.get(run_id)
@@ -144,29 +153,29 @@ class Runs:
             raise RunConflict(f"run {run_id!r} belongs to another chat or user: choose another run_id")
         return run
 
-    async def _own(self, request: RunRequest) -> tuple[RunRequest, ChatHistory]:
-        """The request with its chat's history; a chat that is somebody else's is continued and not kept."""
-        if not _is_kept(request):
-            return request, ChatHistory()
+    async def _forget(self, chat_id: str) -> None:
         try:
-            return request, await self._store.load_chat(str(request.chat_id), request.user.id if request.user else None)
-        except UnknownChat:
-            _log.info("chat_of_another_user", chat_id=request.chat_id)
-            return request.model_copy(update={"chat_id": None}), ChatHistory()
+            await forget_own_chat(self._store, chat_id)
         except StorageError as error:
-            _log.warning("history_not_loaded", chat_id=request.chat_id, error=str(error))
-            return request, ChatHistory(is_missing=True)
+            _log.warning("own_chat_not_forgotten", chat_id=chat_id, error=str(error))
 
-    def _journal(self, run_id: str, request: RunRequest) -> Journal:
+    def _journal(self, run_id: str, conversation: Conversation) -> Journal:
+        request = conversation.request
         if not _is_kept(request):
             return NoJournal()
         asked = next((message for message in reversed(request.messages) if message.role == "user"), None)
+        if request.messages[-1].role == "tool":
+            # A turn goes on: what was asked is written with its beginning.
+            asked = None
         turn = Turn(
             chat_id=str(request.chat_id),
             run_id=run_id,
             message_id=request.message_id,
             user_id=request.user.id if request.user else None,
             user_content=asked.content if asked else None,
+            place=sum(message["role"] == "user" for message in conversation.messages),
+            results=conversation.results,
+            response=conversation.response,
         )
         return ChatJournal(self._store, turn, self._settings.compact_results)
 
@@ -176,8 +185,9 @@ class Runs:
             return Outgoing(inputs, files)
         return Outgoing(inputs, files, partial(self._settings.links.to_result, str(request.chat_id)))
 
-    def _ids_of(self, request: RunRequest, history: ChatHistory) -> CallIds:
+    def _ids_of(self, conversation: Conversation) -> CallIds:
         """One set of ids a chat: two models may be answering in it side by side."""
+        request, history = conversation.request, conversation.history
         sent = {call.id for message in request.messages for call in message.tool_calls or ()}
         ids = self._call_ids.setdefault(request.chat_id, CallIds()) if request.chat_id else CallIds()
         ids.add(history.tool_call_ids | sent)
@@ -185,7 +195,15 @@ class Runs:
             ids.distrust()
         return ids
 
-    def _keep_for_a_while(self, run: Run) -> None:
+    def _end(self, chat_id: str | None, run: Run) -> None:
+        """Keep the run's log for a while; what no client has named is kept for a client that is to go on with it."""
+        match run.last_event:
+            case Done(finish_reason="stop" | "length" | "max_turns") if chat_id and chat_id.startswith(OWN_CHAT_PREFIX):
+                task = asyncio.create_task(self._forget(chat_id))
+                self._forgetting.add(task)
+                task.add_done_callback(self._forgetting.discard)
+            case _:
+                pass
         asyncio.get_running_loop().call_later(KEEP_ENDED_SECONDS, self._runs.pop, run.run_id, None)
 
 

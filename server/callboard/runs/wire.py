@@ -17,6 +17,7 @@ from callboard_protocol import (
     ToolCallArgsDelta,
     ToolCallComplete,
     ToolCallError,
+    ToolCallExternal,
     ToolCallStart,
     ToolStatus,
 )
@@ -69,6 +70,8 @@ def frames_of(event: Event) -> list[Event]:
             return [Reasoning(content=piece) for piece in pieces(content)]
         case ToolCallArgsDelta(delta=delta):
             return [event.model_copy(update={"delta": piece}) for piece in pieces(delta)]
+        case ToolCallExternal(arguments=arguments):
+            return [event.model_copy(update={"arguments": piece}) for piece in pieces(arguments or "{}")]
         case ToolCallStart():
             return [event.model_copy(update={"tool_args": _fitting_args(event.tool_args)})]
         case ToolStatus(data=data):

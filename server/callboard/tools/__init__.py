@@ -1,5 +1,6 @@
 """Tools: what a model may call, and what runs it. Knows neither models nor the loop."""
 
+from callboard.tools.client_tool import ClientTool, new_external_id, written_arguments
 from callboard.tools.context import SourceNumbers, StatusChannel, StatusReport, ToolContext, report_status
 from callboard.tools.decorator import tool
 from callboard.tools.executor import ToolCall, execute, prepare
@@ -9,6 +10,7 @@ from callboard.tools.services import Services
 from callboard.tools.tool import NeedsConfirmation, Tool
 
 __all__ = [
+    "ClientTool",
     "NeedsConfirmation",
     "Quotas",
     "Services",
@@ -21,7 +23,9 @@ __all__ = [
     "ToolResult",
     "as_result",
     "execute",
+    "new_external_id",
     "prepare",
     "report_status",
     "tool",
+    "written_arguments",
 ]

@@ -20,26 +20,26 @@ NPM = (
 
 def python_servers() -> Path:
     """The folder with the commands of the servers from PyPI."""
-    return _once("mcp-pypi", PYPI, _install_from_pypi) / "bin"
+    return once("mcp-pypi", PYPI, _install_from_pypi) / "bin"
 
 
 def node_servers() -> Path:
     """The folder with the commands of the servers from npm."""
-    return _once("mcp-npm", NPM, _install_from_npm) / "node_modules" / ".bin"
+    return once("mcp-npm", NPM, _install_from_npm) / "node_modules" / ".bin"
 
 
 def _install_from_pypi(folder: Path) -> None:
-    _run(sys.executable, "-m", "venv", folder)
-    _run(folder / "bin" / "python", "-m", "pip", "install", "--quiet", *PYPI)
+    run(sys.executable, "-m", "venv", folder)
+    run(folder / "bin" / "python", "-m", "pip", "install", "--quiet", *PYPI)
 
 
 def _install_from_npm(folder: Path) -> None:
     folder.mkdir(parents=True)
-    _run("npm", "install", "--prefix", folder, "--no-audit", "--no-fund", "--loglevel=error", *NPM)
+    run("npm", "install", "--prefix", folder, "--no-audit", "--no-fund", "--loglevel=error", *NPM)
 
 
-def _once(name: str, packages: Sequence[str], install: Callable[[Path], None]) -> Path:
-    """The folder, made where it is not there, only half, or of other packages; safe in several processes at once."""
+def once(name: str, packages: Sequence[str], install: Callable[[Path], None]) -> Path:
+    """Return the folder, made where it is not there, only half, or of other packages; several processes may at once."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "callboard"
     folder, stamp = cache / name, cache / f"{name}.installed"
     cache.mkdir(parents=True, exist_ok=True)
@@ -53,5 +53,5 @@ def _once(name: str, packages: Sequence[str], install: Callable[[Path], None]) -
     return folder
 
 
-def _run(*command: str | Path) -> None:
+def run(*command: str | Path) -> None:
     subprocess.run(command, check=True, stdin=subprocess.DEVNULL)

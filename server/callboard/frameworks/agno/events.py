@@ -92,7 +92,12 @@ class Story:
             case "ToolCallCompleted" | "ToolCallError":
                 self._end(event)
             case "ModelRequestCompleted":
-                self._turn.spend(event.input_tokens, event.output_tokens)
+                self._turn.spend(
+                    event.input_tokens,
+                    event.output_tokens,
+                    cached_tokens=event.cache_read_tokens,
+                    reasoning_tokens=event.reasoning_tokens,
+                )
 
     def _say(self, event: Any) -> None:
         if reasoning := getattr(event, "reasoning_content", None):

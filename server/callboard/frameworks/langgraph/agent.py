@@ -16,7 +16,7 @@ from pydantic_core import to_json
 from callboard.errors import AgentError
 from callboard.frameworks.adapter import Factory, FrameworkAgent, HistoryOf, id_from
 from callboard.frameworks.langgraph.interrupts import resolve
-from callboard.frameworks.langgraph.messages import ends_of_open_calls, messages_in, to_messages
+from callboard.frameworks.langgraph.messages import details_of, ends_of_open_calls, messages_in, to_messages
 from callboard.frameworks.langgraph.models import model_of
 from callboard.frameworks.langgraph.stream import Graph, Part, Path, parts, path_of, words_of
 from callboard.frameworks.langgraph.tool_nodes import watch_tool_nodes
@@ -191,4 +191,4 @@ async def _ask(model: LanguageModelLike, messages: list[BaseMessage], turn: Turn
                 turn.think(words.reasoning)
             turn.say(words.text)
         if isinstance(piece, AIMessage) and (usage := piece.usage_metadata):
-            turn.spend(usage["input_tokens"], usage["output_tokens"])
+            turn.spend(usage["input_tokens"], usage["output_tokens"], **details_of(usage))

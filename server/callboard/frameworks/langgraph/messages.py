@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage, convert_to_messages
+from langchain_core.messages.ai import UsageMetadata
 from langgraph.types import Command
 
 from callboard.formats import NativeFormat
@@ -71,3 +72,11 @@ def _file(block: Mapping[str, Any]) -> dict[str, Any] | None:
         url = f"data:{block.get('mime_type') or 'application/octet-stream'};base64,{data}"
     name = (block.get("extras") or {}).get("filename")
     return {"type": kind, "url": url, **({"name": name} if name else {})} if url else None
+
+
+def details_of(usage: UsageMetadata) -> dict[str, int]:
+    """Of what a message cost, the cached tokens and those of reasoning, as `Turn.spend` takes them."""
+    return {
+        "cached_tokens": usage.get("input_token_details", {}).get("cache_read", 0),
+        "reasoning_tokens": usage.get("output_token_details", {}).get("reasoning", 0),
+    }

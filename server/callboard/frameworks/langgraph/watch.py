@@ -8,6 +8,7 @@ threads.
 import asyncio
 from collections.abc import Callable, Collection, Mapping
 from contextvars import ContextVar
+from functools import partial
 from types import TracebackType
 from typing import Any
 from uuid import UUID
@@ -30,7 +31,7 @@ from callboard.frameworks.langgraph.calls import (
     pieces_of_message,
     rewrite,
 )
-from callboard.frameworks.langgraph.messages import files_of, text_of
+from callboard.frameworks.langgraph.messages import details_of, files_of, text_of
 from callboard.frameworks.langgraph.stream import Path, path_of
 from callboard.frameworks.turn import Turn
 
@@ -157,7 +158,8 @@ class Watch(BaseCallbackHandler):
                 self._unserved.add(call.id)
                 self._tell(self.refuse if call.arguments is None else self._begin, call)
         if (usage := message.usage_metadata) is not None:
-            self._tell(self.turn.spend, usage["input_tokens"], usage["output_tokens"])
+            spend = partial(self.turn.spend, **details_of(usage))
+            self._tell(spend, usage["input_tokens"], usage["output_tokens"])
 
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **_: Any) -> None:
         """A request failed."""

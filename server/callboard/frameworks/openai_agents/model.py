@@ -161,7 +161,12 @@ class _Answer:
             if isinstance(item, ResponseOutputMessage):
                 self._cite(item)
         usage = _usage(response)
-        self._turn.spend(usage.input_tokens, usage.output_tokens)
+        self._turn.spend(
+            usage.input_tokens,
+            usage.output_tokens,
+            cached_tokens=usage.input_tokens_details.cached_tokens,
+            reasoning_tokens=usage.output_tokens_details.reasoning_tokens,
+        )
         return ModelResponse(output, usage, response.id, getattr(response, "_request_id", None))
 
     def _announce(self, call: ResponseFunctionToolCall, index: int) -> None:

@@ -87,7 +87,13 @@ class Watch(AbstractCapability[Any]):
         response: ModelResponse,
     ) -> ModelResponse:
         """The calls get the ids that the store has; raises `TurnOver` where there may be none."""
-        self.turn.spend(response.usage.input_tokens, response.usage.output_tokens)
+        usage = response.usage
+        self.turn.spend(
+            usage.input_tokens,
+            usage.output_tokens,
+            cached_tokens=usage.cache_read_tokens,
+            reasoning_tokens=usage.details.get("reasoning_tokens"),
+        )
         for index, call in enumerate(response.parts):
             if not isinstance(call, ToolCallPart) or call.tool_name in self.output_tools:
                 continue

@@ -11,16 +11,21 @@ from urllib.parse import unquote
 from pydantic import ConfigDict
 from starlette.datastructures import Headers
 
+from callboard.errors import RequestError
 from callboard.http.body import refusing
 from callboard_protocol import User
 from callboard_protocol.events import Wire
 from callboard_protocol.requests import Identifier
 
-ToolActivity = Literal["none", "status", "details", "items"]
-"""How tool calls are told: not at all, as Open WebUI's status events, as `<details>` blocks, as items of a response."""
+ToolActivity = Literal["none", "status", "details", "mcp", "items"]
+"""How tool calls are told: not at all, as Open WebUI's status events, as `<details>` blocks; as items of a response,
+either `mcp_call` or, for clients that know no other, `function_call` with its `function_call_output`."""
 
 UNSAVED_CHATS = ("local:", "temporary:", "channel:")
 """How Open WebUI begins the ids of what it does not save as a chat."""
+
+UNVOUCHED = "body:"
+"""How the ids begin of users whom a request's body names."""
 
 _HEADERS = {
     "chat_id": "x-openwebui-chat-id",
@@ -60,15 +65,26 @@ def with_headers(asker: Asker | None, headers: Headers) -> Asker:
         return Asker.model_validate(said | (asker or Asker()).model_dump(exclude_none=True))
 
 
+def is_open_webui(headers: Headers) -> bool:
+    """Whether Open WebUI says with any of its headers that it asks."""
+    return any(name.startswith("x-openwebui-") for name in headers)
+
+
 def user_of(user_id: str | None, headers: Headers) -> User | None:
-    """The user whom the headers name, else the one of the body's field `user`. Raises `RequestError`."""
+    """The user whom the headers name, else the one of the body's field `user`. Raises `RequestError`.
+
+    A name in a body is whatever the client writes, of whom nobody has vouched: it is a user apart from
+    those of the headers, and so are its chats and memories.
+    """
     said = _said(_USER_HEADERS, headers)
     # Percent-encoded, as a header cannot hold every name.
     said["name"] = unquote(said.get("name", ""))
     with refusing():
+        if said.get("id", "").startswith(UNVOUCHED):
+            raise RequestError(f"x-openwebui-user-id: no user's id begins with {UNVOUCHED}")
         if "id" in said:
             return User.model_validate(said)
-        return User(id=user_id) if user_id else None
+        return User(id=f"{UNVOUCHED}{user_id}") if user_id else None
 
 
 def _said(names: Mapping[str, str], headers: Headers) -> dict[str, str]:

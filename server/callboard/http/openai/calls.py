@@ -11,18 +11,24 @@ from callboard_protocol import FROM_TEXT_STATUS, Event, ToolCallComplete, ToolCa
 class EndedCall:
     """One call that has ended. `arguments` as in `ToolCallStart`; `result` is what the model read, errors too.
 
-    `from_text`: it was read from the model's text, not called natively.
+    `error_code`: as in `ToolCallError`, None where it ended well. `from_text`: it was read from the model's text, not
+    called natively.
     """
 
     tool_call_id: str
     tool_name: str
     arguments: dict[str, Any] | str
     result: str
-    failed: bool = False
+    error_code: str | None = None
     round_index: int = 0
     files: tuple[dict[str, Any], ...] = ()
     embeds: tuple[str, ...] = ()
     from_text: bool = False
+
+    @property
+    def failed(self) -> bool:
+        """Whether it ended in an error."""
+        return self.error_code is not None
 
 
 class OpenCalls:
@@ -47,7 +53,7 @@ class OpenCalls:
                 return self._ended(event.tool_call_id, result, files=event.files, embeds=event.embeds)
             case ToolCallError():
                 error = event.error if event.error.startswith("Error:") else f"Error: {event.error}"
-                return self._ended(event.tool_call_id, error, failed=True)
+                return self._ended(event.tool_call_id, error, error_code=event.code)
             case _:
                 pass
         return None

@@ -1,8 +1,8 @@
 """A run as a chat completion: its events as chunks, and all of them as one completion. Pure.
 
 The shape is that of https://platform.openai.com/docs/api-reference/chat, with
-`reasoning_content` (as DeepSeek, vLLM and llama.cpp have it) beside `content`. There is
-never a `tool_calls`: that would ask the client to run what has run here.
+`reasoning_content` (as DeepSeek, vLLM and llama.cpp have it) beside `content`. `tool_calls` are
+those of functions that the client offered, never what has run here.
 """
 
 from collections.abc import Iterator
@@ -11,10 +11,11 @@ from typing import Any
 from callboard.http.openai.asker import ToolActivity
 from callboard.http.openai.blocks import BlockText
 from callboard.http.openai.calls import OpenCalls
+from callboard.http.openai.client_calls import ClientCall, ClientCalls
 from callboard.http.openai.failures import Failure
 from callboard.http.openai.sources import url_citation
 from callboard.http.openai.status_lines import StatusLines
-from callboard_protocol import Done, Event, Message, Reasoning, RunStart, Source, Usage
+from callboard_protocol import Done, Event, Message, OfferedFunction, Reasoning, RunStart, Source, Usage
 
 Json = dict[str, Any]
 
@@ -25,7 +26,14 @@ class ChatAnswer:
     last_frame = b"data: [DONE]\n\n"
 
     def __init__(
-        self, run_id: str, model: str, created: int, activity: ToolActivity, *, wants_usage: bool = False
+        self,
+        run_id: str,
+        model: str,
+        created: int,
+        activity: ToolActivity,
+        *,
+        wants_usage: bool = False,
+        form: OfferedFunction | None = None,
     ) -> None:
         self._head: Json = {"id": f"chatcmpl-{run_id}", "created": created, "model": model}
         self._wants_usage = wants_usage
@@ -35,6 +43,8 @@ class ChatAnswer:
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self._annotations: list[Json] = []
+        self._client_calls = ClientCalls(run_id, form)
+        self._tool_calls: list[Json] = []
         self._usage: Json | None = None
         self._finish_reason = "stop"
 
@@ -53,10 +63,16 @@ class ChatAnswer:
             message["reasoning_content"] = "".join(self._reasoning)
         if self._annotations:
             message["annotations"] = self._annotations
+        if self._tool_calls:
+            message |= {"content": message["content"] or None, "tool_calls": self._tool_calls}
         choice = {"index": 0, "message": message, "finish_reason": self._finish_reason, "logprobs": None}
         return {**self._head, "object": "chat.completion", "choices": [choice], "usage": self._usage}
 
     def _chunks(self, event: Event) -> Iterator[Json]:
+        if self._client_calls.see(event):
+            return
+        if words := self._client_calls.said_before(event):
+            yield from self._say(self._blocks.say(words) if self._blocks else words)
         match event:
             case RunStart():
                 yield self._chunk({"role": "assistant", "content": ""})
@@ -72,6 +88,8 @@ class ChatAnswer:
                     "prompt_tokens": event.input_tokens,
                     "completion_tokens": event.output_tokens,
                     "total_tokens": event.total_tokens,
+                    "prompt_tokens_details": {"cached_tokens": event.cached_tokens},
+                    "completion_tokens_details": {"reasoning_tokens": event.reasoning_tokens},
                 }
             case Done():
                 yield from self._end(event)
@@ -98,10 +116,16 @@ class ChatAnswer:
             yield self._chunk({"annotations": [annotation]})
 
     def _end(self, event: Done) -> Iterator[Json]:
+        words, calls = self._client_calls.end()
+        yield from self._say(self._blocks.say(words) if self._blocks else words)
         if self._blocks:
             yield from self._say(self._blocks.finish())
         # An agent over its tool calls has answered with what it knew: that answer is whole.
         self._finish_reason = "length" if event.finish_reason == "length" else "stop"
+        if calls:
+            self._finish_reason = "tool_calls"
+            self._tool_calls = [_tool_call(call) for call in calls]
+            yield self._chunk({"tool_calls": [{"index": n, **call} for n, call in enumerate(self._tool_calls)]})
         yield self._chunk({}, self._finish_reason)
         if self._wants_usage and self._usage:
             yield self._frame([]) | {"usage": self._usage}
@@ -111,3 +135,7 @@ class ChatAnswer:
 
     def _frame(self, choices: list[Json]) -> Json:
         return {**self._head, "object": "chat.completion.chunk", "choices": choices}
+
+
+def _tool_call(call: ClientCall) -> Json:
+    return {"id": call.call_id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}

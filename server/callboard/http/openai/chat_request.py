@@ -1,21 +1,22 @@
 """The body of `POST /v1/chat/completions`, and the run that it asks for."""
 
+from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
-import structlog
 from pydantic import ConfigDict, Field
 
 from callboard.errors import RequestError
 from callboard.http.openai.asker import Asker
+from callboard.http.openai.offer import Offer, read_offer
 from callboard.models import MODEL_OPTIONS
+from callboard.runs import Continuation
 from callboard_protocol import ChatMessage, RunRequest, User
 from callboard_protocol.events import Wire
 from callboard_protocol.requests import Identifier
 
 _NOT_THE_MODELS = frozenset({"annotations", "reasoning_content"})
 """What our own answers carry beside the text; few endpoints take it back."""
-
-_log = structlog.get_logger(__name__)
 
 
 class StreamOptions(Wire):
@@ -36,6 +37,8 @@ class ChatBody(Wire):
     n: int | None = None
     tools: tuple[Any, ...] | None = None
     tool_choice: str | dict[str, Any] | None = None
+    functions: tuple[Any, ...] | None = None
+    function_call: str | dict[str, Any] | None = None
     user: str | None = None
     callboard: Asker | None = None
 
@@ -44,12 +47,23 @@ class ChatBody(Wire):
         """Whether the stream is to end with the tokens."""
         return bool(self.stream_options and self.stream_options.include_usage)
 
+    @cached_property
+    def offer(self) -> Offer:
+        """What the client offers. Raises `RequestError`."""
+        offer = read_offer(self.tools, self.tool_choice)
+        return replace(offer, left_out=(*offer.left_out, "functions")) if self.functions else offer
+
+    def continuation(self, *, for_open_webui: bool) -> Continuation:  # noqa: ARG002 - as responses have it
+        """How it refers to what was before it: by its messages alone."""
+        return Continuation()
+
     def run_request(self, asker: Asker, user: User | None) -> RunRequest:
         """The run. Raises `RequestError` for what no agent can do."""
         if self.n not in (None, 1):
             raise RequestError(f"n is {self.n}: an agent gives one answer; ask again for another")
-        refuse_client_tools(self.tools, self.tool_choice, self.model)
-        return RunRequest(
+        if self.function_call not in (None, "auto", "none"):
+            raise RequestError("function_call is OpenAI's older form, which no agent takes: use tools and tool_choice")
+        wanted = RunRequest(
             agent=self.model,
             chat_id=asker.chat_id,
             message_id=asker.message_id,
@@ -62,21 +76,7 @@ class ChatBody(Wire):
                 if name in MODEL_OPTIONS and value is not None
             },
         )
-
-
-def refuse_client_tools(tools: tuple[Any, ...] | None, tool_choice: str | dict[str, Any] | None, model: str) -> None:
-    """Raises `RequestError` where the answer must be a call of the client's own tools.
-
-    Tools that the client merely offers are left out: Open WebUI offers some with every
-    request, and an agent has its own.
-    """
-    if tool_choice == "required" or isinstance(tool_choice, dict):
-        raise RequestError(
-            "tool_choice asks for a call of a tool of the client's: agents run their own tools on the server and call "
-            "no others; leave tools and tool_choice out, or ask the model's own endpoint"
-        )
-    if tools:
-        _log.info("client_tools_left_out", agent=model, tools=len(tools))
+        return self.offer.applied(wanted)
 
 
 def _bare(message: ChatMessage) -> ChatMessage:

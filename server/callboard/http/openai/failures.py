@@ -12,8 +12,10 @@ from callboard_protocol import Done, Error, Event
 
 CANCELLED = "cancelled"
 
-# A key or address of the server's own that is wrong is no fault of the client's.
+# What the endpoint says of the request, it says to the client; a key or address of the server's own that is wrong is
+# no fault of the client's.
 _STATUS = {
+    "model_refused": HTTPStatus.BAD_REQUEST,
     "model_rate_limited": HTTPStatus.TOO_MANY_REQUESTS,
     "model_timeout": HTTPStatus.GATEWAY_TIMEOUT,
     "model_unauthorized": HTTPStatus.BAD_GATEWAY,
@@ -28,10 +30,11 @@ _STATUS = {
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why there is no whole answer; `code` is that of the run's last event."""
+    """Why there is no whole answer; `code` is that of the run's last event, `upstream_code` the model endpoint's."""
 
     code: str
     message: str
+    upstream_code: str = ""
 
     @property
     def status(self) -> HTTPStatus:
@@ -41,7 +44,7 @@ class Failure:
     @property
     def body(self) -> dict[str, Any]:
         """The error object."""
-        return error_object(self.status, self.code, self.message)
+        return error_object(self.status, self.upstream_code or self.code, self.message)
 
     def response(self) -> JSONResponse:
         """The answer of a request without a stream."""
@@ -52,8 +55,8 @@ class Failure:
 def failure_of(event: Event) -> Failure | None:
     """Why the run failed, if this is the event that says so."""
     match event:
-        case Error(code=code, message=message):
-            return Failure(code, message)
+        case Error():
+            return Failure(event.code, event.message, event.upstream_code)
         case Done(finish_reason="cancelled"):
             return Failure(CANCELLED, "The run was cancelled; ask again.")
         case _:

@@ -1,12 +1,13 @@
 """The items of a response's input, and the chat messages that they amount to. Pure."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
 from typing import Annotated, Any, Literal, assert_never
 
 from pydantic import Discriminator, Tag
 
-from callboard.errors import RequestError
+from callboard.http.openai.mcp_items import model_arguments, place_of, result_text
 from callboard_protocol import ChatMessage, FunctionCall, ToolCallPart
 from callboard_protocol.events import Wire
 
@@ -59,21 +60,58 @@ class OutputItem(Wire):
     output: str | tuple[Part, ...]
 
 
+class McpItem(Wire):
+    """A call of an earlier answer that the server has run, with what came back; `arguments` is JSON text."""
+
+    type: Literal["mcp_call"]
+    id: str
+    name: str
+    arguments: str = ""
+    output: str | None = None
+    error: Any = None
+
+    def calls(self) -> tuple[CallItem, OutputItem | None]:
+        """The call and its output apart."""
+        call_id = place_of(self.id).tool_call_id
+        call = CallItem(
+            type="function_call", call_id=call_id, name=self.name, arguments=model_arguments(self.arguments)
+        )
+        result = result_text(self.output, self.error)
+        if result is None:
+            return call, None
+        return call, OutputItem(type="function_call_output", call_id=call_id, output=result)
+
+
+class ReferenceItem(Wire):
+    """The id of an item of an earlier response, in its place."""
+
+    type: Literal["item_reference"] = "item_reference"
+    id: str
+
+
 class OtherItem(Wire):
     """Reasoning, and items of tools that only OpenAI has: the model is not told of them."""
 
     type: str
 
 
+_KINDS = frozenset({"message", "function_call", "function_call_output", "mcp_call", "item_reference"})
+
+
 def _kind(item: object) -> str:
-    kind = (item.get("type") or "message") if isinstance(item, dict) else getattr(item, "type", "other")
-    return kind if kind in ("message", "function_call", "function_call_output") else "other"
+    if not isinstance(item, dict):
+        return getattr(item, "type", "other")
+    # OpenAI lets both messages and references go without a type.
+    kind = item.get("type") or ("message" if "role" in item or "id" not in item else "item_reference")
+    return kind if kind in _KINDS else "other"
 
 
 InputItem = Annotated[
     Annotated[MessageItem, Tag("message")]
     | Annotated[CallItem, Tag("function_call")]
     | Annotated[OutputItem, Tag("function_call_output")]
+    | Annotated[McpItem, Tag("mcp_call")]
+    | Annotated[ReferenceItem, Tag("item_reference")]
     | Annotated[OtherItem, Tag("other")],
     Discriminator(_kind),
 ]
@@ -82,9 +120,9 @@ InputItem = Annotated[
 def chat_messages(items: Iterable[InputItem]) -> list[ChatMessage]:
     """The items as chat messages: calls that stand together are one round, each output follows its call's round.
 
-    Raises `RequestError` for an item that only refers to something kept.
+    Reasoning is left out, and so is what is only named: `kept_items` puts the items themselves there before.
     """
-    items = tuple(items)
+    items = tuple(_apart(items))
     outputs: defaultdict[str, list[OutputItem]] = defaultdict(list)
     for item in items:
         if isinstance(item, OutputItem):
@@ -100,14 +138,40 @@ def chat_messages(items: Iterable[InputItem]) -> list[ChatMessage]:
             case MessageItem():
                 _end_round(messages, calls, outputs)
                 messages.append(ChatMessage(role=item.role, content=_content(item)))
-            case OtherItem(type="item_reference"):
-                raise RequestError("item_reference is not supported: nothing is kept; send the item itself")
-            case OtherItem():
+            case OtherItem() | McpItem() | ReferenceItem():
                 pass
             case _:
                 assert_never(item)
     _end_round(messages, calls, outputs)
     return messages
+
+
+def _apart(items: Iterable[InputItem]) -> Iterator[InputItem]:
+    """The items with calls and outputs in place of each `mcp_call`: a round's calls, then their outputs."""
+    for round_key, group in groupby(items, _round_key):
+        if round_key is None:
+            yield from group
+            continue
+        mcp_items = (item for item in group if isinstance(item, McpItem))
+        # Some clients put them in the order in which they ended.
+        pairs = [item.calls() for item in sorted(mcp_items, key=lambda item: place_of(item.id).sequence)]
+        yield from (call for call, _ in pairs)
+        yield from (output for _, output in pairs if output)
+
+
+def _round_key(item: InputItem) -> str | None:
+    return place_of(item.id).round_key if isinstance(item, McpItem) else None
+
+
+def result_messages(items: Iterable[InputItem]) -> list[ChatMessage]:
+    """The outputs of calls that are not among the items: those of the response that the request goes on from."""
+    items = tuple(items)
+    called = {item.call_id for item in items if isinstance(item, CallItem)}
+    return [
+        ChatMessage(role="tool", tool_call_id=item.call_id, content=_text(item.output))
+        for item in items
+        if isinstance(item, OutputItem) and item.call_id not in called
+    ]
 
 
 def _end_round(messages: list[ChatMessage], calls: list[CallItem], outputs: Mapping[str, list[OutputItem]]) -> None:

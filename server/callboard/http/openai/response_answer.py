@@ -1,8 +1,8 @@
 """A run as a response: its events as items that come and end, and all of them as one response. Pure.
 
 The shape is that of https://platform.openai.com/docs/api-reference/responses-streaming. A
-`function_call` says that a call has begun and never stands without its
-`function_call_output`, so there is nothing in it for the client to run.
+call that has run here is an `mcp_call`, or for Open WebUI a `function_call`, which never
+stands without its `function_call_output`.
 """
 
 from collections.abc import Iterator
@@ -10,7 +10,9 @@ from typing import Any
 
 from callboard.http.openai.asker import ToolActivity
 from callboard.http.openai.calls import EndedCall, OpenCalls, arguments_text
+from callboard.http.openai.client_calls import ClientCall, ClientCalls
 from callboard.http.openai.failures import Failure
+from callboard.http.openai.mcp_items import McpCallItem
 from callboard.http.openai.response_request import ResponseBody
 from callboard.http.openai.sources import url_citation
 from callboard.http.openai.text_items import ReasoningItem, TextItem
@@ -27,12 +29,14 @@ class ResponseAnswer:
     def __init__(self, run_id: str, body: ResponseBody, created: int, activity: ToolActivity) -> None:
         self._run_id = run_id
         self._head = _head(run_id, body, created)
-        self._shows_calls = activity == "items"
+        self._activity = activity
         self._calls = OpenCalls()
+        self._mcp_calls: dict[str, McpCallItem] = {}
         self._output: list[Json] = []
         self._open: TextItem | ReasoningItem | None = None
         self._space = ""
         self._sources: list[Source] = []
+        self._client_calls = ClientCalls(run_id, body.offer.form)
         self._ending: Json = {"status": "in_progress"}
         self._usage: Json | None = None
         self._events = 0
@@ -43,9 +47,11 @@ class ResponseAnswer:
 
     def failed(self, failure: Failure) -> list[Json]:
         """What ends the stream of a run that failed."""
-        code = "rate_limit_exceeded" if failure.status == 429 else "server_error"
+        code = {400: failure.upstream_code or "invalid_prompt", 429: "rate_limit_exceeded"}.get(
+            failure.status, "server_error"
+        )
         self._ending = {"status": "failed", "error": {"code": code, "message": failure.message}}
-        parts = [*self._close(), self._state("response.failed")]
+        parts = [*self._close(), *self._cut_calls_off(), self._state("response.failed")]
         return [self._numbered(part) for part in parts]
 
     def whole(self) -> Json:
@@ -53,6 +59,10 @@ class ResponseAnswer:
         return {**self._head, **self._ending, "output": list(self._output), "usage": self._usage}
 
     def _parts(self, event: Event) -> Iterator[Json]:
+        if self._client_calls.see(event):
+            return
+        if words := self._client_calls.said_before(event):
+            yield from self._say(words)
         match event:
             case RunStart():
                 yield self._state("response.created")
@@ -71,15 +81,21 @@ class ResponseAnswer:
                 yield from self._tell(event)
 
     def _tell(self, event: Event) -> Iterator[Json]:
-        if not self._shows_calls:
-            return
         ended = self._calls.see(event)
-        if isinstance(event, ToolCallStart):
-            yield from self._close()
-            yield from self._call(event)
-        elif ended:
-            yield from self._close()
-            yield from self._item(_output_item(ended))
+        match self._activity:
+            case "mcp" if isinstance(event, ToolCallStart):
+                yield from self._close()
+                yield from self._begin_mcp_call(event)
+            case "mcp" if ended:
+                yield from self._end_mcp_call(ended)
+            case "items" if isinstance(event, ToolCallStart):
+                yield from self._close()
+                yield from self._call(event)
+            case "items" if ended:
+                yield from self._close()
+                yield from self._item(_output_item(ended))
+            case _:
+                pass
 
     def _say(self, content: str) -> Iterator[Json]:
         # Blank text between two calls would be an item of its own, and nothing to see.
@@ -109,6 +125,23 @@ class ResponseAnswer:
         yield from item.end()
         self._output[item.index] = item.item("completed")
 
+    def _begin_mcp_call(self, start: ToolCallStart) -> Iterator[Json]:
+        item = self._mcp_calls[start.tool_call_id] = McpCallItem(self._run_id, len(self._output), start)
+        self._output.append(item.item)
+        yield from item.begin()
+
+    def _end_mcp_call(self, call: EndedCall) -> Iterator[Json]:
+        item = self._mcp_calls.pop(call.tool_call_id)
+        yield from item.end(call)
+        self._output[item.index] = item.item
+
+    def _cut_calls_off(self) -> Iterator[Json]:
+        """Ends what the run's events did not, as where the reader was too slow for them."""
+        for item in self._mcp_calls.values():
+            yield from item.cut_off()
+            self._output[item.index] = item.item
+        self._mcp_calls.clear()
+
     def _call(self, start: ToolCallStart) -> Iterator[Json]:
         index = len(self._output)
         item = {
@@ -127,6 +160,18 @@ class ResponseAnswer:
         self._output.append({**item, "status": "completed"})
         yield _done(index, self._output[index])
 
+    def _for_client(self, call: ClientCall) -> Iterator[Json]:
+        """A call that the client is to run."""
+        index = len(self._output)
+        head = {"type": "function_call", "id": f"fc_{call.call_id}", "call_id": call.call_id, "name": call.name}
+        where = {"item_id": head["id"], "output_index": index}
+        yield _added(index, {**head, "arguments": "", "status": "in_progress"})
+        yield {"type": "response.function_call_arguments.delta", **where, "delta": call.arguments}
+        done = {"type": "response.function_call_arguments.done", **where, "name": call.name}
+        yield {**done, "arguments": call.arguments}
+        self._output.append({**head, "arguments": call.arguments, "status": "completed"})
+        yield _done(index, self._output[index])
+
     def _item(self, item: Json) -> Iterator[Json]:
         index = len(self._output)
         self._output.append(item)
@@ -134,7 +179,12 @@ class ResponseAnswer:
         yield _done(index, item)
 
     def _end(self, event: Done) -> Iterator[Json]:
+        words, calls = self._client_calls.end()
+        if words:
+            yield from self._say(words)
         yield from self._close()
+        for call in calls:
+            yield from self._for_client(call)
         if event.finish_reason == "length":
             self._ending = {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}
             yield self._state("response.incomplete")
@@ -174,9 +224,9 @@ def _done(index: int, item: Json) -> Json:
 def _usage(event: Usage) -> Json:
     return {
         "input_tokens": event.input_tokens,
-        "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+        "input_tokens_details": {"cached_tokens": event.cached_tokens, "cache_write_tokens": 0},
         "output_tokens": event.output_tokens,
-        "output_tokens_details": {"reasoning_tokens": 0},
+        "output_tokens_details": {"reasoning_tokens": event.reasoning_tokens},
         "total_tokens": event.total_tokens,
     }
 
@@ -194,13 +244,13 @@ def _head(run_id: str, body: ResponseBody, created: int) -> Json:
         "metadata": body.metadata or {},
         "model": body.model,
         "parallel_tool_calls": True,
-        "previous_response_id": None,
+        "previous_response_id": body.previous_response_id,
         "reasoning": {"effort": body.reasoning.effort if body.reasoning else None, "summary": None},
-        "store": False,
+        "store": body.store is not False,
         "temperature": body.temperature,
         "text": {"format": (body.text.format if body.text else None) or {"type": "text"}},
-        "tool_choice": "auto",
-        "tools": [],
+        "tool_choice": body.tool_choice or "auto",
+        "tools": list(body.tools or ()),
         "top_p": body.top_p,
         "truncation": "disabled",
         "user": body.user,

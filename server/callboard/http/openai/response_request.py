@@ -1,18 +1,21 @@
 """The body of `POST /v1/responses`, and the run that it asks for.
 
-The shape is that of https://platform.openai.com/docs/api-reference/responses/create. No
-response is kept: each request brings the whole conversation, earlier calls and their
-outputs as items.
+The shape is that of https://platform.openai.com/docs/api-reference/responses/create. A
+request brings the whole conversation, earlier calls and their outputs as items, or names the
+response that it goes on from (`previous_response_id`). Where it names items by their ids,
+`kept_items` has put them in their place before.
 """
 
+from functools import cached_property
 from typing import Any
 
 from pydantic import Field
 
 from callboard.errors import RequestError
 from callboard.http.openai.asker import Asker
-from callboard.http.openai.chat_request import refuse_client_tools
-from callboard.http.openai.input_items import InputItem, chat_messages
+from callboard.http.openai.input_items import InputItem, chat_messages, result_messages
+from callboard.http.openai.offer import Offer, read_offer
+from callboard.runs import Continuation
 from callboard_protocol import ChatMessage, RunRequest, User
 from callboard_protocol.events import Wire
 from callboard_protocol.requests import Identifier
@@ -50,17 +53,35 @@ class ResponseBody(Wire):
     prompt: dict[str, Any] | None = None
     background: bool | None = None
     user: str | None = None
+    store: bool | None = None
     callboard: Asker | None = None
 
+    @cached_property
+    def offer(self) -> Offer:
+        """What the client offers. Raises `RequestError`."""
+        return read_offer(self.tools, self.tool_choice)
+
+    def is_kept(self, *, for_open_webui: bool) -> bool:
+        """Whether later requests may go on from this response; as OpenAI has it, unless the client says no.
+
+        Open WebUI never goes on from one, and has chats that nobody is to keep.
+        """
+        return self.store is True or (self.store is None and not for_open_webui)
+
+    def continuation(self, *, for_open_webui: bool) -> Continuation:
+        """The response that it goes on from, and whether others may go on from it."""
+        previous = self.previous_response_id.removeprefix("resp_") if self.previous_response_id else None
+        is_kept = self.is_kept(for_open_webui=for_open_webui)
+        return Continuation(previous, is_kept, has_instructions=bool(self.instructions))
+
     def run_request(self, asker: Asker, user: User | None) -> RunRequest:
-        """The run. Raises `RequestError` for what no agent can do, and what would need an earlier response."""
-        for name in ("previous_response_id", "conversation", "prompt"):
+        """The run. Raises `RequestError` for what no agent can do."""
+        for name in ("conversation", "prompt"):
             if getattr(self, name):
-                raise RequestError(f"{name} is not supported: responses are not kept; send the whole input each time")
+                raise RequestError(f"{name} is not supported: send the input itself, or previous_response_id")
         if self.background:
             raise RequestError("background is not supported: stream the response, or wait for it")
-        refuse_client_tools(self.tools, self.tool_choice, self.model)
-        return RunRequest(
+        wanted = RunRequest(
             agent=self.model,
             chat_id=asker.chat_id,
             message_id=asker.message_id,
@@ -69,12 +90,13 @@ class ResponseBody(Wire):
             task=asker.task,
             options=self._options(),
         )
+        return self.offer.applied(wanted)
 
     def _messages(self) -> list[ChatMessage]:
         system = [ChatMessage(role="system", content=self.instructions)] if self.instructions else []
         if isinstance(self.input, str):
             return [*system, ChatMessage(role="user", content=self.input)]
-        return [*system, *chat_messages(self.input)]
+        return [*system, *result_messages(self.input), *chat_messages(self.input)]
 
     def _options(self) -> dict[str, Any]:
         """OpenAI's parameters under the names that they have for chat completions."""

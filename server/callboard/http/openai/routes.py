@@ -9,14 +9,17 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from callboard.errors import CallboardError, RequestError
+from callboard.history import ResponseItems
 from callboard.http.body import read_body, refusing
-from callboard.http.openai.asker import Asker, ToolActivity, user_of, with_headers
+from callboard.http.openai.asker import Asker, ToolActivity, is_open_webui, user_of, with_headers
 from callboard.http.openai.chat_answer import ChatAnswer
 from callboard.http.openai.chat_request import ChatBody
 from callboard.http.openai.failures import refusal
+from callboard.http.openai.kept_items import KeptAnswer, with_kept_items
+from callboard.http.openai.offer import ignored_header
 from callboard.http.openai.response_answer import ResponseAnswer
 from callboard.http.openai.response_request import ResponseBody
-from callboard.http.openai.streams import Answer, AnswerStream, whole_answer
+from callboard.http.openai.streams import Answer, Keeping, streamed_answer, whole_answer
 from callboard.http.past_answers import translate
 from callboard.http.state import server_state
 from callboard.runs import Run
@@ -33,20 +36,31 @@ async def chat_completions(request: Request) -> Response:
     asker = with_headers(body.callboard, request.headers)
     activity = _activity(asker, "none", "status", "details")
     run = await _start(request, body, asker)
-    answer = ChatAnswer(run.run_id, body.model, int(time.time()), activity, wants_usage=body.wants_usage)
-    return await _respond(request, run, answer, body.stream)
+    answer = ChatAnswer(
+        run.run_id, body.model, int(time.time()), activity, wants_usage=body.wants_usage, form=body.offer.form
+    )
+    return await _respond(request, run, answer, body)
 
 
 async def responses(request: Request) -> Response:
-    """Answer as a model would, with `function_call` and `function_call_output` items of the agent's own calls.
+    """Answer as a model would, with an `mcp_call` item for each call of the agent's own.
 
-    `"callboard": {"tool_activity": …}` is `items`, or `none` for the text alone.
+    `"callboard": {"tool_activity": …}` is `mcp`; `items` for `function_call` with `function_call_output`, which Open
+    WebUI gets without asking and other clients take for calls of theirs to run; or `none` for the text alone.
     """
     body = await read_body(request, ResponseBody, server_state(request).max_request_bytes)
     asker = with_headers(body.callboard, request.headers)
-    activity = _activity(asker, "items", "none")
+    from_open_webui = is_open_webui(request.headers)
+    shape: tuple[ToolActivity, ToolActivity] = ("items", "mcp") if from_open_webui else ("mcp", "items")
+    activity = _activity(asker, *shape, "none")
+    if asker.task or not body.is_kept(for_open_webui=from_open_webui):
+        body = body.model_copy(update={"store": False})
+    user = user_of(body.user, request.headers)
+    kept = ResponseItems(server_state(request).store, user.id if user else None)
+    body = await with_kept_items(body, kept)
     run = await _start(request, body, asker)
-    return await _respond(request, run, ResponseAnswer(run.run_id, body, int(time.time()), activity), body.stream)
+    answer = ResponseAnswer(run.run_id, body, int(time.time()), activity)
+    return await _respond(request, run, answer, body, KeptAnswer(None if body.store is False else kept, run, answer))
 
 
 def _activity(asker: Asker, default: ToolActivity, *others: ToolActivity) -> ToolActivity:
@@ -61,11 +75,16 @@ async def _start(request: Request, body: ChatBody | ResponseBody, asker: Asker) 
     with refusing():
         wanted = body.run_request(asker, user)
     told = wanted.model_copy(update={"messages": translate(wanted.messages)})
-    return await server_state(request).runs.start(told)
+    continuation = body.continuation(for_open_webui=is_open_webui(request.headers))
+    return await server_state(request).runs.start(told, continuation)
 
 
-async def _respond(request: Request, run: Run, answer: Answer, stream: bool | None) -> Response:
-    return AnswerStream(run, answer) if stream else await whole_answer(request, run, answer)
+async def _respond(
+    request: Request, run: Run, answer: Answer, body: ChatBody | ResponseBody, keeping: Keeping | None = None
+) -> Response:
+    response = await (streamed_answer if body.stream else whole_answer)(request, run, answer, keeping)
+    response.headers.update(ignored_header([*run.functions_left_out, *body.offer.left_out]))
+    return response
 
 
 def _with_openais_errors(endpoint: Endpoint) -> Endpoint:

@@ -1,8 +1,10 @@
 """Answers over their one connection: streamed or whole. Nobody can resume them, so their runs end with them."""
 
+import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import anyio
@@ -14,7 +16,7 @@ from callboard.errors import LogExpired, UnknownInput
 from callboard.http.openai.failures import Failure, failure_of
 from callboard.http.sse import RunStream
 from callboard.runs import Run
-from callboard_protocol import Error, Event, InputRequest, ToolCallComplete
+from callboard_protocol import Done, Error, Event, InputRequest, RunStart, ToolCallComplete
 
 Json = dict[str, Any]
 
@@ -40,11 +42,28 @@ class Answer(Protocol):
         ...
 
 
+class Keeping(Protocol):
+    """Where an answer is written down, for later requests that name what is in it."""
+
+    async def keep(self) -> None:
+        """Write it down: it is whole."""
+        ...
+
+    async def keep_what_came(self) -> None:
+        """Write it down as far as it came, where that was not done."""
+        ...
+
+
+BEGINNING_SECONDS = 45
+"""How long an answer waits for its first word before it is begun: proxies give up on one that is not begun in 60 s."""
+
+
 class AnswerStream(RunStream):
     """An answer as it comes; a client that leaves ends the run."""
 
-    def __init__(self, run: Run, answer: Answer) -> None:
-        super().__init__(run, frames=_frames(run, answer))
+    def __init__(self, run: Run, frames: AsyncIterator[bytes], keeping: Keeping | None) -> None:
+        super().__init__(run, frames=frames)
+        self._keeping = keeping
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the stream."""
@@ -52,9 +71,34 @@ class AnswerStream(RunStream):
             await super().__call__(scope, receive, send)
         finally:
             self._run.cancel()
+            if self._keeping:
+                await self._keeping.keep_what_came()
 
 
-async def whole_answer(request: Request, run: Run, answer: Answer) -> Response:
+async def streamed_answer(request: Request, run: Run, answer: Answer, keeping: Keeping | None = None) -> Response:
+    """The answer as it comes. What fails before it says anything is a status and no stream; a client that leaves ends
+    the run.
+    """
+    events = _events(run)
+    beginning = asyncio.create_task(_begin(events, answer, keeping))
+    leaving = asyncio.create_task(_cancel_when_left(request, run))
+    try:
+        await asyncio.wait({beginning, leaving}, timeout=BEGINNING_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+    except asyncio.CancelledError:
+        run.cancel()
+        beginning.cancel()
+        raise
+    finally:
+        # The stream listens for the client itself: two listeners would take each other's news.
+        leaving.cancel()
+        await asyncio.wait({leaving})
+    if beginning.done() and (failure := beginning.result().failure):
+        run.cancel()
+        return failure.response()
+    return AnswerStream(run, _frames(beginning, events, answer, keeping), keeping)
+
+
+async def whole_answer(request: Request, run: Run, answer: Answer, keeping: Keeping | None = None) -> Response:
     """The answer once the run has ended; a client that leaves before ends it."""
     failure: Failure | None = None
     try:
@@ -66,21 +110,70 @@ async def whole_answer(request: Request, run: Run, answer: Answer) -> Response:
             group.cancel_scope.cancel()
     finally:
         run.cancel()
+    if keeping and not failure:
+        await keeping.keep()
     return failure.response() if failure else JSONResponse(answer.whole(), headers={"X-Callboard-Run": run.run_id})
 
 
-async def _frames(run: Run, answer: Answer) -> AsyncIterator[bytes]:
-    async for event in _events(run):
+async def _told(event: Event, answer: Answer, keeping: Keeping | None) -> list[Json]:
+    """What to stream for the event; an answer is kept before its client knows that it may go on from there."""
+    parts = answer.feed(event)
+    if keeping and isinstance(event, Done):
+        await keeping.keep()
+    return parts
+
+
+async def _failed(failure: Failure, answer: Answer, keeping: Keeping | None) -> list[Json]:
+    parts = answer.failed(failure)
+    if keeping:
+        await keeping.keep()
+    return parts
+
+
+@dataclass(frozen=True, slots=True)
+class _Beginning:
+    """The frames up to the first that says something; `failure` where there is none such."""
+
+    frames: bytes
+    failure: Failure | None = None
+
+
+async def _begin(events: AsyncIterator[Event], answer: Answer, keeping: Keeping | None) -> _Beginning:
+    frames = b""
+    async for event in events:
         if failure := failure_of(event):
-            yield _framed(answer.failed(failure))
-            return
-        if parts := answer.feed(event):
-            yield _framed(parts)
+            return _Beginning(frames, failure)
+        parts = await _told(event, answer, keeping)
+        frames += _framed(parts)
+        if parts and not isinstance(event, RunStart):
+            break
+    return _Beginning(frames)
+
+
+async def _frames(
+    beginning: asyncio.Task[_Beginning],
+    events: AsyncGenerator[Event, None],
+    answer: Answer,
+    keeping: Keeping | None,
+) -> AsyncIterator[bytes]:
+    begun = await beginning
+    if begun.frames:
+        yield begun.frames
+    if begun.failure:
+        yield _framed(await _failed(begun.failure, answer, keeping))
+        return
+    async with aclosing(events):
+        async for event in events:
+            if failure := failure_of(event):
+                yield _framed(await _failed(failure, answer, keeping))
+                return
+            if parts := await _told(event, answer, keeping):
+                yield _framed(parts)
     if answer.last_frame:
         yield answer.last_frame
 
 
-async def _events(run: Run) -> AsyncIterator[Event]:
+async def _events(run: Run) -> AsyncGenerator[Event, None]:
     """The run's events, each with all that belongs to it: a client of this API fetches nothing and answers nothing."""
     try:
         async for event in run.events():

@@ -1,0 +1,221 @@
+"""Stored turns, put back where a client sends an answer of which it was told less than the model lived through.
+
+A client of OpenAI's API that is shown no tool calls sends the bare text back, and one that ran a
+function of its own sends that call alone: the calls of the server's tools are put in from the
+store, each where it was. Pure, but for `load_turns`.
+"""
+
+import json
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, groupby
+from typing import Any
+
+from sqlalchemy import select
+
+from callboard.history.store import Store
+from callboard.history.tables import messages
+from callboard.history.words import said
+from callboard_protocol import EXTERNAL_ID_PREFIX, FORM_ID_PREFIX
+
+ChatDict = dict[str, Any]
+
+_CLIENTS = (EXTERNAL_ID_PREFIX, FORM_ID_PREFIX)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRound:
+    """What the model said before it called, and its calls, as OpenAI has them."""
+
+    text: str
+    calls: tuple[dict[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTurn:
+    """One run: the question (its text), the rounds of calls, the last text.
+
+    `place` counts the questions up to this one; None where it is not known.
+    """
+
+    run_id: str
+    question: str
+    rounds: tuple[StoredRound, ...]
+    last_text: str
+    place: int | None = None
+
+    @property
+    def text(self) -> str:
+        """All that was said, as a client reads it that is told of no calls."""
+        return "".join([*(one.text for one in self.rounds), self.last_text])
+
+    @property
+    def call_ids(self) -> frozenset[str]:
+        """The ids of its calls."""
+        return frozenset(call["id"] for one in self.rounds for call in one.calls)
+
+    def as_messages(self, without: frozenset[str] = frozenset()) -> list[ChatDict]:
+        """The assistant's messages, but for calls whose ids are in `without`; `replay` gives them their results."""
+        said: list[ChatDict] = []
+        for one in self.rounds:
+            calls = [call for call in one.calls if call["id"] not in without]
+            if calls or one.text:
+                entry = {"role": "assistant", "content": one.text or None}
+                said.append({**entry, "tool_calls": calls} if calls else entry)
+        if self.last_text:
+            said.append({"role": "assistant", "content": self.last_text})
+        return said
+
+
+async def load_turns(store: Store, chat_id: str) -> list[StoredTurn]:
+    """The turns of a chat, oldest first. Raises `StorageError`."""
+    query = (
+        select(messages.c.run_id, messages.c.role, messages.c.content, messages.c.tool_calls, messages.c.place)
+        .where(messages.c.chat_id == chat_id, messages.c.role != "tool")
+        .order_by(messages.c.id)
+    )
+    async with store.reading() as connection:
+        rows = (await connection.execute(query)).all()
+    by_run: defaultdict[str, list[Any]] = defaultdict(list)
+    for row in rows:
+        by_run[row.run_id].append(row)
+    return [_turn(run_id, rows) for run_id, rows in by_run.items()]
+
+
+def _turn(run_id: str, rows: Sequence[Any]) -> StoredTurn:
+    question, last_text, rounds = "", "", []
+    place: int | None = None
+    for row in rows:
+        if row.role == "user":
+            question, place = said(row.content), row.place
+        elif row.tool_calls:
+            rounds.append(StoredRound(row.content or "", tuple(json.loads(row.tool_calls))))
+        else:
+            last_text = row.content or ""
+    return StoredTurn(run_id, question, tuple(rounds), last_text, place)
+
+
+def lacks_calls(sent: Sequence[ChatDict], *, by_text: bool) -> bool:
+    """Whether the store may know of calls that these messages do not tell."""
+    return any((by_text and _is_bare(message)) or _external_ids(message) for message in sent)
+
+
+def with_stored_calls(sent: Sequence[ChatDict], turns: Sequence[StoredTurn], *, by_text: bool) -> list[ChatDict]:
+    """`sent` with the calls of `turns` that it does not tell.
+
+    `by_text`: the client may not have been told of calls, so a turn is looked for by its text as well.
+
+    A turn is known by the id of a call that the client ran. One of which the text alone came is
+    known by that text, without regard to white space, and by its place: turns that are told of
+    later ran later. Of several alike those that stand as many questions from the beginning go before
+    others, then those with the same question, then the last.
+    """
+    told = frozenset(call["id"] for message in sent for call in message.get("tool_calls") or ())
+    whole = _with_rounds_of_external_calls(sent, turns, told)
+    if not by_text:
+        return whole
+    # What was put in is told now: no other answer stands for it.
+    told |= {call["id"] for message in whole for call in message.get("tool_calls") or ()}
+    return _with_texts_told_apart(whole, turns, told)
+
+
+def _with_rounds_of_external_calls(
+    sent: Sequence[ChatDict], turns: Sequence[StoredTurn], told: frozenset[str]
+) -> list[ChatDict]:
+    turn_of = {call_id: turn for turn in turns for call_id in turn.call_ids}
+    turn_of |= {f"{FORM_ID_PREFIX}{turn.run_id}": turn for turn in turns}
+    whole: list[ChatDict] = []
+    for message in sent:
+        ids = _external_ids(message)
+        turn = turn_of.get(ids[0]) if ids else None
+        if turn is None or turn.call_ids <= told:
+            whole.append(message)
+            continue
+        elsewhere = told - {call["id"] for call in message["tool_calls"]}
+        if ids[0].startswith(FORM_ID_PREFIX):
+            # The last text was told as this call.
+            whole += [*replace(turn, last_text="").as_messages(elsewhere), {**message, "content": None}]
+        else:
+            whole += turn.as_messages(elsewhere)
+    return whole
+
+
+def _with_texts_told_apart(
+    sent: Sequence[ChatDict], turns: Sequence[StoredTurn], told: frozenset[str]
+) -> list[ChatDict]:
+    places = _Places(turns, told)
+    backwards: list[list[ChatDict]] = []
+    groups = [(is_bare, list(group)) for is_bare, group in groupby(sent, _is_bare)]
+    questions = (sum(message["role"] == "user" for message in group) for _, group in groups)
+    asked = list(accumulate(questions, initial=0))
+    end = len(turns)
+    for number in range(len(groups) - 1, -1, -1):
+        is_bare, group = groups[number]
+        before = groups[number - 1][1][-1] if number else None
+        if is_bare and not _ends_told_calls(before):
+            text = "".join(message["content"] for message in group)
+            found = places.find(text, _question(before), asked[number], end)
+            if found is not None:
+                end = found
+                group = turns[found].as_messages() if turns[found].rounds else group
+        backwards.append(group)
+    return [message for group in reversed(backwards) for message in group]
+
+
+class _Places:
+    """Where a turn of these words stands among the turns of which no call is told."""
+
+    def __init__(self, turns: Sequence[StoredTurn], told: frozenset[str]) -> None:
+        self._numbers: defaultdict[tuple[object, ...], list[int]] = defaultdict(list)
+        for number, turn in enumerate(turns):
+            if turn.call_ids.isdisjoint(told) and (text := _key(turn.text)):
+                for key in _keys(text, _key(turn.question), turn.place):
+                    self._numbers[key].append(number)
+
+    def find(self, text: str, question: str, asked: int, end: int) -> int | None:
+        """The last turn before `end` of those that fit best; `asked` questions stand before its answer."""
+        for key in _keys(_key(text), _key(question), asked):
+            numbers = self._numbers.get(key, ())
+            if count := bisect_left(numbers, end):
+                return numbers[count - 1]
+        return None
+
+
+def _keys(text: str, question: str, place: int | None) -> Iterator[tuple[object, ...]]:
+    """How alike two turns may be, the most telling first."""
+    yield text, question, place
+    yield text, place
+    yield text, question, "anywhere"
+    yield text, "anywhere"
+
+
+def _key(text: str) -> str:
+    return "".join(text.split())
+
+
+def _is_bare(message: ChatDict) -> bool:
+    return message["role"] == "assistant" and not message.get("tool_calls") and isinstance(message.get("content"), str)
+
+
+def _external_ids(message: ChatDict) -> list[str]:
+    ids = (call.get("id") or "" for call in message.get("tool_calls") or ())
+    return [one for one in ids if one.startswith(_CLIENTS)]
+
+
+def _ends_told_calls(before: ChatDict | None) -> bool:
+    """Whether what follows `before` is the end of a turn whose calls are told.
+
+    After the result of a client's own call it is another run's.
+    """
+    if before is None or before["role"] != "tool":
+        return False
+    return not (before.get("tool_call_id") or "").startswith(_CLIENTS)
+
+
+def _question(before: ChatDict | None) -> str:
+    content = before.get("content") if before and before["role"] == "user" else None
+    if isinstance(content, list):
+        return "".join(part["text"] for part in content if isinstance(part.get("text"), str))
+    return content or ""

@@ -1,0 +1,111 @@
+"""Which stored turn an answer is that came as bare text, or with a client's own call alone. Pure."""
+
+import time
+from typing import Any
+
+import pytest
+
+from callboard.history import StoredRound, StoredTurn, lacks_calls, with_stored_calls
+
+
+def call(call_id: str) -> dict[str, Any]:
+    return {"id": call_id, "type": "function", "function": {"name": "f", "arguments": "{}"}}
+
+
+def stored(
+    run_id: str, question: str, *call_ids: str, before: str = "", last: str = "Done.", place: Any = None
+) -> StoredTurn:
+    rounds = (StoredRound(before, tuple(map(call, call_ids))),) if call_ids else ()
+    return StoredTurn(run_id, question, rounds, last, place)
+
+
+def user(content: Any) -> dict[str, Any]:
+    return {"role": "user", "content": content}
+
+
+def assistant(content: str | None, *call_ids: str) -> dict[str, Any]:
+    calls = {"tool_calls": list(map(call, call_ids))} if call_ids else {}
+    return {"role": "assistant", "content": content, **calls}
+
+
+def result(call_id: str) -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": call_id, "content": "r"}
+
+
+def ids(messages: list[dict[str, Any]]) -> list[str]:
+    """The calls, in their order."""
+    return [one["id"] for message in messages for one in message.get("tool_calls") or ()]
+
+
+TWICE = [stored("1", "go", "a"), stored("2", "go", "b")]
+
+
+@pytest.mark.parametrize(
+    ("sent", "turns", "found"),
+    [
+        ([user("go"), assistant("Done."), user("go"), assistant("Done.")], TWICE, ["a", "b"]),
+        ([user("go"), assistant("Done.")], TWICE, ["b"]),
+        ([user("go"), assistant(" Do\nne. ")], TWICE[:1], ["a"]),
+        ([user("go"), assistant("Done?")], TWICE, []),
+        (
+            [user([{"type": "text", "text": "go"}]), assistant("Done.")],
+            [stored("1", "go", "a"), stored("2", "x", "b")],
+            ["a"],
+        ),
+        ([user("go"), assistant("Done.")], [stored("1", "go", "a"), stored("2", "go")], []),
+        ([user("go"), assistant("Do"), assistant("ne.")], TWICE[:1], ["a"]),
+        ([user("go"), assistant("Let me see. Done.")], [stored("1", "go", "a", before="Let me see. ")], ["a"]),
+        ([user("go"), assistant(None, "a"), result("a"), assistant("Done.")], TWICE, ["a"]),
+        ([user("go"), assistant("Done.")], [stored("1", "go", "a", place=1), stored("2", "go", "b", place=2)], ["a"]),
+        ([user("go"), assistant("Done.")], [], []),
+        ([user("go"), assistant("")], [stored("1", "go", "a", last="")], []),
+    ],
+)
+def test_an_answer_is_the_turn_of_its_text_place_and_question(
+    sent: list[dict[str, Any]], turns: list[StoredTurn], found: list[str]
+) -> None:
+    assert ids(with_stored_calls(sent, turns, by_text=True)) == found
+
+
+def test_text_stands_where_it_was_said() -> None:
+    [turn] = [stored("1", "go", "a", before="Let me see. ")]
+    whole = with_stored_calls([user("go"), assistant("Let me see. Done."), user("on")], [turn], by_text=True)
+    assert [message["content"] for message in whole] == ["go", "Let me see. ", "Done.", "on"]
+
+
+def test_a_turn_is_known_by_the_clients_own_call_and_what_is_told_elsewhere_is_not_told_twice() -> None:
+    rounds = (StoredRound("", (call("a"),)), StoredRound("I ask.", (call("b"), call("callext_1"))))
+    turn = StoredTurn("1", "go", rounds, "")
+    bare = [user("go"), assistant("I ask.", "callext_1"), result("callext_1")]
+    assert ids(with_stored_calls(bare, [turn], by_text=False)) == ["a", "b", "callext_1"]
+    told = [user("go"), assistant(None, "a"), result("a"), *bare[1:]]
+    assert ids(with_stored_calls(told, [turn], by_text=False)) == ["a", "b", "callext_1"]
+    assert with_stored_calls(told, [], by_text=True) == told
+
+
+def test_an_answer_in_the_form_of_a_call_keeps_that_call_at_its_end() -> None:
+    turn = StoredTurn("run", "go", (StoredRound("", (call("a"),)),), '{"x": 1}')
+    sent = [user("go"), assistant(None, "callform_run"), result("callform_run"), user("on")]
+    whole = with_stored_calls(sent, [turn], by_text=False)
+    assert ids(whole) == ["a", "callform_run"]
+    assert [message["content"] for message in whole] == ["go", None, None, "r", "on"]
+
+
+def test_the_store_is_asked_only_where_it_may_know_more() -> None:
+    assert lacks_calls([user("go"), assistant("Done.")], by_text=True)
+    assert not lacks_calls([user("go"), assistant("Done.")], by_text=False)
+    assert lacks_calls([assistant(None, "callext_1")], by_text=False)
+    assert not lacks_calls([user("go"), assistant(None, "a"), result("a")], by_text=True)
+
+
+def test_long_chats_of_like_answers_cost_no_more_than_their_length() -> None:
+    def seconds(turns: int) -> float:
+        sent = [message for _ in range(turns) for message in (user("go"), assistant("Done."))]
+        kept = [stored(str(number), "go", f"c{number}", place=number + 1) for number in range(turns)]
+        started = time.process_time()
+        whole = with_stored_calls(sent, kept, by_text=True)
+        assert ids(whole) == [f"c{number}" for number in range(turns)]
+        return time.process_time() - started
+
+    small = min(seconds(2_000) for _ in range(3))
+    assert min(seconds(20_000) for _ in range(3)) < small * 30

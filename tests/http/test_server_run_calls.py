@@ -1,0 +1,354 @@
+"""Calls that the server has run, as `mcp_call` items: every way that one can end, and what the next turn is told."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from sqlalchemy import text
+
+from callboard.agents import RunContext
+from callboard.history import drop_response_items
+from callboard.runs.log import MAX_LOG_BYTES
+from callboard_protocol import Event, Message, ToolCallComplete, ToolCallError, ToolCallStart
+from tests.http.test_completions import Words
+from tests.http.test_openai_requests import Listener
+from tests.openai_client import QUESTION, asking
+from tests.serving import ScriptedAgent
+from tests.skills.mcp.conftest import Log, log
+
+__all__ = ["log"]
+
+START = ToolCallStart(tool_call_id="a", tool_name="look_up", tool_args={"word": "apple"})
+
+
+def failing(code: str) -> Event:
+    return ToolCallError(tool_call_id="a", error="no luck", code=code)
+
+
+def failure(text: str) -> dict[str, Any]:
+    return {"type": "mcp_tool_execution_error", "content": [{"type": "text", "text": text}]}
+
+
+ENDINGS: dict[str, tuple[Event, str, str | None]] = {
+    "well": (ToolCallComplete(tool_call_id="a", result="a fruit"), "completed", None),
+    "well, with nothing to say": (ToolCallComplete(tool_call_id="a", result=""), "completed", None),
+    "in an error": (failing("tool_failed"), "failed", "Error: no luck"),
+    "too late": (failing("timeout"), "failed", "Error: no luck"),
+    "refused": (failing("denied"), "failed", "Error: no luck"),
+    "never begun": (failing("unknown_tool"), "failed", "Error: no luck"),
+    "cancelled": (failing("cancelled"), "incomplete", "Error: no luck"),
+    "interrupted": (failing("interrupted"), "incomplete", "Error: no luck"),
+}
+
+
+@pytest.mark.parametrize(("end", "status", "error"), ENDINGS.values(), ids=ENDINGS.keys())
+async def test_an_item_says_how_its_call_ended(tmp_path: Path, end: Event, status: str, error: str | None) -> None:
+    async def script(context: RunContext) -> AsyncIterator[Event]:
+        yield START
+        yield end
+
+    async with asking(tmp_path, ScriptedAgent(script)) as (service, _):
+        body = {"model": "scripted", "input": "hi", "stream": True}
+        streamed = (await service.client.post("/v1/responses", json=body)).text
+    events = [json.loads(line.removeprefix("data: ")) for line in streamed.splitlines() if line.startswith("data: ")]
+    [item] = events[-1]["response"]["output"]
+    assert {name: value for name, value in item.items() if name != "id"} == {
+        "type": "mcp_call",
+        "server_label": "callboard",
+        "name": "look_up",
+        "arguments": '{"word": "apple"}',
+        "approval_request_id": None,
+        "status": status,
+        "output": end.result if isinstance(end, ToolCallComplete) else None,
+        "error": failure(error) if error else None,
+    }
+    closed = [event["type"] for event in events if event.get("item_id") == item["id"]][-1]
+    assert closed == ("response.mcp_call.completed" if error is None else "response.mcp_call.failed")
+    assert [event["item"] for event in events if event["type"] == "response.output_item.done"] == [item]
+
+
+async def test_a_run_that_is_cancelled_elsewhere_leaves_no_call_running(tmp_path: Path) -> None:
+    begun = asyncio.Event()
+    run_ids: list[str] = []
+
+    async def script(context: RunContext) -> AsyncIterator[Event]:
+        run_ids.append(context.run_id)
+        yield START
+        begun.set()
+        await asyncio.Event().wait()
+
+    async with asking(tmp_path, ScriptedAgent(script)) as (service, client):
+        stream: Any = await client.responses.create(model="scripted", input=QUESTION, stream=True)
+        await begun.wait()
+        await service.client.post(f"/v1/runs/{run_ids[0]}/cancel")
+        *_, last = [event async for event in stream]
+    assert last.type == "response.failed"
+    [item] = last.response.output
+    assert (item.status, item.error.type) == ("incomplete", "mcp_tool_execution_error")
+
+
+async def test_a_call_that_runs_when_its_reader_is_too_slow_is_told_as_cut_off(tmp_path: Path) -> None:
+    listens = asyncio.Event()
+
+    async def script(context: RunContext) -> AsyncIterator[Event]:
+        yield START
+        await listens.wait()
+        yield Message(content="x" * 2 * MAX_LOG_BYTES)
+        await asyncio.Event().wait()
+
+    async with asking(tmp_path, ScriptedAgent(script)) as (_, client):
+        stream = await client.responses.create(model="scripted", input=QUESTION, stream=True)
+        events: list[Any] = []
+        async for event in stream:
+            events.append(event)
+            if event.type == "response.mcp_call_arguments.done":
+                listens.set()
+    *_, failed, done, last = events
+    assert (failed.type, done.type, last.type) == (
+        "response.mcp_call.failed",
+        "response.output_item.done",
+        "response.failed",
+    )
+    [item] = last.response.output
+    assert item == done.item
+    assert (item.status, item.output) == ("incomplete", None)
+    assert "whether it took effect is not known" in item.error.content[0]["text"]
+
+
+@pytest.mark.parametrize("written", ["{word: apple", "", "apple", '{"a": 1}', "[1]"])
+async def test_arguments_are_json_whatever_the_model_wrote_and_the_model_reads_its_own_again(
+    tmp_path: Path, written: str
+) -> None:
+    asked: list[RunContext] = []
+
+    async def script(context: RunContext) -> AsyncIterator[Event]:
+        asked.append(context)
+        yield ToolCallStart(tool_call_id="a", tool_name="look_up", tool_args=written)
+        yield ToolCallError(tool_call_id="a", error="what is that?", code="invalid_args")
+
+    async with asking(tmp_path, ScriptedAgent(script)) as (_, client):
+        first = await client.responses.create(model="scripted", input=QUESTION)
+        [item] = first.output
+        assert item.type == "mcp_call"
+        json.loads(item.arguments)
+        again: Any = [*QUESTION, item.model_dump(), USER]
+        await client.responses.create(model="scripted", input=again)
+    [call] = asked[1].messages[1]["tool_calls"]
+    assert call["function"]["arguments"] == (written or "{}")
+
+
+USER = {"role": "user", "content": "hi"}
+
+
+def item(call_id: str, round_index: int = 0, sequence: int = 0, run: str = "0", **fields: Any) -> dict[str, Any]:
+    fields = {"output": "found"} | fields
+    name, label = "look_up", "callboard"
+    item_id = f"mcp_{run * 32}_{round_index}_{sequence}_{call_id}"
+    return {"type": "mcp_call", "id": item_id, "server_label": label, "name": name, "arguments": "{}", **fields}
+
+
+def calls(*call_ids: str, content: str | None = None) -> dict[str, Any]:
+    function = {"name": "look_up", "arguments": "{}"}
+    entries = [{"id": call_id, "type": "function", "function": function} for call_id in call_ids]
+    return {"role": "assistant", "content": content, "tool_calls": entries}
+
+
+def result(call_id: str, content: str = "found") -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": call_id, "content": content}
+
+
+SAID = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "I look."}]}
+INPUTS: dict[str, tuple[list[dict[str, Any]], list[dict[str, Any]]]] = {
+    "a round of two": (
+        [USER, SAID, item("a"), item("b", output="2"), USER],
+        [USER, calls("a", "b", content="I look."), result("a"), result("b", "2"), USER],
+    ),
+    "a round of three in the order in which they ended": (
+        [USER, item("c", 1, 2), item("a", 1, 0), item("b", 1, 1)],
+        [USER, calls("a", "b", "c"), result("a"), result("b"), result("c")],
+    ),
+    "two rounds without a word between them": (
+        [USER, item("a"), item("b", 1)],
+        [USER, calls("a"), result("a"), calls("b"), result("b")],
+    ),
+    "the first rounds of two answers": (
+        [USER, item("a"), item("b", run="1")],
+        [USER, calls("a"), result("a"), calls("b"), result("b")],
+    ),
+    "errors in each form": (
+        [
+            USER,
+            item("a", output=None, error=failure("Error: no luck")),
+            item("b", output=None, error="no luck"),
+            item("c", output=None, error={"type": "http_error", "code": 500, "message": "no luck"}),
+            item("d", output=None, error={"type": "odd"}),
+        ],
+        [
+            USER,
+            calls("a", "b", "c", "d"),
+            *(result(call_id, "Error: no luck") for call_id in "abc"),
+            result("d", 'Error: {"type": "odd"}'),
+        ],
+    ),
+    "an item of OpenAI's own": (
+        [USER, item("a") | {"id": "mcp_68a6"}, item("b") | {"id": "mcp_68a7"}],
+        [USER, calls("mcp_68a6"), result("mcp_68a6"), calls("mcp_68a7"), result("mcp_68a7")],
+    ),
+    "a call that says nothing of its end, and one that ended without a word": (
+        [USER, item("a", output=None), item("b", 1, output="")],
+        [USER, calls("b"), result("b", "")],
+    ),
+    "beside the other items of calls": (
+        [
+            USER,
+            item("a"),
+            {"type": "function_call", "call_id": "b", "name": "look_up", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": "b", "output": "found"},
+            {"type": "mcp_list_tools", "id": "l", "server_label": "callboard", "tools": []},
+        ],
+        [USER, calls("a"), result("a"), calls("b"), result("b")],
+    ),
+}
+
+
+@pytest.mark.parametrize(("items", "messages"), INPUTS.values(), ids=INPUTS.keys())
+async def test_items_that_come_back_are_the_calls_that_the_model_made(
+    tmp_path: Path, items: Any, messages: list[dict[str, Any]]
+) -> None:
+    listener = Listener()
+    async with asking(tmp_path, listener.agent) as (_, client):
+        await client.responses.create(model="scripted", input=items)
+    assert listener.contexts[0].messages == messages
+
+
+# ------------------------------------------------------------------------------------- items named by their ids
+
+
+def reference(item_id: str) -> dict[str, str]:
+    return {"type": "item_reference", "id": item_id}
+
+
+async def test_an_item_may_be_named_by_its_id_once_or_for_each_half_of_a_call(tmp_path: Path) -> None:
+    words = Words()
+    async with asking(tmp_path, words.agent) as (_, client):
+        first = await client.responses.create(model="words", input=QUESTION)
+        assert first.to_dict()["store"] is True
+        [said, call, answer] = (item.id or "" for item in first.output)
+        named: Any = [*QUESTION, *map(reference, (said, call, call)), {"id": answer}, USER]
+        await client.responses.create(model="words", input=named)
+    assert spelt_alike(words.asked[2].messages) == spelt_alike([*words.asked[1].messages, SAID_BY_WORDS, USER])
+
+
+def spelt_alike(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The messages, with the arguments of calls as JSON says them."""
+    copied: list[dict[str, Any]] = json.loads(json.dumps(list(messages)))
+    for call in (call for message in copied for call in message.get("tool_calls", ())):
+        call["function"]["arguments"] = json.loads(call["function"]["arguments"])
+    return copied
+
+
+SAID_BY_WORDS = {"role": "assistant", "content": "It is a fruit."}
+
+
+async def test_a_call_that_comes_without_its_result_gets_the_kept_one(tmp_path: Path) -> None:
+    words = Words()
+    async with asking(tmp_path, words.agent) as (_, client):
+        first = await client.responses.create(model="words", input=QUESTION)
+        items: Any = [item.model_dump() for item in first.output]
+        items[1] |= {"output": None, "error": None}
+        again: Any = [*QUESTION, *items, USER]
+        await client.responses.create(model="words", input=again)
+    assert spelt_alike(words.asked[2].messages) == spelt_alike([*words.asked[1].messages, SAID_BY_WORDS, USER])
+
+
+async def test_nothing_is_kept_for_who_asks_for_that_for_open_webui_and_of_background_tasks(tmp_path: Path) -> None:
+    headers = {"X-OpenWebUI-User-Id": "u"}
+    asked: list[dict[str, Any]] = [
+        {"store": False},
+        {"extra_headers": headers},
+        {"extra_body": {"callboard": {"task": "title_generation"}}},
+    ]
+    words = Words()
+    async with asking(tmp_path, words.agent) as (_, client):
+        for fields in asked:
+            first = await client.responses.create(model="words", input=QUESTION, **fields)
+            assert first.to_dict()["store"] is False
+            wanted: Any = [reference(first.output[-1].id or ""), USER]
+            with pytest.raises(openai.BadRequestError, match=r"there is no item 'msg_.*send the item itself"):
+                await client.responses.create(model="words", input=wanted, **fields)
+
+
+async def test_an_item_of_another_user_is_none(tmp_path: Path) -> None:
+    words = Words()
+    async with asking(tmp_path, words.agent) as (_, client):
+        first = await client.responses.create(model="words", input=QUESTION, user="ann")
+        wanted: Any = [reference(first.output[-1].id or ""), USER]
+        for user in ("bob", openai.omit):
+            with pytest.raises(openai.BadRequestError, match="there is no item"):
+                await client.responses.create(model="words", input=wanted, user=user)
+        await client.responses.create(model="words", input=wanted, user="ann")
+    assert words.asked[2].messages == [SAID_BY_WORDS, USER]
+
+
+async def test_an_item_goes_with_its_chat(tmp_path: Path) -> None:
+    words = Words()
+    chat: dict[str, Any] = {"extra_body": {"callboard": {"chat_id": "chat"}}}
+    async with asking(tmp_path, words.agent) as (service, client):
+        first = await client.responses.create(model="words", input=QUESTION, **chat)
+        assert (await service.client.delete("/v1/chats/chat")).status_code == 204
+        wanted: Any = [reference(first.output[-1].id or ""), USER]
+        with pytest.raises(openai.BadRequestError, match="there is no item"):
+            await client.responses.create(model="words", input=wanted)
+
+
+async def test_old_items_are_forgotten(tmp_path: Path) -> None:
+    words = Words()
+    async with asking(tmp_path, words.agent) as (service, client):
+        first = await client.responses.create(model="words", input=QUESTION)
+        wanted: Any = [reference(first.output[-1].id or "")]
+        assert await drop_response_items(service.state.store, time.time() - 60) == 0
+        assert await drop_response_items(service.state.store, time.time() + 60) == 3
+        with pytest.raises(openai.BadRequestError, match="there is no item"):
+            await client.responses.create(model="words", input=wanted)
+
+
+async def test_how_far_an_answer_came_is_kept_when_its_client_leaves(tmp_path: Path, log: Log) -> None:
+    asked: list[RunContext] = []
+
+    async def script(context: RunContext) -> AsyncIterator[Event]:
+        asked.append(context)
+        if len(asked) > 1:
+            return
+        yield Message(content="Let me")
+        yield START
+        await asyncio.Event().wait()
+
+    async with asking(tmp_path, ScriptedAgent(script)) as (_, client):
+        stream = await client.responses.create(model="scripted", input=QUESTION, stream=True)
+        items: list[str] = []
+        async for event in stream:
+            if event.type == "response.output_item.added":
+                items.append(event.item.id or "")
+            if event.type == "response.mcp_call_arguments.done":
+                break
+        await stream.close()
+        await log.until("response_kept")
+        named: Any = [*QUESTION, *map(reference, items), USER]
+        await client.responses.create(model="scripted", input=named)
+    said, told = asked[1].messages[1:3]
+    assert (said["content"], said["tool_calls"][0]["function"]["name"]) == ("Let me", "look_up")
+    assert "whether it took effect is not known" in told["content"]
+
+
+async def test_an_answer_that_cannot_be_kept_is_an_answer_all_the_same(tmp_path: Path) -> None:
+    words = Words()
+    async with asking(tmp_path, words.agent) as (service, client):
+        async with service.state.store.writing() as connection:
+            await connection.execute(text("DROP TABLE response_items"))
+        first = await client.responses.create(model="words", input=QUESTION)
+        assert first.output_text == "I look.It is a fruit."
