@@ -17,7 +17,8 @@ from callboard.formats import FormatChoice
 from callboard.history import Store
 from callboard.http.gate import Access
 from callboard.models import ChatModel, OpenAICompatibleModel, ScriptedModel
-from callboard.runs import Links, Redaction, Runs, RunSettings
+from callboard.redaction import Redaction
+from callboard.runs import Links, Runs, RunSettings
 from callboard.settings import Settings
 from callboard.skills import Skill
 from callboard.skills.web import AllowList
@@ -49,15 +50,21 @@ def server_state(request: Request) -> ServerState:
 
 
 @asynccontextmanager
-async def open_state(settings: Settings, registry: Registry) -> AsyncIterator[ServerState]:
+async def open_state(
+    settings: Settings, registry: Registry, redaction: Redaction | None = None
+) -> AsyncIterator[ServerState]:
     """Open the database and stand ready to run these agents; at the end every run is closed.
+
+    `redaction` is the log's: what turns out to be secret on the way is added to it.
 
     Raises `StorageError` where the database cannot be opened, `SettingsError` for a wrong `ALLOWED_HOSTS`.
     """
     AllowList.read(settings.allowed_hosts)
     store = await Store.open(settings.resolved_database_url)
     model = default_model(settings)
-    services = Services(settings, store, model)
+    redaction = redaction or Redaction()
+    redaction.add(*settings.secrets)
+    services = Services(settings, store, model, redaction)
     lifespans = AsyncExitStack()
     try:
         for skill in _skills(registry):
@@ -76,7 +83,7 @@ async def open_state(settings: Settings, registry: Registry) -> AsyncIterator[Se
             input_timeout_seconds=settings.input_timeout_seconds,
             links=links,
         )
-        runs = Runs(registry, services, run_settings, Redaction(settings.secrets))
+        runs = Runs(registry, services, run_settings, redaction)
         retention = asyncio.create_task(_retain(store, settings.result_retention_days))
         started_at, max_request_bytes = int(time.time()), settings.max_request_mib * 1024 * 1024
         yield ServerState(registry, store, runs, links, Access.of(settings), started_at, max_request_bytes)

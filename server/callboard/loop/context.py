@@ -8,6 +8,7 @@ from callboard.formats import FormatChoice
 from callboard.loop.consent import Consent
 from callboard.loop.limits import Limits
 from callboard.models import ChatDict, ChatModel
+from callboard.redaction import Redaction
 from callboard.tools import Services
 from callboard_protocol import User
 
@@ -23,7 +24,8 @@ class RunContext:
     a background task of the client (no tools then), `limits` the server's limits for a turn,
     `formats` how its model is asked to write tool calls. `consent` says which tools ask the user
     first, and `consent.answer_to` waits for the answer to an `InputRequest` that the agent
-    yields. `services` is for the tools that come with the server. `options` are the client's
+    yields. `services` is for the tools that come with the server. `redaction` knows what no event, row,
+    log or model may be told; tools add to it. `options` are the client's
     parameters for the model (`temperature` …).
     New sources are numbered after `max_source_number`, the highest in the history; −1 where
     there is none.
@@ -43,3 +45,4 @@ class RunContext:
     formats: FormatChoice = field(default_factory=FormatChoice)
     consent: Consent = field(default_factory=Consent)
     services: Services | None = field(default=None, repr=False)
+    redaction: Redaction = field(default_factory=Redaction, repr=False)

@@ -6,14 +6,20 @@ done.
 """
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pydantic import SecretStr
+from pydantic_core import to_json
 
 from callboard.errors import InvalidArguments, ToolError, ToolLimit
 from callboard.formats import RequestedCall, renamed, tool_meant, understand
 from callboard.loop.consent import FROM_TEXT, WAITING, Consent
 from callboard.loop.limits import Budget
+from callboard.redaction import MASK, Redaction
 from callboard.text import storable
 from callboard.tools import (
     Quotas,
@@ -56,18 +62,32 @@ class Caller:
     services: Services | None = None
     consent: Consent = field(default_factory=Consent)
     quotas: Quotas = field(default_factory=Quotas)
+    redaction: Redaction = field(default_factory=Redaction)
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedCall:
     """A requested call, under its tool's name, and what will become of it: it runs, or is refused for a reason.
 
-    `repairs` say what of it is not as the model wrote it.
+    `repairs` say what of it is not as the model wrote it; `tool` is None where there is none of that name.
     """
 
     requested: RequestedCall
     fate: ToolCall | ToolError
     repairs: tuple[str, ...] = ()
+    tool: Tool | None = None
+
+    @property
+    def shown_arguments(self) -> str:
+        """The arguments as the model wrote them, but for those whose values are secret."""
+        text = self.requested.arguments_text
+        if self.tool is None or not self.tool.secret_arguments:
+            return text
+        try:
+            read = self.fate.arguments if isinstance(self.fate, ToolCall) else json.loads(text)
+        except (ValueError, RecursionError):
+            read = None
+        return _as_json(self.tool.without_secrets(read)) if isinstance(read, Mapping) else MASK
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +115,8 @@ def plan(
             budget.spend_execution(fate.tool.name, fate.arguments)
         except ToolError as error:
             fate = error if budget.spend_refusal() else _limit()
-        planned.append(PlannedCall(renamed(call, tool_meant(call.name, tools)), fate, repairs))
+        name = tool_meant(call.name, tools)
+        planned.append(PlannedCall(renamed(call, name), fate, repairs, tools.get(name)))
     return planned
 
 
@@ -124,7 +145,7 @@ async def run_round(
     try:
         for call in calls:
             if isinstance(call.fate, ToolError):
-                for event in _end_events(_Ended(call, call.fate, None), results):
+                for event in _end_events(_Ended(call, call.fate, None), results, caller.redaction):
                     yield event
             else:
                 task = asyncio.create_task(_run(call, call.fate, caller, timeout_seconds, queue))
@@ -136,7 +157,7 @@ async def run_round(
                 yield item
                 continue
             running.discard(item)
-            for event in _end_events(item.result(), results):
+            for event in _end_events(item.result(), results, caller.redaction):
                 yield event
     finally:
         for task in running:
@@ -151,7 +172,7 @@ def _starts(calls: Sequence[PlannedCall], round_index: int) -> Iterator[Event]:
             tool_call_id=call.requested.id,
             tool_name=call.requested.name,
             # As the model wrote them: the store keeps the bytes, the recorder shows the object.
-            tool_args=call.requested.arguments_text,
+            tool_args=call.shown_arguments,
             round_index=round_index,
             sequence_index=position,
         )
@@ -186,30 +207,35 @@ async def _run(
         caller.agent_id,
         caller.services,
         caller.quotas,
+        caller.redaction,
     )
+    caller.redaction.add(*_secret_values(prepared))
     started = time.monotonic()
     outcome: ToolResult | ToolError
     try:
         is_doubtful = call.requested.asks_first and not prepared.tool.read_only
         if is_doubtful or caller.consent.needed(prepared.tool, prepared.arguments):
             reason = FROM_TEXT if call.requested.rescued else ""
-            request = caller.consent.request(prepared.tool.name, prepared.arguments, call_id, reason)
+            shown = prepared.tool.without_secrets(prepared.arguments)
+            request = caller.consent.request(prepared.tool.name, shown, call_id, reason)
             report(StatusReport("pending", WAITING))
             queue.put_nowait(request)
             await caller.consent.obtain(request)
             report(StatusReport("processing", "approved"))
             started = time.monotonic()
         outcome = await execute(prepared, context, default_timeout_seconds=timeout_seconds)
+        # Here, before anybody is told: what goes to the model is what the store will have.
+        outcome = replace(outcome, text=await caller.redaction.large(outcome.text))
     except ToolError as error:
         outcome = error
     return _Ended(call, outcome, round((time.monotonic() - started) * 1000))
 
 
-def _end_events(ended: _Ended, results: dict[str, str]) -> list[Event]:
+def _end_events(ended: _Ended, results: dict[str, str], redaction: Redaction) -> list[Event]:
     requested = ended.call.requested
     match ended.outcome:
         case ToolError() as error:
-            message = storable(str(error)) or type(error).__name__
+            message = redaction(storable(str(error))) or type(error).__name__
             results[requested.id] = f"Error: {message}"
             failed = ToolCallError(
                 tool_call_id=requested.id,
@@ -231,6 +257,16 @@ def _end_events(ended: _Ended, results: dict[str, str]) -> list[Event]:
                 embeds=result.embeds,
             )
             return [complete, *(source for source in result.sources if isinstance(source, Source))]
+
+
+def _secret_values(call: ToolCall) -> list[str]:
+    """The values of the call's secret arguments, which its tool may repeat."""
+    values = [call.arguments.get(name) for name in call.tool.secret_arguments]
+    return [value.get_secret_value() if isinstance(value, SecretStr) else str(value) for value in values if value]
+
+
+def _as_json(arguments: Mapping[str, Any]) -> str:
+    return to_json(dict(arguments), inf_nan_mode="null", serialize_unknown=True).decode()
 
 
 def _limit() -> ToolLimit:

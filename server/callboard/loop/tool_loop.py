@@ -21,6 +21,7 @@ from callboard.formats import (
     ReasoningPiece,
     TextPiece,
     exchange,
+    tool_meant,
 )
 from callboard.loop.limits import Allowance, Budget, Limits
 from callboard.loop.round import Caller, plan, run_round
@@ -58,6 +59,8 @@ async def run_tool_loop(
     turn = _Turn(model, tool_format or NativeFormat(), list(messages), claim_id, options or {})
     budget = Budget(limits, allowances)
     by_name = {tool.name: tool for tool in tools}
+    caller = caller or Caller()
+    caller.redaction.add(*(secret for tool in tools for secret in tool.secret_values))
     for round_index in count():
         answer = _Answer()
         offered = () if budget.exceeded else tools
@@ -72,7 +75,7 @@ async def run_tool_loop(
         running = run_round(
             planned,
             round_index=round_index,
-            caller=caller or Caller(),
+            caller=caller,
             timeout_seconds=limits.tool_timeout_seconds,
             results=results,
         )
@@ -134,6 +137,9 @@ class _Turn:
     async def ask(self, tools: Sequence[Tool], answer: _Answer) -> AsyncGenerator[Event, None]:
         """Asks once; fills `answer` and yields what the user can see of it."""
         answer.reader = reader = self._format.reader(tools, self._claim_id, self.messages)
+        # While they are written it cannot be told which arguments are secret.
+        known = [tool.name for tool in tools]
+        unannounced = {tool.name for tool in tools if tool.secret_arguments}
         request = replace(self._format.request(self.messages, tools), options=self._options)
         async with aclosing(self._pieces(request, reader, answer)) as pieces:
             async for piece in pieces:
@@ -145,7 +151,7 @@ class _Turn:
                         yield Reasoning(content=piece.text)
                     case ArgumentsPiece():
                         # Without tools no call will follow: there is nothing to announce.
-                        if tools:
+                        if tools and tool_meant(piece.name, known) not in unannounced:
                             yield ToolCallArgsDelta(tool_call_id=piece.call_id, tool_name=piece.name, delta=piece.text)
         if answer.usage is not None:
             self._usage = answer.usage + (self._usage or TokenUsage())

@@ -4,8 +4,7 @@ Above: HTTP. Below: agents and history. Knows nothing of requests' routes or sta
 """
 
 from callboard.runs.links import Links
-from callboard.runs.redaction import Redaction
 from callboard.runs.run import Run
 from callboard.runs.runs import Runs, RunSettings
 
-__all__ = ["Links", "Redaction", "Run", "RunSettings", "Runs"]
+__all__ = ["Links", "Run", "RunSettings", "Runs"]

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 from uuid import uuid4
 from weakref import WeakValueDictionary
 
@@ -13,6 +14,7 @@ from callboard.agents import Consent, Limits, Registry, RunContext
 from callboard.errors import RunConflict, StorageError, TooManyRuns, UnknownChat, UnknownRun
 from callboard.formats import FormatChoice
 from callboard.history import ChatHistory, ChatJournal, Journal, NoJournal, Turn, bound, replay
+from callboard.redaction import Redaction
 from callboard.runs.attachments import with_readable_files
 from callboard.runs.call_ids import CallIds
 from callboard.runs.chosen_model import with_chosen_model
@@ -22,7 +24,6 @@ from callboard.runs.links import NO_LINKS, Links
 from callboard.runs.log import EventLog
 from callboard.runs.outgoing import Outgoing
 from callboard.runs.recorder import Recorder
-from callboard.runs.redaction import Redaction
 from callboard.runs.run import INTERRUPTED, Owner, Run
 from callboard.tools import Services
 from callboard_protocol import RunRequest
@@ -55,7 +56,7 @@ class Runs:
         self._services = services
         self._store = services.store
         self._settings = settings
-        self._redact = redact
+        self._redaction = redact
         self._runs: dict[str, Run] = {}
         self._call_ids: WeakValueDictionary[str, CallIds] = WeakValueDictionary()
 
@@ -72,20 +73,23 @@ class Runs:
         agent = self._registry.get(request.agent)
         request = await with_readable_files(request)
         request, history = await self._own(request)
+        replayed = replay([message.to_openai() for message in request.messages], history.records)
+        messages = await self._redaction.large(bound(replayed.messages, self._settings.history_tokens))
+        asked = await self._redaction.large(_asked(request))
         # While the database answered, the same request may have come in a second time.
         if run := self._attached(run_id, owner):
             return run
         if sum(not run.ended for run in self._runs.values()) >= self._settings.max_runs:
             raise TooManyRuns(f"{self._settings.max_runs} runs are under way: try again in a moment")
-        replayed = replay([message.to_openai() for message in request.messages], history.records)
         log = EventLog()
+        redaction = Redaction(above=self._redaction)
         outgoing = self._outgoing(run_id, request)
         recorder = Recorder(
-            log, self._journal(run_id, request), self._ids_of(request, history), self._redact, outgoing.prepare
+            log, self._journal(run_id, request, asked), self._ids_of(request, history), redaction, outgoing.prepare
         )
         context = RunContext(
             run_id=run_id,
-            messages=bound(replayed.messages, self._settings.history_tokens),
+            messages=messages,
             max_source_number=replayed.max_source_number,
             claim_tool_call_id=recorder.claim,
             model=self._services.model,
@@ -98,9 +102,10 @@ class Runs:
             formats=self._settings.formats,
             consent=Consent(self._settings.confirm_tools, outgoing.inputs.wait, self._settings.input_timeout_seconds),
             services=self._services,
+            redaction=redaction,
         )
         run = self._runs[run_id] = Run(run_id, owner, log, recorder, outgoing, self._settings.grace_seconds)
-        run.start(with_chosen_model(agent, history.model), context, self._redact, self._keep_for_a_while)
+        run.start(with_chosen_model(agent, history.model), context, self._keep_for_a_while)
         _log.info("run_started", run_id=run_id, agent=owner.agent_id, chat_id=owner.chat_id, task=request.task)
         return run
 
@@ -140,16 +145,15 @@ class Runs:
             _log.warning("history_not_loaded", chat_id=request.chat_id, error=str(error))
             return request, ChatHistory()
 
-    def _journal(self, run_id: str, request: RunRequest) -> Journal:
+    def _journal(self, run_id: str, request: RunRequest, asked: str | list[dict[str, Any]] | None) -> Journal:
         if not _is_kept(request):
             return NoJournal()
-        asked = next((message for message in reversed(request.messages) if message.role == "user"), None)
         turn = Turn(
             chat_id=str(request.chat_id),
             run_id=run_id,
             message_id=request.message_id,
             user_id=request.user.id if request.user else None,
-            user_content=asked.content if asked else None,
+            user_content=asked,
         )
         return ChatJournal(self._store, turn)
 
@@ -168,6 +172,11 @@ class Runs:
 
     def _keep_for_a_while(self, run: Run) -> None:
         asyncio.get_running_loop().call_later(KEEP_ENDED_SECONDS, self._runs.pop, run.run_id, None)
+
+
+def _asked(request: RunRequest) -> str | list[dict[str, Any]] | None:
+    """What the user said last."""
+    return next((message.content for message in reversed(request.messages) if message.role == "user"), None)
 
 
 def _is_kept(request: RunRequest) -> bool:

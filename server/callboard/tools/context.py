@@ -11,6 +11,7 @@ from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
 
 from callboard.errors import ToolError
+from callboard.redaction import Redaction
 from callboard.tools.quotas import Quotas
 from callboard.tools.services import Services
 from callboard_protocol import User
@@ -94,6 +95,16 @@ class ToolContext:
     agent_id: str = ""
     lent: Services | None = field(default=None, repr=False)
     quotas: Quotas = field(default_factory=Quotas, repr=False)
+    redaction: Redaction = field(default_factory=Redaction, repr=False)
+
+    def secret(self, value: str) -> str:
+        """Return `value`, which from here on is hidden in this run's cards, errors, store and log, and from its model.
+
+        For what a tool learns while it runs: a token that it was lent, a key out of a file. Texts under six
+        characters, and such as read like a word or a number, are too common to be hidden.
+        """
+        self.redaction.add(value)
+        return value
 
     @property
     def services(self) -> Services:

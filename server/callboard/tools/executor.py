@@ -16,6 +16,7 @@ import structlog
 from anyio.lowlevel import RunVar
 
 from callboard.errors import ToolError, ToolTimeout
+from callboard.redaction import without_paths
 from callboard.text import storable
 from callboard.tools.arguments import ReadArguments
 from callboard.tools.context import ToolContext
@@ -111,7 +112,8 @@ async def _call(function: Callable[..., Any], arguments: dict[str, Any]) -> obje
 
 
 def _failure(error: BaseException) -> ToolError:
-    text = str(error)
+    # The words are not the tool author's own: they may say where things lie.
+    text = without_paths(str(error))
     return ToolError(storable(f"{type(error).__name__}: {text}" if text else type(error).__name__))
 
 
