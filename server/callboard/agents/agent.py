@@ -128,6 +128,7 @@ class Agent:
             context.services,
             consent,
             redaction=context.redaction,
+            left_running=context.left_running,
         )
 
     def _format(self, model_name: str, server: FormatChoice) -> Format:

@@ -13,6 +13,8 @@ from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any, TypeVar, cast
 
+import structlog
+
 from callboard.errors import ToolError, ToolTimeout
 from callboard.loop import RunContext
 from callboard.loop.consent import WAITING
@@ -22,6 +24,7 @@ from callboard.models import TokenUsage
 from callboard.redaction import without_paths
 from callboard.text import storable
 from callboard.tools import StatusChannel, StatusReport
+from callboard.watchdog import remember_task
 from callboard_protocol import (
     Done,
     Event,
@@ -186,8 +189,16 @@ class Turn:
         """Within it `report_status` speaks for this call, and after it no more; `run_tool` is within it."""
         channel = StatusChannel(partial(self.report, call_id))
         token = channel.activate()
+        name = self._open[call_id].name if call_id in self._open else ""
         try:
-            yield
+            # What is logged meanwhile, by the watchdog too, says for which call.
+            with structlog.contextvars.bound_contextvars(tool_call_id=call_id, tool=name):
+                remember_task()
+                yield
+        except (asyncio.CancelledError, TimeoutError):
+            # A function in a thread of the framework learns it by its next report.
+            channel.cancel()
+            raise
         finally:
             channel.close()
             token.var.reset(token)

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from callboard.history.compaction import compact_message_tools
@@ -18,6 +18,9 @@ from callboard.history.tables import chats, messages, tool_events
 from callboard.history.word_index import MESSAGE_WORDS
 from callboard.history.words import said
 from callboard.text import storable
+
+MAX_EVENTS = 100
+"""What is kept of the steps of one call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,7 @@ class ChatJournal:
         self._store = store
         self._turn = turn
         self._rows: dict[str, int] = {}
+        self._events: dict[str, list[int]] = {}
         self._records: dict[str, ChatMessageTool] = {}
         self._texts: list[str] = []
         self._round = -1
@@ -149,9 +153,12 @@ class ChatJournal:
         self._records[call.tool_call_id] = ChatMessageTool(call.tool_call_id, call.tool_name, call.arguments)
 
     async def call_progressed(self, tool_call_id: str, status: str, message: str, progress: float | None) -> None:
-        """Write one status event."""
+        """Write one status event; of more than `MAX_EVENTS` of a call the first half and the last are kept."""
+        kept = self._events.setdefault(tool_call_id, [])
         async with self._store.writing() as connection:
-            await connection.execute(
+            if len(kept) == MAX_EVENTS:
+                await connection.execute(delete(tool_events).where(tool_events.c.id == kept.pop(MAX_EVENTS // 2)))
+            result = await connection.execute(
                 insert(tool_events).values(
                     tool_message_id=self._rows[tool_call_id],
                     status=status[:64],
@@ -160,6 +167,7 @@ class ChatJournal:
                     created_at=time.time(),
                 )
             )
+            kept.append(_inserted(result))
 
     async def call_ended(self, tool_call_id: str, output: str, error_code: str | None, duration_ms: int) -> None:
         """Fill in the call's whole result, or what went wrong."""

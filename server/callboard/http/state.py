@@ -23,6 +23,7 @@ from callboard.settings import Settings
 from callboard.skills import Skill
 from callboard.skills.web import AllowList
 from callboard.tools import Services
+from callboard.watchdog import Watchdog
 
 RETENTION_ROUND_SECONDS = 3600
 
@@ -66,6 +67,7 @@ async def open_state(
     redaction.add(*settings.secrets)
     services = Services(settings, store, model, redaction)
     lifespans = AsyncExitStack()
+    lifespans.enter_context(Watchdog())
     try:
         for skill in _skills(registry):
             if skill.lifespan:

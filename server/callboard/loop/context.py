@@ -25,7 +25,8 @@ class RunContext:
     `formats` how its model is asked to write tool calls. `consent` says which tools ask the user
     first, and `consent.answer_to` waits for the answer to an `InputRequest` that the agent
     yields. `services` is for the tools that come with the server. `redaction` knows what no event, row,
-    log or model may be told; tools add to it. `options` are the client's
+    log or model may be told; tools add to it. `left_running` receives the ids of calls whose tools go on though
+    the run was cancelled. `options` are the client's
     parameters for the model (`temperature` …).
     New sources are numbered after `max_source_number`, the highest in the history; −1 where
     there is none.
@@ -46,3 +47,4 @@ class RunContext:
     consent: Consent = field(default_factory=Consent)
     services: Services | None = field(default=None, repr=False)
     redaction: Redaction = field(default_factory=Redaction, repr=False)
+    left_running: set[str] = field(default_factory=set, repr=False)

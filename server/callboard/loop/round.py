@@ -33,6 +33,7 @@ from callboard.tools import (
     ToolResult,
     execute,
     prepare,
+    runs_in_thread,
 )
 from callboard_protocol import (
     FROM_TEXT_STATUS,
@@ -53,7 +54,10 @@ REPAIRED = "repaired"
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Whom the tools serve, as their `ToolContext` says it, and who is asked before they run."""
+    """Whom the tools serve, as their `ToolContext` says it, and who is asked before they run.
+
+    `left_running` receives the ids of calls that were stopped and whose tools went on all the same.
+    """
 
     chat_id: str | None = None
     user: User | None = None
@@ -63,6 +67,7 @@ class Caller:
     consent: Consent = field(default_factory=Consent)
     quotas: Quotas = field(default_factory=Quotas)
     redaction: Redaction = field(default_factory=Redaction)
+    left_running: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +180,7 @@ def _starts(calls: Sequence[PlannedCall], round_index: int) -> Iterator[Event]:
             tool_args=call.shown_arguments,
             round_index=round_index,
             sequence_index=position,
+            stoppable=not (isinstance(call.fate, ToolCall) and runs_in_thread(call.fate.tool)),
         )
         if call.requested.rescued:
             data = ToolStatusData(status=FROM_TEXT_STATUS, message="read from the model's text")
@@ -228,6 +234,10 @@ async def _run(
         outcome = replace(outcome, text=await caller.redaction.large(outcome.text))
     except ToolError as error:
         outcome = error
+    except asyncio.CancelledError:
+        if context.channel.left_running:
+            caller.left_running.add(call_id)
+        raise
     return _Ended(call, outcome, round((time.monotonic() - started) * 1000))
 
 

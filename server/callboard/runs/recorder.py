@@ -44,6 +44,8 @@ from callboard_protocol.events import Wire
 
 _log = structlog.get_logger(__name__)
 
+STILL_RUNNING = " Its tool could not be stopped: it may still be at work, and do what it was asked to."
+
 _NAMES = frozenset({"type", "run_id", "agent", "tool_call_id", "request_id", "kind", "code", "finish_reason"})
 """Fields by which events are known, and which no agent fills with text."""
 
@@ -80,6 +82,8 @@ class Recorder:
     ) -> None:
         self.terminal: Done | Error | None = None
         """What the agent itself said at its end, if it did."""
+        self.left_running: set[str] = set()
+        """The calls whose tools are still at work though the run is over."""
         self._log = log
         self._journal = journal
         self._ids = ids
@@ -126,7 +130,8 @@ class Recorder:
             self._flush()
             try:
                 for call in list(self._open.values()):
-                    failure = ToolCallError(tool_call_id="", error=ending.call_error, code=ending.call_code)
+                    error = ending.call_error + (STILL_RUNNING if call.source_id in self.left_running else "")
+                    failure = ToolCallError(tool_call_id="", error=error, code=ending.call_code)
                     await self._end(call, failure)
                 await self._journal.finish(self._said())
             except StorageError as error:
@@ -225,6 +230,7 @@ class Recorder:
                 tool_args=shown,
                 round_index=self._round_index,
                 sequence_index=self._sequence_index,
+                stoppable=event.stoppable,
             )
         )
 

@@ -103,6 +103,7 @@ class Runs:
             consent=Consent(self._settings.confirm_tools, outgoing.inputs.wait, self._settings.input_timeout_seconds),
             services=self._services,
             redaction=redaction,
+            left_running=recorder.left_running,
         )
         run = self._runs[run_id] = Run(run_id, owner, log, recorder, outgoing, self._settings.grace_seconds)
         run.start(with_chosen_model(agent, history.model), context, self._keep_for_a_while)

@@ -2,7 +2,7 @@
 
 from callboard.tools.context import SourceNumbers, StatusChannel, StatusReport, ToolContext, report_status
 from callboard.tools.decorator import tool
-from callboard.tools.executor import ToolCall, execute, prepare
+from callboard.tools.executor import ToolCall, execute, prepare, runs_in_thread
 from callboard.tools.quotas import Quotas
 from callboard.tools.result import ToolResult, as_result
 from callboard.tools.services import Services
@@ -23,5 +23,6 @@ __all__ = [
     "execute",
     "prepare",
     "report_status",
+    "runs_in_thread",
     "tool",
 ]
