@@ -30,7 +30,7 @@ class Told:
         with self._more:
             self.lines.append(dict(line))
             self._more.notify_all()
-        raise structlog.DropEvent
+        return line
 
     def of(self, event: str, tool: str | None = None) -> list[dict[str, Any]]:
         return [line for line in self.lines if line["event"] == event and line.get("tool") == tool]
@@ -45,7 +45,11 @@ class Told:
 def told() -> Iterator[Told]:
     before = structlog.get_config()
     told = Told()
-    structlog.configure(processors=[structlog.contextvars.merge_contextvars, told], cache_logger_on_first_use=False)
+    structlog.configure(
+        processors=[structlog.contextvars.merge_contextvars, told, structlog.dev.ConsoleRenderer()],
+        logger_factory=structlog.ReturnLoggerFactory(),
+        cache_logger_on_first_use=False,
+    )
     yield told
     structlog.configure(**before)
 
@@ -68,7 +72,7 @@ async def test_the_tool_that_blocks_is_named_with_its_run_and_its_stack(tmp_path
         await asyncio.to_thread(told.wait, "loop_free", "sleeps_badly")
     [blocked] = told.of("loop_blocked", "sleeps_badly")
     assert (blocked["tool"], blocked["tool_call_id"], blocked["run_id"]) == ("sleeps_badly", "c1", "r1")
-    assert any("sleeps_badly" in line and "told.wait" in line for line in blocked["stack"])
+    assert any("sleeps_badly" in line and "told.wait" in line for line in blocked["stack"].split("\n"))
     [free] = told.of("loop_free", "sleeps_badly")
     assert (free["tool"], free["seconds"] > 0) == ("sleeps_badly", True)
 

@@ -86,7 +86,7 @@ class Watchdog:
             "loop_blocked",
             hint="nobody is answered meanwhile: await instead, or make the tool a plain function, which runs in a "
             "thread",
-            stack=[f"{one.filename}:{one.lineno} {one.name}: {one.line}" for one in stack],
+            stack="\n".join(f"{one.filename}:{one.lineno} {one.name}: {one.line}" for one in stack),
             not_told_since=self._untold,
             **names,
         )
