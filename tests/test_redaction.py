@@ -59,6 +59,17 @@ def test_values_are_searched_in_texts_keys_and_numbers_and_left_alone_where_noth
     assert redaction.value(harmless) is harmless
 
 
+def test_a_value_that_is_too_deep_to_be_walked_is_searched_all_the_same() -> None:
+    redaction = Redaction(["token-of-mine"])
+    deep: list[object] = ["nothing"]
+    for _ in range(600):
+        deep = [deep]
+    assert redaction.value(deep) is deep
+    for _ in range(100):
+        deep = [deep, "token-of-mine"]
+    assert "token-of-mine" not in str(redaction.value(deep))
+
+
 @given(st.data())
 def test_however_a_stream_is_cut_the_secret_does_not_come_through_and_nothing_else_is_lost(data: st.DataObject) -> None:
     secrets = ["abab-ab", "abab-ab-abc", KEY]

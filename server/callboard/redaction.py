@@ -74,11 +74,18 @@ class Redaction:
         return self._pattern.sub(MASK, text)
 
     def value(self, value: Any) -> Any:
-        """A value that JSON can hold, without secrets in its texts, keys and numbers; the same object where none is."""
+        """A value that JSON can hold, without secrets in its texts, keys and numbers; the same object where none is.
+
+        Objects of other types stay as they are. Where it is too deep to be walked, its JSON is searched
+        as a text, and is what is returned if there is a secret in it.
+        """
+        self._refresh()
+        if not self._forms:
+            return value
         try:
             return self._value(value)
         except RecursionError:
-            return "[too deep to be searched for secrets]"
+            return self._deep_value(value)
 
     async def large(self, value: Any) -> Any:
         """`value(…)`, in a thread where that takes so long that others would wait."""
@@ -115,7 +122,7 @@ class Redaction:
                 pairs = {self._value(key): self._value(one) for key, one in value.items()}
                 is_same = all(key in pairs and pairs[key] is one for key, one in value.items())
                 return value if is_same else pairs
-            case list() | tuple():
+            case list() | tuple() if type(value) in (list, tuple):
                 members = [self._value(one) for one in value]
                 is_same = all(new is old for new, old in zip(members, value, strict=True))
                 return value if is_same else type(value)(members)
@@ -123,6 +130,14 @@ class Redaction:
                 return MASK if str(value) in self._secrets() else value
             case _:
                 return value
+
+    def _deep_value(self, value: Any) -> Any:
+        try:
+            text = json.dumps(value)
+        except (RecursionError, ValueError, TypeError):
+            return "[too deep to be searched for secrets]"
+        public = self(text)
+        return value if public == text else public
 
     def _secrets(self) -> frozenset[str]:
         return frozenset(self._own) if self._above is None else self._above._secrets() | self._own
