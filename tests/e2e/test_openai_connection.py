@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -120,5 +121,8 @@ async def test_status_lines_are_shown_while_tools_run(chat: Chat, connected: Lib
     await expect(chat.answer.get_by_text("borrow_book: Asking the cellar")).to_be_visible()
     await chat.screenshot("connection-status")
     await chat.wait_until_finished()
-    await expect(chat.answer.get_by_text("borrow_book failed")).to_be_visible()
+    await expect(chat.answer.get_by_text(re.compile(r"1 call, 1 failed, (under )?\d+ s")).first).to_be_visible()
+    await chat.answer.get_by_text(re.compile("1 call")).first.click()
+    await expect(chat.answer.get_by_text("borrow_book: failed after")).to_be_visible()
+    await chat.screenshot("connection-steps")
     assert await chat.chips() == []
