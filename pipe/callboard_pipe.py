@@ -43,7 +43,7 @@ _BACKGROUND: set[asyncio.Task[None]] = set()  # The event loop itself keeps no h
 
 # A change in place is sent anew, and the page redraws every item: the more, the slower. Events rewrite the whole chat.
 UPDATE_INTERVAL_SECONDS, SENT_CHARS_PER_SECOND, DRAWN_ITEMS_PER_SECOND = 0.1, 400_000, 4_000
-REPLACE_INTERVAL_SECONDS, STATUS_INTERVAL_SECONDS = 0.25, 1.0
+REPLACE_INTERVAL_SECONDS, STATUS_INTERVAL_SECONDS, LINES_AT_ONCE, MAX_LINES = 0.25, 1.0, 8, 200
 CONNECT_SECONDS, MODELS_SECONDS, PAGE_SECONDS = 5.0, 3.0, 1.0
 READ_SECONDS = 60.0  # The server pings every 15 s; four missed pings are a dead connection.
 LABEL_CHARS, NOTICE_CHARS, CUT_LINE_CHARS, ITEM_CHARS, EVENTS_AT_ONCE = 80, 1000, 40, 20_000, 4
@@ -51,6 +51,8 @@ LABEL_CHARS, NOTICE_CHARS, CUT_LINE_CHARS, ITEM_CHARS, EVENTS_AT_ONCE = 80, 1000
 OPTIONS = ("temperature", "top_p", "max_tokens", "seed", "stop")
 NOTICE = "> **Callboard:** "
 FROM_TEXT = "from text"  # What the card of a call says that the server read from the model's text.
+THINKING, ANSWERING = "Thinking…", "Answering…"  # Shown while nothing else is; they leave no line behind.
+MAY_GO_ON = ". Its tool was told to stop; it runs in a thread, which nobody can end, and may go on for a while."
 FINISH_NOTICES = {
     "length": "The answer was cut at the model's length limit.",
     "max_turns": "The agent was stopped: it used all the turns that it may take for one answer.",
@@ -154,10 +156,81 @@ class Piece:
     arguments: str = "{}"
     files: list[Json] = field(default_factory=list)
     round: str = "0"
+    stoppable: bool = True
 
     @property
     def shown_name(self) -> str:
         return " · ".join(part for part in (self.name, self.mark, self.label) if part)
+
+
+class Activity:
+    """What a run is doing, as lines for Open WebUI's status history: its steps in their order, at its end what it took.
+
+    A line is what it says, whether it is done, and whether it only passes: such a line is shown while it is the last.
+    A call's steps are its reports with new words; how far each is stands on its card. There is none before `run_start`.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.lines = list[tuple[str, bool, bool]]()
+        self._clock, self._began_at_seconds, self._said = clock, inf, ""
+        self._open, self._calls, self._failed = dict[str, tuple[str, str]](), 0, 0
+
+    def see(self, event: Json) -> None:
+        kind, call_id = event["type"], str(event.get("tool_call_id"))
+        if kind == "run_start":
+            self._began_at_seconds = self._clock()
+        if self._began_at_seconds == inf:
+            return
+        match kind:
+            case "run_start":
+                self._add(THINKING, passes=True)
+            case "message" if event["content"].strip():
+                self._add(ANSWERING, passes=True)
+            case "status":
+                self._said = str(event["content"]) if event.get("done") is True else ""
+                self._add(str(event["content"]), done=event.get("done") is True)
+            case _:
+                self._step(kind, call_id, event)
+
+    def _step(self, kind: str, call_id: str, event: Json) -> None:
+        name, words = self._open.get(call_id, ("", ""))
+        match kind:
+            case "tool_call_start" if not name:
+                name, self._calls = str(event.get("tool_name") or "tool"), self._calls + 1
+                self._open[call_id] = name, ""
+                self._add(f"Running {name}")
+            case "tool:status" if name:
+                said = str(event["data"].get("message") or "").strip()
+                self._open[call_id] = name, said or words
+                if said not in ("", words):
+                    self._add(f"{name}: {said}")
+            case "tool_call_complete" | "tool_call_error" if name:
+                del self._open[call_id]
+                self._failed += kind == "tool_call_error"
+                ms = event.get("duration_ms")
+                took = f" after {_seconds(ms / 1000)}" if isinstance(ms, int) else ""
+                self._add(f"{name}: {'failed' if kind == 'tool_call_error' else 'done'}{took}")
+                if not self._open:
+                    self._add(THINKING, passes=True)
+
+    def close(self, how: str = "") -> None:
+        """The last line; calls that are open by now have failed. An agent's own last word stays to be read."""
+        if self._began_at_seconds == inf:
+            return
+        self._failed += len(self._open)
+        calls = f"{self._calls} call{'s' * (self._calls != 1)}" if self._calls else ""
+        failed = f"{self._failed} failed" if self._failed else ""
+        took = ", ".join(filter(None, (how, calls, failed, _seconds(self._clock() - self._began_at_seconds))))
+        self.lines.append((f"{self._said} · {took}" if self._said else took, True, False))
+
+    def _add(self, words: str, *, done: bool = False, passes: bool = False) -> None:
+        line = (_CONTROL.sub(" ", words)[:NOTICE_CHARS], done, passes)
+        if len(self.lines) < MAX_LINES and [line] != self.lines[-1:]:
+            self.lines.append(line)
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds >= 1 else "under 1 s"
 
 
 def _escape(text: str) -> str:
@@ -206,14 +279,14 @@ class Transcript:
 
     The model's text is not trusted: it can neither fake a block nor break one, and as a tail that may yet do so is held
     back, it only grows. What cannot be read is logged and survived, as are ends without starts. Beside the text there
-    are `events` (Open WebUI's own), `status` and `usage`; `found` are sources that are on the message already.
+    are `events` (Open WebUI's own), the `activity` and `usage`; `found` are sources that are on the message already.
     """
 
     clock = staticmethod(time.monotonic)
 
     def __init__(self, result_chars: int = 10_000, found: object = None) -> None:
         self.pieces, self.ended = list[Piece](), False
-        self.events, self.status, self.usage = list[Json](), Json(), Json()
+        self.events, self.usage, self.activity = list[Json](), Json(), Activity(lambda: self.clock())
         self._result_chars, self._calls = result_chars, dict[str, Piece]()
         self._space, self._embeds, self._places, self._numbers = "", list[str](), dict[str, int](), dict[str, int]()
         for source in _dicts(found):
@@ -232,6 +305,7 @@ class Transcript:
         try:
             if not self.ended:
                 self._apply(event)
+                self.activity.see(event)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             log.warning("Callboard: skipped an event that cannot be read: %s (%r)", event["type"], error)
 
@@ -246,27 +320,30 @@ class Transcript:
                 self._step(event)
             case "tool:status" | "input_request" if call and call.is_open:
                 _relabel(call, event)
-            case "status":
-                self.status = {"description": _storable(event["content"]), "done": event.get("done") is True}
             case "source":
                 self.events.append({"type": "source", "data": self._cite(event)})
             case "usage":
                 self.usage = {key: value for key, value in event.items() if isinstance(value, int)}
             case "done" | "error":
                 reason = str(event.get("finish_reason") or event.get("message") or "The run failed.")
-                self.close("no result arrived", FINISH_NOTICES.get(reason, "") if kind == "done" else reason)
+                how = "failed" if kind == "error" else "stopped" if reason == "cancelled" else ""
+                self.close("no result arrived", FINISH_NOTICES.get(reason, "") if kind == "done" else reason, how)
 
-    def close(self, reason: str, notice: str = "") -> None:
+    def close(self, reason: str, notice: str = "", how: str = "failed") -> None:
         """Ends the answer. Calls that are still open are shown as failed, for this reason; idempotent."""
         self._finish()
         for call in self._calls.values():
             if call.is_open:
-                self._end(call, "failed", f"Error: {reason}")
+                # Nobody can wait here for what the server will find.
+                goes_on = MAY_GO_ON if how == "stopped" and call.state == "running" and not call.stoppable else ""
+                self._end(call, "failed", f"Error: {reason}{goes_on}")
         if self._embeds and not self.ended:
             # This name is kept with the chat: once, for it adds to what is there.
             self.events.append({"type": "embeds", "data": {"embeds": self._embeds}})
         if notice:
             self._notify(notice)
+        if not self.ended:
+            self.activity.close(how)
         self.ended = True
 
     def _finish(self) -> Piece:
@@ -352,6 +429,7 @@ class Transcript:
                 call.held += _storable(event["delta"])
             case "tool_call_start" if call.state == "preparing":
                 call.state, call.arguments, call.label = "running", json.dumps(event.get("tool_args", {})), ""
+                call.stoppable = event.get("stoppable") is not False
                 call.round = str(event["round_index"]) if isinstance(event.get("round_index"), int) else "0"
             case "tool_call_complete":
                 result, chars, url = event.get("result", ""), event.get("result_chars"), event.get("result_url")
@@ -422,7 +500,7 @@ class Emitter:
     def __init__(self, model: str = "") -> None:
         self.due_at_seconds, self._model, self._id = inf, model, uuid.uuid4().hex
         self._beat_at_seconds, self._status_at_seconds = 0.0, 0.0
-        self._events, self._shown, self._status = 0, "", Json()
+        self._events, self._shown, self._lines = 0, "", 0
 
     def updates(self, transcript: Transcript, now_seconds: float, *, final: bool = False) -> list[Json]:
         """What to yield now; with `final` all that is left of a transcript that has ended."""
@@ -432,12 +510,12 @@ class Emitter:
         if self.live:
             updates += [{"event": event} for event in transcript.events[self._events :]]
             self._events = len(transcript.events)
-            status = transcript.status and transcript.status | ({"done": True} if final else {})
-            if status != self._status and not final and now_seconds < self._status_at_seconds:
+            lines = transcript.activity.lines[self._lines :]
+            if lines and not final and now_seconds < self._status_at_seconds:
                 self.due_at_seconds = min(self.due_at_seconds, self._status_at_seconds)
-            elif status != self._status:
-                self._status, self._status_at_seconds = status, now_seconds + STATUS_INTERVAL_SECONDS
-                updates.append({"event": {"type": "status", "data": status}})
+            elif lines:
+                self._lines, self._status_at_seconds = self._lines + len(lines), now_seconds + STATUS_INTERVAL_SECONDS
+                updates += [{"event": {"type": "status", "data": line}} for line in _told(lines)]
         return updates + ([self._chunk(usage=transcript.usage)] if final and transcript.usage else [])
 
     def _content(self, transcript: Transcript, now_seconds: float, *, final: bool) -> Iterator[Json]:  # noqa: ARG002 - others
@@ -452,6 +530,13 @@ class Emitter:
         choices = [{"index": 0, "delta": {"content": text}, "finish_reason": None}] if text else []
         chunk = {"id": f"chatcmpl-{self._id}", "object": "chat.completion.chunk", "created": int(time.time())}
         return chunk | {"model": self._model, "choices": choices} | fields
+
+
+def _told(lines: list[tuple[str, bool, bool]]) -> Iterator[Json]:
+    """New lines as Open WebUI's status data, without what has passed by now, and without the middle of too many."""
+    steps, half = [line for line in lines[:-1] if not line[2]], LINES_AT_ONCE // 2
+    for words, done, _ in [*steps[:half], *steps[half:][-half:], lines[-1]]:
+        yield {"description": words, "done": done}
 
 
 class EventEmitter(Emitter):
@@ -763,7 +848,7 @@ class Run:
                     yield update
         except asyncio.CancelledError:
             self._leave(reader)
-            self._transcript.close("stopped by the user")
+            self._transcript.close("stopped by the user", how="stopped")
             for update in self._emitter.updates(self._transcript, time.monotonic(), final=True):
                 yield update
             raise

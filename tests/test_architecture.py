@@ -26,7 +26,7 @@ LAYERS = [
     {"history"},
     {"settings"},
     {"env_file", "keys"},
-    {"data_urls", "errors", "extras", "private_files", "text", "version"},
+    {"data_urls", "errors", "extras", "private_files", "redaction", "text", "version", "watchdog"},
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 

@@ -31,6 +31,7 @@ CallboardError
     ├── UnknownTool
     ├── InvalidArguments
     ├── ToolTimeout
+    ├── ToolCancelled        the call is over, and its tool still at work
     ├── ToolDenied           the user did not allow it
     ├── AddressRefused       an address that no tool may fetch
     └── ToolLimit
@@ -231,6 +232,12 @@ class ToolTimeout(ToolError):
     """The tool did not end in time."""
 
     code = "timeout"
+
+
+class ToolCancelled(ToolError):
+    """The call was stopped or is out of time: told to a tool that reports all the same, so that it ends."""
+
+    code = "cancelled"
 
 
 class ToolDenied(ToolError):

@@ -18,6 +18,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from callboard.env_file import read_env_file
 from callboard.errors import SettingsError
 from callboard.keys import make_api_key, read_api_key
+from callboard.redaction import secrets_in_url
 
 PREFIX = "CALLBOARD_"
 ENV_FILE = Path(".env")
@@ -202,9 +203,15 @@ class Settings(BaseSettings):
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """The values that no log, event or row may hold."""
-        values = (getattr(self, name) for name in type(self).model_fields)
-        return tuple(value.get_secret_value() for value in values if isinstance(value, SecretStr))
+        """The values that no log, event or row may hold: keys, tokens, and the passwords in addresses."""
+        found: list[str] = []
+        for name in type(self).model_fields:
+            match getattr(self, name):
+                case SecretStr() as secret:
+                    found.append(secret.get_secret_value())
+                case str() as text:
+                    found += secrets_in_url(text)
+        return tuple(found)
 
 
 def is_loopback(host: str) -> bool:

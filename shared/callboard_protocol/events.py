@@ -65,7 +65,8 @@ class ToolCallStart(Wire):
 
     `tool_args` is the JSON object that the tool is given, or the text as the model wrote it
     where that is not a JSON object. `round_index` counts the turn's sequential rounds and
-    `sequence_index` the calls within one, both from 0; the recorder fills them in.
+    `sequence_index` the calls within one, both from 0; the recorder fills them in. `stoppable` is
+    false for a tool that a stop may not end: a plain function in its thread.
     """
 
     type: Literal["tool_call_start"] = "tool_call_start"
@@ -74,6 +75,7 @@ class ToolCallStart(Wire):
     tool_args: dict[str, Any] | str = Field(default_factory=dict)
     round_index: int = Field(default=0, ge=0)
     sequence_index: int = Field(default=0, ge=0)
+    stoppable: bool = True
 
 
 FROM_TEXT_STATUS = "from_text"

@@ -11,7 +11,8 @@ from typing import Any, Protocol
 from callboard.agents import AgentLike, Limits, Registry
 from callboard.history import Store
 from callboard.models import ScriptedModel
-from callboard.runs import Redaction, Run, Runs, RunSettings
+from callboard.redaction import Redaction
+from callboard.runs import Run, Runs, RunSettings
 from callboard.settings import Settings
 from callboard.tools import Services
 from callboard_protocol import (

@@ -1,17 +1,19 @@
 """What every adapter gets from the base, whatever its framework does."""
 
 import asyncio
+import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
 import pytest
 
-from callboard.errors import AgentError, ToolLimit, ToolTimeout
+from callboard.errors import AgentError, ToolCancelled, ToolLimit, ToolTimeout
 from callboard.frameworks.adapter import FrameworkAgent, id_from
 from callboard.frameworks.turn import Turn
 from callboard.loop import Consent, Limits, RunContext
 from callboard.loop.tool_loop import NOTHING_SAID
 from callboard.models import ScriptedModel
+from callboard.redaction import Redaction
 from callboard.tools import StatusReport, report_status
 from callboard_protocol import (
     Done,
@@ -19,6 +21,7 @@ from callboard_protocol import (
     InputRequest,
     Message,
     ToolCallComplete,
+    ToolCallError,
     ToolCallStart,
     ToolStatus,
     Usage,
@@ -231,3 +234,50 @@ def test_a_name_becomes_an_id() -> None:
 
 
 async def play_nothing(turn: Turn) -> None: ...
+
+
+async def test_what_a_tool_returns_goes_to_its_framework_without_secrets() -> None:
+    returned: list[Any] = []
+
+    async def leaks() -> str:
+        return "the key is sk-of-the-server"
+
+    async def leaks_deeper() -> dict[str, list[str]]:
+        return {"keys": ["sk-of-the-server"]}
+
+    async def play(turn: Turn) -> None:
+        for call_id, tool in (("1", leaks), ("2", leaks_deeper)):
+            await turn.start(call_id, tool.__name__, {})
+            returned.append(await turn.run_tool(call_id, tool.__name__, {}, tool))
+
+    await all_of(play, redaction=Redaction(["sk-of-the-server"]))
+    assert returned == ["the key is [secret]", {"keys": ["[secret]"]}]
+
+
+async def test_a_function_in_a_thread_of_the_framework_learns_that_its_time_is_over() -> None:
+    told, timed_out = threading.Event(), threading.Event()
+
+    def works() -> None:
+        assert timed_out.wait(30)
+        try:
+            report_status("processing", "still here")
+        except ToolCancelled:
+            told.set()
+
+    async def play(turn: Turn) -> None:
+        await turn.start("1", "works", {})
+        with pytest.raises(ToolTimeout):
+            await turn.run_tool("1", "works", {}, lambda: asyncio.to_thread(works))
+        timed_out.set()
+
+    await all_of(play, limits=Limits(tool_timeout_seconds=0.05))
+    assert await asyncio.to_thread(told.wait, 30)
+
+
+async def test_what_a_framework_says_of_a_failure_does_not_tell_where_files_lie() -> None:
+    async def play(turn: Turn) -> None:
+        await turn.start("1", "reads", {})
+        turn.fail("1", "FileNotFoundError: '/usr/lib/app/notes.txt'")
+
+    [error] = [event for event in await all_of(play) if isinstance(event, ToolCallError)]
+    assert error.error == "FileNotFoundError: '…/notes.txt'"

@@ -6,6 +6,7 @@ from typing import Any
 from sqlalchemy import select
 
 from callboard.history import ChatJournal, StartedCall, Store, Turn
+from callboard.history.journal import MAX_EVENTS
 from callboard.history.tables import messages, tool_events
 
 TURN = Turn(chat_id="chat", run_id="run", message_id="m1", user_id="ann", user_content="What is new?")
@@ -87,3 +88,14 @@ async def test_parts_of_a_message_are_kept_as_json(store: Store) -> None:
     [row] = await rows(store)
     assert json.loads(row["content"]) == parts
     assert "✓" in row["content"]
+
+
+async def test_of_steps_without_end_the_first_and_the_last_are_kept(store: Store) -> None:
+    journal = ChatJournal(store, TURN)
+    await journal.begin()
+    await journal.call_started(StartedCall("a", "search", "{}", 0, 0), "")
+    for number in range(MAX_EVENTS + 30):
+        await journal.call_progressed("a", "processing", str(number), None)
+    async with store.reading() as connection:
+        kept = [int(row.message) for row in await connection.execute(select(tool_events).order_by(tool_events.c.id))]
+    assert kept == [*range(MAX_EVENTS // 2), *range(MAX_EVENTS // 2 + 30, MAX_EVENTS + 30)]

@@ -135,8 +135,9 @@ async def test_status_and_sources_are_yielded_as_events(server: ScriptedServer) 
     server.on("POST", "runs", stream(frames(START, *statuses, source, Message(content="Hi"), Done())))
     events = [update["event"] for update in await answer(a_pipe(server.url)) if "event" in update]
     shown = [event["data"] for event in events if event["type"] == "status"]
-    assert shown[-1] == {"description": "step 49", "done": True}
-    assert len(shown) <= 2
+    assert {"description": "step 49", "done": False} in shown
+    assert shown[-1]["done"]
+    assert len(shown) <= 2 * (PIPE.LINES_AT_ONCE + 1)
     assert [event["data"] for event in events if event["type"] == "source"] == [
         {"source": {"name": "book"}, "document": ["page"], "metadata": [{"source": "book"}]}
     ]
@@ -389,7 +390,7 @@ async def test_progress_is_coalesced_and_its_last_state_is_shown(server: Scripte
         if "· 100%" in json.dumps(update, ensure_ascii=False):
             # Shown though nothing more arrived: a timer brought it.
             hold.set()
-    emissions = [update for update in updates if update["type"] == "response.output_text.done"]
+    emissions = [update for update in updates if update.get("type") == "response.output_text.done"]
     assert len(emissions) <= 2 + (time.monotonic() - started) / PIPE.UPDATE_INTERVAL_SECONDS
     assert hold.is_set()
 
@@ -425,6 +426,8 @@ async def test_an_old_open_webui_gets_replace_events_and_the_whole_text_at_the_e
     replaced = []
     chunks = []
     async for update in await start(a_pipe(server.url)):
+        if update.get("event", {}).get("type") == "status":
+            continue
         if "event" in update:
             replaced.append(update["event"]["data"]["content"])
             if "<details" in replaced[-1]:

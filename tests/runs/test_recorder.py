@@ -1,7 +1,7 @@
 """The recorder keeps the protocol's promises, whatever an agent yields."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from sqlalchemy import select
 from callboard.errors import AgentError, StorageError
 from callboard.history import ChatJournal, Journal, NoJournal, StartedCall, Store, Turn
 from callboard.history.tables import messages
+from callboard.redaction import Redaction
 from callboard.runs.call_ids import CallIds
 from callboard.runs.log import EventLog
 from callboard.runs.recorder import NOT_REMEMBERED, REMEMBERED_AFTER_ALL, Ending, Recorder
@@ -288,9 +289,10 @@ async def test_a_turn_that_is_written_late_is_told_of_too() -> None:
 
 async def test_a_secret_in_a_tools_error_is_never_shown_or_stored(tmp_path: Path) -> None:
     log = EventLog()
-    hide: Callable[[str], str] = lambda text: text.replace("hunter2", "[secret]")  # noqa: E731 (a name for its type)
     store = await Store.open(f"sqlite+aiosqlite:///{tmp_path / 'db'}")
-    recorder = Recorder(log, ChatJournal(store, Turn("chat", "run", "m", None, "hi")), CallIds(), hide)
+    recorder = Recorder(
+        log, ChatJournal(store, Turn("chat", "run", "m", None, "hi")), CallIds(), Redaction(["hunter2"])
+    )
     await recorder.start(START)
     await recorder.record(start("a"))
     await recorder.record(ToolCallError(tool_call_id="a", error="401 for key hunter2"))

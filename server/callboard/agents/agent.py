@@ -122,7 +122,16 @@ class Agent:
     def _caller(self, context: RunContext) -> Caller:
         consent = replace(context.consent, patterns=(*context.consent.patterns, *self.confirm))
         sources = SourceNumbers(context.max_source_number)
-        return Caller(context.chat_id, context.user, sources, self.agent_id, context.services, consent)
+        return Caller(
+            context.chat_id,
+            context.user,
+            sources,
+            self.agent_id,
+            context.services,
+            consent,
+            redaction=context.redaction,
+            left_running=context.left_running,
+        )
 
     def _format(self, model_name: str, server: FormatChoice) -> Format:
         if self.tool_format is None and self.model is None:

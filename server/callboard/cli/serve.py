@@ -17,6 +17,7 @@ from callboard.cli.logs import set_up_logging
 from callboard.errors import SettingsError
 from callboard.http import ServerState, create_app, open_state
 from callboard.models import LOCAL_ENDPOINTS, LocalEndpoint, find_local_model
+from callboard.redaction import Redaction
 from callboard.settings import Settings, load_settings, read_environment, unknown_settings
 from callboard.version import __version__
 
@@ -54,7 +55,8 @@ def serve(endpoints: Sequence[LocalEndpoint] = LOCAL_ENDPOINTS) -> int:
     """Run the server until it is told to stop; `endpoints` are where a model is looked for when none is set."""
     variables = read_environment()
     settings = load_settings(variables)
-    set_up_logging(settings.log_level)
+    redaction = Redaction(settings.secrets)
+    set_up_logging(settings.log_level, redaction)
     for name in unknown_settings(variables):
         _log.warning("unknown_setting", name=name, hint="docs/reference/settings.md lists the settings")
     settings = asyncio.run(with_local_model(settings, endpoints))
@@ -63,14 +65,14 @@ def serve(endpoints: Sequence[LocalEndpoint] = LOCAL_ENDPOINTS) -> int:
     gc.collect()
     gc.freeze()
     with bind(settings) as listener:
-        asyncio.run(_serve(settings, registry, listener))
+        asyncio.run(_serve(settings, registry, listener, redaction))
     return 0
 
 
-async def _serve(settings: Settings, registry: Registry, listener: socket.socket) -> None:
+async def _serve(settings: Settings, registry: Registry, listener: socket.socket, redaction: Redaction) -> None:
     api_key = settings.api_key.get_secret_value() if settings.api_key else None
     async with AsyncExitStack() as closing:
-        state = await closing.enter_async_context(open_state(settings, registry))
+        state = await closing.enter_async_context(open_state(settings, registry, redaction))
         config = uvicorn.Config(
             create_app(state, api_key),
             log_config=None,

@@ -11,7 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
+
+import structlog
 
 from callboard.errors import ToolError, ToolTimeout
 from callboard.loop import RunContext
@@ -19,8 +21,10 @@ from callboard.loop.consent import WAITING
 from callboard.loop.limits import Budget
 from callboard.loop.tool_loop import LIMIT_REACHED, NOTHING_SAID, usage_event
 from callboard.models import TokenUsage
+from callboard.redaction import without_paths
 from callboard.text import storable
 from callboard.tools import StatusChannel, StatusReport
+from callboard.watchdog import remember_task
 from callboard_protocol import (
     Done,
     Event,
@@ -142,7 +146,7 @@ class Turn:
     def fail(self, call_id: str, error: ToolError | str) -> None:
         """A call failed: with a `ToolError`, or with what the framework says of it."""
         if (call := self._open.pop(call_id, None)) is not None:
-            failure = error if isinstance(error, ToolError) else ToolError(error)
+            failure = error if isinstance(error, ToolError) else ToolError(without_paths(error))
             self._send(
                 ToolCallError(
                     tool_call_id=call_id,
@@ -181,7 +185,8 @@ class Turn:
         try:
             with self.reporting(call_id):
                 async with asyncio.timeout(limit) as clock:
-                    return await execute()
+                    # A result that is no text, list or dict is the framework's own: it goes to its model as it is.
+                    return cast(R, await self.context.redaction.large(await execute()))
         except TimeoutError:
             if clock.expired():
                 raise ToolTimeout(f"{name} did not end within {limit:g} s and was stopped.") from None
@@ -192,8 +197,16 @@ class Turn:
         """Within it `report_status` speaks for this call, and after it no more; `run_tool` is within it."""
         channel = StatusChannel(partial(self.report, call_id))
         token = channel.activate()
+        name = self._open[call_id].name if call_id in self._open else ""
         try:
-            yield
+            # What is logged meanwhile, by the watchdog too, says for which call.
+            with structlog.contextvars.bound_contextvars(tool_call_id=call_id, tool=name):
+                remember_task()
+                yield
+        except (asyncio.CancelledError, TimeoutError):
+            # A function in a thread of the framework learns it by its next report.
+            channel.cancel()
+            raise
         finally:
             channel.close()
             token.var.reset(token)

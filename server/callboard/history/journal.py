@@ -29,6 +29,8 @@ SECONDS_BETWEEN_TRIES = 5
 """How often a turn that could not be written is tried again before its end."""
 
 _log = structlog.get_logger(__name__)
+MAX_EVENTS = 100
+"""What is kept of the steps of one call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +130,7 @@ class ChatJournal:
         self._chat_began = 0.0
         self._rows: dict[str, int] = {}
         self._assistant_row = 0
+        self._status_counts: dict[str, int] = {}
         self._records: dict[str, ChatMessageTool] = {}
         self._texts: list[str] = []
         self._round = -1
@@ -154,9 +157,11 @@ class ChatJournal:
         await self._do(partial(self._write_call, call, text_before, self._entries, place, time.time()))
 
     async def call_progressed(self, tool_call_id: str, status: str, message: str, progress: float | None) -> None:
-        """Write one status event."""
+        """Write one status event; of more than `MAX_EVENTS` of a call the first half and the last are kept."""
         values = {"status": status[:64], "message": message, "progress": progress, "created_at": time.time()}
-        await self._do(partial(self._write_status, tool_call_id, values))
+        count = self._status_counts.get(tool_call_id, 0)
+        self._status_counts[tool_call_id] = count + 1
+        await self._do(partial(self._write_status, tool_call_id, values, is_over=count >= MAX_EVENTS))
 
     async def call_ended(self, tool_call_id: str, output: str, error_code: str | None, duration_ms: int) -> None:
         """Fill in the call's whole result, or what went wrong."""
@@ -291,8 +296,15 @@ class ChatJournal:
         )
         self._rows[call.tool_call_id] = _inserted(result)
 
-    async def _write_status(self, tool_call_id: str, values: dict[str, Any], connection: AsyncConnection) -> None:
-        await connection.execute(insert(tool_events).values(tool_message_id=self._rows[tool_call_id], **values))
+    async def _write_status(
+        self, tool_call_id: str, values: dict[str, Any], connection: AsyncConnection, *, is_over: bool
+    ) -> None:
+        row_id = self._rows[tool_call_id]
+        if is_over:
+            of_the_call = select(tool_events.c.id).where(tool_events.c.tool_message_id == row_id)
+            first_of_the_last = of_the_call.order_by(tool_events.c.id).offset(MAX_EVENTS // 2).limit(1)
+            await connection.execute(delete(tool_events).where(tool_events.c.id == first_of_the_last.scalar_subquery()))
+        await connection.execute(insert(tool_events).values(tool_message_id=row_id, **values))
 
     async def _change_call(self, tool_call_id: str, values: dict[str, Any], connection: AsyncConnection) -> None:
         row = messages.c.id == self._rows[tool_call_id]

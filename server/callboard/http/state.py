@@ -17,11 +17,13 @@ from callboard.formats import FormatChoice
 from callboard.history import Store, drop_own_chats, drop_response_items
 from callboard.http.gate import Access
 from callboard.models import ChatModel, OpenAICompatibleModel, ScriptedModel
-from callboard.runs import Links, Redaction, Runs, RunSettings
+from callboard.redaction import Redaction
+from callboard.runs import Links, Runs, RunSettings
 from callboard.settings import Settings
 from callboard.skills import Skill
 from callboard.skills.web import AllowList
 from callboard.tools import Services
+from callboard.watchdog import Watchdog
 
 RETENTION_ROUND_SECONDS = 3600
 
@@ -49,16 +51,23 @@ def server_state(request: Request) -> ServerState:
 
 
 @asynccontextmanager
-async def open_state(settings: Settings, registry: Registry) -> AsyncIterator[ServerState]:
+async def open_state(
+    settings: Settings, registry: Registry, redaction: Redaction | None = None
+) -> AsyncIterator[ServerState]:
     """Open the database and stand ready to run these agents; at the end every run is closed.
+
+    `redaction` is the log's: what turns out to be secret on the way is added to it.
 
     Raises `StorageError` where the database cannot be opened, `SettingsError` for a wrong `ALLOWED_HOSTS`.
     """
     AllowList.read(settings.allowed_hosts)
     store = await Store.open(settings.resolved_database_url)
     model = default_model(settings)
-    services = Services(settings, store, model)
+    redaction = redaction or Redaction()
+    redaction.add(*settings.secrets)
+    services = Services(settings, store, model, redaction)
     lifespans = AsyncExitStack()
+    lifespans.enter_context(Watchdog())
     try:
         for skill in _skills(registry):
             if skill.lifespan:
@@ -77,7 +86,7 @@ async def open_state(settings: Settings, registry: Registry) -> AsyncIterator[Se
             input_timeout_seconds=settings.input_timeout_seconds,
             links=links,
         )
-        runs = Runs(registry, services, run_settings, Redaction(settings.secrets))
+        runs = Runs(registry, services, run_settings, redaction)
         stopping = asyncio.Event()
         retention = asyncio.create_task(
             _retain(store, settings.result_retention_days, settings.response_retention_days, stopping)

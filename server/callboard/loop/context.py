@@ -8,6 +8,7 @@ from callboard.formats import FormatChoice
 from callboard.loop.consent import Consent
 from callboard.loop.limits import Limits
 from callboard.models import ChatDict, ChatModel
+from callboard.redaction import Redaction
 from callboard.tools import ClientTool, Services
 from callboard_protocol import User
 
@@ -23,7 +24,9 @@ class RunContext:
     a background task of the client (no tools then), `limits` the server's limits for a turn,
     `formats` how its model is asked to write tool calls. `consent` says which tools ask the user
     first, and `consent.answer_to` waits for the answer to an `InputRequest` that the agent
-    yields. `services` is for the tools that come with the server. `options` are the client's
+    yields. `services` is for the tools that come with the server. `redaction` knows what no event, row,
+    log or model may be told; tools add to it. `left_running` receives the ids of calls whose tools go on
+    though the run was cancelled. `options` are the client's
     parameters for the model (`temperature` …). `functions` are those that the client offers: a
     call of one is no tool's to run, it is yielded as `ToolCallExternal` and the turn ends with
     `tool_calls`; with `must_call` the model may not end the turn without one.
@@ -47,3 +50,5 @@ class RunContext:
     services: Services | None = field(default=None, repr=False)
     functions: Sequence[ClientTool] = ()
     must_call: bool = False
+    redaction: Redaction = field(default_factory=Redaction, repr=False)
+    left_running: set[str] = field(default_factory=set, repr=False)

@@ -6,17 +6,20 @@ done.
 """
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from pydantic import SecretStr
 from pydantic_core import to_json
 
 from callboard.errors import InvalidArguments, ToolDenied, ToolError, ToolLimit
 from callboard.formats import RequestedCall, renamed, tool_meant, understand
 from callboard.loop.consent import FROM_TEXT, WAITING, Consent
 from callboard.loop.limits import Budget
+from callboard.redaction import MASK, Redaction
 from callboard.text import storable
 from callboard.tools import (
     ClientTool,
@@ -32,6 +35,7 @@ from callboard.tools import (
     execute,
     new_external_id,
     prepare,
+    runs_in_thread,
     written_arguments,
 )
 from callboard_protocol import (
@@ -55,7 +59,10 @@ MAX_WRITTEN_CHARS = 2000
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Whom the tools serve, as their `ToolContext` says it, and who is asked before they run."""
+    """Whom the tools serve, as their `ToolContext` says it, and who is asked before they run.
+
+    `left_running` receives the ids of calls that were stopped and whose tools went on all the same.
+    """
 
     chat_id: str | None = None
     user: User | None = None
@@ -64,6 +71,8 @@ class Caller:
     services: Services | None = None
     consent: Consent = field(default_factory=Consent)
     quotas: Quotas = field(default_factory=Quotas)
+    redaction: Redaction = field(default_factory=Redaction)
+    left_running: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,18 +80,31 @@ class PlannedCall:
     """A requested call, under its tool's name, and what will become of it: it runs, or is refused for a reason.
 
     `repairs` say what of it is not as the model wrote it: then `requested` has the arguments as they run, and
-    `written` is the call to the letter.
+    `written` is the call to the letter. `tool` is None where there is none of that name.
     """
 
     requested: RequestedCall
     fate: ToolCall | ToolError
     repairs: tuple[str, ...] = ()
     written: str = ""
+    tool: Tool | None = None
 
     @property
     def is_external(self) -> bool:
         """Whether the client is to run it."""
         return isinstance(self.fate, ToolCall) and isinstance(self.fate.tool, ClientTool)
+
+    @property
+    def shown_arguments(self) -> str:
+        """The arguments as the model wrote them, but for those whose values are secret."""
+        text = self.requested.arguments_text
+        if self.tool is None or not self.tool.secret_arguments:
+            return text
+        try:
+            read = self.fate.arguments if isinstance(self.fate, ToolCall) else json.loads(text)
+        except (ValueError, RecursionError):
+            read = None
+        return _as_json(self.tool.without_secrets(read)) if isinstance(read, Mapping) else MASK
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,14 +135,13 @@ def plan(
                 budget.spend_execution(fate.tool.name, fate.arguments)
         except ToolError as error:
             fate = error if budget.spend_refusal() else _limit()
-        requested_call = renamed(call, tool_meant(call.name, tools))
-        written = ""
-        if repairs and isinstance(fate, ToolCall) and not isinstance(fate.tool, ClientTool):
+        name = tool_meant(call.name, tools)
+        tool, requested_call, written = tools.get(name), renamed(call, name), ""
+        if tool and repairs and isinstance(fate, ToolCall) and not isinstance(tool, ClientTool):
             # What is shown, stored, and told to the model again, is what runs.
-            arguments_text = to_json(fate.arguments, serialize_unknown=True).decode()
-            requested_call = replace(requested_call, arguments_text=arguments_text)
-            written = f"{call.name}({call.arguments_text})"
-        planned.append(PlannedCall(requested_call, fate, repairs, written))
+            requested_call = replace(requested_call, arguments_text=_as_json(fate.arguments))
+            written = f"{call.name}({MASK if tool.secret_arguments else call.arguments_text})"
+        planned.append(PlannedCall(requested_call, fate, repairs, written, tool))
     return planned
 
 
@@ -158,7 +179,7 @@ async def run_round(
     try:
         for call in calls:
             if isinstance(call.fate, ToolError):
-                for event in _end_events(_Ended(call, call.fate, None), results):
+                for event in _end_events(_Ended(call, call.fate, None), results, caller.redaction):
                     yield event
             else:
                 task = asyncio.create_task(_run(call, call.fate, caller, timeout_seconds, queue))
@@ -170,7 +191,7 @@ async def run_round(
                 yield item
                 continue
             running.discard(item)
-            for event in _end_events(item.result(), results):
+            for event in _end_events(item.result(), results, caller.redaction):
                 yield event
     finally:
         for task in running:
@@ -192,9 +213,10 @@ def _starts(calls: Sequence[PlannedCall], round_index: int) -> Iterator[Event]:
             tool_call_id=call.requested.id,
             tool_name=call.requested.name,
             # As the model wrote them: the store keeps the bytes, the recorder shows the object.
-            tool_args=call.requested.arguments_text,
+            tool_args=call.shown_arguments,
             round_index=round_index,
             sequence_index=position,
+            stoppable=not (isinstance(call.fate, ToolCall) and runs_in_thread(call.fate.tool)),
         )
         if call.requested.rescued:
             data = ToolStatusData(status=FROM_TEXT_STATUS, message="read from the model's text")
@@ -234,30 +256,39 @@ async def _run(
         caller.agent_id,
         caller.services,
         caller.quotas,
+        caller.redaction,
     )
+    caller.redaction.add(*_secret_values(prepared))
     started = time.monotonic()
     outcome: ToolResult | ToolError
     try:
         is_doubtful = call.requested.asks_first and not prepared.tool.read_only
         if is_doubtful or caller.consent.needed(prepared.tool, prepared.arguments):
             reason = FROM_TEXT if call.requested.rescued else ""
-            request = caller.consent.request(prepared.tool.name, prepared.arguments, call_id, reason)
+            shown = prepared.tool.without_secrets(prepared.arguments)
+            request = caller.consent.request(prepared.tool.name, shown, call_id, reason)
             report(StatusReport("pending", WAITING))
             queue.put_nowait(request)
             await caller.consent.obtain(request)
             report(StatusReport("processing", "approved"))
             started = time.monotonic()
         outcome = await execute(prepared, context, default_timeout_seconds=timeout_seconds)
+        # Here, before anybody is told: what goes to the model is what the store will have.
+        outcome = replace(outcome, text=await caller.redaction.large(outcome.text))
     except ToolError as error:
         outcome = error
+    except asyncio.CancelledError:
+        if context.channel.left_running:
+            caller.left_running.add(call_id)
+        raise
     return _Ended(call, outcome, round((time.monotonic() - started) * 1000))
 
 
-def _end_events(ended: _Ended, results: dict[str, str]) -> list[Event]:
+def _end_events(ended: _Ended, results: dict[str, str], redaction: Redaction) -> list[Event]:
     requested = ended.call.requested
     match ended.outcome:
         case ToolError() as error:
-            message = storable(str(error)) or type(error).__name__
+            message = redaction(storable(str(error))) or type(error).__name__
             results[requested.id] = f"Error: {message}"
             failed = ToolCallError(
                 tool_call_id=requested.id,
@@ -279,6 +310,16 @@ def _end_events(ended: _Ended, results: dict[str, str]) -> list[Event]:
                 embeds=result.embeds,
             )
             return [complete, *(source for source in result.sources if isinstance(source, Source))]
+
+
+def _secret_values(call: ToolCall) -> list[str]:
+    """The values of the call's secret arguments, which its tool may repeat."""
+    values = [call.arguments.get(name) for name in call.tool.secret_arguments]
+    return [value.get_secret_value() if isinstance(value, SecretStr) else str(value) for value in values if value]
+
+
+def _as_json(arguments: Mapping[str, Any]) -> str:
+    return to_json(dict(arguments), inf_nan_mode="null", serialize_unknown=True).decode()
 
 
 def _limit() -> ToolLimit:

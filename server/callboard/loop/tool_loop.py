@@ -79,6 +79,8 @@ async def run_tool_loop(
     own = {tool.name for tool in tools}
     external = {function.name: function for function in functions if function.name not in own}
     by_name: dict[str, Tool] = {tool.name: tool for tool in tools} | external
+    caller = caller or Caller()
+    caller.redaction.add(*(secret for tool in tools for secret in tool.secret_values))
     for round_index in count():
         answer = _Answer()
         # Functions cost no executions here: who has used those up may still hand over.
@@ -99,7 +101,7 @@ async def run_tool_loop(
         running = run_round(
             planned,
             round_index=round_index,
-            caller=caller or Caller(),
+            caller=caller,
             timeout_seconds=limits.tool_timeout_seconds,
             results=results,
         )
@@ -170,10 +172,11 @@ class _Turn:
     async def ask(self, tools: Sequence[Tool], answer: _Answer) -> AsyncGenerator[Event, None]:
         """Asks once; fills `answer` and yields what the user can see of it."""
         answer.reader = reader = self._format.reader(tools, self._claim_id, self.messages)
-        external = {tool.name for tool in tools if isinstance(tool, ClientTool)}
-        runs_here = len(external) < len(tools)
-        request = self._request(tools)
+        # A function's call has no start, and while arguments are written it cannot be told which are secret.
+        unannounced = {tool.name for tool in tools if isinstance(tool, ClientTool) or tool.secret_arguments}
+        known = [tool.name for tool in tools]
         announced: set[str] = set()
+        request = self._request(tools)
         async with aclosing(self._pieces(request, reader, answer)) as pieces:
             async for piece in pieces:
                 match piece:
@@ -183,8 +186,8 @@ class _Turn:
                     case ReasoningPiece():
                         yield Reasoning(content=piece.text)
                     case ArgumentsPiece():
-                        # Without tools no call will follow, nor past the bound, and a function's call has no start.
-                        is_shown = runs_here and piece.name not in external
+                        # Without tools no call will follow, nor past the bound: there is nothing to announce.
+                        is_shown = bool(tools) and tool_meant(piece.name, known) not in unannounced
                         if is_shown and (piece.call_id in announced or len(announced) < self._max_calls_per_answer):
                             announced.add(piece.call_id)
                             yield ToolCallArgsDelta(tool_call_id=piece.call_id, tool_name=piece.name, delta=piece.text)

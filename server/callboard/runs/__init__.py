@@ -5,8 +5,7 @@ Above: HTTP. Below: agents and history. Knows nothing of requests' routes or sta
 
 from callboard.runs.conversation import Continuation
 from callboard.runs.links import Links
-from callboard.runs.redaction import Redaction
 from callboard.runs.run import Run
 from callboard.runs.runs import Runs, RunSettings
 
-__all__ = ["Continuation", "Links", "Redaction", "Run", "RunSettings", "Runs"]
+__all__ = ["Continuation", "Links", "Run", "RunSettings", "Runs"]

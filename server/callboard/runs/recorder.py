@@ -18,9 +18,10 @@ from pydantic_core import to_json
 from callboard.errors import AgentError, StorageError, UnknownChat
 from callboard.history import Journal, StartedCall
 from callboard.loop import NOTHING_SAID
+from callboard.redaction import RedactedStream, Redaction, without_paths
 from callboard.runs.call_ids import CallIds
 from callboard.runs.earlier_sources import EarlierSources
-from callboard.runs.joining import TextJoiner
+from callboard.runs.joining import TextEvent, TextJoiner
 from callboard.runs.log import EventLog
 from callboard.runs.wire import frames_of
 from callboard.text import storable
@@ -42,11 +43,17 @@ from callboard_protocol import (
     ToolStatus,
     Usage,
 )
+from callboard_protocol.events import Wire
 
 NOT_REMEMBERED = "The server cannot reach its memory just now: this answer goes on without it."
 REMEMBERED_AFTER_ALL = "The server reaches its memory again: this answer is kept after all."
 
 _log = structlog.get_logger(__name__)
+
+STILL_RUNNING = " Its tool could not be stopped: it may still be at work, and do what it was asked to."
+
+_NAMES = frozenset({"type", "run_id", "agent", "tool_call_id", "request_id", "kind", "code", "finish_reason"})
+"""Fields by which events are known, and which no agent fills with text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,17 +83,20 @@ class Recorder:
         log: EventLog,
         journal: Journal,
         ids: CallIds,
-        redact: Callable[[str], str] = lambda text: text,
+        redaction: Redaction | None = None,
         prepare: Callable[[Event], Event] = lambda event: event,
         earlier_sources: EarlierSources | None = None,
         is_without_history: bool = False,
     ) -> None:
         self.terminal: Done | Error | None = None
         """What the agent itself said at its end, if it did."""
+        self.left_running: set[str] = set()
+        """The calls whose tools are still at work though the run is over."""
         self._log = log
         self._journal = journal
         self._ids = ids
-        self._redact = redact
+        self._redaction = redaction or Redaction()
+        self._streams: dict[tuple[str, str], tuple[TextEvent, RedactedStream]] = {}
         self._prepare = prepare
         self._earlier_sources = earlier_sources or EarlierSources({})
         self._is_without_history = is_without_history
@@ -132,21 +142,22 @@ class Recorder:
         """Close the open calls, write the last text, send the terminal event. Never raises `StorageError`."""
         async with self._writing:
             self._finished = True
-            self._joiner.flush()
+            self._flush()
             for call in list(self._open.values()):
-                failure = ToolCallError(tool_call_id="", error=ending.call_error, code=ending.call_code)
+                error = ending.call_error + (STILL_RUNNING if call.source_id in self.left_running else "")
+                failure = ToolCallError(tool_call_id="", error=error, code=ending.call_code)
                 await self._end(call, failure)
             if not (isinstance(ending.event, Done) and ending.event.finish_reason == "tool_calls"):
                 for call_id in self._handed_over:
                     # The client was never asked to run it, and nobody else will.
                     output = _as_output(ending.call_error)
                     await self._keep(self._journal.call_ended(call_id, output, ending.call_code, 0))
-            text = "".join(self._text)
+            text = self._said()
             had_trouble = self._had_trouble
             finishing = self._journal.finish(text, is_answered=_is_answer(text, ending.event))
             if await self._keep(finishing) and had_trouble:
                 self._append(Status(content=REMEMBERED_AFTER_ALL, done=True))
-            self._append(ending.event)
+            self._append(await self._public(ending.event))
             self._log.close()
 
     async def _keep(self, writing: Awaitable[None]) -> bool:
@@ -167,10 +178,11 @@ class Recorder:
     def _tell_of_trouble(self) -> None:
         if not self._is_trouble_told:
             self._is_trouble_told = True
-            self._joiner.flush()
+            self._flush()
             self._append(Status(content=NOT_REMEMBERED, done=True))
 
     async def _accept(self, event: Event) -> None:  # noqa: C901 - one case for each event
+        event = await self._public(event)
         match event:
             case RunStart():
                 pass  # the run's own has been sent
@@ -188,10 +200,10 @@ class Recorder:
                 await self._end_of(event)
             case Source():
                 self._earlier_sources.replace(event)
-                self._joiner.flush()
+                self._flush()
                 self._append(event)
             case Status() | InputRequest() | Usage():
-                self._joiner.flush()
+                self._flush()
                 self._append(event)
             case Done() | Error():
                 self.terminal = event
@@ -201,15 +213,9 @@ class Recorder:
                 )
 
     def _say(self, event: Message | Reasoning) -> None:
-        content = storable(event.content)
-        if isinstance(event, Message) and content:
-            self._text.append(content)
+        if isinstance(event, Message) and event.content:
             self._round_is_open = False
-            # Before the text that cites them: who draws it makes links of the sources that it knows.
-            for source in self._earlier_sources.cited_by(content):
-                self._joiner.flush()
-                self._append(source)
-        self._joiner.add(event.model_copy(update={"content": content}))
+        self._pass_on(event, storable(event.content))
 
     def _announce(self, event: ToolCallArgsDelta) -> None:
         source_id = event.tool_call_id
@@ -219,14 +225,43 @@ class Recorder:
             source_id = self._announced.get(source_id) or self._announced.setdefault(
                 source_id, self._ids.claim(source_id)
             )
-        self._joiner.add(event.model_copy(update={"tool_call_id": source_id, "delta": storable(event.delta)}))
+        announced = event.model_copy(update={"tool_call_id": source_id})
+        self._pass_on(announced, storable(event.delta))
+
+    def _pass_on(self, event: TextEvent, text: str) -> None:
+        """A piece of a stream of text, as far as it is sure to be no part of a secret; in the end all of it."""
+        place = (event.type, getattr(event, "tool_call_id", ""))
+        for other in [*self._streams]:
+            # Arguments of several calls are written side by side.
+            if other != place and other[0] != place[0]:
+                self._let_go(other)
+        _, stream = self._streams.setdefault(place, (event, self._redaction.stream()))
+        self._tell(event, stream.feed(text))
+
+    def _let_go(self, place: tuple[str, str]) -> None:
+        """Say what of a stream was held: something else follows it."""
+        event, stream = self._streams.pop(place)
+        self._tell(event, stream.flush())
+
+    def _tell(self, event: TextEvent, text: str) -> None:
+        if not text:
+            return
+        if isinstance(event, Message):
+            self._text.append(text)
+            # Before the text that cites them: who draws it makes links of the sources that it knows.
+            for source in self._earlier_sources.cited_by(text):
+                self._joiner.flush()
+                self._append(source)
+        self._joiner.add(
+            event.model_copy(update={"delta" if isinstance(event, ToolCallArgsDelta) else "content": text})
+        )
 
     async def _start(self, event: ToolCallStart) -> None:
-        self._joiner.flush()
+        self._flush()
         call = OpenCall(
             self._id_of(event.tool_call_id), event.tool_call_id, storable(event.tool_name), time.monotonic()
         )
-        raw, shown = _arguments(event.tool_args)
+        raw, shown = self._arguments(event.tool_args)
         await self._write_call(call.tool_call_id, call.tool_name, raw)
         self._open[call.tool_call_id] = call
         self._append(
@@ -236,12 +271,13 @@ class Recorder:
                 tool_args=shown,
                 round_index=self._round_index,
                 sequence_index=self._sequence_index,
+                stoppable=event.stoppable,
             )
         )
 
     async def _hand_over(self, event: ToolCallExternal) -> None:
         """A call that the client runs: it stays open in the store until the result comes with a later request."""
-        self._joiner.flush()
+        self._flush()
         call_id, arguments = self._ids.claim(event.tool_call_id), storable(event.arguments)
         await self._write_call(call_id, event.tool_name, arguments)
         self._handed_over.append(call_id)
@@ -254,7 +290,7 @@ class Recorder:
             self._sequence_index = -1
         self._sequence_index += 1
         started = StartedCall(call_id, name, arguments, self._round_index, self._sequence_index)
-        await self._keep(self._journal.call_started(started, "".join(self._text)))
+        await self._keep(self._journal.call_started(started, self._said()))
         self._text.clear()
 
     def _id_of(self, source_id: str) -> str:
@@ -270,10 +306,9 @@ class Recorder:
         call = self._find(event.tool_call_id)
         if call is None:
             return
-        self._joiner.flush()
-        data = event.data.model_copy(
-            update={"status": storable(event.data.status), "message": storable(event.data.message)}
-        )
+        self._flush()
+        said = {"status": storable(event.data.status), "message": storable(event.data.message)}
+        data = event.data.model_copy(update=self._redaction.value(said))
         await self._keep(self._journal.call_progressed(call.tool_call_id, data.status, data.message, data.progress))
         self._append(ToolStatus(tool_call_id=call.tool_call_id, data=data))
 
@@ -287,12 +322,12 @@ class Recorder:
         await self._end(call, event)
 
     async def _end(self, call: OpenCall, event: ToolCallComplete | ToolCallError) -> None:
-        self._joiner.flush()
+        self._flush()
         self._round_is_open = False
         duration_ms = _milliseconds(call) if event.duration_ms is None else event.duration_ms
         common = {"tool_call_id": call.tool_call_id, "tool_name": call.tool_name, "duration_ms": duration_ms}
         if isinstance(event, ToolCallError):
-            error = self._redact(storable(event.error))
+            error = storable(event.error)
             await self._keep(self._journal.call_ended(call.tool_call_id, _as_output(error), event.code, duration_ms))
             ended: Event = event.model_copy(update={**common, "error": error})
         else:
@@ -302,6 +337,35 @@ class Recorder:
         del self._open[call.tool_call_id]
         self._ended.add(call.source_id)
         self._append(ended)
+
+    async def _public(self, event: Event) -> Event:
+        """The event without secrets, but for streams of text; an error without the server's paths too."""
+        if isinstance(event, TextEvent | ToolCallStart) or not isinstance(event, Wire):
+            return event
+        if isinstance(event, Error):
+            event = event.model_copy(update={"message": without_paths(event.message)})
+        said = {name: value for name, value in event if name not in _NAMES and isinstance(value, str | dict | tuple)}
+        public = await self._redaction.large(said)
+        changed = {name: value for name, value in public.items() if value is not said[name]}
+        return event.model_copy(update=changed) if changed else event
+
+    def _arguments(self, arguments: dict[str, Any] | str) -> tuple[str, dict[str, Any] | str]:
+        """The arguments as they are stored, and as they are shown, without secrets."""
+        raw, shown = _arguments(arguments)
+        public = self._redaction.value(shown)
+        if public is shown and self._redaction(raw) == raw:
+            return raw, shown
+        return (public if isinstance(public, str) else json.dumps(public, ensure_ascii=False)), public
+
+    def _said(self) -> str:
+        # Once more as a whole: reasoning may have come between two halves of a secret.
+        return self._redaction("".join(self._text))
+
+    def _flush(self) -> None:
+        """Say all text that is held: something follows that must not overtake it."""
+        for place in [*self._streams]:
+            self._let_go(place)
+        self._joiner.flush()
 
     def _append(self, event: Event) -> None:
         for frame in frames_of(self._prepare(event)):

@@ -14,6 +14,7 @@ import structlog
 
 from callboard.agents import AgentLike, RunContext
 from callboard.errors import CallboardError, ModelRefused
+from callboard.redaction import Redaction, current
 from callboard.runs.joining import TextEvent
 from callboard.runs.log import EventLog
 from callboard.runs.outgoing import Outgoing
@@ -73,13 +74,11 @@ class Run:
         self._stop: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._ending: Ending | None = None
 
-    def start(
-        self, agent: AgentLike, context: RunContext, redact: Callable[[str], str], on_end: Callable[["Run"], None]
-    ) -> None:
+    def start(self, agent: AgentLike, context: RunContext, on_end: Callable[["Run"], None]) -> None:
         """Begin; `on_end` is called when the last event is in the log."""
         self._work = asyncio.create_task(self._consume(agent, context), name=f"run {self.run_id}")
         self._life = asyncio.create_task(
-            self._live(self._work, redact, on_end), name=f"run {self.run_id} until its end"
+            self._live(self._work, context.redaction, on_end), name=f"run {self.run_id} until its end"
         )
         self._await_listeners()
 
@@ -135,6 +134,7 @@ class Run:
     async def _consume(self, agent: AgentLike, context: RunContext) -> None:
         # Whatever is logged while the agent works says for which run.
         structlog.contextvars.bind_contextvars(run_id=self.run_id, agent=agent.agent_id, chat_id=context.chat_id)
+        current.set(context.redaction)
         await self._recorder.start(RunStart(run_id=self.run_id, agent=agent.agent_id))
         async with _closed_after(agent.run(context)) as events:
             async for event in events:
@@ -148,15 +148,14 @@ class Run:
                 if self._recorder.terminal:
                     return
 
-    async def _live(
-        self, work: asyncio.Task[None], redact: Callable[[str], str], on_end: Callable[["Run"], None]
-    ) -> None:
+    async def _live(self, work: asyncio.Task[None], redaction: Redaction, on_end: Callable[["Run"], None]) -> None:
+        current.set(redaction)
         await asyncio.wait({work, self._stop}, return_when=asyncio.FIRST_COMPLETED)
         if not work.done():
             await asyncio.wait({work}, timeout=CANCEL_PATIENCE_SECONDS)
         if not work.done():
             _log.warning("agent_ignores_cancel", run_id=self.run_id, agent=self.owner.agent_id)
-        ending = self._how_it_ended(work, redact)
+        ending = self._how_it_ended(work)
         await self._recorder.finish(ending)
         self.last_event = ending.event
         if self._grace:
@@ -164,7 +163,7 @@ class Run:
         _log.info("run_ended", run_id=self.run_id, agent=self.owner.agent_id, last_event=ending.event.type)
         on_end(self)
 
-    def _how_it_ended(self, work: asyncio.Task[None], redact: Callable[[str], str]) -> Ending:
+    def _how_it_ended(self, work: asyncio.Task[None]) -> Ending:
         if self._ending:
             return self._ending
         if self._recorder.terminal:
@@ -175,12 +174,12 @@ class Run:
             case None:
                 return Ending(Done())
             case CallboardError() as error:
-                _log.warning("run_failed", run_id=self.run_id, code=error.code, error=redact(str(error)))
+                _log.warning("run_failed", run_id=self.run_id, code=error.code, error=str(error))
                 upstream_code = error.upstream_code if isinstance(error, ModelRefused) else ""
-                return Ending(Error(message=redact(str(error)), code=error.code, upstream_code=redact(upstream_code)))
+                return Ending(Error(message=str(error), code=error.code, upstream_code=upstream_code))
             case error:
                 _log.error("agent_raised", run_id=self.run_id, agent=self.owner.agent_id, exc_info=error)
-                message = redact(f"The agent failed with {type(error).__name__}: {error}")
+                message = f"The agent failed with {type(error).__name__}: {error}"
                 return Ending(Error(message=message, code="agent_error"))
 
 

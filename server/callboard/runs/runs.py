@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 from uuid import uuid4
 from weakref import WeakValueDictionary
 
@@ -23,6 +24,7 @@ from callboard.history import (
     forget_own_chat,
     replay,
 )
+from callboard.redaction import Redaction
 from callboard.runs.attachments import with_readable_files
 from callboard.runs.call_ids import CallIds
 from callboard.runs.chosen_model import with_chosen_model
@@ -34,7 +36,6 @@ from callboard.runs.links import NO_LINKS, Links
 from callboard.runs.log import EventLog
 from callboard.runs.outgoing import Outgoing
 from callboard.runs.recorder import Recorder
-from callboard.runs.redaction import Redaction
 from callboard.runs.run import INTERRUPTED, Owner, Run
 from callboard.tools import ClientTool, Services
 from callboard_protocol import Done, RunRequest
@@ -68,7 +69,7 @@ class Runs:
         self._services = services
         self._store = services.store
         self._settings = settings
-        self._redact = redact
+        self._redaction = redact
         self._runs: dict[str, Run] = {}
         self._forgetting: set[asyncio.Task[None]] = set()
         self._call_ids: WeakValueDictionary[str, CallIds] = WeakValueDictionary()
@@ -76,8 +77,9 @@ class Runs:
     async def start(self, request: RunRequest, continuation: Continuation | None = None) -> Run:
         """Start the run that `request` asks for, or find it where its id is already running.
 
-        Raises `UnknownAgent`, `RunConflict` and `TooManyRuns`. Where the stored history
-        cannot be read, the run goes on with what the client sent, and says so.
+        Raises `UnknownAgent`, `RunConflict`, `TooManyRuns`, and `RequestError` for functions that no model
+        can call and for what the store should know and does not. Where the stored history cannot be read,
+        the run goes on with what the client sent, and says so.
         """
         run_id = request.run_id or uuid4().hex
         owner = _owner(request)
@@ -88,26 +90,30 @@ class Runs:
         request = await with_readable_files(request)
         conversation = await open_conversation(self._store, request, run_id, continuation)
         request, history = conversation.request, conversation.history
+        replayed = replay(conversation.messages, history.records)
+        messages = await self._redaction.large(bound(replayed.messages, self._settings.history_tokens))
+        conversation = await self._without_secrets(conversation)
+        asked = await self._redaction.large(_asked(request))
         # While the database answered, the same request may have come in a second time.
         if run := self._attached(run_id, owner):
             return run
         if sum(not run.ended for run in self._runs.values()) >= self._settings.max_runs:
             raise TooManyRuns(f"{self._settings.max_runs} runs are under way: try again in a moment")
-        replayed = replay(conversation.messages, history.records)
         log = EventLog()
+        redaction = Redaction(above=self._redaction)
         outgoing = self._outgoing(run_id, request)
         recorder = Recorder(
             log,
-            self._journal(run_id, conversation),
+            self._journal(run_id, conversation, asked),
             self._ids_of(conversation),
-            self._redact,
+            redaction,
             outgoing.prepare,
             EarlierSources(replayed.source_map),
             is_without_history=history.is_missing,
         )
         context = RunContext(
             run_id=run_id,
-            messages=bound(replayed.messages, self._settings.history_tokens),
+            messages=messages,
             max_source_number=replayed.max_source_number,
             claim_tool_call_id=recorder.claim,
             model=self._services.model,
@@ -122,10 +128,12 @@ class Runs:
             services=self._services,
             functions=functions,
             must_call=request.must_call,
+            redaction=redaction,
+            left_running=recorder.left_running,
         )
         run = self._runs[run_id] = Run(run_id, owner, log, recorder, outgoing, self._settings.grace_seconds)
         run.functions_left_out = functions_left_out(agent, [function.name for function in functions])
-        run.start(with_chosen_model(agent, history.model), context, self._redact, partial(self._end, request.chat_id))
+        run.start(with_chosen_model(agent, history.model), context, partial(self._end, request.chat_id))
         _log.info("run_started", run_id=run_id, agent=owner.agent_id, chat_id=owner.chat_id, task=request.task)
         return run
 
@@ -159,20 +167,23 @@ class Runs:
         except StorageError as error:
             _log.warning("own_chat_not_forgotten", chat_id=chat_id, error=str(error))
 
-    def _journal(self, run_id: str, conversation: Conversation) -> Journal:
+    async def _without_secrets(self, conversation: Conversation) -> Conversation:
+        """Return what is to be stored of it as it may be."""
+        response = conversation.response
+        if response is not None:
+            response = replace(response, brought=await self._redaction.large(list(response.brought)))
+        return replace(conversation, results=await self._redaction.large(dict(conversation.results)), response=response)
+
+    def _journal(self, run_id: str, conversation: Conversation, asked: str | list[dict[str, Any]] | None) -> Journal:
         request = conversation.request
         if not _is_kept(request):
             return NoJournal()
-        asked = next((message for message in reversed(request.messages) if message.role == "user"), None)
-        if request.messages[-1].role == "tool":
-            # A turn goes on: what was asked is written with its beginning.
-            asked = None
         turn = Turn(
             chat_id=str(request.chat_id),
             run_id=run_id,
             message_id=request.message_id,
             user_id=request.user.id if request.user else None,
-            user_content=asked.content if asked else None,
+            user_content=asked,
             place=sum(message["role"] == "user" for message in conversation.messages),
             results=conversation.results,
             response=conversation.response,
@@ -205,6 +216,13 @@ class Runs:
             case _:
                 pass
         asyncio.get_running_loop().call_later(KEEP_ENDED_SECONDS, self._runs.pop, run.run_id, None)
+
+
+def _asked(request: RunRequest) -> str | list[dict[str, Any]] | None:
+    """What the user said last; None where a turn goes on, for that was written with its beginning."""
+    if request.messages[-1].role == "tool":
+        return None
+    return next((message.content for message in reversed(request.messages) if message.role == "user"), None)
 
 
 def _is_kept(request: RunRequest) -> bool:

@@ -3,7 +3,7 @@
 from callboard.tools.client_tool import ClientTool, new_external_id, written_arguments
 from callboard.tools.context import SourceNumbers, StatusChannel, StatusReport, ToolContext, report_status
 from callboard.tools.decorator import tool
-from callboard.tools.executor import ToolCall, execute, prepare
+from callboard.tools.executor import ToolCall, execute, prepare, runs_in_thread
 from callboard.tools.quotas import Quotas
 from callboard.tools.result import ToolResult, as_result
 from callboard.tools.services import Services
@@ -26,6 +26,7 @@ __all__ = [
     "new_external_id",
     "prepare",
     "report_status",
+    "runs_in_thread",
     "tool",
     "written_arguments",
 ]

@@ -6,13 +6,16 @@ runs and shut when the call ends, so no tool can speak for another or after its 
 
 import asyncio
 import math
+import threading
 from collections.abc import Callable
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
 
-from callboard.errors import ToolError
+from callboard.errors import ToolCancelled, ToolError
+from callboard.redaction import Redaction
 from callboard.tools.quotas import Quotas
 from callboard.tools.services import Services
+from callboard.tools.throttle import AT_ONCE, Throttle
 from callboard_protocol import User
 
 
@@ -28,37 +31,71 @@ class StatusReport:
 class StatusChannel:
     """Carries the reports of one call to `sink`, always in the event loop that it was made in.
 
-    Reports of other threads arrive in the order they were sent and before the end of the
-    call. What is sent after `close` is dropped.
+    Reports of other threads arrive in the order they were sent and before the end of the call; of
+    more than a `Throttle` lets through, the newest do. What is sent after `close` is dropped;
+    after `cancel` who sends is told by an exception.
     """
 
     def __init__(self, sink: Callable[[StatusReport], None]) -> None:
-        self._sink = sink
+        self._reports = Throttle(sink)
         self._loop = asyncio.get_running_loop()
         self._open = True
+        self._sending = threading.Lock()
+        self._sent: list[StatusReport] = []
+        self.cancelled = False
+        """Whether nobody waits for the call any more."""
+        self.left_running = False
+        """Whether the tool was still at work when the call was given up."""
 
     def send(self, report: StatusReport) -> None:
-        """Passes a report on; from any thread."""
+        """Passes a report on; from any thread. Raises `ToolCancelled` where nobody waits for the call any more."""
+        if self.cancelled:
+            raise ToolCancelled("Nobody waits for this call any more: it was stopped, or is out of time.")
         try:
             here = asyncio.get_running_loop()
         except RuntimeError:
             here = None
         if here is self._loop:
-            self._deliver(report)
+            self._deliver()
+            self._pass_on(report)
         elif not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._deliver, report)
+            self._send_from_thread(report)
+
+    def cancel(self) -> None:
+        """Tells the tool to end: nobody waits for the call any more."""
+        self.cancelled = True
 
     def close(self) -> None:
         """Ends the call's say."""
+        if self._open:
+            self._deliver()
+            self._reports.flush()
         self._open = False
 
     def activate(self) -> Token["StatusChannel | None"]:
         """Makes this the channel of `report_status` in the current context."""
         return _current.set(self)
 
-    def _deliver(self, report: StatusReport) -> None:
+    def _send_from_thread(self, report: StatusReport) -> None:
+        with self._sending:
+            is_first = not self._sent
+            # A thread may be faster than the loop: it is to wake it once, and to hold no more than is shown.
+            if len(self._sent) == AT_ONCE:
+                self._sent.pop()
+            self._sent.append(report)
+        if is_first:
+            self._loop.call_soon_threadsafe(self._deliver)
+
+    def _deliver(self) -> None:
+        """What other threads have sent."""
+        with self._sending:
+            sent, self._sent = self._sent, []
+        for report in sent:
+            self._pass_on(report)
+
+    def _pass_on(self, report: StatusReport) -> None:
         if self._open:
-            self._sink(report)
+            self._reports.put(report)
 
 
 _current: ContextVar[StatusChannel | None] = ContextVar("callboard_status_channel", default=None)
@@ -94,6 +131,25 @@ class ToolContext:
     agent_id: str = ""
     lent: Services | None = field(default=None, repr=False)
     quotas: Quotas = field(default_factory=Quotas, repr=False)
+    redaction: Redaction = field(default_factory=Redaction, repr=False)
+
+    def secret(self, value: str) -> str:
+        """Return `value`, which from here on is hidden in this run's cards, errors, store and log, and from its model.
+
+        For what a tool learns while it runs: a token that it was lent, a key out of a file. Texts under six
+        characters, and such as read like a word or a number, are too common to be hidden.
+        """
+        self.redaction.add(value)
+        return value
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether nobody waits for the call any more: the user pressed stop, or its time is over.
+
+        A plain function runs in a thread, which nothing can end from outside: one that takes long looks here, and
+        its next report raises `ToolCancelled`.
+        """
+        return self.channel.cancelled
 
     @property
     def services(self) -> Services:
@@ -112,7 +168,8 @@ class ToolContext:
     async def status(self, status: str, message: str = "", *, progress: float | None = None) -> None:
         """Shows how far this call is: `status` one word (`processing`), `progress` 0 to 100.
 
-        Ignored once the call has ended.
+        Of more than ten a second the newest are shown. Ignored once the call has ended; raises
+        `ToolCancelled` where it was stopped.
         """
         self.channel.send(_report(status, message, progress))
         # Lets the report out even where the tool awaits nothing else.
@@ -122,7 +179,8 @@ class ToolContext:
 def report_status(status: str, message: str = "", progress: float | None = None) -> None:
     """`ToolContext.status` for tools without a context and for those that run in threads.
 
-    Does nothing outside a tool call.
+    Does nothing outside a tool call. Raises `ToolCancelled` where the call was stopped, which ends a
+    function in its thread.
     """
     if (channel := _current.get()) is not None:
         channel.send(_report(status, message, progress))

@@ -5,12 +5,12 @@ Google's, NumPy's, Sphinx's or Epydoc's style.
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, get_type_hints, overload
 
 import docstring_parser
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, create_model
 from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
@@ -36,6 +36,7 @@ def tool(
     read_only: bool = False,
     requires_confirmation: bool | NeedsConfirmation = False,
     changes: NeedsConfirmation | None = None,
+    secrets: Sequence[str | SecretStr] = (),
 ) -> Callable[[Function], Tool]: ...
 
 
@@ -48,12 +49,15 @@ def tool(
     read_only: bool = False,
     requires_confirmation: bool | NeedsConfirmation = False,
     changes: NeedsConfirmation | None = None,
+    secrets: Sequence[str | SecretStr] = (),
 ) -> Tool | Callable[[Function], Tool]:
     """Makes a tool of a function; with or without parentheses.
 
     Every parameter needs an annotation and the function a docstring: both are what the model
-    reads. A parameter annotated `ToolContext` is filled in and is no argument. Raises
-    `AgentError`, naming the place, for what a model could not call.
+    reads. A parameter annotated `ToolContext` is filled in and is no argument. `secrets` are names
+    of arguments whose values nobody is shown (`secrets=("password",)`), and values that no text may
+    hold (`secrets=(API_KEY,)`); the others are those of `Tool`. Raises `AgentError`, naming the
+    place, for what a model could not call.
 
     Examples:
         >>> @tool
@@ -72,6 +76,7 @@ def tool(
             read_only=read_only,
             requires_confirmation=requires_confirmation,
             changes=changes,
+            secrets=secrets,
         )
 
     return derive(function) if function is not None else derive

@@ -5,6 +5,7 @@ the run goes on. Out of here come a `ToolResult` or a `ToolError`, and nothing e
 """
 
 import asyncio
+import contextlib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,11 +17,13 @@ import structlog
 from anyio.lowlevel import RunVar
 
 from callboard.errors import ToolError, ToolTimeout
+from callboard.redaction import without_paths
 from callboard.text import storable
 from callboard.tools.arguments import ReadArguments
 from callboard.tools.context import ToolContext
 from callboard.tools.result import ToolResult, as_result
 from callboard.tools.tool import Tool
+from callboard.watchdog import remember_task
 
 MAX_THREADS = 64
 CANCEL_GRACE_SECONDS = 1.0
@@ -54,25 +57,62 @@ def prepare(tool: Tool, arguments: Mapping[str, Any]) -> ToolCall:
 async def execute(call: ToolCall, context: ToolContext, *, default_timeout_seconds: float) -> ToolResult:
     """Runs the call within its time limit.
 
-    A tool that is out of time is cancelled and left behind, even one that will not stop; a
-    plain function in its thread cannot be stopped at all. When the run itself is cancelled,
-    so is the tool, and it is waited for `CANCEL_GRACE_SECONDS` at most. Raises `ToolError`
-    and its kin, nothing else.
+    A tool that is out of time, or whose run is cancelled, is told to stop and waited for
+    `CANCEL_GRACE_SECONDS` at most: an async one is cancelled, a plain function in its thread learns it
+    from its context. One that goes on is left behind, which a `ToolTimeout` says and
+    `context.channel.left_running` keeps. Raises `ToolError` and its kin, nothing else.
     """
     limit = call.tool.timeout_seconds or default_timeout_seconds
-    running = asyncio.create_task(_attempt(call, context), name=f"tool {context.tool_name}")
+    thread = _Thread()
+    running = asyncio.create_task(_attempt(call, context, thread), name=f"tool {context.tool_name}")
     try:
         await asyncio.wait({running}, timeout=limit)
         if running.done():
             return _outcome(running, context)
-        _abandon(running)
-        raise ToolTimeout(f"{context.tool_name} did not end within {limit:g} s and was stopped.")
+        await _stop(running, context, thread)
+        ended = "could not be stopped: it may still be at work" if context.channel.left_running else "was stopped"
+        raise ToolTimeout(f"{context.tool_name} did not end within {limit:g} s and {ended}.")
     except asyncio.CancelledError:
-        _abandon(running)
-        await asyncio.wait({running}, timeout=CANCEL_GRACE_SECONDS)
+        await _stop(running, context, thread)
         raise
     finally:
         context.channel.close()
+
+
+def runs_in_thread(tool: Tool) -> bool:
+    """Whether the tool's function runs in a thread, where it cannot be ended from outside."""
+    function = tool.function
+    return not (inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__))
+
+
+class _Thread:
+    """The thread of a call, where it has one."""
+
+    def __init__(self) -> None:
+        self.begun = False
+        self.ended = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+
+    def run(self, function: Callable[[], Any]) -> Any:
+        """Runs the function, in the thread."""
+        self.begun = True
+        try:
+            return function()
+        finally:
+            # The server may be gone by the time.
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self.ended.set)
+
+
+async def _stop(running: asyncio.Task[ToolResult], context: ToolContext, thread: _Thread) -> None:
+    context.channel.cancel()
+    _abandon(running)
+    context.channel.left_running = True
+    ends = {running} | ({asyncio.create_task(thread.ended.wait())} if thread.begun else set())
+    _, at_work = await asyncio.wait(ends, timeout=CANCEL_GRACE_SECONDS)
+    context.channel.left_running = bool(at_work)
+    for end in at_work:
+        end.cancel()
 
 
 def _outcome(ended: asyncio.Task[ToolResult], context: ToolContext) -> ToolResult:
@@ -81,14 +121,15 @@ def _outcome(ended: asyncio.Task[ToolResult], context: ToolContext) -> ToolResul
     return ended.result()
 
 
-async def _attempt(call: ToolCall, context: ToolContext) -> ToolResult:
+async def _attempt(call: ToolCall, context: ToolContext, thread: _Thread) -> ToolResult:
     context.channel.activate()
     structlog.contextvars.bind_contextvars(tool_call_id=context.tool_call_id, tool=context.tool_name)
+    remember_task()
     arguments = dict(call.arguments)
     if call.tool.context_parameter is not None:
         arguments[call.tool.context_parameter] = context
     try:
-        value = await _call(call.tool.function, arguments)
+        value = await _call(call.tool, arguments, thread)
     except ToolError:
         raise
     except (Exception, SystemExit) as error:
@@ -103,15 +144,17 @@ async def _attempt(call: ToolCall, context: ToolContext) -> ToolResult:
         raise ToolError(storable(message)) from error
 
 
-async def _call(function: Callable[..., Any], arguments: dict[str, Any]) -> object:
-    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
-        return await function(**arguments)
-    value = await anyio.to_thread.run_sync(partial(function, **arguments), abandon_on_cancel=True, limiter=_limiter())
+async def _call(tool: Tool, arguments: dict[str, Any], thread: _Thread) -> object:
+    work = partial(tool.function, **arguments)
+    if not runs_in_thread(tool):
+        return await work()
+    value = await anyio.to_thread.run_sync(thread.run, work, abandon_on_cancel=True, limiter=_limiter())
     return await value if inspect.isawaitable(value) else value
 
 
 def _failure(error: BaseException) -> ToolError:
-    text = str(error)
+    # The words are not the tool author's own: they may say where things lie.
+    text = without_paths(str(error))
     return ToolError(storable(f"{type(error).__name__}: {text}" if text else type(error).__name__))
 
 

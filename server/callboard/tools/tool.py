@@ -2,11 +2,14 @@
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, get_args, get_type_hints
 
+from pydantic import SecretStr
+
 from callboard.errors import AgentError
+from callboard.redaction import MASK
 from callboard.tools.arguments import ReadArguments, schema_arguments
 from callboard.tools.context import ToolContext
 
@@ -27,7 +30,9 @@ class Tool:
     changes nothing, so a call that was cut off may be completed and run. `requires_confirmation`:
     the user is asked before it runs, always or where the function says so of the arguments.
     `changes`: which calls do more than read, where not all do; a pattern that puts the tool behind
-    the user's consent is about those alone.
+    the user's consent is about those alone. `secrets`: names of its arguments whose values are
+    shown, stored and logged to nobody, and values that no text may hold, whoever says them; what a
+    tool learns while it runs goes to `ToolContext.secret`.
     Written by hand, or derived by `@tool`. Raises `AgentError` where the definition cannot work.
     """
 
@@ -41,6 +46,7 @@ class Tool:
     read_only: bool = False
     requires_confirmation: bool | NeedsConfirmation = False
     changes: NeedsConfirmation | None = field(default=None, repr=False)
+    secrets: Sequence[str | SecretStr] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         if not NAME_PATTERN.fullmatch(self.name):
@@ -51,6 +57,8 @@ class Tool:
             raise AgentError(f"The tool '{self.name}' has no description: the model would not know when to call it.")
         if self.timeout_seconds is not None and not self.timeout_seconds > 0:
             raise AgentError(f"The tool '{self.name}' needs a timeout_seconds above 0, not {self.timeout_seconds}.")
+        if isinstance(self.secrets, str | SecretStr):
+            raise AgentError(f"The tool '{self.name}' needs its secrets as a sequence: secrets=(\"password\",).")
         if self.read_arguments is None:
             self._adopt_schema()
 
@@ -71,6 +79,27 @@ class Tool:
     def does_change(self, arguments: Mapping[str, Any]) -> bool:
         """Whether a call with these arguments may do more than read."""
         return self.changes is None or self.changes(arguments)
+
+    @property
+    def secret_arguments(self) -> frozenset[str]:
+        """The names of its arguments whose values are secret."""
+        return frozenset(name for name in self._named_secrets() if name in self.parameters.get("properties", {}))
+
+    @property
+    def secret_values(self) -> tuple[str, ...]:
+        """What no text may hold."""
+        return tuple(value for value in self._named_secrets() if value not in self.secret_arguments)
+
+    def without_secrets(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments as they may be shown; one that the tool does not have may be a secret, misspelt."""
+        hidden = self.secret_arguments
+        if not hidden:
+            return dict(arguments)
+        shown = self.parameters.get("properties", {}).keys() - hidden
+        return {name: value if name in shown else MASK for name, value in arguments.items()}
+
+    def _named_secrets(self) -> tuple[str, ...]:
+        return tuple(one.get_secret_value() if isinstance(one, SecretStr) else one for one in self.secrets)
 
     def _adopt_schema(self) -> None:
         if self.parameters.get("type") != "object":

@@ -23,7 +23,7 @@ from callboard.cli.doctor.settings import Read, read_settings
 from callboard.cli.logs import set_up_logging
 from callboard.errors import SettingsError
 from callboard.models import LOCAL_ENDPOINTS, LocalEndpoint
-from callboard.runs import Redaction
+from callboard.redaction import Redaction
 
 CHECKS: tuple[Check, ...] = (check_data_dir, check_database, check_model, check_agents, check_mcp, check_port)
 
@@ -94,5 +94,4 @@ def _secrets(options: argparse.Namespace, read: Read) -> tuple[str, ...]:
         given += read.settings.secrets
     if read.api_key is not None:
         given.append(read.api_key.get_secret_value())
-    # The longest first: one may be the beginning of another.
-    return tuple(sorted(filter(None, given), key=len, reverse=True))
+    return tuple(filter(None, given))

@@ -15,7 +15,7 @@ from callboard.http.openai.client_calls import ClientCall, ClientCalls
 from callboard.http.openai.failures import Failure
 from callboard.http.openai.sources import url_citation
 from callboard.http.openai.status_lines import StatusLines
-from callboard_protocol import Done, Event, Message, OfferedFunction, Reasoning, RunStart, Source, Usage
+from callboard_protocol import Done, Error, Event, Message, OfferedFunction, Reasoning, RunStart, Source, Usage
 
 Json = dict[str, Any]
 
@@ -54,7 +54,7 @@ class ChatAnswer:
 
     def failed(self, failure: Failure) -> list[Json]:
         """What ends the stream of a run that failed."""
-        return [failure.body]
+        return [*self._status_chunks(Error(message=failure.message)), failure.body]
 
     def whole(self) -> Json:
         """The completion, once all events were fed."""
@@ -69,13 +69,14 @@ class ChatAnswer:
         return {**self._head, "object": "chat.completion", "choices": [choice], "usage": self._usage}
 
     def _chunks(self, event: Event) -> Iterator[Json]:
+        if isinstance(event, RunStart):
+            yield self._chunk({"role": "assistant", "content": ""})
+        yield from self._status_chunks(event)
         if self._client_calls.see(event):
             return
         if words := self._client_calls.said_before(event):
             yield from self._say(self._blocks.say(words) if self._blocks else words)
         match event:
-            case RunStart():
-                yield self._chunk({"role": "assistant", "content": ""})
             case Message(content=content):
                 yield from self._say(self._blocks.say(content) if self._blocks else content)
             case Reasoning(content=content):
@@ -96,11 +97,14 @@ class ChatAnswer:
             case _:
                 yield from self._tell(event)
 
-    def _tell(self, event: Event) -> Iterator[Json]:
-        """The run's activity, as the client wants it."""
-        if self._status and (line := self._status.line(event)):
+    def _status_chunks(self, event: Event) -> Iterator[Json]:
+        """What the run does, where the client wants it so."""
+        for line in self._status.lines(event) if self._status else ():
             # Open WebUI shows the field `event` of any chunk; other clients skip what they do not know.
             yield self._frame([]) | {"event": {"type": "status", "data": line}}
+
+    def _tell(self, event: Event) -> Iterator[Json]:
+        """The run's activity, as the client wants it."""
         if self._blocks and (call := self._calls.see(event)):
             yield from self._say(self._blocks.block(call))
 

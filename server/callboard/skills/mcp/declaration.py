@@ -3,18 +3,15 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal, get_args
 
 from callboard.errors import AgentError
+from callboard.redaction import SECRET_NAME, Redaction, is_secret, secrets_in_url
 
 Confirm = Literal["never", "unless_read_only", "always"]
 """Which tools of a server ask the user before they run; whether one only reads is what the server says of it."""
-
-MIN_SECRET_CHARS = 6
-"""Shorter values would be found in ordinary words."""
-
-_SECRET_NAME = re.compile(r"key|token|secret|passw|auth|credential|cookie", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +53,19 @@ class ServerDeclaration:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """The values given to the server that are keys and the like by their names; longest first."""
+        """What was given to the server that is a key by its name, and passwords in addresses; longest first."""
         named = [*self.env.items(), *self.headers.items()]
-        values = [value for name, value in named if _SECRET_NAME.search(name)]
+        values = [value for name, value in named if SECRET_NAME.search(name)]
         # `Bearer <key>`: a server may repeat the key alone.
-        found = {part for value in values for part in (value, *value.split()) if len(part) >= MIN_SECRET_CHARS}
+        found = {part for value in values for part in (value, *value.split()) if is_secret(part)}
+        found |= {part for value in (self.url, *self.args) for part in secrets_in_url(value)}
         return tuple(sorted(found, key=len, reverse=True))
 
     def hide(self, text: str) -> str:
         """`text` without the secrets, which no prompt, log or event may hold."""
-        for secret in self.secrets:
-            text = text.replace(secret, "[secret]")
-        return text
+        return _redaction(self.secrets)(text)
+
+
+@lru_cache(maxsize=64)
+def _redaction(secrets: tuple[str, ...]) -> Redaction:
+    return Redaction(secrets)

@@ -76,9 +76,11 @@ class McpServer:
 
     @asynccontextmanager
     async def lifespan(
-        self, _services: Services | None = None, *, wait_seconds: float = FIRST_TOOLS_SECONDS
+        self, services: Services | None = None, *, wait_seconds: float = FIRST_TOOLS_SECONDS
     ) -> AsyncIterator[None]:
         """Runs the server; begins once it has tools, has failed, or `wait_seconds` are over."""
+        if services is not None:
+            services.redaction.add(*self.declaration.secrets)
         signals, settled, scope = Signals(), asyncio.Event(), anyio.CancelScope()
         self.state = McpState("starting", tools=len(self._tools))
         keeping = asyncio.create_task(self._keep(signals, settled, scope), name=f"mcp {self.declaration.name}")

@@ -1,0 +1,69 @@
+"""What is logged: no secret, whoever writes the line and in whatever it stands."""
+
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+
+SECRET = 'sk-log/4"7-äx'
+OTHER = "t0k3n-of-a-run"
+
+PROGRAM = f"""
+import logging, structlog
+from callboard.cli.logs import set_up_logging
+from callboard.redaction import Redaction, current
+
+KEY, OTHER = {SECRET!r}, {OTHER!r}
+server = Redaction([KEY])
+set_up_logging("info", server)
+log = structlog.get_logger()
+
+def fails(key):
+    raise ValueError(f"refused: {{key}} {{OTHER}}")
+
+def write():
+    log.info("told", key=KEY, deep={{"list": [KEY, OTHER]}}, raw=KEY.encode())
+    logging.getLogger("library").warning("bearer %s %s", KEY, OTHER)
+    try:
+        fails(KEY)
+    except ValueError as error:
+        log.exception("failed", error=str(error))
+        logging.getLogger("library").exception("it said")
+
+current.set(Redaction([OTHER], above=server))
+write()
+current.set(None)
+write()
+"""
+
+
+def logged(*, in_terminal: bool) -> str:
+    if not in_terminal:
+        return subprocess.run(
+            [sys.executable, "-c", PROGRAM], stderr=subprocess.PIPE, text=True, check=True, timeout=60
+        ).stderr
+    ours, theirs = pty.openpty()
+    with subprocess.Popen([sys.executable, "-c", PROGRAM], stderr=theirs) as program:
+        os.close(theirs)
+        pieces = []
+        try:
+            while piece := os.read(ours, 65536):
+                pieces.append(piece)
+        except OSError:
+            # That is how Linux tells the end of a terminal.
+            os.close(ours)
+        assert program.wait(60) == 0
+    return b"".join(pieces).decode()
+
+
+@pytest.mark.parametrize("in_terminal", [False, True])
+def test_no_line_of_the_log_holds_a_secret_not_even_a_traceback(in_terminal: bool) -> None:
+    lines = logged(in_terminal=in_terminal)
+    during, after = lines[: len(lines) // 2], lines
+    assert lines.count("refused: [secret]") >= 4
+    assert "sk-log" not in after
+    assert OTHER not in during
+    # What a run named is its own: afterwards it is a word like any other.
+    assert OTHER in after

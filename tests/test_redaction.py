@@ -1,0 +1,116 @@
+"""No text that leaves the server holds a secret, in whatever dress, and ordinary words stay."""
+
+import base64
+import html
+import json
+from urllib.parse import quote, quote_plus
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from callboard.redaction import MASK, Redaction, secrets_in_url, without_paths
+
+KEY = 'sk-live/47"ä+\\x'
+"""Every escape makes something else of it."""
+
+
+@pytest.mark.parametrize(
+    "dressed",
+    [
+        KEY,
+        json.dumps({"key": KEY}),
+        json.dumps({"key": KEY}, ensure_ascii=False),
+        json.dumps({"arguments": json.dumps({"key": KEY})}),
+        repr({"key": KEY}),
+        html.escape(KEY),
+        quote(KEY),
+        quote(KEY, safe=""),
+        quote_plus(KEY).lower(),
+        f"https://x.example/?a=1&key={quote(KEY, safe='')}&b=2",
+        *(base64.b64encode(f"{'u' * before}{KEY}:rest".encode()).decode() for before in range(4)),
+        base64.urlsafe_b64encode(f"user:{KEY}".encode()).decode(),
+    ],
+)
+def test_a_secret_is_found_in_every_dress(dressed: str) -> None:
+    shown = Redaction([KEY])(f"before {dressed} after")
+    assert MASK in shown
+    assert shown.startswith("before ")
+    assert shown.endswith(" after")
+    assert "sk-live" not in shown
+    assert Redaction([KEY])(shown) == shown
+
+
+@pytest.mark.parametrize("word", ["key", "12345", "secret", "password", "Hunter", "callboard", "1234567", "      x "])
+def test_what_reads_like_a_word_or_a_number_stays(word: str) -> None:
+    said = f"The {word} of the house, {word}s."
+    assert Redaction([word])(said) == said
+
+
+def test_the_longer_of_two_secrets_that_begin_alike_is_taken_out_whole() -> None:
+    assert Redaction(["abcdef-1", "abcdef-1-and-more"])("abcdef-1-and-more abcdef-1") == f"{MASK} {MASK}"
+
+
+def test_values_are_searched_in_texts_keys_and_numbers_and_left_alone_where_nothing_is_found() -> None:
+    redaction = Redaction(["token-of-mine", "1234567890"])
+    found = {"a": ["x token-of-mine"], "token-of-mine": (1234567890, True, None, 1.5)}
+    assert redaction.value(found) == {"a": [f"x {MASK}"], MASK: (MASK, True, None, 1.5)}
+    harmless = {"a": [1, {"b": "token"}]}
+    assert redaction.value(harmless) is harmless
+
+
+def test_a_value_that_is_too_deep_to_be_walked_is_searched_all_the_same() -> None:
+    redaction = Redaction(["token-of-mine"])
+    deep: list[object] = ["nothing"]
+    for _ in range(600):
+        deep = [deep]
+    assert redaction.value(deep) is deep
+    for _ in range(100):
+        deep = [deep, "token-of-mine"]
+    assert "token-of-mine" not in str(redaction.value(deep))
+
+
+@given(st.data())
+def test_however_a_stream_is_cut_the_secret_does_not_come_through_and_nothing_else_is_lost(data: st.DataObject) -> None:
+    secrets = ["abab-ab", "abab-ab-abc", KEY]
+    parts = st.sampled_from([*secrets, "ab", "a", "abab-", " ", "x", json.dumps(KEY), "sk-live"])
+    text = "".join(data.draw(st.lists(parts, max_size=12)))
+    stream, shown, rest = Redaction(secrets).stream(), "", text
+    while rest:
+        size = data.draw(st.integers(1, len(rest)))
+        shown, rest = shown + stream.feed(rest[:size]), rest[size:]
+    assert shown + stream.flush() == Redaction(secrets)(text)
+
+
+def test_what_cannot_become_a_secret_is_not_held() -> None:
+    stream = Redaction([KEY]).stream()
+    assert stream.feed("no s here") == "no s here"
+    assert stream.feed(" sk-") == " "
+    assert stream.feed("ill") == "sk-ill"
+
+
+def test_what_is_made_secret_later_and_above_counts_at_once() -> None:
+    server = Redaction()
+    run = Redaction(above=server)
+    assert run("token-of-mine key-of-yours") == "token-of-mine key-of-yours"
+    server.add("token-of-mine")
+    run.add("key-of-yours")
+    assert run("token-of-mine key-of-yours") == f"{MASK} {MASK}"
+    assert server("token-of-mine key-of-yours") == f"{MASK} key-of-yours"
+
+
+def test_passwords_in_addresses_are_secrets_and_a_short_one_is_with_its_name() -> None:
+    known = Redaction(
+        secrets_in_url("postgresql://cb:p%40ss-word@db/x") + secrets_in_url("https://me:abc@searx/?token=t0k3n-a")
+    )
+    assert known("p@ss-word and p%40ss-word") == f"{MASK} and {MASK}"
+    assert known("abc is no secret, me:abc@ is; t0k3n-a") == f"abc is no secret, {MASK} is; {MASK}"
+    assert secrets_in_url("postgresql://postgres@db/x") == ()
+    assert secrets_in_url("http://[broken") == ()
+
+
+def test_paths_of_this_machine_are_cut_to_their_names_and_those_of_addresses_are_not() -> None:
+    said = "[Errno 2] '/usr/lib/app/x.py', sqlite:////usr/app/a.db, file:///etc/app/key, C:\\Users\\me\\notes.txt"
+    assert without_paths(said) == "[Errno 2] '…/x.py', sqlite:///…/a.db, file://…/key, …/notes.txt"
+    others = "POST /v1/chat/completions: https://example.org/usr/lib/x, a/b/c and/or 1/2/3"
+    assert without_paths(others) == others

@@ -1,0 +1,136 @@
+"""A plain function in its thread is told that nobody waits any more; one that goes on all the same is said to."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from callboard.agents import Agent
+from callboard.errors import ToolCancelled, ToolTimeout
+from callboard.models import Finish, ModelDelta, ModelRequest, ScriptedModel, ToolCallDelta
+from callboard.skills import Skill
+from callboard.tools import Tool, ToolContext, report_status, tool
+from callboard_protocol import Event, ToolCallError, ToolCallStart
+from tests.serving import Service, numbered, request, serving
+from tests.tools.conftest import Stage
+
+ByHand = Callable[..., Tool]
+
+
+class Worker:
+    """A plain function that works until it is told to stop, in one of the ways in which it can be told."""
+
+    def __init__(self, *, listens: bool = True) -> None:
+        self.begun = threading.Event()
+        self.ended = threading.Event()
+        self.release = threading.Event()
+        self.told: list[str] = []
+        self._listens = listens
+
+    def reporting(self) -> None:
+        """Works, and says how far it is."""
+        self.begun.set()
+        try:
+            while not self.release.wait(0.001):
+                if self._listens:
+                    report_status("processing", "at work")
+        except ToolCancelled as error:
+            self.told.append(error.code)
+            raise
+        finally:
+            self.ended.set()
+
+    def asking(self, context: ToolContext) -> str:
+        """Works, and looks whether it should."""
+        self.begun.set()
+        while not self.release.wait(0.001):
+            if context.cancelled:
+                self.told.append("asked")
+                break
+        self.ended.set()
+        return "never read"
+
+
+async def test_a_thread_out_of_time_is_told_by_its_next_report(stage: Stage, by_hand: ByHand) -> None:
+    worker = Worker()
+    with pytest.raises(ToolTimeout, match=r"did not end within 0\.05 s and was stopped\."):
+        await stage.run(by_hand(worker.reporting), 0.05)
+    assert worker.ended.is_set()
+    assert worker.told == ["cancelled"]
+
+
+async def test_a_thread_that_does_not_listen_is_said_to_go_on(stage: Stage, by_hand: ByHand) -> None:
+    worker = Worker(listens=False)
+    with pytest.raises(ToolTimeout, match=r"could not be stopped: it may still be at work\."):
+        await stage.run(by_hand(worker.reporting), 0.05)
+    assert not worker.ended.is_set()
+    worker.release.set()
+
+
+async def test_a_call_that_ends_by_itself_was_not_cancelled(stage: Stage, by_hand: ByHand) -> None:
+    contexts: list[ToolContext] = []
+    await stage.run(by_hand(lambda context: contexts.append(context), context_parameter="context", read_arguments=dict))
+    [context] = contexts
+    assert not context.cancelled
+    await context.status("late, and of no matter")
+
+
+@asynccontextmanager
+async def stopped(folder: Path, made: Tool, worker: Worker) -> AsyncIterator[tuple[Service, list[Event]]]:
+    """A server, and the events of a run that was stopped once its tool was at work."""
+
+    def script(_: ModelRequest) -> list[ModelDelta]:
+        return [ToolCallDelta(0, "c1", made.name, "{}"), Finish("tool_calls")]
+
+    agent = Agent("scripted", skills=(Skill("tools", "Tools.", tools=(made,)),), model=ScriptedModel(script))
+    async with serving(folder, agent) as service:
+        events = []
+        body = request(run_id="r", chat_id="c")
+        async with service.client.stream("POST", "/v1/runs", json=body) as response:
+            async for _, event in numbered(response):
+                events.append(event)
+                if isinstance(event, ToolCallStart):
+                    await asyncio.to_thread(worker.begun.wait)
+                    await service.client.post("/v1/runs/r/cancel")
+        yield service, events
+
+
+@pytest.mark.parametrize("way", ["reporting", "asking"])
+async def test_stop_ends_a_plain_function_that_listens(tmp_path: Path, way: str) -> None:
+    worker = Worker()
+    async with stopped(tmp_path, tool(getattr(worker, way)), worker) as (_, events):
+        assert worker.ended.is_set()
+    assert worker.told == ["cancelled" if way == "reporting" else "asked"]
+    [error] = [event for event in events if isinstance(event, ToolCallError)]
+    assert (error.code, error.error) == ("cancelled", "The run was cancelled before this call ended.")
+
+
+async def test_of_a_plain_function_that_cannot_be_stopped_card_and_store_say_so(tmp_path: Path) -> None:
+    worker = Worker(listens=False)
+    async with stopped(tmp_path, tool(worker.reporting), worker) as (service, events):
+        assert not worker.ended.is_set()
+        worker.release.set()
+        stored = (await service.client.get("/v1/chats/c/messages")).text
+    [error] = [event for event in events if isinstance(event, ToolCallError)]
+    assert error.error.endswith("Its tool could not be stopped: it may still be at work, and do what it was asked to.")
+    assert "could not be stopped" in stored
+    [start] = [event for event in events if isinstance(event, ToolCallStart)]
+    assert not start.stoppable
+
+
+async def test_an_async_tool_can_be_stopped(tmp_path: Path) -> None:
+    worker = Worker()
+
+    @tool
+    async def waits() -> None:
+        """Waits."""
+        worker.begun.set()
+        await asyncio.Event().wait()
+
+    async with stopped(tmp_path, waits, worker) as (_, events):
+        pass
+    [start] = [event for event in events if isinstance(event, ToolCallStart)]
+    assert start.stoppable

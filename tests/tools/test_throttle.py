@@ -1,0 +1,59 @@
+"""Reports by the thousand become the few that somebody can read, the first and the last among them."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+from callboard.tools import StatusReport, Tool, report_status
+from callboard.tools.throttle import AT_ONCE, PER_SECOND, Throttle
+from tests.tools.conftest import Stage
+
+ByHand = Callable[..., Tool]
+MANY = 20_000
+
+
+def check_few(reports: list[StatusReport], seconds: float) -> None:
+    numbers = [int(report.message) for report in reports]
+    assert numbers == sorted(numbers)
+    assert (numbers[0], numbers[-1]) == (0, MANY - 1)
+    assert len(numbers) <= AT_ONCE + seconds * PER_SECOND + 1
+
+
+async def test_of_many_reports_the_first_the_last_and_ten_a_second_are_passed_on(stage: Stage, by_hand: ByHand) -> None:
+    async def floods() -> None:
+        for number in range(MANY):
+            report_status("processing", str(number))
+
+    began = asyncio.get_running_loop().time()
+    await stage.run(by_hand(floods))
+    check_few(stage.reports, asyncio.get_running_loop().time() - began)
+
+
+async def test_a_thread_that_is_faster_than_the_loop_wakes_it_no_oftener(stage: Stage, by_hand: ByHand) -> None:
+    def floods() -> None:
+        for number in range(MANY):
+            report_status("processing", str(number))
+
+    began = asyncio.get_running_loop().time()
+    await stage.run(by_hand(floods))
+    check_few(stage.reports, asyncio.get_running_loop().time() - began)
+
+
+async def test_what_waits_is_passed_on_when_it_is_due_though_nothing_follows() -> None:
+    passed: asyncio.Queue[int] = asyncio.Queue()
+    throttle = Throttle(passed.put_nowait)
+    for number in range(3 * AT_ONCE):
+        throttle.put(number)
+    assert [await passed.get() for _ in range(AT_ONCE + 1)] == [*range(AT_ONCE), 3 * AT_ONCE - 1]
+
+
+async def test_reports_of_a_thread_and_of_the_loop_keep_their_order(stage: Stage, by_hand: ByHand) -> None:
+    async def both() -> None:
+        thread = threading.Thread(target=report_status, args=("one",))
+        await asyncio.to_thread(report_status, "zero")
+        report_status("two")
+        thread.start()
+        thread.join()
+
+    await stage.run(by_hand(both))
+    assert [report.status for report in stage.reports][:2] == ["zero", "two"]
