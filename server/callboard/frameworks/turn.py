@@ -199,7 +199,12 @@ class Turn:
         its time, and `report_status` reports for this call. Raises `ToolLimit`, `ToolDenied`,
         `ToolTimeout`, and whatever `execute` raises; says nothing of the call's end.
         """
-        self._budget.spend_execution(name, arguments)
+        try:
+            self._budget.spend_execution(name, arguments)
+        except ToolLimit:
+            # A model that never takes the hint must come to an end too.
+            self._budget.spend_refusal()
+            raise
         if self._needs_approval(call_id, name):
             await self.approve(call_id, name, arguments)
         limit = self.context.limits.tool_timeout_seconds
