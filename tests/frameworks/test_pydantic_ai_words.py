@@ -1,27 +1,23 @@
-"""What an agent of pydantic-ai takes back, shows and cites, what its tools tell of themselves, and agents in its tools."""
+"""What an agent of pydantic-ai takes back, shows and cites, what its tools tell, and agents in its tools."""
 
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
 from pydantic import BaseModel
 from pydantic_ai import Agent, BinaryContent, CustomEvent, ModelRetry, PromptedOutput, RunContext, Tool
-from pydantic_ai.capabilities import ModelFallback
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.exceptions import SkipModelRequest
 from pydantic_ai.messages import (
     Citation,
     DocumentCitationSource,
     FilePart,
-    ModelMessage,
     ModelResponse,
     TextPart,
     WebCitationSource,
 )
-from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
+from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.models.openai import OpenAIChatModel
-from pydantic_ai.models.test import TestStreamedResponse
-from pydantic_ai.settings import ModelSettings
 
 from callboard.agents import AgentLike
 from callboard.frameworks.pydantic_ai import from_pydantic_ai
@@ -30,6 +26,7 @@ from tests.fakes.openai_server import Answer, Body, Chunks, Refusal, text
 from tests.frameworks.pydantic_ai_agents import Made, add, scenario, solo
 from tests.frameworks.scenario import ADD, calls, says
 from tests.frameworks.stage import perform
+from tests.frameworks.toolbox import PICTURE, PICTURE_URL
 
 HALF = Chunks((text("Half an answer"),), "cut")
 
@@ -64,16 +61,6 @@ async def test_an_answer_that_does_not_fit_is_taken_back(tmp_path: Path) -> None
     assert seen.left() == '{"city": "Rome"}'
 
 
-async def test_an_answer_in_which_the_model_failed_is_taken_back_when_another_is_asked(tmp_path: Path) -> None:
-    def make(model: OpenAIChatModel) -> AgentLike:
-        capabilities: Any = [ModelFallback(model, model)]
-        return from_pydantic_ai(Agent(model, name="agent", capabilities=capabilities))
-
-    seen, _ = await perform(Made(make), scenario([HALF, HALF, says("A whole answer.")]), tmp_path)
-    assert seen.left() == "A whole answer."
-    assert len(seen.requests) == 3
-
-
 async def test_a_draft_of_a_run_that_fails_stays(tmp_path: Path) -> None:
     seen, _ = await perform(solo(), scenario([HALF, Refusal(500)]), tmp_path)
     assert seen.left() == "Half an answer"
@@ -99,6 +86,29 @@ async def test_an_event_that_a_tool_emits_is_a_step_of_its_call(tmp_path: Path) 
         *("call 1 travel {'place': 'Rome'}", "status 1 processing half way to Rome 50", "result 1 in Rome"),
         *("say There.", "done stop"),
     ]
+
+
+class Remembered(AbstractCapability[Any]):
+    """Has the answer, and asks no model."""
+
+    async def before_model_request(
+        self, ctx: RunContext[Any], request_context: ModelRequestContext
+    ) -> ModelRequestContext:
+        page = WebCitationSource("https://example.org/owls", title="Owls", excerpts=["They see at night."])
+        cited = [Citation(sources=[page, DocumentCitationSource(title="Field notes")])]
+        picture = FilePart(BinaryContent(PICTURE, media_type="image/png"))
+        raise SkipModelRequest(ModelResponse(parts=[picture, TextPart("Owls.", citations=cited)]))
+
+
+async def test_pictures_and_citations_of_an_answer_are_shown(tmp_path: Path) -> None:
+    seen, _ = await perform(solo(capabilities=[Remembered()]), scenario([]), tmp_path)
+    assert seen.left() == "Owls."
+    first, second = [event for event in seen.events if isinstance(event, Source)]
+    assert first.source == {"name": "Owls", "url": "https://example.org/owls"}
+    assert first.document == ("They see at night.",)
+    assert second.source == {"name": "Field notes"}
+    [shown] = [event for event in seen.events if isinstance(event, ToolCallComplete)]
+    assert [dict(file) for file in shown.files] == [{"type": "image", "url": PICTURE_URL}]
 
 
 def asks_another(*tools: Any) -> Made:

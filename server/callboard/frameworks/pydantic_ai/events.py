@@ -1,12 +1,11 @@
 """pydantic-ai's events, told to a turn."""
 
 from collections.abc import AsyncIterable, Sequence
+from typing import Any
 
 from pydantic_ai import AgentRunResultEvent
 from pydantic_ai.messages import (
     AgentStreamEvent,
-    Citation,
-    CustomEvent,
     FilePart,
     FunctionToolResultEvent,
     NativeToolCallPart,
@@ -21,7 +20,6 @@ from pydantic_ai.messages import (
     ThinkingPartDelta,
     ToolCallPart,
     ToolCallPartDelta,
-    WebCitationSource,
 )
 from pydantic_core import to_json
 
@@ -40,7 +38,6 @@ class Story:
         self._turn = watch.turn
         self._written: dict[int, tuple[str, str]] = {}
         self._structured = False
-        self._answers_by_then: int | None = None
         self._cited: set[str] = set()
 
     async def follow(self, events: AsyncIterable[AgentStreamEvent | AgentRunResultEvent[object]]) -> None:
@@ -51,10 +48,8 @@ class Story:
                     self._begin(event)
                 case PartDeltaEvent():
                     self._go_on(event)
-                case CustomEvent():
-                    self._report(event)
-                case PartEndEvent(part=TextPart(citations=[*cited])):
-                    self._cite(cited)
+                case PartEndEvent(part=TextPart() as said):
+                    self._cite(getattr(said, "citations", None))
                 case PartEndEvent(part=NativeToolCallPart() as call):
                     await self._turn.start(call.tool_call_id, call.tool_name, call.args or {})
                 case OutputToolCallEvent():
@@ -65,15 +60,16 @@ class Story:
                     # It was the arguments of a call, which are not shown.
                     output = result.output
                     self._turn.say(output if isinstance(output, str) else _json(output))
+                # By its name: older releases have no such class.
+                case _ if getattr(event, "event_kind", "") == "custom":
+                    self._report(event)
 
     def _begin(self, event: PartStartEvent) -> None:
         if event.index == 0:
             self._written.clear()
             self._structured = False
-            if self._watch.answers == self._answers_by_then or self._watch.take_rejection():
-                # The answer before this one broke off, or was refused.
+            if self._watch.take_rejection():
                 self._turn.rewind()
-            self._answers_by_then = self._watch.answers
         match event.part:
             case TextPart(content=text):
                 self._turn.say(text)
@@ -92,18 +88,18 @@ class Story:
 
     def _go_on(self, event: PartDeltaEvent) -> None:
         match event.delta:
-            case TextPartDelta(content_delta=text, citations_delta=cited):
+            case TextPartDelta(content_delta=text) as delta:
                 self._turn.say(text)
-                self._cite(cited or ())
+                self._cite(getattr(delta, "citations_delta", None))
             case ThinkingPartDelta(content_delta=str(text)):
                 self._turn.think(text)
             case ToolCallPartDelta(args_delta=str(text)) if event.index in self._written:
                 self._turn.announce(*self._written[event.index], text)
 
-    def _cite(self, citations: Sequence[Citation]) -> None:
-        for cited in (source for citation in citations for source in citation.sources):
+    def _cite(self, citations: Sequence[Any] | None) -> None:
+        for cited in (source for citation in citations or () for source in citation.sources):
             text = "\n\n".join(cited.excerpts)
-            if isinstance(cited, WebCitationSource):
+            if cited.kind == "web":
                 key, source = cited.url, source_of(cited.url, cited.title, text)
             else:
                 key = cited.title or cited.document_id or "document"
@@ -112,13 +108,10 @@ class Story:
                 self._cited.add(key)
                 self._turn.cite(source)
 
-    def _report(self, event: CustomEvent) -> None:
-        """What a tool tells of itself, or a hook of the run."""
-        report = report_of(event)
-        if event.tool_call_id:
-            self._turn.report(event.tool_call_id, report)
-        elif report.message:
-            self._turn.mention(report.message)
+    def _report(self, event: Any) -> None:
+        """What a hook of the run tells; what a tool does has been told."""
+        if not event.tool_call_id and (message := report_of(event).message):
+            self._turn.mention(message)
 
     def _end(self, event: FunctionToolResultEvent) -> None:
         part = event.part
