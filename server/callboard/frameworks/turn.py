@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 
 import structlog
 
-from callboard.errors import ToolError, ToolTimeout
+from callboard.errors import ToolError, ToolLimit, ToolTimeout
 from callboard.loop import RunContext
 from callboard.loop.consent import WAITING
 from callboard.loop.limits import Budget
@@ -31,6 +31,7 @@ from callboard_protocol import (
     InputRequest,
     Message,
     Reasoning,
+    Rewind,
     Source,
     Status,
     ToolCallArgsDelta,
@@ -42,6 +43,9 @@ from callboard_protocol import (
 )
 
 R = TypeVar("R")
+
+SHOWN = "It is shown to the user."
+"""What the next turn is told of a picture that the model gave."""
 
 
 @dataclass(slots=True)
@@ -67,7 +71,16 @@ class Turn:
         self._open: dict[str, _OpenCall] = {}
         self._budget = Budget(context.limits)
         self._usage: TokenUsage | None = None
-        self._said = False
+        self._said = self._said_by_then = False
+        self._begins_paragraph = False
+        self._line_ends = 0
+        self.call_events = 0
+        """How many starts and ends of calls there were: a change means that `rewind` reaches no further back."""
+
+    @property
+    def has_said(self) -> bool:
+        """Whether there are words of an answer since the last call began."""
+        return self._said
 
     @property
     def over_limit(self) -> bool:
@@ -80,14 +93,32 @@ class Turn:
 
     def say(self, text: str) -> None:
         """A piece of the answer."""
-        if text:
-            self._said = self._said or not text.isspace()
-            self._send(Message(content=text))
+        if not text:
+            return
+        if self._begins_paragraph and self._said:
+            text = "\n" * max(0, 2 - self._line_ends) + text
+        self._begins_paragraph = False
+        self._said = self._said or not text.isspace()
+        self._line_ends = len(text) - len(text.rstrip("\n"))
+        self._send(Message(content=text))
+
+    def begin_paragraph(self) -> None:
+        """What is said next stands apart from what was said before it."""
+        self._begins_paragraph = True
 
     def think(self, text: str) -> None:
         """A piece of reasoning."""
         if text:
             self._send(Reasoning(content=text))
+
+    def rewind(self) -> None:
+        """What was said and thought since the last start or end of a call, or since the turn began, is taken back.
+
+        For a framework that drops its model's answer and asks again: say it before the new one begins.
+        """
+        self._said = self._said_by_then
+        self._begins_paragraph = True
+        self._send(Rewind())
 
     def mention(self, text: str) -> None:
         """One line about the run as a whole."""
@@ -132,6 +163,7 @@ class Turn:
     def complete(self, call_id: str, result: str, files: Sequence[Mapping[str, Any]] = ()) -> None:
         """A call ended well."""
         if (call := self._open.pop(call_id, None)) is not None:
+            self._note_end()
             self._send(
                 ToolCallComplete(
                     tool_call_id=call_id,
@@ -146,6 +178,7 @@ class Turn:
     def fail(self, call_id: str, error: ToolError | str) -> None:
         """A call failed: with a `ToolError`, or with what the framework says of it."""
         if (call := self._open.pop(call_id, None)) is not None:
+            self._note_end()
             failure = error if isinstance(error, ToolError) else ToolError(without_paths(error))
             self._send(
                 ToolCallError(
@@ -178,7 +211,12 @@ class Turn:
         its time, and `report_status` reports for this call. Raises `ToolLimit`, `ToolDenied`,
         `ToolTimeout`, and whatever `execute` raises; says nothing of the call's end.
         """
-        self._budget.spend_execution(name, arguments)
+        try:
+            self._budget.spend_execution(name, arguments)
+        except ToolLimit:
+            # A model that never takes the hint must come to an end too.
+            self._budget.spend_refusal()
+            raise
         if self._needs_approval(call_id, name):
             await self.approve(call_id, name, arguments)
         limit = self.context.limits.tool_timeout_seconds
@@ -191,6 +229,15 @@ class Turn:
             if clock.expired():
                 raise ToolTimeout(f"{name} did not end within {limit:g} s and was stopped.") from None
             raise
+
+    def count(self, call_id: str, name: str) -> ToolLimit | None:
+        """Count a call out of reach, such as that of an agent in a tool; the limit that it is over, if so."""
+        try:
+            # Its id in place of its arguments: whether an agent in a tool repeats itself is its own affair.
+            self._budget.spend_execution(name, {"id": call_id})
+        except ToolLimit as refused:
+            return refused
+        return None
 
     @contextmanager
     def reporting(self, call_id: str) -> Iterator[None]:
@@ -221,6 +268,16 @@ class Turn:
         self.report(call_id, StatusReport("processing", "approved"))
         if (call := self._open.get(call_id)) is not None:
             call.approved, call.started = True, time.monotonic()
+
+    def show(self, files: Sequence[Mapping[str, Any]]) -> None:
+        """Pictures and other files that the model itself gives: each a call that is over."""
+        for file in files:
+            name = f"{file.get('type') or 'file'}_generation"
+            call_id = self.claim(None)
+            self._send(self._started(call_id, name, {}))
+            self.complete(call_id, SHOWN, [file])
+        # A picture is an answer too.
+        self._said = self._said_by_then = True
 
     def cite(self, source: Source) -> None:
         """A source of what is said."""
@@ -262,10 +319,15 @@ class Turn:
 
     def _started(self, call_id: str, name: str, arguments: Mapping[str, Any] | str) -> ToolCallStart:
         self._open[call_id] = _OpenCall(name, time.monotonic())
+        self.call_events += 1
         # What was said before a call is no answer to its result.
-        self._said = False
+        self._said = self._said_by_then = False
         shown = arguments if isinstance(arguments, str) else dict(arguments)
         return ToolCallStart(tool_call_id=call_id, tool_name=name, tool_args=shown)
+
+    def _note_end(self) -> None:
+        self.call_events += 1
+        self._said_by_then = self._said
 
     def _send(self, item: Event | asyncio.Future[None]) -> None:
         self._unread.append(item)

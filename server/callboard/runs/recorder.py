@@ -32,6 +32,7 @@ from callboard_protocol import (
     InputRequest,
     Message,
     Reasoning,
+    Rewind,
     RunStart,
     Source,
     Status,
@@ -105,6 +106,8 @@ class Recorder:
         self._writing = asyncio.Lock()
         self._joiner = TextJoiner(self._append)
         self._text: list[str] = []
+        self._kept_texts = 0
+        self._has_shown_text = False
         self._claimed: set[str] = set()
         self._announced: dict[str, str] = {}
         self._open: dict[str, OpenCall] = {}
@@ -188,6 +191,8 @@ class Recorder:
                 pass  # the run's own has been sent
             case Message() | Reasoning():
                 self._say(event)
+            case Rewind():
+                self._take_back()
             case ToolCallArgsDelta():
                 self._announce(event)
             case ToolCallStart():
@@ -216,6 +221,14 @@ class Recorder:
         if isinstance(event, Message) and event.content:
             self._round_is_open = False
         self._pass_on(event, storable(event.content))
+
+    def _take_back(self) -> None:
+        """Forget what was said since the last start or end of a call; who has seen none of it is told nothing."""
+        del self._text[self._kept_texts :]
+        self._streams.clear()
+        self._joiner.forget()
+        if self._has_shown_text:
+            self._append(Rewind())
 
     def _announce(self, event: ToolCallArgsDelta) -> None:
         source_id = event.tool_call_id
@@ -292,6 +305,7 @@ class Recorder:
         started = StartedCall(call_id, name, arguments, self._round_index, self._sequence_index)
         await self._keep(self._journal.call_started(started, self._said()))
         self._text.clear()
+        self._kept_texts = 0
 
     def _id_of(self, source_id: str) -> str:
         if source_id in self._claimed:
@@ -334,6 +348,7 @@ class Recorder:
             result = storable(event.result)
             await self._keep(self._journal.call_ended(call.tool_call_id, result, None, duration_ms))
             ended = event.model_copy(update={**common, "result": result})
+        self._kept_texts = len(self._text)
         del self._open[call.tool_call_id]
         self._ended.add(call.source_id)
         self._append(ended)
@@ -370,6 +385,10 @@ class Recorder:
     def _append(self, event: Event) -> None:
         for frame in frames_of(self._prepare(event)):
             self._log.append(frame)
+            if isinstance(frame, TextEvent):
+                self._has_shown_text = True
+            elif isinstance(frame, (ToolCallStart, ToolCallComplete, ToolCallError, Rewind)):
+                self._has_shown_text = False
 
 
 def _arguments(arguments: dict[str, Any] | str) -> tuple[str, dict[str, Any] | str]:

@@ -15,7 +15,7 @@ from callboard.frameworks.adapter import Factory, FrameworkAgent, id_from
 from callboard.frameworks.failures import model_error
 from callboard.frameworks.pydantic_ai.events import Story
 from callboard.frameworks.pydantic_ai.messages import to_conversation
-from callboard.frameworks.pydantic_ai.watch import Client, TurnOver, Watch
+from callboard.frameworks.pydantic_ai.watch import Client, TurnOver, Watch, watch_agents_in_tools
 from callboard.frameworks.turn import Turn
 from callboard.loop import RunContext
 
@@ -38,6 +38,7 @@ def from_pydantic_ai(
     need approval ask the user; `output_type` needs no `DeferredToolRequests` for it. Limits are
     the server's: retries and requests are not counted. Raises `AgentError`.
     """
+    watch_agents_in_tools()
     if isinstance(agent, AbstractAgent):
         agent_id, name = agent_id or id_from(agent.name or ""), name or agent.name or ""
         return _FromPydanticAI(lambda _: agent, agent_id, name, description, deps)

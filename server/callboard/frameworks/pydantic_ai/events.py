@@ -1,10 +1,12 @@
 """pydantic-ai's events, told to a turn."""
 
 from collections.abc import AsyncIterable, Sequence
+from typing import Any
 
 from pydantic_ai import AgentRunResultEvent
 from pydantic_ai.messages import (
     AgentStreamEvent,
+    FilePart,
     FunctionToolResultEvent,
     NativeToolCallPart,
     NativeToolReturnPart,
@@ -21,8 +23,11 @@ from pydantic_ai.messages import (
 )
 from pydantic_core import to_json
 
-from callboard.frameworks.pydantic_ai.messages import result_of
+from callboard.frameworks.citing import source_of
+from callboard.frameworks.progress import report_of
+from callboard.frameworks.pydantic_ai.messages import file_of, result_of
 from callboard.frameworks.pydantic_ai.watch import Watch
+from callboard_protocol import Source
 
 
 class Story:
@@ -33,6 +38,7 @@ class Story:
         self._turn = watch.turn
         self._written: dict[int, tuple[str, str]] = {}
         self._structured = False
+        self._cited: set[str] = set()
 
     async def follow(self, events: AsyncIterable[AgentStreamEvent | AgentRunResultEvent[object]]) -> None:
         """Tells the run until it ends."""
@@ -42,6 +48,8 @@ class Story:
                     self._begin(event)
                 case PartDeltaEvent():
                     self._go_on(event)
+                case PartEndEvent(part=TextPart() as said):
+                    self._cite(getattr(said, "citations", None))
                 case PartEndEvent(part=NativeToolCallPart() as call):
                     await self._turn.start(call.tool_call_id, call.tool_name, call.args or {})
                 case OutputToolCallEvent():
@@ -52,16 +60,23 @@ class Story:
                     # It was the arguments of a call, which are not shown.
                     output = result.output
                     self._turn.say(output if isinstance(output, str) else _json(output))
+                # By its name: older releases have no such class.
+                case _ if getattr(event, "event_kind", "") == "custom":
+                    self._report(event)
 
     def _begin(self, event: PartStartEvent) -> None:
         if event.index == 0:
             self._written.clear()
             self._structured = False
+            if self._watch.take_rejection():
+                self._turn.rewind()
         match event.part:
             case TextPart(content=text):
                 self._turn.say(text)
             case ThinkingPart(content=text):
                 self._turn.think(text)
+            case FilePart(content=content) if (file := file_of(content)) is not None:
+                self._turn.show([file])
             case NativeToolReturnPart(tool_call_id=call_id, content=content):
                 result = result_of(content)
                 self._turn.complete(call_id, result.text, result.files)
@@ -73,12 +88,30 @@ class Story:
 
     def _go_on(self, event: PartDeltaEvent) -> None:
         match event.delta:
-            case TextPartDelta(content_delta=text):
+            case TextPartDelta(content_delta=text) as delta:
                 self._turn.say(text)
+                self._cite(getattr(delta, "citations_delta", None))
             case ThinkingPartDelta(content_delta=str(text)):
                 self._turn.think(text)
             case ToolCallPartDelta(args_delta=str(text)) if event.index in self._written:
                 self._turn.announce(*self._written[event.index], text)
+
+    def _cite(self, citations: Sequence[Any] | None) -> None:
+        for cited in (source for citation in citations or () for source in citation.sources):
+            text = "\n\n".join(cited.excerpts)
+            if cited.kind == "web":
+                key, source = cited.url, source_of(cited.url, cited.title, text)
+            else:
+                key = cited.title or cited.document_id or "document"
+                source = Source(source={"name": key}, document=(text or key,), metadata=({"source": key},))
+            if key not in self._cited:
+                self._cited.add(key)
+                self._turn.cite(source)
+
+    def _report(self, event: Any) -> None:
+        """What a hook of the run tells; what a tool does has been told."""
+        if not event.tool_call_id and (message := report_of(event).message):
+            self._turn.mention(message)
 
     def _end(self, event: FunctionToolResultEvent) -> None:
         part = event.part

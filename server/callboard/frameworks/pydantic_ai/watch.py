@@ -5,11 +5,16 @@ runs, or between a model's answer and its calls, is here.
 """
 
 import asyncio
+from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import replace
+from functools import wraps
 from typing import Any
 
+from pydantic_ai import Agent
 from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
-from pydantic_ai.messages import InstructionPart, ModelResponse, ToolCallPart
+from pydantic_ai.exceptions import ModelRetry
+from pydantic_ai.messages import InstructionPart, ModelResponse, RetryPromptPart, ToolCallPart
 from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.tools import (
     DeferredToolRequests,
@@ -23,8 +28,10 @@ from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
 from typing_extensions import override
 
 from callboard.errors import InvalidArguments, ToolDenied, ToolError, UnknownTool
+from callboard.frameworks.progress import report_of
 from callboard.frameworks.pydantic_ai.messages import result_of, without_system_prompts
 from callboard.frameworks.turn import Turn
+from callboard.tools import report_status
 
 Arguments = dict[str, Any]
 
@@ -34,6 +41,42 @@ RETRIES = 1_000_000
 
 class TurnOver(Exception):
     """The model asks for tools though it has had its last answer."""
+
+
+_in_tool: ContextVar[Turn | None] = ContextVar("callboard_pydantic_ai_in_tool", default=None)
+"""The turn of the tool that is running."""
+
+
+def watch_agents_in_tools() -> None:
+    """Has agents that a tool asks be seen too, and what a tool emits; does nothing where no turn of ours is running."""
+    if hasattr(Agent.iter, "__callboard__"):
+        return
+    Agent.iter = _watching(Agent.iter)  # type: ignore[method-assign] # in front of it
+    if (emit := getattr(RunContext, "emit", None)) is not None:
+        RunContext.emit = _reporting(emit)  # type: ignore[method-assign] # older releases have none
+
+
+def _watching(iterate: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(iterate)
+    def watched(agent: Any, *args: Any, **kwargs: Any) -> Any:
+        if (turn := _in_tool.get()) is not None:
+            kwargs["capabilities"] = [InnerWatch(turn), *(kwargs.get("capabilities") or ())]
+        return iterate(agent, *args, **kwargs)
+
+    watched.__callboard__ = True  # type: ignore[attr-defined] # once is enough
+    return watched
+
+
+def _reporting(emit: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(emit)
+    async def reported(context: RunContext[Any], event: Any) -> Any:
+        if _in_tool.get() is not None:
+            # Here, since the run's events come late: the call may have ended by then.
+            step = report_of(event)
+            report_status(step.status, step.message, step.progress)
+        return await emit(context, event)
+
+    return reported
 
 
 class Watch(AbstractCapability[Any]):
@@ -47,6 +90,12 @@ class Watch(AbstractCapability[Any]):
         self._ids: dict[int, str] = {}
         self._started: set[str] = set()
         self._asked_last = False
+        self._rejected = False
+
+    def take_rejection(self) -> bool:
+        """Whether the last answer was refused, by a validator or since it does not fit; once for each."""
+        rejected, self._rejected = self._rejected, False
+        return rejected
 
     @override
     def get_ordering(self) -> CapabilityOrdering:
@@ -69,6 +118,8 @@ class Watch(AbstractCapability[Any]):
     ) -> ModelRequestContext:
         """A new answer begins."""
         offered = request_context.model_request_parameters
+        last = request_context.messages[-1].parts if request_context.messages else ()
+        self._rejected = any(_asks_again(part, self.output_tools) for part in last)
         self.output_tools = {tool.name for tool in offered.output_tools}
         self._offered = {tool.name for tool in offered.function_tools}
         self._ids.clear()
@@ -136,7 +187,7 @@ class Watch(AbstractCapability[Any]):
     ) -> Any:
         """Runs a tool as the built-in loop does; what the model is told of a call that it may not run is its result."""
         try:
-            value = await self.turn.run_tool(call.tool_call_id, call.tool_name, args, lambda: handler(args))
+            value = await self.turn.run_tool(call.tool_call_id, call.tool_name, args, lambda: self._run(handler, args))
             result = result_of(value)
         except ToolError as error:
             return self._failed(call, error)
@@ -179,6 +230,13 @@ class Watch(AbstractCapability[Any]):
         await self._start(call)
         return self._failed(call, ToolError(f"Not run: {call.tool_name} is to be run outside of its agent."))
 
+    async def _run(self, handler: Any, args: Arguments) -> Any:
+        token = _in_tool.set(self.turn)
+        try:
+            return await handler(args)
+        finally:
+            _in_tool.reset(token)
+
     async def _start(self, call: ToolCallPart) -> None:
         self._started.add(call.tool_call_id)
         await self.turn.start(call.tool_call_id, call.tool_name, call.args or {})
@@ -186,6 +244,40 @@ class Watch(AbstractCapability[Any]):
     def _failed(self, call: ToolCallPart, error: ToolError) -> str:
         self.turn.fail(call.tool_call_id, error)
         return f"Error: {error}"
+
+
+def _asks_again(part: object, output_tools: set[str]) -> bool:
+    """Whether a part of a request refuses the answer before it, and not a call of a tool."""
+    is_retry = isinstance(part, RetryPromptPart) or getattr(part, "retry", None) is not None
+    tool_name = getattr(part, "tool_name", None)
+    return is_retry and (tool_name is None or tool_name in output_tools)
+
+
+class InnerWatch(Watch):
+    """The same for an agent in a tool: its events are its tool's, so the ends of all its calls are told here."""
+
+    @override
+    async def wrap_tool_execute(
+        self,
+        ctx: RunContext[Any],
+        *,
+        call: ToolCallPart,
+        tool_def: ToolDefinition,
+        args: Arguments,
+        handler: Any,
+    ) -> Any:
+        """Runs a tool, whose failure its agent's events alone would tell."""
+        try:
+            return await super().wrap_tool_execute(ctx, call=call, tool_def=tool_def, args=args, handler=handler)
+        except ModelRetry as error:
+            self.turn.fail(call.tool_call_id, ToolError(str(error) or type(error).__name__))
+            raise
+
+    @override
+    async def _start(self, call: ToolCallPart) -> None:
+        # On the card of the tool that the agent works in.
+        report_status("processing", call.tool_name)
+        await super()._start(call)
 
 
 class Client(AbstractCapability[Any]):

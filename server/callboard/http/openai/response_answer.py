@@ -3,6 +3,9 @@
 The shape is that of https://platform.openai.com/docs/api-reference/responses-streaming. A
 call that has run here is an `mcp_call`, or for Open WebUI a `function_call`, which never
 stands without its `function_call_output`.
+
+What an agent takes back is not in the response. On the stream its item ends with the text that is
+left; since who reads the deltas alone has read on, the last of them says so in words.
 """
 
 from collections.abc import Iterator
@@ -15,8 +18,9 @@ from callboard.http.openai.failures import Failure
 from callboard.http.openai.mcp_items import McpCallItem
 from callboard.http.openai.response_request import ResponseBody
 from callboard.http.openai.sources import url_citation
+from callboard.http.openai.taking_back import ends_a_draft, note_below
 from callboard.http.openai.text_items import ReasoningItem, TextItem
-from callboard_protocol import Done, Event, Message, Reasoning, RunStart, Source, ToolCallStart, Usage
+from callboard_protocol import Done, Event, Message, Reasoning, Rewind, RunStart, Source, ToolCallStart, Usage
 
 Json = dict[str, Any]
 
@@ -32,7 +36,8 @@ class ResponseAnswer:
         self._activity = activity
         self._calls = OpenCalls()
         self._mcp_calls: dict[str, McpCallItem] = {}
-        self._output: list[Json] = []
+        self._output: dict[int, Json] = {}
+        self._items = 0
         self._open: TextItem | ReasoningItem | None = None
         self._space = ""
         self._sources: list[Source] = []
@@ -40,6 +45,7 @@ class ResponseAnswer:
         self._ending: Json = {"status": "in_progress"}
         self._usage: Json | None = None
         self._events = 0
+        self._mark()
 
     def feed(self, event: Event) -> list[Json]:
         """The events that this one of the run amounts to."""
@@ -56,7 +62,7 @@ class ResponseAnswer:
 
     def whole(self) -> Json:
         """The response, as far as it has come."""
-        return {**self._head, **self._ending, "output": list(self._output), "usage": self._usage}
+        return {**self._head, **self._ending, "output": list(self._output.values()), "usage": self._usage}
 
     def _parts(self, event: Event) -> Iterator[Json]:
         if self._client_calls.see(event):
@@ -71,6 +77,8 @@ class ResponseAnswer:
                 yield from self._say(content)
             case Reasoning(content=content):
                 yield from self._write(ReasoningItem, content)
+            case Rewind():
+                yield from self._take_back()
             case Source():
                 self._sources.append(event)
             case Usage():
@@ -96,6 +104,25 @@ class ResponseAnswer:
                 yield from self._item(_output_item(ended))
             case _:
                 pass
+        if ends_a_draft(event):
+            self._mark()
+
+    def _mark(self) -> None:
+        """Remember how far the answer is: no rewind goes further back."""
+        self._kept_items, self._kept_chars = self._items, len(self._open.text) if self._open else 0
+
+    def _take_back(self) -> Iterator[Json]:
+        item, self._open, self._space = self._open, None, ""
+        if item is not None:
+            kept_chars = self._kept_chars if item.index < self._kept_items else 0
+            if isinstance(item, TextItem) and len(item.text) > kept_chars:
+                yield from item.add(note_below(item.text[kept_chars:]))
+            item.cut(kept_chars)
+            yield from item.end("completed" if kept_chars else "incomplete")
+            self._output[item.index] = item.item("completed")
+        for index in range(self._kept_items, self._items):
+            self._output.pop(index, None)
+        self._mark()
 
     def _say(self, content: str) -> Iterator[Json]:
         # Blank text between two calls would be an item of its own, and nothing to see.
@@ -108,8 +135,9 @@ class ResponseAnswer:
     def _write(self, kind: type[TextItem] | type[ReasoningItem], content: str) -> Iterator[Json]:
         if not isinstance(self._open, kind):
             yield from self._close()
-            self._open = kind(f"{kind.prefix}_{self._run_id}_{len(self._output)}", len(self._output))
-            self._output.append(self._open.item("in_progress"))
+            index = self._next_index()
+            self._open = kind(f"{kind.prefix}_{self._run_id}_{index}", index)
+            self._output[index] = self._open.item("in_progress")
             yield from self._open.begin()
         yield from self._open.add(content)
 
@@ -126,8 +154,9 @@ class ResponseAnswer:
         self._output[item.index] = item.item("completed")
 
     def _begin_mcp_call(self, start: ToolCallStart) -> Iterator[Json]:
-        item = self._mcp_calls[start.tool_call_id] = McpCallItem(self._run_id, len(self._output), start)
-        self._output.append(item.item)
+        index = self._next_index()
+        item = self._mcp_calls[start.tool_call_id] = McpCallItem(self._run_id, index, start)
+        self._output[index] = item.item
         yield from item.begin()
 
     def _end_mcp_call(self, call: EndedCall) -> Iterator[Json]:
@@ -142,8 +171,13 @@ class ResponseAnswer:
             self._output[item.index] = item.item
         self._mcp_calls.clear()
 
+    def _next_index(self) -> int:
+        """The place of a new item on the stream; what was taken back had one too."""
+        self._items += 1
+        return self._items - 1
+
     def _call(self, start: ToolCallStart) -> Iterator[Json]:
-        index = len(self._output)
+        index = self._next_index()
         item = {
             "type": "function_call",
             "id": f"fc_{start.tool_call_id}",
@@ -157,24 +191,24 @@ class ResponseAnswer:
         done = {"type": "response.function_call_arguments.done", **where, "name": item["name"]}
         yield {**done, "arguments": item["arguments"]}
         # The call is written out in full and runs: that is what completed means here.
-        self._output.append({**item, "status": "completed"})
+        self._output[index] = {**item, "status": "completed"}
         yield _done(index, self._output[index])
 
     def _for_client(self, call: ClientCall) -> Iterator[Json]:
         """A call that the client is to run."""
-        index = len(self._output)
+        index = self._next_index()
         head = {"type": "function_call", "id": f"fc_{call.call_id}", "call_id": call.call_id, "name": call.name}
         where = {"item_id": head["id"], "output_index": index}
         yield _added(index, {**head, "arguments": "", "status": "in_progress"})
         yield {"type": "response.function_call_arguments.delta", **where, "delta": call.arguments}
         done = {"type": "response.function_call_arguments.done", **where, "name": call.name}
         yield {**done, "arguments": call.arguments}
-        self._output.append({**head, "arguments": call.arguments, "status": "completed"})
+        self._output[index] = {**head, "arguments": call.arguments, "status": "completed"}
         yield _done(index, self._output[index])
 
     def _item(self, item: Json) -> Iterator[Json]:
-        index = len(self._output)
-        self._output.append(item)
+        index = self._next_index()
+        self._output[index] = item
         yield _added(index, item)
         yield _done(index, item)
 
