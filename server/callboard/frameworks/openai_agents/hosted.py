@@ -11,7 +11,6 @@ from openai.types.responses import (
     ResponseOutputItem,
 )
 from openai.types.responses.response_output_item import ImageGenerationCall, McpCall
-from pydantic_core import to_json
 
 from callboard.errors import ToolError
 from callboard.frameworks.turn import Turn
@@ -57,7 +56,7 @@ def hosted_call(item: ResponseOutputItem) -> HostedCall | None:
             files = [{"type": "image", "url": f"data:image/png;base64,{item.result}"}] if item.result else []
             return HostedCall(item.id, "image_generation", {}, "drawn", files, _failed(item.status))
         case McpCall():
-            error = to_json(item.error).decode() if item.error else ""
+            error = item.error.model_dump_json() if item.error else ""
             return HostedCall(item.id, item.name, item.arguments, item.output or "", failure=error)
         case _:
             return None
