@@ -7,13 +7,13 @@ called; the run reads the events at its own pace.
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any, TypeVar
 
-from callboard.errors import ToolError, ToolTimeout
+from callboard.errors import ToolError, ToolLimit, ToolTimeout
 from callboard.loop import RunContext
 from callboard.loop.consent import WAITING
 from callboard.loop.limits import Budget
@@ -158,17 +158,28 @@ class Turn:
             self._send(ToolStatus(tool_call_id=call_id, data=data))
 
     async def run_tool(
-        self, call_id: str, name: str, arguments: Mapping[str, Any], execute: Callable[[], Awaitable[R]]
+        self,
+        call_id: str,
+        name: str,
+        arguments: Mapping[str, Any],
+        execute: Callable[[], Awaitable[R]],
+        *,
+        ask: bool = False,
     ) -> R:
         """Runs a tool of the framework as the built-in loop runs its own.
 
-        It is run within the turn's budget, asked about where the server's settings say so, in
-        its time, and `report_status` reports for this call. Raises `ToolLimit`, `ToolDenied`,
-        `ToolTimeout`, and whatever `execute` raises; says nothing of the call's end.
+        It is run within the turn's budget, asked about where the server's settings say so (or in
+        any case: `ask`), in its time, and `report_status` reports for this call. Raises
+        `ToolLimit`, `ToolDenied`, `ToolTimeout`, and whatever `execute` raises; says nothing of
+        the call's end.
         """
         self._budget.spend_execution(name, arguments)
-        if self._needs_approval(call_id, name):
+        if (ask or self.asks_about(name)) and not self._is_approved(call_id):
             await self.approve(call_id, name, arguments)
+        return await self.go_on(call_id, name, execute)
+
+    async def go_on(self, call_id: str, name: str, execute: Callable[[], Awaitable[R]]) -> R:
+        """Runs a further part of a call that `run_tool` has let run: in its time, its reports this call's."""
         limit = self.context.limits.tool_timeout_seconds
         try:
             with self.reporting(call_id):
@@ -178,6 +189,15 @@ class Turn:
             if clock.expired():
                 raise ToolTimeout(f"{name} did not end within {limit:g} s and was stopped.") from None
             raise
+
+    def asks_about(self, name: str) -> bool:
+        """Whether the server's settings have the user asked before a tool of this name runs."""
+        return any(fnmatchcase(name, pattern) for pattern in self.context.consent.patterns)
+
+    def count(self, name: str, arguments: Mapping[str, Any]) -> None:
+        """Counts a call that ran where nothing could hold it back: the turn's budget is less by one."""
+        with suppress(ToolLimit):
+            self._budget.spend_execution(name, arguments)
 
     @contextmanager
     def reporting(self, call_id: str) -> Iterator[None]:
@@ -234,10 +254,9 @@ class Turn:
             events.append(usage_event(usage))
         return [*events, Done(finish_reason="max_turns" if self.over_limit else "stop")]
 
-    def _needs_approval(self, call_id: str, name: str) -> bool:
-        named = any(fnmatchcase(name, pattern) for pattern in self.context.consent.patterns)
+    def _is_approved(self, call_id: str) -> bool:
         # Once is enough: the framework may have asked of its own accord.
-        return named and not (call_id in self._open and self._open[call_id].approved)
+        return call_id in self._open and self._open[call_id].approved
 
     def _started(self, call_id: str, name: str, arguments: Mapping[str, Any] | str) -> ToolCallStart:
         self._open[call_id] = _OpenCall(name, time.monotonic())

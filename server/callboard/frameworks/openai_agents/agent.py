@@ -15,6 +15,7 @@ from callboard.frameworks.failures import model_error
 from callboard.frameworks.openai_agents.cast import Cast
 from callboard.frameworks.openai_agents.messages import Conversation, to_conversation
 from callboard.frameworks.openai_agents.model import MODEL_FAILURES
+from callboard.frameworks.openai_agents.tools import refuse_what_cannot_be_held
 from callboard.frameworks.openai_agents.watch import TurnOver, Watch
 from callboard.frameworks.turn import Turn
 from callboard.loop import RunContext
@@ -40,9 +41,10 @@ def from_openai_agents(
     `agent_id`. `context` makes what tools, hooks and guardrails get as `ctx.context`, for each
     run. `session`: the model is sent the last message and what that session has of the chat,
     instead of the chat as Callboard remembers it. `run_config` is for all runs; limits are the
-    server's, so turns are not counted. Raises `AgentError`.
+    server's, so turns are not counted. Raises `AgentError`, also for a tool that cannot be held to them.
     """
     if isinstance(agent, Agent):
+        refuse_what_cannot_be_held(agent)
         agent_id, name = agent_id or id_from(agent.name), name or agent.name
         return _FromOpenAIAgents(lambda _: agent, agent_id, name, description, context, session, run_config)
     return _FromOpenAIAgents(agent, agent_id, name, description, context, session, run_config)
