@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
@@ -45,6 +46,56 @@ class _OpenCall:
     name: str
     started: float
     approved: bool = False
+
+
+class _Clock:
+    """The time of a call that runs; it stands still while a call inside it waits for the user."""
+
+    def __init__(self, timeout: asyncio.Timeout) -> None:
+        self._timeout = timeout
+        self._left = 0.0
+        self._stops = 0
+        self._runs = True
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Within it, the call runs."""
+        token = _clocks.set((*_clocks.get(), self))
+        try:
+            yield
+        finally:
+            self._runs = False
+            _clocks.reset(token)
+
+    def stop(self) -> None:
+        """Stops it; once more for each that waits."""
+        when = self._timeout.when()
+        if self._runs and when is not None and not self._timeout.expired():
+            self._left = when - asyncio.get_running_loop().time()
+            self._timeout.reschedule(None)
+        self._stops += 1
+
+    def go_on(self) -> None:
+        """Lets it go on where nobody waits any more."""
+        self._stops -= 1
+        if self._runs and not self._stops and not self._timeout.expired():
+            self._timeout.reschedule(asyncio.get_running_loop().time() + self._left)
+
+
+_clocks: ContextVar[tuple[_Clock, ...]] = ContextVar("callboard_clocks", default=())
+"""Of the calls that the current task is inside of."""
+
+
+@contextmanager
+def _clocks_stopped() -> Iterator[None]:
+    clocks = _clocks.get()
+    for clock in clocks:
+        clock.stop()
+    try:
+        yield
+    finally:
+        for clock in clocks:
+            clock.go_on()
 
 
 class Turn:
@@ -183,10 +234,11 @@ class Turn:
         limit = self.context.limits.tool_timeout_seconds
         try:
             with self.reporting(call_id):
-                async with asyncio.timeout(limit) as clock:
-                    return await execute()
+                async with asyncio.timeout(limit) as timeout:
+                    with _Clock(timeout).running():
+                        return await execute()
         except TimeoutError:
-            if clock.expired():
+            if timeout.expired():
                 raise ToolTimeout(f"{name} did not end within {limit:g} s and was stopped.") from None
             raise
 
@@ -216,7 +268,8 @@ class Turn:
         request = consent.request(name, arguments, call_id)
         self.report(call_id, StatusReport("pending", WAITING))
         self._send(request)
-        await consent.obtain(request)
+        with _clocks_stopped():
+            await consent.obtain(request)
         self.report(call_id, StatusReport("processing", "approved"))
         if (call := self._open.get(call_id)) is not None:
             call.approved, call.started = True, time.monotonic()
