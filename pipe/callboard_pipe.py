@@ -20,7 +20,7 @@ import time
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, groupby, takewhile
 from math import inf
 from operator import attrgetter
@@ -50,6 +50,7 @@ LABEL_CHARS, NOTICE_CHARS, CUT_LINE_CHARS, ITEM_CHARS, EVENTS_AT_ONCE = 80, 1000
 
 OPTIONS = ("temperature", "top_p", "max_tokens", "seed", "stop")
 NOTICE = "> **Callboard:** "
+TAKEN_BACK = "\n\n> The answer begins anew: what stands above since the last tool call is taken back.\n\n"
 FROM_TEXT = "from text"  # What the card of a call says that the server read from the model's text.
 FINISH_NOTICES = {
     "length": "The answer was cut at the model's length limit.",
@@ -205,8 +206,9 @@ class Transcript:
     """The answer so far: what the events of one run amount to; `render` is the whole content.
 
     The model's text is not trusted: it can neither fake a block nor break one, and as a tail that may yet do so is held
-    back, it only grows. What cannot be read is logged and survived, as are ends without starts. Beside the text there
-    are `events` (Open WebUI's own), `status` and `usage`; `found` are sources that are on the message already.
+    back, it only grows, but for `rewinds`: of each, how many characters it left. What cannot be read is logged and
+    survived, as are ends without starts. Beside the text there are `events` (Open WebUI's own), `status` and `usage`;
+    `found` are sources that are on the message already.
     """
 
     clock = staticmethod(time.monotonic)
@@ -214,11 +216,14 @@ class Transcript:
     def __init__(self, result_chars: int = 10_000, found: object = None) -> None:
         self.pieces, self.ended = list[Piece](), False
         self.events, self.status, self.usage = list[Json](), Json(), Json()
+        self.rewinds = list[int]()
         self._result_chars, self._calls = result_chars, dict[str, Piece]()
         self._space, self._embeds, self._places, self._numbers = "", list[str](), dict[str, int](), dict[str, int]()
         for source in _dicts(found):
             self._cite(source)
         self._numbers.clear()
+        self._last_segment, self._is_rewound = 0, False
+        self._mark()
 
     def is_settled(self, segment: list[Piece]) -> bool:
         """Whether nothing in the segment will change any more."""
@@ -244,6 +249,8 @@ class Transcript:
                 self._think(_storable(event["content"]))
             case "tool_call_args_delta" | "tool_call_start" | "tool_call_complete" | "tool_call_error":
                 self._step(event)
+            case "rewind":
+                self._rewind()
             case "tool:status" | "input_request" if call and call.is_open:
                 _relabel(call, event)
             case "status":
@@ -286,11 +293,28 @@ class Transcript:
         group = takewhile(lambda other: other.segment == last.segment, item)
         # A change re-emits its item, so what a call costs must not grow with the calls before it.
         is_full = len(render(item)) >= ITEM_CHARS and not any(other.is_open for other in group)
-        is_new = is_full or not (piece.kind in BLOCKS and last.kind in BLOCKS)
-        piece.segment, piece.item = last.segment + is_new, last.item + is_full
+        # After a rewind nothing joins what was there: its place may have been that of a piece that is gone.
+        is_new = is_full or self._is_rewound or not (piece.kind in BLOCKS and last.kind in BLOCKS)
+        self._last_segment, self._is_rewound = self._last_segment + is_new, False
+        piece.segment, piece.item = self._last_segment, last.item + is_full
         self.pieces.append(piece)
         self._space = ""
         return piece
+
+    def _mark(self) -> None:
+        """Remembers how far the answer is: no rewind goes further back."""
+        self._count = len(self.pieces)
+        self._end_of_kept = replace(self.pieces[-1]) if self.pieces else Piece("notice")
+
+    def _rewind(self) -> None:
+        """Takes back what was said since the mark, and calls that have not started."""
+        for gone in self.pieces[self._count :]:
+            self._calls.pop(gone.id, None)
+        del self.pieces[self._count :]
+        if self._end_of_kept.kind in ("text", "thought"):
+            self.pieces[-1] = replace(self._end_of_kept)
+        self._space, self._is_rewound = "", True
+        self.rewinds.append(len(self.render()))
 
     def _notify(self, message: str, url: str = "") -> None:
         # One line, and no markup: messages quote whatever failed.
@@ -362,6 +386,8 @@ class Transcript:
             case "tool_call_error":
                 error = str(event.get("error") or "the tool failed")
                 self._end(call, "failed", error if error.lower().startswith("error:") else f"Error: {error}")
+        if event["type"] != "tool_call_args_delta":
+            self._mark()
 
     def _end(self, call: Piece, state: Literal["done", "failed"], result: str, chars: int = 0, link: str = "") -> None:
         if call.state == "preparing" and call.held:
@@ -423,6 +449,7 @@ class Emitter:
         self.due_at_seconds, self._model, self._id = inf, model, uuid.uuid4().hex
         self._beat_at_seconds, self._status_at_seconds = 0.0, 0.0
         self._events, self._shown, self._status = 0, "", Json()
+        self._rewinds, self._note = 0, ""
 
     def updates(self, transcript: Transcript, now_seconds: float, *, final: bool = False) -> list[Json]:
         """What to yield now; with `final` all that is left of a transcript that has ended."""
@@ -444,8 +471,14 @@ class Emitter:
         segments = parts(transcript.pieces)
         final_ones = takewhile(lambda part: part[0].kind not in BLOCKS or transcript.is_settled(part), segments)
         text = render([*chain(*final_ones)])
-        shown, self._shown = self._shown, text
-        return iter([self._chunk(text[len(shown) :])] if len(text) > len(shown) else [])
+        if (kept := transcript.rewinds[self._rewinds :]) and not text.startswith(self._shown):
+            self._note += closing(self._shown) + TAKEN_BACK
+            self._shown = self._shown[: min(kept)]
+        self._rewinds = len(transcript.rewinds)
+        added = text[len(self._shown) :]
+        if added or (final and self._note):
+            yield self._chunk(self._note + added)
+            self._shown, self._note = text, ""
 
     def _chunk(self, text: str = "", **fields: Any) -> Json:
         # Never a plain string: Open WebUI passes one that begins with "data:" through as it is.
@@ -484,8 +517,12 @@ class StreamEmitter(Emitter):
 
     def _content(self, transcript: Transcript, now_seconds: float, *, final: bool) -> Iterator[Json]:  # noqa: ARG002 - sends all
         changes, in_row = list[Json](), True
+        if self._rewinds != len(transcript.rewinds):
+            self._rewinds, self._settled = len(transcript.rewinds), 0
+            changes += self._emptied(transcript)
         for part in parts(transcript.pieces[self._settled :], self.part_number):
-            changes += self._changes(part)
+            for item in self._items(part):
+                changes += self._changes(item)
             in_row = in_row and transcript.is_settled(part)
             self._settled += len(part) * in_row
         if len(changes) > EVENTS_AT_ONCE:
@@ -501,14 +538,27 @@ class StreamEmitter(Emitter):
     def _chars(self, changes: list[Json]) -> int:
         return sum(len(str(change)) for change in changes)
 
-    def _changes(self, part: list[Piece]) -> Iterator[Json]:
-        key, text = f"msg_{self._id}_{self.part_number(part[0])}", render(part)
+    def _emptied(self, transcript: Transcript) -> list[Json]:
+        """What becomes of the items that a rewind took back: the browser forgets no item, but draws no empty one."""
+        there = {item["id"] for part in parts(transcript.pieces, self.part_number) for item in self._items(part)}
+        return [change for key in self._places if key not in there for change in self._empty(key)]
+
+    def _empty(self, key: str) -> Iterator[Json]:
+        return self._changes(self._message(key, ""))
+
+    def _message(self, key: str, text: str) -> Json:
         content = {"type": "output_text", "text": text}
-        item = {"type": "message", "id": key, "role": "assistant", "status": "in_progress", "content": [content]}
+        return {"type": "message", "id": key, "role": "assistant", "status": "in_progress", "content": [content]}
+
+    def _items(self, part: list[Piece]) -> Iterator[Json]:
+        yield self._message(f"msg_{self._id}_{self.part_number(part[0])}", render(part))
+
+    def _changes(self, item: Json) -> Iterator[Json]:
+        key, text = item["id"], item["content"][0]["text"]
         shown = self._sent[key]["content"][0]["text"] if key in self._sent else ""
         self._sent[key] = item
         if text and key not in self._places:
-            yield self._added(item | {"content": [content | {"text": ""}]})
+            yield self._added(self._message(key, ""))
         if text != shown:
             where = {"item_id": key, "output_index": self._places[key], "content_index": 0}
             is_longer = text.startswith(shown)
@@ -540,18 +590,26 @@ class NativeEmitter(StreamEmitter):
 
     part_number = attrgetter("segment")
 
-    def _changes(self, part: list[Piece]) -> Iterator[Json]:
+    def _empty(self, key: str) -> Iterator[Json]:
+        self._sent[key] = self._message(key, "")
+        yield self._added(self._sent[key])
+
+    def _items(self, part: list[Piece]) -> Iterator[Json]:
         if part[0].kind not in BLOCKS:
-            yield from super()._changes(part)
+            yield from super()._items(part)
         blocks = [(number, piece) for number, piece in enumerate(part) if piece.kind in BLOCKS]
         for _, round_ in groupby(blocks, key=lambda block: block[1].round):
             keys = f"{self._id}_{part[0].segment}_"
             items = [item for number, piece in round_ for item in native_items(piece, f"{keys}{number}")]
             # Outputs last: on the next turn, calls with an output in between are told as two rounds.
-            for item in sorted(items, key=lambda item: str(item["type"]) == "function_call_output"):
-                if self._sent.get(item["id"]) != item:
-                    self._sent[item["id"]] = item
-                    yield self._added(item)
+            yield from sorted(items, key=lambda item: str(item["type"]) == "function_call_output")
+
+    def _changes(self, item: Json) -> Iterator[Json]:
+        if item["type"] == "message":
+            yield from super()._changes(item)
+        elif self._sent.get(item["id"]) != item:
+            self._sent[item["id"]] = item
+            yield self._added(item)
 
 
 def native_items(piece: Piece, key: str) -> Iterator[Json]:

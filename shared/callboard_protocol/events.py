@@ -51,6 +51,16 @@ class Reasoning(Wire):
     content: str
 
 
+class Rewind(Wire):
+    """What was said since the last tool call event, or since the start, is taken back.
+
+    That is all text and reasoning since the last start or end of a call, and calls whose arguments
+    were being written and that have not started. Calls, sources and statuses stay as they are.
+    """
+
+    type: Literal["rewind"] = "rewind"
+
+
 class ToolCallArgsDelta(Wire):
     """A piece of the arguments while the model still writes them; may precede `tool_call_start`."""
 
@@ -183,6 +193,7 @@ Event = (
     | Status
     | Message
     | Reasoning
+    | Rewind
     | ToolCallArgsDelta
     | ToolCallStart
     | ToolStatus

@@ -13,7 +13,16 @@ from callboard.agents import RunContext
 from callboard.agents.demo_tools import search_archive
 from callboard.models import user_text
 from callboard.models.model import ModelRequest
-from callboard_protocol import Event, InputRequest, Message, Reasoning, ToolCallComplete, ToolCallStart
+from callboard_protocol import (
+    Event,
+    InputRequest,
+    Message,
+    Reasoning,
+    Rewind,
+    ToolCallArgsDelta,
+    ToolCallComplete,
+    ToolCallStart,
+)
 
 THOUGHTS = ("Which play is it?", "And <b>who</b> plays?")
 THOUGHT_SECONDS = 1.2
@@ -89,7 +98,38 @@ class Asker:
         yield Message(content="You said nothing." if answer is None else f"You said {len(answer)}: {answer[:3]}…")
 
 
+DRAFTS = ("Half an answer", "Another half", "A whole answer.")
+
+
+@dataclass(frozen=True, slots=True)
+class Hesitant:
+    """Calls a tool and thinks before each of its drafts; the user's "go on" lets it take one back."""
+
+    agent_id: str = "hesitant"
+    name: str = "Hesitant"
+    description: str = "Takes its answers back but for the last."
+
+    async def run(self, context: RunContext) -> AsyncIterator[Event]:
+        if context.task:
+            return
+        call_id = context.claim_tool_call_id("look")
+        yield Message(content="Let me look.")
+        yield ToolCallStart(tool_call_id=call_id, tool_name="look_up", tool_args={})
+        yield ToolCallComplete(tool_call_id=call_id, tool_name="look_up", result="Hamlet")
+        for draft in DRAFTS[:-1]:
+            yield Reasoning(content=f"I think: {draft}")
+            yield Message(content=draft)
+            yield ToolCallArgsDelta(tool_call_id="never", tool_name="never_made", delta="{")
+            title = f"Take back {draft}?"
+            request = InputRequest(request_id=uuid4().hex, kind="confirmation", title=title, message=draft)
+            yield request
+            await context.consent.answer_to(request)
+            yield Rewind()
+        yield Message(content=DRAFTS[-1])
+
+
 selling = Skill("selling", "Sells tickets.", tools=(sell, read_ledger, search_archive))
 register(Agent("cashier", "Sells tickets, when you agree.", (selling,)))
 register(Thinker())
 register(Asker())
+register(Hesitant())

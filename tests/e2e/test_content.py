@@ -18,9 +18,9 @@ from playwright.async_api import expect
 
 from callboard.agents.demo_tools import ARCHIVE, _dusk
 from tests.e2e import box_office as box_offices
-from tests.e2e.answer_content import Content
+from tests.e2e.answer_content import Content, Dialog
 from tests.e2e.box_office import AFTER, THOUGHT, BoxOffice
-from tests.e2e.cashier import THOUGHTS, ledger
+from tests.e2e.cashier import DRAFTS, THOUGHTS, ledger
 from tests.e2e.conftest import OpenWebUI
 from tests.e2e.open_webui_page import Chat
 from tests.e2e.recording_proxy import RecordingProxy
@@ -102,6 +102,31 @@ async def test_thoughts_stand_before_and_between_calls_with_their_time(
             "It is Hamlet.",
         ]
         await chat.screenshot("thoughts-between-calls")
+        await chat.reload()
+        await chat.wait_until_finished()
+
+
+async def test_drafts_that_are_taken_back_leave_the_page_and_do_not_come_back(
+    chat: Chat, content: Content, agents: str
+) -> None:
+    dialog = Dialog(chat)
+    await chat.open(f"{agents}.hesitant")
+    await chat.send("hello")
+    for draft in DRAFTS[:-1]:
+        await dialog.wait(f"Take back {draft}?")
+        text = await chat.text()
+        assert draft in text
+        assert [one for one in DRAFTS if one in text] == [draft]
+        await dialog.press("Confirm")
+    await chat.wait_until_finished()
+    for _ in range(2):
+        text = await chat.text()
+        assert [line for line in text.splitlines() if line] == ["Let me look.", "View Result from look_up", DRAFTS[-1]]
+        await expect(content.thoughts).to_have_count(0)
+        await expect(chat.spinners).to_have_count(0)
+        saved = json.dumps(await content.saved())
+        assert not any(draft in saved for draft in DRAFTS[:-1])
+        await chat.screenshot("taken-back")
         await chat.reload()
         await chat.wait_until_finished()
 

@@ -23,6 +23,7 @@ from callboard_protocol import (
     Event,
     Message,
     Reasoning,
+    Rewind,
     RunStart,
     Source,
     Status,
@@ -193,6 +194,58 @@ async def test_joined_text_goes_out_without_waiting_for_another_event() -> None:
     chunks = log.tail(after=2)
     assert read(await anext(chunks)) == [(3, Message(content=" a little later"))]
     await recorder.finish(Ending(Done()))
+
+
+def said(events: Sequence[Event]) -> str:
+    """What a listener is left with."""
+    kept, draft = "", ""
+    for event in events:
+        match event:
+            case Message(content=content):
+                draft += content
+            case Rewind():
+                draft = ""
+            case ToolCallStart() | ToolCallComplete() | ToolCallError():
+                kept, draft = kept + draft, ""
+            case _:
+                pass
+    return kept + draft
+
+
+drafts = st.one_of(
+    st.builds(Message, content=nasty),
+    st.builds(Reasoning, content=nasty),
+    st.builds(Status, content=nasty),
+    st.builds(ToolCallArgsDelta, tool_call_id=call_ids, delta=nasty),
+    st.just(Rewind()),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.lists(drafts, max_size=6), min_size=1, max_size=5))
+def test_what_is_taken_back_reaches_back_to_the_last_start_or_end_of_a_call(rounds: list[list[Event]]) -> None:
+    events = [event for number, step in enumerate(rounds) for event in (start(f"n{number}"), *step)]
+    told = [event for _, event in asyncio.run(recorded(events))]
+    assert said(told) == storable(said(events))
+
+
+async def test_a_draft_that_is_taken_back_is_neither_sent_nor_stored(store: Store) -> None:
+    journal = ChatJournal(store, Turn("chat", "run", "m", None, "hi"))
+    draft, whole = Message(content="Half an answer"), Message(content="A whole answer.")
+    call = [Message(content="Let me look. "), start("a"), Message(content="Meanwhile: "), complete("a")]
+    events = await shown([draft, Rewind(), *call, draft, Rewind(), draft, Rewind(), whole], journal=journal)
+    assert said(events) == "Let me look. Meanwhile: A whole answer."
+    async with store.reading() as connection:
+        kept = (await connection.scalars(select(messages.c.content).where(messages.c.role == "assistant"))).all()
+    assert kept == ["Let me look. ", "Meanwhile: A whole answer."]
+
+
+async def test_a_draft_that_nobody_has_seen_is_taken_back_without_a_word() -> None:
+    # A status sends what is held; without it the draft is taken back before its joining ends.
+    seen = await shown([start("a"), complete("a"), Message(content="Half"), Status(content="Checking"), Rewind()])
+    assert [event.type for event in seen][-4:] == ["message", "status", "rewind", "done"]
+    unseen = await shown([start("a"), complete("a"), Message(content="Half"), Rewind(), Message(content="Whole.")])
+    assert [event.type for event in unseen][-3:] == ["tool_call_complete", "message", "done"]
 
 
 async def test_a_large_result_is_cut_on_the_wire_and_whole_in_the_store(store: Store) -> None:

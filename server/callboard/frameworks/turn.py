@@ -28,6 +28,7 @@ from callboard_protocol import (
     InputRequest,
     Message,
     Reasoning,
+    Rewind,
     Source,
     Status,
     ToolCallArgsDelta,
@@ -114,7 +115,7 @@ class Turn:
         self._open: dict[str, _OpenCall] = {}
         self._budget = Budget(context.limits)
         self._usage: TokenUsage | None = None
-        self._said = False
+        self._said = self._said_by_then = False
 
     @property
     def over_limit(self) -> bool:
@@ -135,6 +136,14 @@ class Turn:
         """A piece of reasoning."""
         if text:
             self._send(Reasoning(content=text))
+
+    def rewind(self) -> None:
+        """What was said and thought since the last start or end of a call, or since the turn began, is taken back.
+
+        For a framework that drops its model's answer and asks again: say it before the new one begins.
+        """
+        self._said = self._said_by_then
+        self._send(Rewind())
 
     def mention(self, text: str) -> None:
         """One line about the run as a whole."""
@@ -171,6 +180,7 @@ class Turn:
     def complete(self, call_id: str, result: str, files: Sequence[Mapping[str, Any]] = ()) -> None:
         """A call ended well."""
         if (call := self._open.pop(call_id, None)) is not None:
+            self._said_by_then = self._said
             self._send(
                 ToolCallComplete(
                     tool_call_id=call_id,
@@ -185,6 +195,7 @@ class Turn:
     def fail(self, call_id: str, error: ToolError | str) -> None:
         """A call failed: with a `ToolError`, or with what the framework says of it."""
         if (call := self._open.pop(call_id, None)) is not None:
+            self._said_by_then = self._said
             failure = error if isinstance(error, ToolError) else ToolError(error)
             self._send(
                 ToolCallError(
@@ -314,7 +325,7 @@ class Turn:
     def _started(self, call_id: str, name: str, arguments: Mapping[str, Any] | str) -> ToolCallStart:
         self._open[call_id] = _OpenCall(name, time.monotonic())
         # What was said before a call is no answer to its result.
-        self._said = False
+        self._said = self._said_by_then = False
         shown = arguments if isinstance(arguments, str) else dict(arguments)
         return ToolCallStart(tool_call_id=call_id, tool_name=name, tool_args=shown)
 

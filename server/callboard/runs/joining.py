@@ -31,6 +31,11 @@ class TextJoiner:
             else:
                 self._timer = loop.call_later(wait, self.flush)
 
+    def forget(self) -> None:
+        """Drop what is held: it is taken back before anybody has seen it."""
+        self._pending.clear()
+        self.flush()
+
     def flush(self) -> None:
         """Send what is held: something else follows, which must not overtake it."""
         if self._timer:

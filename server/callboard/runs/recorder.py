@@ -18,7 +18,7 @@ from pydantic_core import to_json
 from callboard.errors import AgentError, StorageError
 from callboard.history import Journal, StartedCall
 from callboard.runs.call_ids import CallIds
-from callboard.runs.joining import TextJoiner
+from callboard.runs.joining import TextEvent, TextJoiner
 from callboard.runs.log import EventLog
 from callboard.runs.wire import frames_of
 from callboard.text import storable
@@ -29,6 +29,7 @@ from callboard_protocol import (
     InputRequest,
     Message,
     Reasoning,
+    Rewind,
     RunStart,
     Source,
     Status,
@@ -83,6 +84,8 @@ class Recorder:
         self._writing = asyncio.Lock()
         self._joiner = TextJoiner(self._append)
         self._text: list[str] = []
+        self._kept_texts = 0
+        self._has_shown_text = False
         self._claimed: set[str] = set()
         self._announced: dict[str, str] = {}
         self._open: dict[str, OpenCall] = {}
@@ -136,6 +139,8 @@ class Recorder:
                 pass  # the run's own has been sent
             case Message() | Reasoning():
                 self._say(event)
+            case Rewind():
+                self._take_back()
             case ToolCallArgsDelta():
                 self._announce(event)
             case ToolCallStart():
@@ -160,6 +165,13 @@ class Recorder:
             self._text.append(content)
             self._round_is_open = False
         self._joiner.add(event.model_copy(update={"content": content}))
+
+    def _take_back(self) -> None:
+        """Forget what was said since the last start or end of a call; who has seen none of it is told nothing."""
+        del self._text[self._kept_texts :]
+        self._joiner.forget()
+        if self._has_shown_text:
+            self._append(Rewind())
 
     def _announce(self, event: ToolCallArgsDelta) -> None:
         source_id = event.tool_call_id
@@ -187,6 +199,7 @@ class Recorder:
             "".join(self._text),
         )
         self._text.clear()
+        self._kept_texts = 0
         self._open[call.tool_call_id] = call
         self._append(
             ToolCallStart(
@@ -240,6 +253,7 @@ class Recorder:
             result = storable(event.result)
             await self._journal.call_ended(call.tool_call_id, result, None, duration_ms)
             ended = event.model_copy(update={**common, "result": result})
+        self._kept_texts = len(self._text)
         del self._open[call.tool_call_id]
         self._ended.add(call.source_id)
         self._append(ended)
@@ -261,6 +275,10 @@ class Recorder:
     def _append(self, event: Event) -> None:
         for frame in frames_of(self._prepare(event)):
             self._log.append(frame)
+            if isinstance(frame, TextEvent):
+                self._has_shown_text = True
+            elif isinstance(frame, (ToolCallStart, ToolCallComplete, ToolCallError, Rewind)):
+                self._has_shown_text = False
 
 
 def _arguments(arguments: dict[str, Any] | str) -> tuple[str, dict[str, Any] | str]:

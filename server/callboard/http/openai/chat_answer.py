@@ -3,9 +3,14 @@
 The shape is that of https://platform.openai.com/docs/api-reference/chat, with
 `reasoning_content` (as DeepSeek, vLLM and llama.cpp have it) beside `content`. There is
 never a `tool_calls`: that would ask the client to run what has run here.
+
+What an agent takes back is not in the whole completion. A stream cannot unsay it: a chunk then
+says so in words, for readers, and has `"callboard": {"rewind": {"content_chars": N}}`: the first
+N characters of the answer stay, without those words, and what follows is to be appended to them.
 """
 
 from collections.abc import Iterator
+from copy import deepcopy
 from typing import Any
 
 from callboard.http.openai.asker import ToolActivity
@@ -14,7 +19,8 @@ from callboard.http.openai.calls import OpenCalls
 from callboard.http.openai.failures import Failure
 from callboard.http.openai.sources import url_citation
 from callboard.http.openai.status_lines import StatusLines
-from callboard_protocol import Done, Event, Message, Reasoning, RunStart, Source, Usage
+from callboard.http.openai.taking_back import ends_a_draft, note_below
+from callboard_protocol import Done, Event, Message, Reasoning, Rewind, RunStart, Source, Usage
 
 Json = dict[str, Any]
 
@@ -37,6 +43,7 @@ class ChatAnswer:
         self._annotations: list[Json] = []
         self._usage: Json | None = None
         self._finish_reason = "stop"
+        self._mark()
 
     def feed(self, event: Event) -> list[Json]:
         """The chunks that the event adds."""
@@ -65,6 +72,8 @@ class ChatAnswer:
             case Reasoning(content=content):
                 self._reasoning.append(content)
                 yield self._chunk({"reasoning_content": content})
+            case Rewind():
+                yield from self._take_back()
             case Source():
                 yield from self._cite(event)
             case Usage():
@@ -85,6 +94,25 @@ class ChatAnswer:
             yield self._frame([]) | {"event": {"type": "status", "data": line}}
         if self._blocks and (call := self._calls.see(event)):
             yield from self._say(self._blocks.block(call))
+        if ends_a_draft(event):
+            self._mark()
+
+    def _mark(self) -> None:
+        """Remember how far the answer is: no rewind goes further back."""
+        self._kept = (len(self._text), len(self._reasoning), deepcopy(self._blocks))
+
+    def _take_back(self) -> Iterator[Json]:
+        texts, thoughts, blocks = self._kept
+        draft = "".join(self._text[texts:])
+        del self._text[texts:]
+        del self._reasoning[thoughts:]
+        self._blocks = deepcopy(blocks)
+        kept_chars = sum(map(len, self._text))
+        for annotation in self._annotations:
+            citation = annotation["url_citation"]
+            citation["start_index"] = citation["end_index"] = min(citation["end_index"], kept_chars)
+        if draft:
+            yield self._chunk({"content": note_below(draft)}) | {"callboard": {"rewind": {"content_chars": kept_chars}}}
 
     def _say(self, text: str) -> Iterator[Json]:
         if text:

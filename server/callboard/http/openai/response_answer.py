@@ -3,6 +3,9 @@
 The shape is that of https://platform.openai.com/docs/api-reference/responses-streaming. A
 `function_call` says that a call has begun and never stands without its
 `function_call_output`, so there is nothing in it for the client to run.
+
+What an agent takes back is not in the response. On the stream its item ends with the text that is
+left; since who reads the deltas alone has read on, the last of them says so in words.
 """
 
 from collections.abc import Iterator
@@ -13,8 +16,9 @@ from callboard.http.openai.calls import EndedCall, OpenCalls, arguments_text
 from callboard.http.openai.failures import Failure
 from callboard.http.openai.response_request import ResponseBody
 from callboard.http.openai.sources import url_citation
+from callboard.http.openai.taking_back import ends_a_draft, note_below
 from callboard.http.openai.text_items import ReasoningItem, TextItem
-from callboard_protocol import Done, Event, Message, Reasoning, RunStart, Source, ToolCallStart, Usage
+from callboard_protocol import Done, Event, Message, Reasoning, Rewind, RunStart, Source, ToolCallStart, Usage
 
 Json = dict[str, Any]
 
@@ -29,13 +33,15 @@ class ResponseAnswer:
         self._head = _head(run_id, body, created)
         self._shows_calls = activity == "items"
         self._calls = OpenCalls()
-        self._output: list[Json] = []
+        self._output: dict[int, Json] = {}
+        self._items = 0
         self._open: TextItem | ReasoningItem | None = None
         self._space = ""
         self._sources: list[Source] = []
         self._ending: Json = {"status": "in_progress"}
         self._usage: Json | None = None
         self._events = 0
+        self._mark()
 
     def feed(self, event: Event) -> list[Json]:
         """The events that this one of the run amounts to."""
@@ -50,7 +56,7 @@ class ResponseAnswer:
 
     def whole(self) -> Json:
         """The response, as far as it has come."""
-        return {**self._head, **self._ending, "output": list(self._output), "usage": self._usage}
+        return {**self._head, **self._ending, "output": list(self._output.values()), "usage": self._usage}
 
     def _parts(self, event: Event) -> Iterator[Json]:
         match event:
@@ -61,6 +67,8 @@ class ResponseAnswer:
                 yield from self._say(content)
             case Reasoning(content=content):
                 yield from self._write(ReasoningItem, content)
+            case Rewind():
+                yield from self._take_back()
             case Source():
                 self._sources.append(event)
             case Usage():
@@ -71,15 +79,33 @@ class ResponseAnswer:
                 yield from self._tell(event)
 
     def _tell(self, event: Event) -> Iterator[Json]:
-        if not self._shows_calls:
-            return
-        ended = self._calls.see(event)
-        if isinstance(event, ToolCallStart):
-            yield from self._close()
-            yield from self._call(event)
-        elif ended:
-            yield from self._close()
-            yield from self._item(_output_item(ended))
+        if self._shows_calls:
+            ended = self._calls.see(event)
+            if isinstance(event, ToolCallStart):
+                yield from self._close()
+                yield from self._call(event)
+            elif ended:
+                yield from self._close()
+                yield from self._item(_output_item(ended))
+        if ends_a_draft(event):
+            self._mark()
+
+    def _mark(self) -> None:
+        """Remember how far the answer is: no rewind goes further back."""
+        self._kept_items, self._kept_chars = self._items, len(self._open.text) if self._open else 0
+
+    def _take_back(self) -> Iterator[Json]:
+        item, self._open, self._space = self._open, None, ""
+        if item is not None:
+            kept_chars = self._kept_chars if item.index < self._kept_items else 0
+            if isinstance(item, TextItem) and len(item.text) > kept_chars:
+                yield from item.add(note_below(item.text[kept_chars:]))
+            item.cut(kept_chars)
+            yield from item.end("completed" if kept_chars else "incomplete")
+            self._output[item.index] = item.item("completed")
+        for index in range(self._kept_items, self._items):
+            self._output.pop(index, None)
+        self._mark()
 
     def _say(self, content: str) -> Iterator[Json]:
         # Blank text between two calls would be an item of its own, and nothing to see.
@@ -92,8 +118,9 @@ class ResponseAnswer:
     def _write(self, kind: type[TextItem] | type[ReasoningItem], content: str) -> Iterator[Json]:
         if not isinstance(self._open, kind):
             yield from self._close()
-            self._open = kind(f"{kind.prefix}_{self._run_id}_{len(self._output)}", len(self._output))
-            self._output.append(self._open.item("in_progress"))
+            index = self._next_index()
+            self._open = kind(f"{kind.prefix}_{self._run_id}_{index}", index)
+            self._output[index] = self._open.item("in_progress")
             yield from self._open.begin()
         yield from self._open.add(content)
 
@@ -109,8 +136,13 @@ class ResponseAnswer:
         yield from item.end()
         self._output[item.index] = item.item("completed")
 
+    def _next_index(self) -> int:
+        """The place of a new item on the stream; what was taken back had one too."""
+        self._items += 1
+        return self._items - 1
+
     def _call(self, start: ToolCallStart) -> Iterator[Json]:
-        index = len(self._output)
+        index = self._next_index()
         item = {
             "type": "function_call",
             "id": f"fc_{start.tool_call_id}",
@@ -124,12 +156,12 @@ class ResponseAnswer:
         done = {"type": "response.function_call_arguments.done", **where, "name": item["name"]}
         yield {**done, "arguments": item["arguments"]}
         # The call is written out in full and runs: that is what completed means here.
-        self._output.append({**item, "status": "completed"})
+        self._output[index] = {**item, "status": "completed"}
         yield _done(index, self._output[index])
 
     def _item(self, item: Json) -> Iterator[Json]:
-        index = len(self._output)
-        self._output.append(item)
+        index = self._next_index()
+        self._output[index] = item
         yield _added(index, item)
         yield _done(index, item)
 

@@ -5,6 +5,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Literal
 
 Json = dict[str, Any]
+Written = Literal["completed", "incomplete"]
+"""How an item ends: `incomplete` is one of which nothing is left."""
 
 
 class WrittenItem(ABC):
@@ -27,9 +29,9 @@ class WrittenItem(ABC):
         """The text so far."""
         return "".join(self._pieces)
 
-    def item(self, status: Literal["in_progress", "completed"]) -> Json:
+    def item(self, status: Literal["in_progress"] | Written) -> Json:
         """The item as it stands; it has no text before it is whole."""
-        content = [self._part()] if status == "completed" else []
+        content = [] if status == "in_progress" else [self._part()]
         return {**self._head(), "id": self._where["item_id"], "status": status, "content": content}
 
     def begin(self) -> Iterator[Json]:
@@ -42,11 +44,15 @@ class WrittenItem(ABC):
         self._pieces.append(delta)
         yield {"type": f"{self.text_event}.delta", **self._where, "delta": delta, **self.extra}
 
-    def end(self) -> Iterator[Json]:
+    def cut(self, kept_chars: int) -> None:
+        """All but its beginning is taken back; its end tells what is left."""
+        self._pieces = [self.text[:kept_chars]]
+
+    def end(self, status: Written = "completed") -> Iterator[Json]:
         """It is whole."""
         yield {"type": f"{self.text_event}.done", **self._where, "text": self.text, **self.extra}
         yield {"type": "response.content_part.done", **self._where, "part": self._part()}
-        yield {"type": "response.output_item.done", "output_index": self.index, "item": self.item("completed")}
+        yield {"type": "response.output_item.done", "output_index": self.index, "item": self.item(status)}
 
     @abstractmethod
     def _head(self) -> Json: ...

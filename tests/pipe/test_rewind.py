@@ -1,0 +1,148 @@
+"""What an agent takes back is gone from the answer, whichever way the answer is handed over."""
+
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from callboard_protocol import Done, Message, Rewind, RunStart
+from tests.pipe.loader import PIPE
+from tests.pipe.owui_blocks import reduce, reduce_native, tool_blocks
+from tests.pipe.scripted_server import ScriptedServer, frames, stream
+from tests.pipe.test_rendering import completed, drawn, failed, message, started
+from tests.pipe.test_stream import a_pipe, answer
+
+REWIND = {"type": "rewind"}
+Steps = list[list[dict[str, Any]]]
+
+
+def thought(text: str) -> dict[str, Any]:
+    return {"type": "reasoning", "content": text}
+
+
+def announced(call_id: str = "c") -> dict[str, Any]:
+    return {"type": "tool_call_args_delta", "tool_call_id": call_id, "tool_name": "draw", "delta": "{"}
+
+
+def handed_over(emitter: Any, steps: Steps) -> list[dict[str, Any]]:
+    """All updates, a second between the steps and before the end."""
+    transcript = PIPE.Transcript()
+    updates: list[dict[str, Any]] = []
+    for seconds, events in enumerate(steps, 100):
+        for event in events:
+            transcript.apply(event)
+        updates += emitter.updates(transcript, seconds)
+    transcript.apply({"type": "done", "finish_reason": "stop"})
+    return updates + list(emitter.updates(transcript, 100 + len(steps), final=True))
+
+
+def texts(items: list[dict[str, Any]]) -> str:
+    return "\n".join(text for item in items if (text := item["content"][0]["text"]))
+
+
+def replaced(updates: list[dict[str, Any]]) -> str:
+    """What Open WebUI 0.6 and 0.7 are left with: the chunk at the end."""
+    return "".join(update["choices"][0]["delta"]["content"] for update in updates if "choices" in update)
+
+
+def test_three_drafts_leave_the_last() -> None:
+    half = message("Half an answer")
+    assert drawn(half, REWIND, half, REWIND, message("A whole answer.")).render() == "A whole answer."
+
+
+def test_a_call_and_what_was_said_before_it_stay() -> None:
+    text = drawn(message("Look: "), started(), completed(), message("Half"), REWIND, message("Whole.")).render()
+    assert text.startswith("Look: \n\n<details")
+    assert text.endswith("</details>\n\nWhole.")
+
+
+def test_text_that_a_call_ended_in_is_taken_back_to_that_place() -> None:
+    events = [started("a"), started("b"), message("While they run, "), completed("1", "a"), message("a draft"), REWIND]
+    [_, text] = PIPE.parts(drawn(*events, message("an answer")).pieces)
+    assert PIPE.render(text) == "While they run, an answer"
+
+
+def test_a_call_whose_arguments_were_being_written_is_taken_back_and_may_come_again() -> None:
+    assert drawn(message("So: "), announced(), REWIND).render() == ""
+    [block] = tool_blocks(drawn(announced(), REWIND, announced(), started(), completed("fine")).render())
+    assert block.value("result") == "fine"
+
+
+def test_a_thought_is_taken_back_with_its_text() -> None:
+    assert drawn(thought("Hm."), message("Half"), REWIND, message("Whole.")).render() == "Whole."
+
+
+def test_a_call_after_a_rewind_stands_apart_from_those_before_it() -> None:
+    transcript = drawn(started("a"), completed("1", "a"), message("Half"), REWIND, started("b"), completed("2", "b"))
+    assert [block.attributes["id"] for block in tool_blocks(transcript.render())] == ["a", "b"]
+
+
+events = st.sampled_from(
+    [
+        *(message(text) for text in ("Half. ", "A draft. ", "```\ncode", " ", "<det", "[source1]")),
+        thought("Hm."),
+        *(announced(call_id) for call_id in "ab"),
+        *(started(call_id) for call_id in "abc"),
+        *(completed("x" * 9000, call_id) for call_id in "abc"),
+        failed("no", "a"),
+        REWIND,
+        REWIND,
+    ]
+)
+drafts: Steps = [[message("Half an answer")], [REWIND], [message("Another half")], [REWIND, message("A whole answer.")]]
+mixed: Steps = [
+    [started("a"), completed("1", "a"), thought("Hm."), message("Half")],
+    [announced("b"), REWIND],
+    [started("c"), completed("2", "c"), thought("So."), message("Whole.")],
+]
+
+
+@settings(max_examples=300)
+@given(st.lists(st.lists(events, max_size=5), max_size=10))
+@example(drafts)
+@example(mixed)
+def test_every_emitter_ends_with_what_is_left(steps: Steps) -> None:
+    whole = drawn(*(event for step in steps for event in step), {"type": "done", "finish_reason": "stop"}).render()
+    shown = texts(reduce(handed_over(PIPE.StreamEmitter(), steps)))
+    assert "".join(shown.split()) == "".join(whole.split())
+    assert texts(reduce(handed_over(PIPE.WholeEmitter(), steps))) == whole
+    assert replaced(handed_over(PIPE.EventEmitter(), steps)) == whole
+
+
+@settings(max_examples=300)
+@given(st.lists(st.lists(events, max_size=5), max_size=10))
+@example(drafts)
+@example(mixed)
+def test_natively_the_items_left_are_those_of_an_answer_that_took_nothing_back(steps: Steps) -> None:
+    transcript = drawn(*(event for step in steps for event in step), {"type": "done", "finish_reason": "stop"})
+    items = reduce_native(handed_over(PIPE.NativeEmitter(), steps))
+    left = [item for item in items if item["type"] != "message" or item["content"][0]["text"]]
+    kinds = {"text": "message", "thought": "reasoning", "call": "function_call"}
+    told = [(item["type"], item.get("call_id")) for item in left if item["type"] != "function_call_output"]
+    # Blank text is no piece to see, and natively no item.
+    pieces = [piece for piece in transcript.pieces if piece.kind != "text" or piece.text]
+    assert told == [(kinds[piece.kind], piece.id or None) for piece in pieces]
+    calls = [item["call_id"] for item in items if item["type"] == "function_call"]
+    assert sorted(calls) == sorted(item["call_id"] for item in items if item["type"] == "function_call_output")
+
+
+def test_a_stream_that_cannot_unsay_says_what_it_takes_back_and_outside_of_open_code() -> None:
+    steps = [[message("```\nHalf")], [REWIND], [message("A whole "), message("answer.")]]
+    assert replaced(handed_over(PIPE.Emitter(), steps)) == f"```\nHalf\n```{PIPE.TAKEN_BACK}A whole answer."
+
+
+def test_such_a_stream_says_nothing_of_a_draft_that_it_never_sent_or_that_is_said_again() -> None:
+    assert replaced(handed_over(PIPE.Emitter(), [[message("Half"), REWIND, message("Whole.")]])) == "Whole."
+    again = [[message("Half")], [REWIND, message("Half and half.")]]
+    assert replaced(handed_over(PIPE.Emitter(), again)) == "Half and half."
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+async def test_an_answer_is_what_is_left_of_it(server: ScriptedServer, streamed: bool) -> None:
+    half, whole = Message(content="Half an answer"), Message(content="A whole answer.")
+    server.on("POST", "runs", stream(frames(RunStart(run_id="r", agent="a"), half, Rewind(), whole, Done())))
+    if streamed:
+        assert texts(reduce(await answer(a_pipe(server.url)))) == "A whole answer."
+    else:
+        assert await a_pipe(server.url).pipe({"model": "p.a", "messages": [], "stream": False}) == "A whole answer."
