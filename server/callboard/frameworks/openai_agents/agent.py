@@ -1,7 +1,8 @@
 """Agents of the OpenAI Agents SDK: their runs as turns."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from inspect import isawaitable
 from typing import Any
@@ -13,9 +14,10 @@ from callboard.errors import AgentError
 from callboard.frameworks.adapter import Factory, FrameworkAgent, id_from
 from callboard.frameworks.failures import model_error
 from callboard.frameworks.openai_agents.cast import Cast
+from callboard.frameworks.openai_agents.mcp import KeptServers
 from callboard.frameworks.openai_agents.messages import Conversation, to_conversation
 from callboard.frameworks.openai_agents.model import MODEL_FAILURES
-from callboard.frameworks.openai_agents.tools import refuse_what_cannot_be_held
+from callboard.frameworks.openai_agents.tools import company, refuse_what_cannot_be_held
 from callboard.frameworks.openai_agents.watch import TurnOver, Watch
 from callboard.frameworks.turn import Turn
 from callboard.loop import RunContext
@@ -46,11 +48,16 @@ def from_openai_agents(
     if isinstance(agent, Agent):
         refuse_what_cannot_be_held(agent)
         agent_id, name = agent_id or id_from(agent.name), name or agent.name
-        return _FromOpenAIAgents(lambda _: agent, agent_id, name, description, context, session, run_config)
+        made = _FromOpenAIAgents(lambda _: agent, agent_id, name, description, context, session, run_config)
+        made.is_one_agent = True
+        return made
     return _FromOpenAIAgents(agent, agent_id, name, description, context, session, run_config)
 
 
 class _FromOpenAIAgents(FrameworkAgent[OpenAIAgent]):
+    is_one_agent = False
+    """The same for all runs, and so are its MCP servers."""
+
     def __init__(
         self,
         make: Factory[OpenAIAgent],
@@ -66,6 +73,15 @@ class _FromOpenAIAgents(FrameworkAgent[OpenAIAgent]):
         self._session = session
         # One for all runs: its provider keeps the connections of models that are only named.
         self._run_config = run_config or RunConfig()
+        self._servers = KeptServers()
+
+    @asynccontextmanager
+    async def lifespan(self) -> AsyncGenerator[None, None]:
+        """The server runs; the MCP servers that runs have connected are closed at its end."""
+        try:
+            yield
+        finally:
+            await self._servers.close()
 
     async def play(self, agent: OpenAIAgent, turn: Turn) -> None:
         told = to_conversation(turn.context.messages)
@@ -84,7 +100,8 @@ class _FromOpenAIAgents(FrameworkAgent[OpenAIAgent]):
 
     async def _run(self, agent: OpenAIAgent, turn: Turn, told: Conversation, **options: Any) -> None:
         watch = Watch(turn, told.instructions)
-        cast = Cast(watch, self._run_config)
+        cast = Cast(watch, self._run_config, self._servers)
+        met = self._servers.meet(server for one in company(agent) for server in one.mcp_servers)
         options |= {"hooks": watch, "run_config": cast.run_config}
         try:
             twin = cast.twin(agent)
@@ -99,6 +116,8 @@ class _FromOpenAIAgents(FrameworkAgent[OpenAIAgent]):
             raise self._failure(error, watch) from error
         finally:
             await watch.wait_for_tools()
+            if not self.is_one_agent:
+                await self._servers.part(met)
         _say_what_a_tool_answered(result, watch)
 
     def _failure(self, error: Exception, watch: Watch) -> Exception:

@@ -33,7 +33,7 @@ from callboard.errors import InvalidArguments, ToolError, ToolTimeout
 from callboard.formats import parse_arguments
 from callboard.frameworks.openai_agents.hosted import hosted_tool
 from callboard.frameworks.openai_agents.local_tools import held_local_tool
-from callboard.frameworks.openai_agents.mcp import mcp_failures, watched_server
+from callboard.frameworks.openai_agents.mcp import KeptServers, mcp_failures, watched_server
 from callboard.frameworks.openai_agents.messages import result_of
 from callboard.frameworks.openai_agents.model import WatchedModel
 from callboard.frameworks.openai_agents.nested import runs_joined
@@ -51,8 +51,9 @@ class Cast:
     tool ends no run.
     """
 
-    def __init__(self, watch: Watch, run_config: RunConfig) -> None:
+    def __init__(self, watch: Watch, run_config: RunConfig, servers: KeptServers) -> None:
         self._watch = watch
+        self._servers = servers
         self._given = run_config
         self._below: dict[str, Cast] = {}
         self._named = run_config.model
@@ -79,7 +80,7 @@ class Cast:
         twin.tools = [held for tool in agent.tools if (held := self._tool(tool)) is not None]
         twin.handoffs = [self._handoff(one) if isinstance(one, Handoff) else self.twin(one) for one in agent.handoffs]
         if agent.mcp_servers:
-            twin.mcp_servers = [watched_server(server) for server in agent.mcp_servers]
+            twin.mcp_servers = [watched_server(server, self._servers) for server in agent.mcp_servers]
             twin.get_mcp_tools = partial(self._mcp_tools, twin)  # type: ignore[method-assign]  # of this one alone
         return twin
 
@@ -90,7 +91,7 @@ class Cast:
         if call_id not in self._below:
             # The SDK gives the run of an agent that is a tool the one of the run around it.
             given = self._given if run_config is self.run_config else run_config or RunConfig()
-            self._below[call_id] = Cast(self._watch.below(call_id), given)
+            self._below[call_id] = Cast(self._watch.below(call_id), given, self._servers)
         inner = self._below[call_id]
         return inner.twin(agent), inner.run_config, inner._watch
 

@@ -54,7 +54,7 @@ REFUSED: Final = {
 
 def refuse_what_cannot_be_held(agent: Agent[Any]) -> None:
     """Raise `AgentError` for an agent, or one that it hands over to or has as a tool, that cannot be served."""
-    for one in _company(agent):
+    for one in company(agent):
         check(one)
 
 
@@ -86,7 +86,7 @@ def _why_not(one: Agent[Any] | Tool) -> str:
     return ""
 
 
-def _company(agent: Agent[Any]) -> Iterator[Agent[Any]]:
+def company(agent: Agent[Any]) -> Iterator[Agent[Any]]:
     """The agent and all that can take part in its runs, as far as it is known before they do."""
     seen: list[Agent[Any]] = []
     waiting = [agent]
