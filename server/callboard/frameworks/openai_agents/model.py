@@ -122,6 +122,10 @@ class WatchedModel(Model):
     ) -> AsyncGenerator[TResponseStreamEvent, None]:
         watch = self._watch
         watch.settle(input)
+        if watch.broke_off:
+            # The SDK asks again, and the half answer is none.
+            watch.turn.rewind()
+            watch.broke_off = False
         if watch.turn.over_limit:
             tools, handoffs = [], []
             model_settings = replace(model_settings, tool_choice=None, parallel_tool_calls=None)
@@ -137,10 +141,12 @@ class WatchedModel(Model):
                     # Before it is passed on: a call must be written down before its tool can run.
                     await answer.hear(event)
                     yield event
+            answer.check()
         except MODEL_FAILURES as error:
             watch.failure = error
             raise
-        answer.check()
+        finally:
+            watch.broke_off = answer.told and not answer.is_whole
 
     def get_retry_advice(self, request: ModelRetryAdviceRequest) -> ModelRetryAdvice | None:
         """The model's own."""
@@ -166,6 +172,8 @@ class _Answer:
         self._agent_name = agent_name
         self._is_last = watch.turn.over_limit
         watch.spoke = False
+        self.told = False
+        """Whether the user was shown something of it."""
         self._tools = [tool.name for tool in tools]
         self._local = NamesOfTools(tools)
         self._handoffs = {handoff.tool_name for handoff in handoffs}
@@ -175,6 +183,11 @@ class _Answer:
         self._named: dict[int, AnyCall] = {}
         self._items: list[ResponseOutputItem] = []
         self._whole: ModelResponse | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether its stream has come to its end."""
+        return self._whole is not None
 
     @property
     def whole(self) -> ModelResponse:
@@ -211,11 +224,12 @@ class _Answer:
 
     def _say(self, text: str) -> None:
         if self._watch.inside is None:
-            self._watch.spoke = True
+            self._watch.spoke = self.told = True
             self._turn.say(text)
 
     def _think(self, text: str) -> None:
         if self._watch.inside is None:
+            self.told = True
             self._turn.think(text)
 
     def _hear_begin(self, item: ResponseOutputItem, index: int) -> None:

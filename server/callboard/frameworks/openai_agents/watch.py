@@ -34,9 +34,9 @@ class Watch(RunHooks[Any]):
     `arguments` the names and arguments of those that it may. Of tools that are no functions, the
     user is asked about the calls in `must_ask`, and those in `admitted` have been let run.
     `remote_calls` are the calls that OpenAI asked about before it runs them, by its requests' ids.
-    `called`: the last answer had calls; `spoke`: it had text; `failure` is what the last failing
-    request raised; `agents` take part in the run. `inside` is the call whose tool the run is part
-    of, where it is.
+    `called`: the last answer had calls; `spoke`: it had text; `broke_off`: it was shown in part and
+    did not come to its end; `failure` is what the last failing request raised; `agents` take part in
+    the run. `inside` is the call whose tool the run is part of, where it is.
     """
 
     def __init__(self, turn: Turn, instructions: str) -> None:
@@ -51,6 +51,7 @@ class Watch(RunHooks[Any]):
         self.failure: Exception | None = None
         self.called = False
         self.spoke = False
+        self.broke_off = False
         self.agents: list[Agent[Any]] = []
         self._calls: set[str] = set()
         self._begun: list[str] = []
