@@ -28,6 +28,8 @@ from callboard.formats import parse_arguments
 from callboard.frameworks.openai_agents.watch import Watch
 from callboard.frameworks.turn import Turn
 
+PROGRAM = "programmatic_tool_calling"
+
 
 @dataclass(frozen=True, slots=True)
 class HostedCall:
@@ -143,9 +145,9 @@ def _hosted_part(item: ResponseOutputItem) -> HostedCall | None:
     """The start or the end of a call of those that have both, or a search for tools."""
     match item:
         case Program():
-            return HostedCall(item.call_id, "program", {"code": item.code}, only_starts=True)
+            return HostedCall(item.call_id, PROGRAM, {"code": item.code}, only_starts=True)
         case ProgramOutput():
-            return HostedCall(item.call_id, "program", {}, item.result, only_ends=True)
+            return HostedCall(item.call_id, PROGRAM, {}, item.result, only_ends=True)
         case ResponseToolSearchCall():
             searched = cast(Mapping[str, Any], item.arguments) if isinstance(item.arguments, dict) else {}
             return HostedCall(item.call_id or item.id, "tool_search", searched, "searched")
