@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 from agents import (
+    Agent,
     ApplyPatchTool,
     CustomTool,
     LocalShellCommandRequest,
     LocalShellTool,
+    Runner,
     ShellCallOutcome,
     ShellCommandOutput,
     ShellCommandRequest,
@@ -342,3 +344,19 @@ async def test_calls_of_different_kinds_in_one_answer_end_as_their_own(tmp_path:
         "result 3 done",
     ]
     assert sorted(machine.done) == ["DROP TABLE users", "a.txt", "rm -r /"]
+
+
+async def test_an_agent_that_it_runs_is_shown_below_it(tmp_path: Path) -> None:
+    async def ask(context: Any, text: str) -> str:
+        expert = Agent[Any]("Expert", model="m", tools=[Machine().shell()])
+        return str((await Runner.run(expert, text, run_config=context.run_config)).final_output)
+
+    script = [answer(RAW), answer({**SHELL, "call_id": "call_1"}), speech("It is done."), speech("Gone.")]
+    seen, _ = await play(script, tmp_path, CustomTool("raw", "Asks.", ask), reply=False, confirm_tools=("shell",))
+    lines = seen.lines(in_order=True)
+    assert lines[:3] == [
+        "call 1 raw {'input': 'DROP TABLE users'}",
+        "status 1 processing Expert: shell",
+        "call 2 shell {'commands': ['ls', 'rm -r /'], 'timeout_ms': 1000}",
+    ]
+    assert lines[-4:] == ["failed 2 denied", "result 1 It is done.", "say Gone.", "done stop"]

@@ -24,6 +24,8 @@ from tests.frameworks.openai_agents_stage import UNTRACED, Made, scenario
 from tests.frameworks.scenarios import says
 from tests.frameworks.stage import perform
 
+ROOT = Path(__file__).resolve().parents[2]
+
 
 class Screen(AsyncComputer):
     """A computer that does nothing."""
@@ -74,6 +76,13 @@ def test_every_kind_of_agent_and_of_tool_in_the_sdks_packages_is_one_of_these() 
     made_in_runs = {one for one in tools if one.__module__.startswith("agents.sandbox.")}
     assert tools - made_in_runs == {*RUN_HERE, *RUN_AT_THE_MODELS_END, ComputerTool}
     assert {one for one in own if issubclass(one, Agent)} == {Agent, SandboxAgent}
+
+
+def test_every_kind_is_told_of_in_the_how_to() -> None:
+    told = (ROOT / "docs" / "how-to" / "other-frameworks.md").read_text()
+    assert [
+        one.__name__ for one in (*RUN_HERE, *RUN_AT_THE_MODELS_END, *REFUSED) if f"`{one.__name__}`" not in told
+    ] == []
 
 
 def inside(agent: Agent[Any]) -> Agent[Any]:

@@ -257,10 +257,11 @@ class Turn:
         """Whether the server's settings have the user asked before a tool of this name runs."""
         return any(fnmatchcase(name, pattern) for pattern in self.context.consent.patterns)
 
-    def count(self, name: str, arguments: Mapping[str, Any]) -> None:
+    def count(self, call_id: str, name: str) -> None:
         """Counts a call that ran where nothing could hold it back: the turn's budget is less by one."""
         with suppress(ToolLimit):
-            self._budget.spend_execution(name, arguments)
+            # None is refused as the same once more: what was done is done.
+            self._budget.spend_execution(name, {"tool_call_id": call_id})
 
     @contextmanager
     def reporting(self, call_id: str) -> Iterator[None]:

@@ -36,7 +36,7 @@ from callboard.frameworks.openai_agents.local_tools import held_local_tool
 from callboard.frameworks.openai_agents.mcp import KeptServers, mcp_failures, watched_server
 from callboard.frameworks.openai_agents.messages import result_of
 from callboard.frameworks.openai_agents.model import WatchedModel
-from callboard.frameworks.openai_agents.nested import runs_joined
+from callboard.frameworks.openai_agents.nested import Join, runs_joined
 from callboard.frameworks.openai_agents.tools import check, runs_at_the_models_end
 from callboard.frameworks.openai_agents.watch import Watch
 
@@ -84,6 +84,9 @@ class Cast:
             twin.get_mcp_tools = partial(self._mcp_tools, twin)  # type: ignore[method-assign]  # of this one alone
         return twin
 
+    def _join_of(self, call_id: str) -> Join:
+        return partial(self._join, call_id)
+
     def _join(
         self, call_id: str, agent: Agent[Any], run_config: RunConfig | None
     ) -> tuple[Agent[Any], RunConfig, RunHooks[Any]]:
@@ -115,7 +118,11 @@ class Cast:
         """The tool as it is held; None where it cannot be."""
         if runs_at_the_models_end(tool):
             return hosted_tool(tool, self._watch)
-        return self._function(tool) if isinstance(tool, FunctionTool) else held_local_tool(tool, self._watch)
+        return (
+            self._function(tool)
+            if isinstance(tool, FunctionTool)
+            else held_local_tool(tool, self._watch, self._join_of)
+        )
 
     def _function(self, tool: FunctionTool) -> FunctionTool:
         """The tool with an error function of ours: the SDK tells failures from results by nothing else."""
@@ -142,7 +149,7 @@ class Cast:
         execute: Callable[[], Awaitable[Any]] = partial(
             invoke_function_tool, function_tool=tool, context=context, arguments=arguments
         )
-        joined = runs_joined(partial(self._join, call_id))
+        joined = runs_joined(self._join_of(call_id))
         with self._watch.running(call_id), mcp_failures() as failures, joined:
             if goes_on:
                 return await turn.go_on(call_id, tool.name, execute)

@@ -47,7 +47,7 @@ class HostedCall:
     async def tell(self, turn: Turn) -> None:
         """Tells what is known of it, and counts it."""
         if not self.only_ends:
-            turn.count(self.name, {"arguments": self.arguments})
+            turn.count(self.call_id, self.name)
             await turn.start(self.call_id, self.name, self.arguments)
         if self.only_starts:
             return

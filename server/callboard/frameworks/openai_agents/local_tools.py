@@ -5,7 +5,7 @@ is told, so that is where each is seen to fail.
 """
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from copy import copy
 from functools import partial
@@ -33,10 +33,14 @@ from openai.types.responses.response_output_item import LocalShellCall
 from pydantic import BaseModel
 
 from callboard.errors import ToolError
+from callboard.frameworks.openai_agents.nested import Join, runs_joined
 from callboard.frameworks.openai_agents.watch import Watch, current_call
 
 LocalCall = ResponseApplyPatchToolCall | ResponseCustomToolCall | ResponseFunctionShellToolCall | LocalShellCall
 """What a model's answer holds where it calls one of these tools."""
+
+JoinOf = Callable[[str], Join]
+"""How runs inside a call's tool take part in the turn, by the call's id."""
 
 _patch: ContextVar[str] = ContextVar("callboard_patch_call")
 """The id of the patch that the SDK is about to apply, which it does not tell the editor."""
@@ -73,15 +77,19 @@ class NamesOfTools:
                 return None
 
 
-def held_local_tool(tool: Tool, watch: Watch) -> Tool:
-    """The tool, whose calls are run within the server's limits, once its user has agreed where that is needed."""
+def held_local_tool(tool: Tool, watch: Watch, join: JoinOf) -> Tool:
+    """The tool, whose calls are run within the server's limits, once its user has agreed where that is needed.
+
+    `join` is for the runs that it begins itself, by the id of its call.
+    """
+    hold = partial(_hold, watch, join)
     twin = copy(tool)
     match twin:
         case ShellTool() if (run := twin.executor) is not None:
             twin.needs_approval = _policy(watch, twin.needs_approval, asks_user=twin.on_approval is None)
 
             async def run_shell(request: ShellCommandRequest) -> Any:
-                return await _hold(watch, request.data.call_id, run, request)
+                return await hold(request.data.call_id, run, request)
 
             twin.executor = run_shell
         case LocalShellTool():
@@ -89,7 +97,7 @@ def held_local_tool(tool: Tool, watch: Watch) -> Tool:
 
             async def run_local_shell(request: LocalShellCommandRequest) -> str:
                 try:
-                    return str(await _hold(watch, request.data.call_id, execute, request))
+                    return str(await hold(request.data.call_id, execute, request))
                 except ToolError as error:
                     # It is the one whose failures the SDK does not tell the model, but ends the run with.
                     return str(error)
@@ -97,13 +105,13 @@ def held_local_tool(tool: Tool, watch: Watch) -> Tool:
             twin.executor = run_local_shell
         case ApplyPatchTool():
             twin.needs_approval = _policy(watch, twin.needs_approval, asks_user=twin.on_approval is None)
-            twin.editor = _HeldEditor(watch, twin.editor)
+            twin.editor = _HeldEditor(watch, hold, twin.editor)
         case CustomTool():
             invoke = twin.on_invoke_tool
             twin.needs_approval = _policy(watch, twin.needs_approval, asks_user=twin.on_approval is None)
 
             async def run_custom(context: ToolContext[Any], text: str) -> Any:
-                return await _hold(watch, context.tool_call_id, invoke, context, text)
+                return await hold(context.tool_call_id, invoke, context, text)
 
             twin.on_invoke_tool = run_custom
         case _:
@@ -125,7 +133,7 @@ def _policy(watch: Watch, wanted: Any, *, asks_user: bool) -> Callable[..., Any]
     return needs_approval
 
 
-async def _hold(watch: Watch, call_id: str, run: Callable[..., Any], *given: Any) -> Any:
+async def _hold(watch: Watch, join: JoinOf, call_id: str, run: Callable[..., Any], *given: Any) -> Any:
     """What the tool gives. Raises `ToolError`, worded for the model."""
     current_call.set(call_id)
     if (error := watch.refused.get(call_id)) is None:
@@ -134,7 +142,7 @@ async def _hold(watch: Watch, call_id: str, run: Callable[..., Any], *given: Any
         name, arguments = watch.arguments[call_id]
         execute = partial(_run, run, *given)
         try:
-            with watch.running(call_id):
+            with watch.running(call_id), runs_joined(join(call_id)):
                 if call_id in watch.admitted:
                     return await watch.turn.go_on(call_id, name, execute)
                 watch.admitted.add(call_id)
@@ -157,8 +165,9 @@ async def _run(run: Callable[..., Any], *given: Any) -> Any:
 
 
 class _HeldEditor(ApplyPatchEditor):
-    def __init__(self, watch: Watch, editor: ApplyPatchEditor) -> None:
+    def __init__(self, watch: Watch, hold: Callable[..., Awaitable[Any]], editor: ApplyPatchEditor) -> None:
         self._watch = watch
+        self._hold = hold
         self._editor = editor
 
     async def create_file(self, operation: ApplyPatchOperation) -> Any:
@@ -172,7 +181,7 @@ class _HeldEditor(ApplyPatchEditor):
 
     async def _apply(self, apply: Callable[..., Any], operation: ApplyPatchOperation) -> Any:
         call_id = _patch.get("")
-        result = await _hold(self._watch, call_id, apply, operation)
+        result = await self._hold(call_id, apply, operation)
         status, output = _status(result)
         if status == "failed":
             self._watch.fail(call_id, ToolError(output or "The editor could not apply the patch."))

@@ -51,6 +51,8 @@ AnyCall = LocalCall | ResponseFunctionToolCall
 MODEL_FAILURES = (AgentsException, openai.OpenAIError, httpx.HTTPError)
 """What models of the SDK raise, those of its extensions too."""
 
+CALLED_ON = "This turn's tool calls are used up, and the model asked for more without being offered any."
+
 
 class WatchedModel(Model):
     """A model as the run's watch hears it; it is asked for a stream, whatever the SDK wants."""
@@ -266,7 +268,7 @@ class _Answer:
 
     def _announce(self, call: AnyCall, index: int) -> None:
         if self._is_last:
-            raise TurnOver
+            raise TurnOver(CALLED_ON)
         call_id = self._claim(call.call_id)
         if not isinstance(call, ResponseFunctionToolCall):
             local = self._local.read(call)
@@ -296,7 +298,7 @@ class _Answer:
 
     async def _begin(self, call: AnyCall) -> None:
         if self._is_last:
-            raise TurnOver
+            raise TurnOver(CALLED_ON)
         self._name(call, self._claimed)
         if not isinstance(call, ResponseFunctionToolCall):
             await self._begin_local(call)

@@ -176,7 +176,8 @@ class Watch(RunHooks[Any]):
         return None
 
     def _end(self, call_id: str) -> None:
-        self._begun = [begun for begun in self._begun if begun != call_id]
+        # In place: the watches of runs inside tools have the same list.
+        self._begun[:] = [begun for begun in self._begun if begun != call_id]
 
 
 def _object(arguments: str) -> Mapping[str, Any]:
