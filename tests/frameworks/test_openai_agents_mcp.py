@@ -71,7 +71,8 @@ class Desk:
 @asynccontextmanager
 async def desk(folder: Path, make: Any, *, tool: str = "pid", **values: Any) -> AsyncIterator[Desk]:
     def script(body: Body) -> Answer:
-        assert tool in offered(body)
+        if tool not in offered(body):
+            return says("A title.")
         return says("There.") if body["messages"][-1]["role"] == "tool" else calls((tool, "{}"))
 
     async with OpenAIServer(script) as endpoint:
@@ -139,17 +140,24 @@ async def test_one_that_a_function_connects_for_each_run_is_closed_with_the_run(
     async def build(_: RunContext) -> Agent[Any]:
         server = processes()
         await server.connect()  # type: ignore[no-untyped-call]
+        result: Any = await server.call_tool("pid", {})
+        made.append(int(result.content[0].text))
         return Agent("agent", model=models[0], mcp_servers=[server])
 
     models: list[Model] = []
+    made: list[int] = []
 
     def make(model: Model) -> AgentLike:
         models.append(model)
         return from_openai_agents(build, agent_id="agent", run_config=UNTRACED)
 
     async with desk(tmp_path, make) as served:
-        pids = [await served.pid() for _ in range(3)]
-        assert not any(is_alive(pid) for pid in pids)
+        for _ in range(2):
+            await served.pid()
+        # For the title of a chat, say: its model gets no tools.
+        await served.service.events({**served.request(), "task": "title_generation"})
+        assert len(made) == 3
+        assert not any(is_alive(pid) for pid in made)
 
 
 async def test_one_that_its_author_has_connected_is_its_authors(tmp_path: Path) -> None:

@@ -91,17 +91,28 @@ class _FromOpenAIAgents(FrameworkAgent[OpenAIAgent]):
         }
         if self._session is not None:
             told.items = told.items[-1:]
-        await self._run(agent, turn, told, **options)
+        async with self._visit(agent):
+            await self._run(agent, turn, told, **options)
 
     async def answer(self, agent: OpenAIAgent, turn: Turn) -> None:
         settings = replace(agent.model_settings, tool_choice=None, parallel_tool_calls=None)
         plain = Agent[Any](agent.name, model=agent.model, model_settings=settings)
-        await self._run(plain, turn, to_conversation(turn.context.messages))
+        async with self._visit(agent):
+            await self._run(plain, turn, to_conversation(turn.context.messages))
+
+    @asynccontextmanager
+    async def _visit(self, agent: OpenAIAgent) -> AsyncGenerator[None, None]:
+        """Within it, a run of the agent; what its function has connected for it alone is closed at the end."""
+        met = self._servers.meet(server for one in company(agent) for server in one.mcp_servers)
+        try:
+            yield
+        finally:
+            if not self.is_one_agent:
+                await self._servers.part(met)
 
     async def _run(self, agent: OpenAIAgent, turn: Turn, told: Conversation, **options: Any) -> None:
         watch = Watch(turn, told.instructions)
         cast = Cast(watch, self._run_config, self._servers)
-        met = self._servers.meet(server for one in company(agent) for server in one.mcp_servers)
         options |= {"hooks": watch, "run_config": cast.run_config}
         try:
             twin = cast.twin(agent)
@@ -116,8 +127,6 @@ class _FromOpenAIAgents(FrameworkAgent[OpenAIAgent]):
             raise self._failure(error, watch) from error
         finally:
             await watch.wait_for_tools()
-            if not self.is_one_agent:
-                await self._servers.part(met)
         _say_what_a_tool_answered(result, watch)
 
     def _failure(self, error: Exception, watch: Watch) -> Exception:

@@ -55,7 +55,8 @@ class Cast:
         self._watch = watch
         self._servers = servers
         self._given = run_config
-        self._below: dict[str, Cast] = {}
+        # With what they were asked for with, or another object could get its id.
+        self._below: dict[tuple[str, int], tuple[RunConfig | None, Cast]] = {}
         self._named = run_config.model
         self._provider = run_config.model_provider
         # With its original, or another object could get its id.
@@ -91,11 +92,12 @@ class Cast:
         self, call_id: str, agent: Agent[Any], run_config: RunConfig | None
     ) -> tuple[Agent[Any], RunConfig, RunHooks[Any]]:
         """What a run inside that call's tool is run with. A tool that is gone on with gets what it had."""
-        if call_id not in self._below:
+        key = call_id, id(run_config)
+        if key not in self._below:
             # The SDK gives the run of an agent that is a tool the one of the run around it.
             given = self._given if run_config is self.run_config else run_config or RunConfig()
-            self._below[call_id] = Cast(self._watch.below(call_id), given, self._servers)
-        inner = self._below[call_id]
+            self._below[key] = (run_config, Cast(self._watch.below(call_id), given, self._servers))
+        inner = self._below[key][1]
         return inner.twin(agent), inner.run_config, inner._watch
 
     def _model_of(self, agent: Agent[Any]) -> Model:
@@ -118,11 +120,9 @@ class Cast:
         """The tool as it is held; None where it cannot be."""
         if runs_at_the_models_end(tool):
             return hosted_tool(tool, self._watch)
-        return (
-            self._function(tool)
-            if isinstance(tool, FunctionTool)
-            else held_local_tool(tool, self._watch, self._join_of)
-        )
+        if isinstance(tool, FunctionTool):
+            return self._function(tool)
+        return held_local_tool(tool, self._watch, self._join_of)
 
     def _function(self, tool: FunctionTool) -> FunctionTool:
         """The tool with an error function of ours: the SDK tells failures from results by nothing else."""
