@@ -192,11 +192,18 @@ def _chunk(delta: Body) -> Body:
 
 
 async def _send_whole(answer: Chunks, send: Send) -> None:
-    """The text of a stream as one completion, for a client that did not ask for a stream."""
+    """The text and the calls of a stream as one completion, for a client that did not ask for a stream."""
     choices = [choice for chunk in answer.chunks if not isinstance(chunk, str) for choice in chunk["choices"]]
     said = "".join(choice["delta"].get("content") or "" for choice in choices)
-    message = {"role": "assistant", "content": said}
-    choice = {"index": 0, "message": message, "finish_reason": "stop"}
+    message: Body = {"role": "assistant", "content": said}
+    calls: dict[int, Body] = {}
+    for piece in (piece for choice in choices for piece in choice["delta"].get("tool_calls") or ()):
+        whole = calls.setdefault(piece["index"], {**piece, "function": {"name": "", "arguments": ""}})
+        for name, value in piece["function"].items():
+            whole["function"][name] += value
+    if calls:
+        message["tool_calls"] = list(calls.values())
+    choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if calls else "stop"}
     completion = {"id": "c", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice]}
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/json")]})
     await send({"type": "http.response.body", "body": json.dumps(completion).encode()})

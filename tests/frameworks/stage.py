@@ -22,6 +22,7 @@ from callboard_protocol import (
     InputRequest,
     Message,
     Reasoning,
+    Rewind,
     RunRequest,
     RunStart,
     ToolCallArgsDelta,
@@ -99,10 +100,8 @@ class Performance:
 
     def _line(self, event: Event) -> list[str]:
         match event:
-            case Message():
-                return [f"say {event.content}"]
-            case Reasoning():
-                return [f"think {event.content}"]
+            case Message() | Reasoning() | Rewind():
+                return [_said(event)]
             case ToolCallStart():
                 number = self.numbers.setdefault(event.tool_call_id, len(self.numbers) + 1)
                 return [f"call {number} {event.tool_name} {event.tool_args}"]
@@ -125,6 +124,21 @@ class Performance:
                 return [f"error {event.code}"]
             case _:
                 return []
+
+    def left(self) -> str:
+        """The answer's text without what was taken back of it."""
+        kept, draft = "", ""
+        for event in self.events:
+            match event:
+                case Message():
+                    draft += event.content
+                case Rewind():
+                    draft = ""
+                case ToolCallStart() | ToolCallComplete() | ToolCallError():
+                    kept, draft = kept + draft, ""
+                case _:
+                    pass
+        return kept + draft
 
     def sent(self) -> list[str]:
         """The last request's messages as the scenarios write them."""
@@ -250,6 +264,16 @@ def _joined(events: Sequence[Event]) -> list[Event]:
         else:
             joined.append(event)
     return joined
+
+
+def _said(event: Message | Reasoning | Rewind) -> str:
+    match event:
+        case Message():
+            return f"say {event.content}"
+        case Reasoning():
+            return f"think {event.content}"
+        case Rewind():
+            return "rewind"
 
 
 def _message(message: Mapping[str, Any]) -> str:

@@ -69,3 +69,34 @@ async def test_a_member_that_answers_directly_is_heard_once(tmp_path: Path) -> N
     seen, _ = await perform(Made(make), scenario(asks_member(ADD)), tmp_path)
     said = [line for line in seen.lines(in_order=True) if line.startswith("say")]
     assert said == ["say I say 5."]
+
+
+async def test_a_team_may_be_a_member_of_a_team(tmp_path: Path) -> None:
+    def script(body: Body) -> Answer:
+        tools = str(body.get("tools"))
+        ended = body["messages"][-1]["role"] == "tool"
+        if "delegate_task_to_member" not in tools:
+            return says("I say 5.") if ended else calls(ADD)
+        if "Crew leader" in str(body["messages"][0]):
+            delegation = ("delegate_task_to_member", '{"member_id": "pair", "task": "2 + 3"}')
+            return says("The crew says 5.") if ended else calls(delegation)
+        delegation = ("delegate_task_to_member", '{"member_id": "adder", "task": "add 2 and 3"}')
+        return says("The pair says 5.") if ended else calls(delegation)
+
+    def make(model: Callable[[], OpenAIChat]) -> AgentLike:
+        adder = Agent(id="adder", name="Adder", model=model(), tools=[add], telemetry=False)
+        pair = Team(id="pair", name="Pair", members=[adder], model=model(), telemetry=False)
+        leader = "Crew leader"
+        return from_agno(
+            Team(id="agent", name="Crew", members=[pair], model=model(), instructions=leader, telemetry=False)
+        )
+
+    seen, _ = await perform(Made(make), scenario(script), tmp_path)
+    assert seen.lines(in_order=True) == [
+        "call 1 delegate_task_to_member {'member_id': 'pair', 'task': '2 + 3'}",
+        "status 1 processing Pair: delegate_task_to_member",
+        "call 2 delegate_task_to_member {'member_id': 'adder', 'task': 'add 2 and 3'}",
+        *("status 2 processing Adder: add", "call 3 add {'a': 2, 'b': 3}", "result 3 5"),
+        # What a team in a team says to its leader is with what its own member said: so Agno has it.
+        *("result 2 I say 5.", "result 1 I say 5.The pair says 5.", "say The crew says 5.", "done stop"),
+    ]

@@ -7,7 +7,7 @@ called; the run reads the events at its own pace.
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -40,6 +40,9 @@ from callboard_protocol import (
 )
 
 R = TypeVar("R")
+
+SHOWN = "It is shown to the user."
+"""What the next turn is told of a picture that the model gave."""
 
 
 @dataclass(slots=True)
@@ -116,6 +119,15 @@ class Turn:
         self._budget = Budget(context.limits)
         self._usage: TokenUsage | None = None
         self._said = self._said_by_then = False
+        self._begins_paragraph = False
+        self._line_ends = 0
+        self.call_events = 0
+        """How many starts and ends of calls there were: a change means that `rewind` reaches no further back."""
+
+    @property
+    def has_said(self) -> bool:
+        """Whether there are words of an answer since the last call began."""
+        return self._said
 
     @property
     def over_limit(self) -> bool:
@@ -128,9 +140,18 @@ class Turn:
 
     def say(self, text: str) -> None:
         """A piece of the answer."""
-        if text:
-            self._said = self._said or not text.isspace()
-            self._send(Message(content=text))
+        if not text:
+            return
+        if self._begins_paragraph and self._said:
+            text = "\n" * max(0, 2 - self._line_ends) + text
+        self._begins_paragraph = False
+        self._said = self._said or not text.isspace()
+        self._line_ends = len(text) - len(text.rstrip("\n"))
+        self._send(Message(content=text))
+
+    def begin_paragraph(self) -> None:
+        """What is said next stands apart from what was said before it."""
+        self._begins_paragraph = True
 
     def think(self, text: str) -> None:
         """A piece of reasoning."""
@@ -143,6 +164,7 @@ class Turn:
         For a framework that drops its model's answer and asks again: say it before the new one begins.
         """
         self._said = self._said_by_then
+        self._begins_paragraph = True
         self._send(Rewind())
 
     def mention(self, text: str) -> None:
@@ -180,7 +202,7 @@ class Turn:
     def complete(self, call_id: str, result: str, files: Sequence[Mapping[str, Any]] = ()) -> None:
         """A call ended well."""
         if (call := self._open.pop(call_id, None)) is not None:
-            self._said_by_then = self._said
+            self._note_end()
             self._send(
                 ToolCallComplete(
                     tool_call_id=call_id,
@@ -195,7 +217,7 @@ class Turn:
     def fail(self, call_id: str, error: ToolError | str) -> None:
         """A call failed: with a `ToolError`, or with what the framework says of it."""
         if (call := self._open.pop(call_id, None)) is not None:
-            self._said_by_then = self._said
+            self._note_end()
             failure = error if isinstance(error, ToolError) else ToolError(error)
             self._send(
                 ToolCallError(
@@ -235,7 +257,12 @@ class Turn:
         `ToolLimit`, `ToolDenied`, `ToolTimeout`, and whatever `execute` raises; says nothing of
         the call's end.
         """
-        self._budget.spend_execution(name, arguments)
+        try:
+            self._budget.spend_execution(name, arguments)
+        except ToolLimit:
+            # A model that never takes the hint must come to an end too.
+            self._budget.spend_refusal()
+            raise
         if (ask or self.asks_about(name)) and not self._is_approved(call_id):
             await self.approve(call_id, name, arguments)
         return await self.go_on(call_id, name, execute)
@@ -257,11 +284,14 @@ class Turn:
         """Whether the server's settings have the user asked before a tool of this name runs."""
         return any(fnmatchcase(name, pattern) for pattern in self.context.consent.patterns)
 
-    def count(self, call_id: str, name: str) -> None:
-        """Counts a call that ran where nothing could hold it back: the turn's budget is less by one."""
-        with suppress(ToolLimit):
-            # None is refused as the same once more: what was done is done.
-            self._budget.spend_execution(name, {"tool_call_id": call_id})
+    def count(self, call_id: str, name: str) -> ToolLimit | None:
+        """Count a call out of reach, such as that of an agent in a tool; the limit that it is over, if so."""
+        try:
+            # Its id in place of its arguments: whether an agent in a tool repeats itself is its own affair.
+            self._budget.spend_execution(name, {"id": call_id})
+        except ToolLimit as refused:
+            return refused
+        return None
 
     @contextmanager
     def reporting(self, call_id: str) -> Iterator[None]:
@@ -285,6 +315,16 @@ class Turn:
         self.report(call_id, StatusReport("processing", "approved"))
         if (call := self._open.get(call_id)) is not None:
             call.approved, call.started = True, time.monotonic()
+
+    def show(self, files: Sequence[Mapping[str, Any]]) -> None:
+        """Pictures and other files that the model itself gives: each a call that is over."""
+        for file in files:
+            name = f"{file.get('type') or 'file'}_generation"
+            call_id = self.claim(None)
+            self._send(self._started(call_id, name, {}))
+            self.complete(call_id, SHOWN, [file])
+        # A picture is an answer too.
+        self._said = self._said_by_then = True
 
     def cite(self, source: Source) -> None:
         """A source of what is said."""
@@ -325,10 +365,15 @@ class Turn:
 
     def _started(self, call_id: str, name: str, arguments: Mapping[str, Any] | str) -> ToolCallStart:
         self._open[call_id] = _OpenCall(name, time.monotonic())
+        self.call_events += 1
         # What was said before a call is no answer to its result.
         self._said = self._said_by_then = False
         shown = arguments if isinstance(arguments, str) else dict(arguments)
         return ToolCallStart(tool_call_id=call_id, tool_name=name, tool_args=shown)
+
+    def _note_end(self) -> None:
+        self.call_events += 1
+        self._said_by_then = self._said
 
     def _send(self, item: Event | asyncio.Future[None]) -> None:
         self._unread.append(item)

@@ -9,7 +9,7 @@ from agno.team import Team
 from callboard.frameworks.adapter import Factory, FrameworkAgent, HistoryOf, id_from
 from callboard.frameworks.agno.events import Item, Story
 from callboard.frameworks.agno.messages import to_messages
-from callboard.frameworks.agno.model import AgnoAgent, Watch, current_watch, with_watched_models
+from callboard.frameworks.agno.model import AgnoAgent, Watch, current_watch, watch_agents_in_tools, with_watched_models
 from callboard.frameworks.agno.requirements import resolve
 from callboard.frameworks.turn import Turn
 
@@ -30,6 +30,7 @@ def from_agno(
     `add_history_to_context` does not count (`callboard`); or the last message and what the agent's
     own database has of the session, which is the chat (`own`). Raises `AgentError`.
     """
+    watch_agents_in_tools()
     if isinstance(agent, Agent | Team):
         agent_id, name = agent_id or id_from(agent.id or agent.name or ""), name or agent.name or ""
         # Once, and not for each run: a model keeps its connections.

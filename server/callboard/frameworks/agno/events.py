@@ -16,8 +16,9 @@ from pydantic_core import to_json
 from callboard.errors import AgentError
 from callboard.frameworks.agno.media import files_of
 from callboard.frameworks.agno.model import Watch
+from callboard.frameworks.citing import source_of
+from callboard.frameworks.progress import report_of
 from callboard.tools import StatusReport
-from callboard_protocol import Source
 
 Output = RunOutput | TeamRunOutput
 Item = BaseRunOutputEvent | Output
@@ -89,6 +90,8 @@ class Story:
         match _kind(event):
             case "ToolCallStarted":
                 await self._start(event)
+            case "CustomEvent":
+                self._report(event)
             case "ToolCallCompleted" | "ToolCallError":
                 self._end(event)
             case "ModelRequestCompleted":
@@ -106,9 +109,7 @@ class Story:
         for cited in (citations.urls if citations else None) or ():
             if cited.url and cited.url not in self._cited:
                 self._cited.add(cited.url)
-                title = cited.title or cited.url
-                where = {"source": cited.url}
-                self._turn.cite(Source(source={"name": title, "url": cited.url}, document=(title,), metadata=(where,)))
+                self._turn.cite(source_of(cited.url, cited.title))
 
     def _think(self, thought: str) -> None:
         self._reasoning += thought
@@ -119,16 +120,27 @@ class Story:
         call_id, name = tool.tool_call_id or "", tool.tool_name or ""
         arguments = tool.tool_args or {}
         if _is_member(event):
-            self._show_member(event.agent_name or event.agent_id, name, event)
-        elif name.startswith("delegate_task_to_member"):
+            self._show_member(name, event)
+        if name.startswith("delegate_task_to_member"):
             self._delegates[call_id] = str(arguments.get("member_id", ""))
         await self._turn.start(call_id, name, self._watch.arguments.get(call_id, arguments))
 
-    def _show_member(self, member: str, tool_name: str, event: Any) -> None:
+    def _show_member(self, tool_name: str, event: Any) -> None:
         """A member's call is a call of its own; the call that delegated to it says so."""
-        open_calls = [call_id for call_id, asked in self._delegates.items() if asked in ("", event.agent_id)]
+        # A member may be a team.
+        member_id = str(getattr(event, "agent_id", "") or getattr(event, "team_id", ""))
+        member = getattr(event, "agent_name", "") or getattr(event, "team_name", "") or member_id
+        open_calls = [call_id for call_id, asked in self._delegates.items() if asked in ("", member_id)]
         for call_id in open_calls or list(self._delegates)[-1:]:
             self._turn.report(call_id, StatusReport("processing", f"{member}: {tool_name}"))
+
+    def _report(self, event: Any) -> None:
+        """What a tool tells of itself, or a hook of the run."""
+        report = report_of(event)
+        if event.tool_call_id:
+            self._turn.report(event.tool_call_id, report)
+        elif report.message:
+            self._turn.mention(report.message)
 
     def _end(self, event: Any) -> None:
         tool: ToolExecution = event.tool

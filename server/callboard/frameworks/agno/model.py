@@ -5,17 +5,20 @@ have no event at all, and an error is a text. But every call of an agent passes 
 methods of its model, so the agent is given a copy of its model with these in front.
 """
 
+import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import copy
-from functools import cache
-from typing import Any
+from dataclasses import replace
+from functools import cache, wraps
+from typing import Any, ClassVar, Literal
 
 from agno.agent import Agent
-from agno.exceptions import AgnoError
+from agno.exceptions import AgentRunException, AgnoError, RetryableModelProviderError
 from agno.models.base import Model
+from agno.models.fallback import FallbackConfig
 from agno.models.message import Message
 from agno.models.response import ModelResponse
 from agno.models.utils import get_model
@@ -29,24 +32,35 @@ from callboard.frameworks.agno.messages import with_one_system_message
 from callboard.frameworks.failures import model_error
 from callboard.frameworks.turn import Turn
 from callboard.models import ChatDict
+from callboard.tools import report_status
 
 AgnoAgent = Agent | Team
 
 
 class Watch:
-    """What a run's models tell of it: its turn, the arguments as they were written, how the last request failed."""
+    """What a run's models tell of it: its turn, the arguments as they were written, how the last request failed.
+
+    `draft_failed`: the model that speaks has failed, and if it or another is asked again, what it said is no answer.
+    """
 
     def __init__(self, turn: Turn, agent_id: str) -> None:
         self.turn = turn
         self.agent_id = agent_id
         self.arguments: dict[str, str] = {}
         self.failure: ModelError | None = None
+        self.draft_failed = False
 
 
 current_watch: ContextVar[Watch | None] = ContextVar("callboard_agno_watch", default=None)
 
 
-def with_watched_models(agent: AgnoAgent) -> AgnoAgent:
+_in_tool: ContextVar[bool] = ContextVar("callboard_agno_in_tool", default=False)
+
+Role = Literal["speaker", "member", "in a tool"]
+"""What an agent is: its words are the answer, or its leader's to repeat, or its run is none of the adapter's."""
+
+
+def with_watched_models(agent: AgnoAgent, role: Role = "speaker") -> AgnoAgent:
     """The agent, or the team with its members, on copies of its models whose calls are seen by `current_watch`."""
     if isinstance(agent.model, _WatchedModel):
         return agent
@@ -57,15 +71,46 @@ def with_watched_models(agent: AgnoAgent) -> AgnoAgent:
         agent.initialize_agent()
     twin = copy(agent)
     if (model := get_model(agent.model)) is not None:
-        twin.model = _watched(model)
+        twin.model = _watched(model, role)
+    if twin.fallback_config is not None:
+        twin.fallback_config = _with_watched_fallbacks(twin.fallback_config, role)
     if isinstance(twin, Team) and isinstance(twin.members, list):
-        twin.members = [with_watched_models(one) if isinstance(one, Agent | Team) else one for one in twin.members]
+        others: Role = "in a tool" if role == "in a tool" else "member"
+        twin.members = [
+            with_watched_models(one, others) if isinstance(one, Agent | Team) else one for one in twin.members
+        ]
     return twin
 
 
-def _watched(model: Model) -> Model:
+def watch_agents_in_tools() -> None:
+    """Has agents and teams that a tool asks be seen too; does nothing where no turn of ours is running."""
+    for kind in (Agent, Team):
+        if not hasattr(kind.arun, "__wrapped__"):
+            kind.arun = _watching(kind.arun)  # type: ignore[method-assign] # in front of it
+
+
+def _watching(arun: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(arun)
+    def run(agent: AgnoAgent, *args: Any, **kwargs: Any) -> Any:
+        if _in_tool.get() and current_watch.get() is not None:
+            agent = with_watched_models(agent, "in a tool")
+        return arun(agent, *args, **kwargs)
+
+    return run
+
+
+def _with_watched_fallbacks(config: FallbackConfig, role: Role) -> FallbackConfig:
+    lists = {
+        name: [_watched(one, role) if isinstance(one, Model) else one for one in getattr(config, name)]
+        for name in ("on_error", "on_rate_limit", "on_context_overflow")
+    }
+    return replace(config, **lists)  # type: ignore[arg-type] # its lists alone
+
+
+def _watched(model: Model, role: Role) -> Model:
     twin = copy(model)
     twin.__class__ = _watched_kind(type(model))
+    vars(twin)["callboard_role"] = role
     return twin
 
 
@@ -76,12 +121,14 @@ def _watched_kind(kind: type[Model]) -> type[Model]:
 
 
 class _WatchedModel(Model):
+    callboard_role: ClassVar[Role] = "speaker"
+
     async def ainvoke(self, *args: Any, **kwargs: Any) -> ModelResponse:
-        with _request(kwargs):
+        with _request(kwargs, self.callboard_role):
             return await super().ainvoke(*args, **kwargs)  # type: ignore[safe-super] # the user's model has one
 
     async def ainvoke_stream(self, *args: Any, **kwargs: Any) -> AsyncIterator[ModelResponse]:
-        with _request(kwargs):
+        with _request(kwargs, self.callboard_role):
             async for delta in super().ainvoke_stream(*args, **kwargs):  # type: ignore[safe-super] # the user's model has one
                 yield delta
 
@@ -122,13 +169,18 @@ class _WatchedModel(Model):
         call_id = function_call.call_id or ""
         timer = Timer()  # type: ignore[no-untyped-call] # Agno's has no types
         timer.start()
+        name, arguments = function_call.function.name, function_call.arguments or {}
+        if self.callboard_role == "in a tool":
+            # Nobody else says so; and it is said on the card of the tool that its agent works in.
+            report_status("processing", name)
+            await watch.turn.start(call_id, name, watch.arguments.get(call_id, arguments))
+
+        async def execute() -> tuple[bool | AgentRunException, Timer, FunctionCall, FunctionExecutionResult]:
+            _in_tool.set(True)
+            return await super(_WatchedModel, self).arun_function_call(function_call)
+
         try:
-            ended = await watch.turn.run_tool(
-                call_id,
-                function_call.function.name,
-                function_call.arguments or {},
-                lambda: super(_WatchedModel, self).arun_function_call(function_call),
-            )
+            ended = await watch.turn.run_tool(call_id, name, arguments, lambda: asyncio.create_task(execute()))
         except ToolError as error:
             timer.stop()
             watch.turn.fail(call_id, error)
@@ -148,7 +200,7 @@ class _WatchedModel(Model):
 
 
 @contextmanager
-def _request(request: dict[str, Any]) -> Iterator[None]:
+def _request(request: dict[str, Any], role: Role) -> Iterator[None]:
     """One request to the model: what it is sent, and how it fails."""
     request["messages"] = with_one_system_message(request["messages"])
     watch = current_watch.get()
@@ -156,12 +208,19 @@ def _request(request: dict[str, Any]) -> Iterator[None]:
         yield
         return
     watch.failure = None
+    if role == "speaker" and watch.draft_failed:
+        watch.draft_failed = False
+        watch.turn.rewind()
     if watch.turn.over_limit:
         request |= {"tools": None, "tool_choice": None}
     try:
         yield
     except AgnoError as error:
         watch.failure = model_error(error, watch.agent_id, always=True)
+        watch.draft_failed = watch.draft_failed or role == "speaker"
+        raise
+    except RetryableModelProviderError:
+        watch.draft_failed = watch.draft_failed or role == "speaker"
         raise
 
 

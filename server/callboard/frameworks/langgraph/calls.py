@@ -58,11 +58,13 @@ class CallPiece:
 class Answer:
     """The answer to what was `asked`, while it comes.
 
-    `served`: a tool node of ours is told of its calls, and refuses those that cannot be read.
+    `served`: a tool node of ours is told of its calls, and refuses those that cannot be read; `inner`: it is that of
+    an agent in a tool.
     """
 
     asked: Sequence[BaseMessage]
     served: bool
+    inner: bool = False
     source: Source | None = None
     calls: dict[object, Call] = field(default_factory=dict)
 

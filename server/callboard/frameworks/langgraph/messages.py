@@ -40,6 +40,22 @@ def messages_in(update: object) -> Iterator[BaseMessage]:
                 yield from messages_in(value)
 
 
+def messages_of_other_forms(returned: object) -> Iterator[BaseMessage]:
+    """The messages that a node has returned in OpenAI's form, or as pairs of a role and a text."""
+    for one in returned if isinstance(returned, list) else [returned]:
+        state = one.update if isinstance(one, Command) else one
+        given = state.get("messages") if isinstance(state, Mapping) else None
+        for message in given if isinstance(given, list) else [given]:
+            if isinstance(message, dict | tuple):
+                yield from convert_to_messages([message])
+
+
+def conversation_of(state: object) -> list[BaseMessage]:
+    """The messages of a graph's state, be it a mapping or an object."""
+    said = state.get("messages") if isinstance(state, Mapping) else getattr(state, "messages", None)
+    return [one for one in said if isinstance(one, BaseMessage)] if isinstance(said, list) else []
+
+
 def text_of(message: BaseMessage) -> str:
     """A message's text, as its model or its reader has it."""
     content = message.content
@@ -50,7 +66,7 @@ def files_of(message: ToolMessage) -> list[dict[str, Any]]:
     """The media in a tool's result, and in what it keeps from the model (its artifact)."""
     artifact = message.artifact if isinstance(message.artifact, list) else [message.artifact]
     content = message.content if isinstance(message.content, list) else []
-    return [file for block in [*content, *artifact] if isinstance(block, dict) and (file := _file(block))]
+    return [file for block in [*content, *artifact] if isinstance(block, dict) and (file := file_of(block))]
 
 
 def _text(block: str | Mapping[str, Any]) -> str:
@@ -59,7 +75,7 @@ def _text(block: str | Mapping[str, Any]) -> str:
     return str(block.get("text") or "") if block.get("type") == "text" else ""
 
 
-def _file(block: Mapping[str, Any]) -> dict[str, Any] | None:
+def file_of(block: Mapping[str, Any]) -> dict[str, Any] | None:
     """A content block with media as Open WebUI shows it: LangChain's own blocks, and OpenAI's `image_url`."""
     kind, url = block.get("type"), block.get("url")
     if kind == "image_url":

@@ -7,12 +7,14 @@ agent get one in front, which does nothing where no turn of ours is running.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from langchain_core.messages import ToolCall, ToolMessage
+from langgraph._internal._constants import CONFIG_KEY_RUNTIME
 from langgraph.errors import GraphBubbleUp, GraphInterrupt
-from langgraph.prebuilt import ToolNode
+from langgraph.prebuilt import ToolNode, ToolRuntime
 from langgraph.pregel import Pregel
 from langgraph.types import Command
 from pydantic import ValidationError
@@ -21,7 +23,9 @@ from callboard.errors import InvalidArguments, ToolError, ToolTimeout, UnknownTo
 from callboard.frameworks.langgraph.messages import messages_in, text_of
 from callboard.frameworks.langgraph.stream import Graph, Path
 from callboard.frameworks.langgraph.watch import Watch, current_watch, said
+from callboard.frameworks.progress import report_of
 from callboard.frameworks.turn import Turn
+from callboard.tools import report_status
 
 Result = ToolMessage | Command[Any] | list[Any]
 RunOne = Callable[..., Awaitable[Result]]
@@ -48,7 +52,7 @@ class _Watched:
         self._run_one = run_one
 
     async def __call__(self, call: ToolCall, *where: Any) -> Result:
-        execute = partial(self._run_one, call, *where)
+        execute = partial(self._run_one, call, *map(_with_progress, where))
         watch = current_watch.get()
         if watch is None or call["id"] is None:
             return await execute()
@@ -94,6 +98,21 @@ class _Watched:
             watch.turn.fail(message.tool_call_id, InvalidArguments(text_of(message)))
         else:
             watch.finish(message)
+
+
+def _with_progress(where: Any) -> Any:
+    """What a tool is run with, its stream's writer telling how far its call is; the stream does not say whose."""
+    if not isinstance(where, ToolRuntime):
+        return where
+    settings = where.config.get("configurable") or {}
+    if (runtime := settings.get(CONFIG_KEY_RUNTIME)) is not None:
+        settings = {**settings, CONFIG_KEY_RUNTIME: replace(runtime, stream_writer=_report)}
+    return replace(where, stream_writer=_report, config={**where.config, "configurable": settings})
+
+
+def _report(told: object) -> None:
+    step = report_of(told)
+    report_status(step.status, step.message, step.progress)
 
 
 async def _again(turn: Turn, call_id: str, name: str, execute: Execute) -> Result | BaseException:

@@ -30,30 +30,34 @@ from callboard.frameworks.langgraph.calls import (
     pieces_of_message,
     rewrite,
 )
-from callboard.frameworks.langgraph.messages import files_of, text_of
+from callboard.frameworks.langgraph.messages import files_of, messages_in, text_of
 from callboard.frameworks.langgraph.stream import Path, path_of
 from callboard.frameworks.turn import Turn
+from callboard.tools import report_status
 
 
 class Watch(BaseCallbackHandler):
     """A run as its models and tools tell it; as a context, it says which of its failures are a model's.
 
-    `served` are the graphs whose tool nodes are watched: those start, end and refuse calls
-    themselves. Calls, what the graph has as their results, and what their tools raised are kept by the
-    calls' ids; `paused` are the calls that wait for an answer, by their interrupts' ids.
+    `tool_nodes` are those that are watched: they start, end and refuse calls themselves. Calls, what
+    the graph has as their results, and what their tools raised are kept by the calls' ids; `paused` are
+    the calls that wait for an answer, by their interrupts' ids, and `failed_messages` the ids of the
+    answers in which a model failed.
     """
 
     raise_error = True
     run_inline = True
 
-    def __init__(self, turn: Turn, agent_id: str, served: Collection[Path]) -> None:
+    def __init__(self, turn: Turn, agent_id: str, tool_nodes: Collection[Path]) -> None:
         self.turn = turn
         self.calls: dict[str, Call] = {}
         self.paused: dict[str, str] = {}
         self.results: dict[str, ToolMessage] = {}
         self.tool_errors: dict[str, BaseException] = {}
+        self.failed_messages: set[str] = set()
         self._agent_id = agent_id
-        self._served = served
+        self._tool_nodes = tool_nodes
+        self._served = {path[:-1] for path in tool_nodes}
         self._loop = asyncio.get_running_loop()
         self._answers: dict[UUID, Answer] = {}
         self._failures: list[BaseException] = []
@@ -126,7 +130,8 @@ class Watch(BaseCallbackHandler):
     ) -> None:
         """A request begins."""
         path = path_of((metadata or {}).get("langgraph_checkpoint_ns", ""))
-        self._answers[run_id] = Answer(messages[0], served=path[:-1] in self._served)
+        inner = any(path[:length] in self._tool_nodes for length in range(1, len(path)))
+        self._answers[run_id] = Answer(messages[0], served=path[:-1] in self._served, inner=inner)
 
     def on_llm_new_token(self, token: object, *, chunk: object = None, run_id: UUID, **_: Any) -> None:  # noqa: ARG002 - LangChain's
         """A piece of an answer."""
@@ -148,6 +153,8 @@ class Watch(BaseCallbackHandler):
             answer.calls.clear()
             for piece in whole:
                 self._call(answer, piece)
+        if answer.inner:
+            self._count(answer)
         rewrite(message, answer)
         if answer.calls and answer.served:
             self._last = [*answer.asked, message]
@@ -159,10 +166,27 @@ class Watch(BaseCallbackHandler):
         if (usage := message.usage_metadata) is not None:
             self._tell(self.turn.spend, usage["input_tokens"], usage["output_tokens"])
 
+    def _count(self, answer: Answer) -> None:
+        """Counts the calls of an agent in a tool, and drops those that are too many: it then ends with what it has."""
+        for index, call in list(answer.calls.items()):
+            # On the card of the tool that the agent works in.
+            report_status("processing", call.name)
+            if (refused := self.turn.count(call.id, call.name)) is not None:
+                del answer.calls[index]
+                self._tell(self.turn.refuse, call.id, call.name, call.text, refused)
+
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **_: Any) -> None:
         """A request failed."""
         self._answers.pop(run_id, None)
+        self.failed_messages.add(f"lc_run--{run_id}")
         self._failures.append(error)
+
+    def on_tool_end(self, output: object, **_: Any) -> None:
+        """A tool has ended: here, before what it is a part of can end; the graph is told later."""
+        for message in messages_in(output):
+            if isinstance(message, ToolMessage) and message.tool_call_id in self._unserved:
+                self.results[message.tool_call_id] = message
+                self._tell(self.finish, message)
 
     def on_tool_error(self, error: BaseException, *, tool_call_id: str | None = None, **_: Any) -> None:
         """A tool raised: what, its tool node does not say, and one that is not ours does not say that it did."""

@@ -5,6 +5,9 @@ from collections.abc import AsyncIterable, Sequence
 from pydantic_ai import AgentRunResultEvent
 from pydantic_ai.messages import (
     AgentStreamEvent,
+    Citation,
+    CustomEvent,
+    FilePart,
     FunctionToolResultEvent,
     NativeToolCallPart,
     NativeToolReturnPart,
@@ -18,11 +21,15 @@ from pydantic_ai.messages import (
     ThinkingPartDelta,
     ToolCallPart,
     ToolCallPartDelta,
+    WebCitationSource,
 )
 from pydantic_core import to_json
 
-from callboard.frameworks.pydantic_ai.messages import result_of
+from callboard.frameworks.citing import source_of
+from callboard.frameworks.progress import report_of
+from callboard.frameworks.pydantic_ai.messages import file_of, result_of
 from callboard.frameworks.pydantic_ai.watch import Watch
+from callboard_protocol import Source
 
 
 class Story:
@@ -33,6 +40,8 @@ class Story:
         self._turn = watch.turn
         self._written: dict[int, tuple[str, str]] = {}
         self._structured = False
+        self._answers_by_then: int | None = None
+        self._cited: set[str] = set()
 
     async def follow(self, events: AsyncIterable[AgentStreamEvent | AgentRunResultEvent[object]]) -> None:
         """Tells the run until it ends."""
@@ -42,6 +51,10 @@ class Story:
                     self._begin(event)
                 case PartDeltaEvent():
                     self._go_on(event)
+                case CustomEvent():
+                    self._report(event)
+                case PartEndEvent(part=TextPart(citations=[*cited])):
+                    self._cite(cited)
                 case PartEndEvent(part=NativeToolCallPart() as call):
                     await self._turn.start(call.tool_call_id, call.tool_name, call.args or {})
                 case OutputToolCallEvent():
@@ -57,11 +70,17 @@ class Story:
         if event.index == 0:
             self._written.clear()
             self._structured = False
+            if self._watch.answers == self._answers_by_then or self._watch.take_rejection():
+                # The answer before this one broke off, or was refused.
+                self._turn.rewind()
+            self._answers_by_then = self._watch.answers
         match event.part:
             case TextPart(content=text):
                 self._turn.say(text)
             case ThinkingPart(content=text):
                 self._turn.think(text)
+            case FilePart(content=content) if (file := file_of(content)) is not None:
+                self._turn.show([file])
             case NativeToolReturnPart(tool_call_id=call_id, content=content):
                 result = result_of(content)
                 self._turn.complete(call_id, result.text, result.files)
@@ -73,12 +92,33 @@ class Story:
 
     def _go_on(self, event: PartDeltaEvent) -> None:
         match event.delta:
-            case TextPartDelta(content_delta=text):
+            case TextPartDelta(content_delta=text, citations_delta=cited):
                 self._turn.say(text)
+                self._cite(cited or ())
             case ThinkingPartDelta(content_delta=str(text)):
                 self._turn.think(text)
             case ToolCallPartDelta(args_delta=str(text)) if event.index in self._written:
                 self._turn.announce(*self._written[event.index], text)
+
+    def _cite(self, citations: Sequence[Citation]) -> None:
+        for cited in (source for citation in citations for source in citation.sources):
+            text = "\n\n".join(cited.excerpts)
+            if isinstance(cited, WebCitationSource):
+                key, source = cited.url, source_of(cited.url, cited.title, text)
+            else:
+                key = cited.title or cited.document_id or "document"
+                source = Source(source={"name": key}, document=(text or key,), metadata=({"source": key},))
+            if key not in self._cited:
+                self._cited.add(key)
+                self._turn.cite(source)
+
+    def _report(self, event: CustomEvent) -> None:
+        """What a tool tells of itself, or a hook of the run."""
+        report = report_of(event)
+        if event.tool_call_id:
+            self._turn.report(event.tool_call_id, report)
+        elif report.message:
+            self._turn.mention(report.message)
 
     def _end(self, event: FunctionToolResultEvent) -> None:
         part = event.part

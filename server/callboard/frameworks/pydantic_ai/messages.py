@@ -108,7 +108,7 @@ def result_of(value: Any, more: object = ()) -> Result:
 
 def _files_of(contents: Sequence[object]) -> list[dict[str, Any]]:
     """The files among what a tool gave."""
-    return [file for content in contents if (file := _file(content)) is not None]
+    return [file for content in contents if (file := file_of(content)) is not None]
 
 
 def _respond(history: list[ModelMessage], text: str, calls: Sequence[ChatDict]) -> None:
@@ -142,7 +142,8 @@ def _image(url: str) -> list[UserContent]:
     return [BinaryContent(data.content, media_type=data.content_type)]
 
 
-def _file(content: object) -> dict[str, Any] | None:
+def file_of(content: object) -> dict[str, Any] | None:
+    """A picture or another file as Open WebUI shows it; None for all else."""
     match content:
         case BinaryContent():
             kind = content.media_type.partition("/")[0]

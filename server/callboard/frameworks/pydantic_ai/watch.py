@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
-from pydantic_ai.messages import InstructionPart, ModelResponse, ToolCallPart
+from pydantic_ai.messages import InstructionPart, ModelResponse, RetryPromptPart, ToolCallPart
 from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.tools import (
     DeferredToolRequests,
@@ -47,6 +47,14 @@ class Watch(AbstractCapability[Any]):
         self._ids: dict[int, str] = {}
         self._started: set[str] = set()
         self._asked_last = False
+        self.answers = 0
+        """How many answers of the model are whole."""
+        self._rejected = False
+
+    def take_rejection(self) -> bool:
+        """Whether the last answer was refused, by a validator or since it does not fit; once for each."""
+        rejected, self._rejected = self._rejected, False
+        return rejected
 
     @override
     def get_ordering(self) -> CapabilityOrdering:
@@ -69,6 +77,9 @@ class Watch(AbstractCapability[Any]):
     ) -> ModelRequestContext:
         """A new answer begins."""
         offered = request_context.model_request_parameters
+        last = request_context.messages[-1].parts if request_context.messages else ()
+        retries = [part.tool_name for part in last if isinstance(part, RetryPromptPart)]
+        self._rejected = any(name is None or name in self.output_tools for name in retries)
         self.output_tools = {tool.name for tool in offered.output_tools}
         self._offered = {tool.name for tool in offered.function_tools}
         self._ids.clear()
@@ -87,6 +98,7 @@ class Watch(AbstractCapability[Any]):
         response: ModelResponse,
     ) -> ModelResponse:
         """The calls get the ids that the store has; raises `TurnOver` where there may be none."""
+        self.answers += 1
         self.turn.spend(response.usage.input_tokens, response.usage.output_tokens)
         for index, call in enumerate(response.parts):
             if not isinstance(call, ToolCallPart) or call.tool_name in self.output_tools:

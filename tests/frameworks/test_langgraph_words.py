@@ -1,0 +1,318 @@
+"""Whose words are the answer of a graph with several nodes, and what else its nodes and tools tell."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.messages import AIMessage
+from langchain_core.tools import tool
+from langchain_openai import ChatOpenAI
+from langgraph.config import get_stream_writer
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolRuntime
+from langgraph.runtime import Runtime
+from langgraph.types import RetryPolicy, Send
+
+from callboard.agents import RunContext
+from callboard.errors import AgentError
+from callboard.frameworks.langgraph import from_langgraph
+from callboard_protocol import Source, Status, ToolCallComplete
+from tests.fakes.openai_server import Answer, Body, Chunks, Refusal, chunks, finish, text
+from tests.frameworks.langgraph_agents import Made, add, agent_of, scenario
+from tests.frameworks.scenario import ADD, calls, says
+from tests.frameworks.stage import Performance, perform
+from tests.frameworks.test_langgraph import ASKS, asks_another
+
+Nodes = Mapping[str, Callable[..., Any]]
+Says = Callable[[ChatOpenAI], Nodes]
+
+
+class State(MessagesState):
+    """Messages, and what a graph keeps beside them."""
+
+    category: str
+
+
+async def seen_of(
+    tmp_path: Path, nodes: Says, script: Any, *, side_by_side: bool = False, **options: Any
+) -> Performance:
+    """A graph of these nodes, one after the other or all at once."""
+
+    def make(model: ChatOpenAI) -> Any:
+        graph = StateGraph(State)
+        before = START
+        for name, node in nodes(model).items():
+            graph.add_node(name, node)
+            graph.add_edge(START if side_by_side else before, name)
+            before = name
+        return from_langgraph(graph.compile(name="agent"), **options)
+
+    seen, _ = await perform(Made(make), scenario(script), tmp_path)
+    return seen
+
+
+def said(seen: Performance) -> list[str]:
+    """What is left of what was said, and the end."""
+    return [line for line in seen.lines(in_order=True) if line.split()[0] in ("say", "done", "rewind", "error")]
+
+
+def asking(model: ChatOpenAI, prompt: str, **keep: Any) -> Callable[..., Any]:
+    """A node that asks the model this; what it says is a message, unless it is to be kept elsewhere."""
+
+    async def node(state: State) -> dict[str, Any]:
+        answer = await model.ainvoke(prompt)
+        return {name: keep[name](answer) for name in keep} if keep else {"messages": [answer]}
+
+    return node
+
+
+def asked(body: Body) -> str:
+    return str(body["messages"][-1]["content"])
+
+
+def by_prompt(body: Body) -> Answer:
+    return says({"route": "category=math", "greet": "Hello there.", "part": "Good bye."}[asked(body)])
+
+
+async def test_nodes_that_run_side_by_side_speak_one_after_the_other(tmp_path: Path) -> None:
+    words = {name: [f"{name} {number}, " for number in range(20)] for name in ("one", "two", "three")}
+
+    def script(body: Body) -> Answer:
+        return chunks(*(text(word) for word in words[asked(body)]), finish("stop"))
+
+    seen = await seen_of(
+        tmp_path, lambda model: {name: asking(model, name) for name in words}, script, side_by_side=True
+    )
+    [whole, end] = said(seen)
+    assert end == "done stop"
+    assert sorted(whole.removeprefix("say ").split("\n\n")) == sorted("".join(spoken) for spoken in words.values())
+
+
+async def test_one_node_that_runs_several_times_at_once_speaks_one_after_the_other(tmp_path: Path) -> None:
+    def make(model: ChatOpenAI) -> Any:
+        async def write(state: MessagesState) -> dict[str, Any]:
+            return {"messages": [await model.ainvoke(state["messages"])]}
+
+        def spread(state: MessagesState) -> list[Send]:
+            return [Send("write", {"messages": word}) for word in ("greet", "part")]
+
+        graph = StateGraph(MessagesState).add_node("write", write).add_conditional_edges(START, spread, ["write"])
+        return from_langgraph(graph.compile(name="agent"))
+
+    seen, _ = await perform(Made(make), scenario(by_prompt), tmp_path)
+    [whole, _] = said(seen)
+    assert sorted(whole.removeprefix("say ").split("\n\n")) == ["Good bye.", "Hello there."]
+
+
+async def test_successive_nodes_have_a_paragraph_each(tmp_path: Path) -> None:
+    seen = await seen_of(
+        tmp_path, lambda model: {"greet": asking(model, "greet"), "part": asking(model, "part")}, by_prompt
+    )
+    assert said(seen) == ["say Hello there.\n\nGood bye.", "done stop"]
+
+
+async def test_what_a_router_says_to_its_graph_is_taken_back(tmp_path: Path) -> None:
+    def nodes(model: ChatOpenAI) -> Nodes:
+        return {"route": asking(model, "route", category=lambda answer: answer.text), "greet": asking(model, "greet")}
+
+    seen = await seen_of(tmp_path, nodes, by_prompt)
+    assert seen.left() == "Hello there."
+
+
+async def test_a_router_beside_a_node_that_speaks_takes_back_its_own_words_alone(tmp_path: Path) -> None:
+    def nodes(model: ChatOpenAI) -> Nodes:
+        return {"greet": asking(model, "greet"), "route": asking(model, "route", category=lambda answer: answer.text)}
+
+    seen = await seen_of(tmp_path, nodes, by_prompt, side_by_side=True)
+    assert seen.left() == "Hello there."
+
+
+async def test_an_answer_that_is_kept_in_no_message_is_said_all_the_same(tmp_path: Path) -> None:
+    seen = await seen_of(
+        tmp_path, lambda model: {"greet": asking(model, "greet", category=lambda answer: answer.text)}, by_prompt
+    )
+    assert seen.left() == "Hello there."
+
+
+async def test_the_nodes_that_answer_can_be_named_and_no_other_is_heard(tmp_path: Path) -> None:
+    seen = await seen_of(
+        tmp_path,
+        lambda model: {"part": asking(model, "part"), "greet": asking(model, "greet")},
+        by_prompt,
+        answers=("greet",),
+    )
+    assert said(seen) == ["say Hello there.", "done stop"]
+
+
+async def test_where_those_say_nothing_the_states_last_message_is_the_answer(tmp_path: Path) -> None:
+    async def quiet(state: State) -> None:
+        pass
+
+    seen = await seen_of(
+        tmp_path, lambda model: {"quiet": quiet, "greet": asking(model, "greet")}, by_prompt, answers=("quiet",)
+    )
+    assert said(seen) == ["say Hello there.", "done stop"]
+
+
+async def test_a_model_with_the_tag_nostream_is_heard_when_its_message_is_whole(tmp_path: Path) -> None:
+    def nodes(model: ChatOpenAI) -> Nodes:
+        silent: Any = model.with_config(tags=["nostream"])
+        return {
+            "route": asking(silent, "route", category=lambda answer: answer.text),
+            "greet": asking(silent, "greet"),
+        }
+
+    seen = await seen_of(tmp_path, nodes, by_prompt)
+    assert said(seen) == ["say Hello there.", "done stop"]
+
+
+def test_a_node_that_there_is_not_cannot_answer() -> None:
+    async def node(state: State) -> None:
+        pass
+
+    graph = StateGraph(State).add_node("node", node).add_edge(START, "node").compile(name="agent")
+    with pytest.raises(AgentError, match=r"no node 'writer'\. Its nodes are: node"):
+        from_langgraph(graph, answers=("writer",))
+
+
+@pytest.mark.parametrize(
+    "returned", [{"role": "assistant", "content": "A dict."}, ("ai", "A dict."), [{"type": "ai", "content": "A dict."}]]
+)
+async def test_a_message_in_openais_form_is_said(returned: Any, tmp_path: Path) -> None:
+    async def node(state: State) -> dict[str, Any]:
+        return {"messages": returned if isinstance(returned, list) else [returned]}
+
+    seen = await seen_of(tmp_path, lambda _: {"node": node}, [])
+    assert said(seen) == ["say A dict.", "done stop"]
+
+
+@dataclass(frozen=True)
+class Whose:
+    """The context of a graph."""
+
+    user_id: str
+
+
+async def test_nodes_and_tools_get_the_context_that_is_made_for_the_run(tmp_path: Path) -> None:
+    async def whose(context: RunContext) -> Whose:
+        return Whose(context.user.id if context.user else "nobody")
+
+    def make(_: ChatOpenAI) -> Any:
+        async def node(state: MessagesState, runtime: Runtime[Whose]) -> dict[str, Any]:
+            return {"messages": [AIMessage(f"You are {runtime.context.user_id}.")]}
+
+        graph = StateGraph(MessagesState, context_schema=Whose).add_node("node", node).add_edge(START, "node")
+        return from_langgraph(graph.compile(name="agent"), context=whose)
+
+    seen, _ = await perform(Made(make), scenario([]), tmp_path)
+    assert said(seen) == ["say You are u1.", "done stop"]
+
+
+HALF = Chunks((text("Half an answer"),), "cut")
+
+
+@pytest.mark.parametrize("kind", ["retried node", "retried model", "fallback"])
+async def test_a_draft_in_which_the_model_failed_is_taken_back_when_it_is_asked_again(
+    kind: str, tmp_path: Path
+) -> None:
+    def make(model: ChatOpenAI) -> Any:
+        asked: Any = model
+        if kind == "retried model":
+            asked = model.with_retry(stop_after_attempt=3, wait_exponential_jitter=False)
+        if kind == "fallback":
+            asked = model.with_fallbacks([model, model])
+
+        async def node(state: MessagesState) -> dict[str, Any]:
+            return {"messages": [await asked.ainvoke(state["messages"])]}
+
+        policy = RetryPolicy(initial_interval=0, jitter=False, max_attempts=3, retry_on=Exception)
+        graph = StateGraph(MessagesState).add_edge(START, "node")
+        graph.add_node("node", node, retry_policy=policy if kind == "retried node" else None)
+        return from_langgraph(graph.compile(name="agent"))
+
+    seen, _ = await perform(Made(make), scenario([HALF, HALF, says("A whole answer.")]), tmp_path)
+    assert seen.left() == "A whole answer."
+    assert len(seen.requests) == 3
+
+
+async def test_a_draft_of_a_run_that_fails_stays(tmp_path: Path) -> None:
+    seen = await seen_of(tmp_path, lambda model: {"greet": asking(model, "greet")}, [HALF, Refusal(500)])
+    assert seen.left() == "Half an answer"
+    assert said(seen)[-1].startswith("error model_")
+
+
+async def test_what_tools_and_nodes_write_to_their_stream_is_shown(tmp_path: Path) -> None:
+    @tool
+    async def travel(place: str) -> str:
+        """Goes somewhere."""
+        get_stream_writer()({"message": f"half way to {place}", "progress": 50})
+        await asyncio.sleep(0)
+        return f"in {place}"
+
+    @tool
+    def drive(place: str, runtime: ToolRuntime) -> str:
+        """Drives somewhere, in a thread."""
+        runtime.stream_writer(f"on the road to {place}")
+        return f"in {place}"
+
+    def make(model: ChatOpenAI) -> Any:
+        async def pack(state: MessagesState) -> None:
+            get_stream_writer()("Packing")
+
+        graph = StateGraph(MessagesState).add_node("pack", pack).add_node("go", agent_of(model, travel, drive))
+        return from_langgraph(graph.add_edge(START, "pack").add_edge("pack", "go").compile(name="agent"))
+
+    both = calls(("travel", '{"place": "Rome"}'), ("drive", '{"place": "Pisa"}'))
+    seen, _ = await perform(Made(make), scenario([both, says("There.")]), tmp_path)
+    lines = seen.lines(in_order=True)
+    assert "status 1 processing half way to Rome 50" in lines
+    assert "status 2 processing on the road to Pisa" in lines
+    assert [event.content for event in seen.events if isinstance(event, Status)] == ["Packing"]
+
+
+async def test_pictures_files_and_citations_of_a_message_are_shown(tmp_path: Path) -> None:
+    cited = {"type": "citation", "url": "https://example.org/owls", "title": "Owls", "cited_text": "They see at night."}
+    picture = {"type": "image", "base64": "AAAA", "mime_type": "image/png"}
+    paper = {"type": "file", "base64": "AAAA", "mime_type": "application/pdf", "extras": {"filename": "owls.pdf"}}
+
+    async def draw(state: State) -> dict[str, Any]:
+        return {"messages": [AIMessage([{"type": "text", "text": "Owls.", "annotations": [cited]}, picture, paper])]}
+
+    seen = await seen_of(tmp_path, lambda _: {"draw": draw}, [])
+    [source] = [event for event in seen.events if isinstance(event, Source)]
+    assert source.source == {"name": "Owls", "url": "https://example.org/owls"}
+    assert source.document == ("They see at night.",)
+    shown = [file for event in seen.events if isinstance(event, ToolCallComplete) for file in event.files]
+    assert [(file["type"], file.get("name")) for file in shown] == [("image", None), ("file", "owls.pdf")]
+    assert shown[0]["url"] == "data:image/png;base64,AAAA"
+    assert seen.left() == "Owls."
+
+
+async def test_a_call_of_an_agent_in_a_tool_ends_before_its_tool_does(tmp_path: Path) -> None:
+    turns = [ASKS, calls(ADD, first=1), says("I say 5."), says("It says 5.")]
+    for number in range(10):
+        seen, _ = await perform(asks_another(add), scenario(turns), tmp_path / str(number))
+        assert seen.lines(in_order=True) == [
+            "call 1 ask_other {'task': 'help'}",
+            *("status 1 processing add", "call 2 add {'a': 2, 'b': 3}", "result 2 5", "result 1 I say 5."),
+            *("say It says 5.", "done stop"),
+        ]
+
+
+async def test_the_calls_of_an_agent_in_a_tool_count(tmp_path: Path) -> None:
+    def script(body: Body) -> Answer:
+        messages = body["messages"]
+        if "add" in str(body.get("tools")):
+            return calls(("add", f'{{"a": {len(messages)}, "b": 1}}'), first=100 + len(messages))
+        return ASKS if body.get("tools") else says("It is enough.")
+
+    seen, _ = await perform(asks_another(add), scenario(script), tmp_path)
+    lines = seen.lines(in_order=True)
+    # Three calls are allowed: the tool itself and two of its agent's; the next is one too many.
+    assert [line for line in lines if line.startswith(("result", "failed"))] == [
+        *("result 2 2", "result 3 4", "failed 4 limit", "result 1 "),
+    ]
+    assert lines[-2:] == ["say It is enough.", "done max_turns"]

@@ -1,0 +1,155 @@
+"""What an agent of pydantic-ai takes back, shows and cites, what its tools tell of themselves, and agents in its tools."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from pydantic_ai import Agent, BinaryContent, CustomEvent, ModelRetry, PromptedOutput, RunContext, Tool
+from pydantic_ai.capabilities import ModelFallback
+from pydantic_ai.messages import (
+    Citation,
+    DocumentCitationSource,
+    FilePart,
+    ModelMessage,
+    ModelResponse,
+    TextPart,
+    WebCitationSource,
+)
+from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.models.test import TestStreamedResponse
+from pydantic_ai.settings import ModelSettings
+
+from callboard.agents import AgentLike
+from callboard.frameworks.pydantic_ai import from_pydantic_ai
+from callboard_protocol import Source, ToolCallComplete
+from tests.fakes.openai_server import Answer, Body, Chunks, Refusal, text
+from tests.frameworks.pydantic_ai_agents import Made, add, scenario, solo
+from tests.frameworks.scenario import ADD, calls, says
+from tests.frameworks.stage import perform
+
+HALF = Chunks((text("Half an answer"),), "cut")
+
+
+async def test_an_answer_that_a_validator_refuses_is_taken_back(tmp_path: Path) -> None:
+    def make(model: OpenAIChatModel) -> AgentLike:
+        agent = Agent(model, name="agent", tools=[add], retries=3)
+
+        @agent.output_validator
+        def whole(answer: str) -> str:
+            if "Half" in answer:
+                raise ModelRetry("Say all of it.")
+            return answer
+
+        return from_pydantic_ai(agent)
+
+    turns = [calls(ADD, before="Let me add. "), says("Half an answer"), says("Half again"), says("It is 5.")]
+    seen, _ = await perform(Made(make), scenario(turns), tmp_path)
+    assert seen.left() == "Let me add. It is 5."
+    assert len(seen.requests) == 4
+
+
+class Weather(BaseModel):
+    """What a structured answer is."""
+
+    city: str
+
+
+async def test_an_answer_that_does_not_fit_is_taken_back(tmp_path: Path) -> None:
+    kind = solo(output_type=PromptedOutput(Weather), retries=2)
+    seen, _ = await perform(kind, scenario([says("It is Rome."), says('{"city": "Rome"}')]), tmp_path)
+    assert seen.left() == '{"city": "Rome"}'
+
+
+async def test_an_answer_in_which_the_model_failed_is_taken_back_when_another_is_asked(tmp_path: Path) -> None:
+    def make(model: OpenAIChatModel) -> AgentLike:
+        capabilities: Any = [ModelFallback(model, model)]
+        return from_pydantic_ai(Agent(model, name="agent", capabilities=capabilities))
+
+    seen, _ = await perform(Made(make), scenario([HALF, HALF, says("A whole answer.")]), tmp_path)
+    assert seen.left() == "A whole answer."
+    assert len(seen.requests) == 3
+
+
+async def test_a_draft_of_a_run_that_fails_stays(tmp_path: Path) -> None:
+    seen, _ = await perform(solo(), scenario([HALF, Refusal(500)]), tmp_path)
+    assert seen.left() == "Half an answer"
+
+
+@dataclass(kw_only=True)
+class TravelProgress(CustomEvent):
+    """How far a journey is."""
+
+    message: str
+    progress: int | None = None
+
+
+async def test_an_event_that_a_tool_emits_is_a_step_of_its_call(tmp_path: Path) -> None:
+    async def travel(ctx: RunContext[None], place: str) -> str:
+        """Goes somewhere."""
+        await ctx.emit(TravelProgress(message=f"half way to {place}", progress=50))
+        return f"in {place}"
+
+    turns = [calls(("travel", '{"place": "Rome"}')), says("There.")]
+    seen, _ = await perform(solo(Tool(travel)), scenario(turns), tmp_path)
+    assert seen.lines(in_order=True) == [
+        *("call 1 travel {'place': 'Rome'}", "status 1 processing half way to Rome 50", "result 1 in Rome"),
+        *("say There.", "done stop"),
+    ]
+
+
+def asks_another(*tools: Any) -> Made:
+    """An agent with a tool that asks another agent, which has these tools."""
+
+    def make(model: OpenAIChatModel) -> AgentLike:
+        other = Agent(model, name="other", tools=tools)
+
+        async def ask_other(task: str) -> str:
+            """Asks the other agent."""
+            return (await other.run(task)).output
+
+        return from_pydantic_ai(Agent(model, name="agent", tools=[ask_other]))
+
+    return Made(make)
+
+
+def names(body: Body) -> list[str]:
+    """The tools that are offered."""
+    return [one["function"]["name"] for one in body.get("tools") or ()]
+
+
+ASKS = calls(("ask_other", '{"task": "help"}'))
+
+
+async def test_the_calls_of_an_agent_in_a_tool_are_shown_below_it(tmp_path: Path) -> None:
+    def script(body: Body) -> Answer:
+        ended = body["messages"][-1]["role"] == "tool"
+        if names(body) == ["add"]:
+            return says("I say 5.") if ended else calls(ADD)
+        return says("It says 5.") if ended else ASKS
+
+    seen, _ = await perform(asks_another(add), scenario(script), tmp_path)
+    assert seen.lines(in_order=True) == [
+        "call 1 ask_other {'task': 'help'}",
+        *("status 1 processing add", "call 2 add {'a': 2, 'b': 3}", "result 2 5", "result 1 I say 5."),
+        *("say It says 5.", "done stop"),
+    ]
+
+
+async def test_the_calls_of_an_agent_in_a_tool_count(tmp_path: Path) -> None:
+    def script(body: Body) -> Answer:
+        messages = body["messages"]
+        if names(body) == ["add"]:
+            return calls(("add", f'{{"a": {len(messages)}, "b": 1}}'), first=100 + len(messages))
+        return ASKS if body.get("tools") else says("It is enough.")
+
+    seen, _ = await perform(asks_another(add), scenario(script), tmp_path)
+    lines = seen.lines(in_order=True)
+    assert [line.split()[0] for line in lines if line.startswith(("result", "failed"))] == [
+        *("result", "result", "failed", "result"),
+    ]
+    assert "failed 4 limit" in lines
+    assert lines[-2:] == ["say It is enough.", "done max_turns"]
