@@ -187,6 +187,48 @@ async def test_the_user_is_asked_once_though_framework_and_server_both_want_it()
     assert sum(isinstance(event, InputRequest) for event in events) == 1
 
 
+async def test_a_tools_time_stands_still_while_the_user_is_asked_about_a_call_inside_it() -> None:
+    time_is_up = asyncio.Event()
+
+    async def answer(_: InputRequest) -> bool:
+        await time_is_up.wait()
+        return True
+
+    async def play(turn: Turn) -> None:
+        async def inner() -> str:
+            return await turn.run_tool("2", "echo", {}, echo)
+
+        loop = asyncio.get_running_loop()
+        loop.call_later(1.5 * seconds, time_is_up.set)
+        turn.say(await turn.run_tool("1", "outer", {}, inner))
+
+    seconds = 0.3
+    limits = Limits(tool_timeout_seconds=seconds)
+    events = await all_of(play, limits=limits, consent=Consent(("echo",), answer))
+    assert Message(content="echo") in events
+
+
+async def test_a_tools_time_goes_on_after_the_user_was_asked_about_a_call_inside_it() -> None:
+    async def agree(_: InputRequest) -> bool:
+        return True
+
+    async def wait() -> None:
+        await asyncio.Event().wait()
+
+    async def play(turn: Turn) -> None:
+        async def inner() -> None:
+            await turn.run_tool("2", "echo", {}, echo)
+            await wait()
+
+        with pytest.raises(ToolTimeout):
+            await turn.run_tool("1", "outer", {}, inner)
+        turn.say("ended")
+
+    limits = Limits(tool_timeout_seconds=0.05)
+    events = await all_of(play, limits=limits, consent=Consent(("echo",), agree))
+    assert Message(content="ended") in events
+
+
 async def test_status_is_bound_to_the_call_that_runs_and_to_no_other() -> None:
     async def tell(word: str) -> str:
         await asyncio.sleep(0)

@@ -10,6 +10,7 @@ from agents import (
     AgentHooks,
     FunctionTool,
     GuardrailFunctionOutput,
+    ModelRetrySettings,
     ModelSettings,
     RunContextWrapper,
     ToolGuardrailFunctionOutput,
@@ -26,8 +27,8 @@ from pydantic import BaseModel
 from callboard import report_status
 from callboard.loop import RunContext
 from callboard.models import ScriptedModel
-from callboard_protocol import Error, ToolCallComplete, ToolCallError, ToolCallStart, ToolStatus, Usage
-from tests.fakes.openai_server import OpenAIServer
+from callboard_protocol import Error, Message, Rewind, ToolCallComplete, ToolCallError, ToolCallStart, ToolStatus, Usage
+from tests.fakes.openai_server import Answer, OpenAIServer, chunks, text
 from tests.frameworks.openai_agents_stage import offered, scenario, solo
 from tests.frameworks.scenarios import ADD, ADDED, calls, says
 from tests.frameworks.stage import perform
@@ -199,6 +200,31 @@ async def test_the_agents_own_hooks_are_called_and_the_agent_stays_as_it_is(tmp_
     assert seen.lines(in_order=True) == [*ADDED, "say 5.", "done stop"]
     assert add.timeout_seconds is None
     assert add.__wrapped__.__name__ == "add"
+
+
+@pytest.mark.parametrize("before", [[], [calls(ADD)]], ids=["at the start", "after a call"])
+async def test_half_an_answer_that_is_asked_for_again_is_taken_back(before: list[Answer], tmp_path: Path) -> None:
+    again = ModelRetrySettings(max_retries=2, policy=lambda _: True, backoff={"initial_delay": 0, "jitter": False})
+    halves = [chunks(text("Half an answer"), ending="cut")] * 2
+    retried = solo(add, model_settings=ModelSettings(retry=again))
+    seen, _ = await perform(retried, scenario([*before, *halves, says("It is 5.")]), tmp_path)
+    said = ""
+    for event in seen.events:
+        match event:
+            case Message():
+                said += event.content
+            case Rewind():
+                # To nobody where nobody has seen what is taken back.
+                said = ""
+            case _:
+                pass
+    assert said == "It is 5."
+
+
+async def test_half_an_answer_that_is_not_asked_for_again_stays(tmp_path: Path) -> None:
+    seen, _ = await perform(solo(add), scenario([chunks(text("Half an answer"), ending="cut")]), tmp_path)
+    assert seen.lines(in_order=True) == ["say Half an answer", "error model_unreachable"]
+    assert not any(isinstance(event, Rewind) for event in seen.events)
 
 
 async def test_what_requests_cost_is_told(tmp_path: Path) -> None:

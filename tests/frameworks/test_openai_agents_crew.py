@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agents import Agent, Model, RunContextWrapper, SQLiteSession, function_tool, handoff
+from agents import Agent, Model, RunContextWrapper, RunHooks, Runner, SQLiteSession, function_tool, handoff
 from agents.mcp import MCPServerStdio
 
 from callboard.agents import AgentLike, RunContext
@@ -93,39 +93,130 @@ def asks_expert(call: tuple[str, str]) -> Callable[[Body], Answer]:
     return script
 
 
-def consultation(*tools: Any) -> Made:
+def consultation(*tools: Any, hooks: RunHooks[Any] | None = None) -> Made:
     def make(model: Model) -> AgentLike:
         expert = Agent("Expert", model=model, tools=[*tools])
-        # Streamed, as the fake server gives calls in no other way.
+        ask = expert.as_tool("ask_expert", "Asks the expert.", hooks=hooks)
+        return served(Agent("Leader", model=model, tools=[ask]))
+
+    return Made(make)
+
+
+def streamed(*tools: Any) -> Made:
+    """The same, and its author listens to what the expert does."""
+
+    def make(model: Model) -> AgentLike:
+        expert = Agent("Expert", model=model, tools=[*tools])
         ask = expert.as_tool("ask_expert", "Asks the expert.", on_stream=lambda _: None)
         return served(Agent("Leader", model=model, tools=[ask]))
 
     return Made(make)
 
 
-async def test_an_agent_that_is_a_tool_is_one_call(tmp_path: Path) -> None:
-    seen, _ = await perform(consultation(add), scenario(asks_expert(ADD)), tmp_path)
+def by_hand(*tools: Any) -> Made:
+    """The same, by a function that runs the expert itself."""
+
+    def make(model: Model) -> AgentLike:
+        expert = Agent("Expert", model=model, tools=[*tools])
+
+        async def ask_expert(input: str) -> str:  # noqa: A002 - as the SDK names it
+            """Asks the expert."""
+            return str((await Runner.run(expert, input, run_config=UNTRACED)).final_output)
+
+        return served(Agent("Leader", model=model, tools=[function_tool(ask_expert)]))
+
+    return Made(make)
+
+
+CONSULTATIONS = pytest.mark.parametrize("consult", [consultation, streamed, by_hand])
+
+
+@CONSULTATIONS
+async def test_calls_of_an_agent_that_is_a_tool_are_shown_below_it(
+    consult: Callable[..., Made], tmp_path: Path
+) -> None:
+    seen, _ = await perform(consult(add), scenario(asks_expert(ADD)), tmp_path)
     assert seen.lines(in_order=True) == [
-        *("call 1 ask_expert {'input': 'Do it'}", "result 1 It is done."),
+        *("call 1 ask_expert {'input': 'Do it'}", "status 1 processing Expert: add"),
+        *("call 2 add {'a': 2, 'b': 3}", "result 2 5", "result 1 It is done."),
         *("say The expert says so.", "done stop"),
     ]
 
 
+@CONSULTATIONS
+async def test_calls_of_an_agent_that_is_a_tool_are_counted(consult: Callable[..., Made], tmp_path: Path) -> None:
+    def script(body: Body) -> Answer:
+        results = sum(message["role"] == "tool" for message in body["messages"])
+        if "add" in offered(body):
+            return calls(("add", f'{{"a": {results}, "b": 1}}'), first=results)
+        return calls(("ask_expert", '{"input": "Do it"}')) if offered(body) else says("Enough.")
+
+    seen, _ = await perform(consult(add), scenario(script), tmp_path)
+    assert seen.lines(in_order=True)[-4:] == ["failed 4 limit", "result 1 Enough.", "say Enough.", "done max_turns"]
+
+
+@CONSULTATIONS
+async def test_the_servers_settings_ask_about_calls_of_an_agent_that_is_a_tool(
+    consult: Callable[..., Made], tmp_path: Path
+) -> None:
+    toolbox = Toolbox()
+    wipe = function_tool(toolbox.plain("wipe"))
+    asked = scenario(asks_expert(("wipe", '{"disk": "C"}')), reply=False)
+    seen, _ = await perform(consult(wipe), asked, tmp_path, confirm_tools=("wipe",))
+    assert toolbox.wiped == []
+    assert "ask 2 Run wipe?" in seen.lines(in_order=True)
+    assert "failed 2 denied" in seen.lines(in_order=True)
+
+
+async def test_hooks_of_an_agent_that_is_a_tool_are_called(tmp_path: Path) -> None:
+    heard: list[object] = []
+
+    class Listening(RunHooks[Any]):
+        async def on_tool_end(self, context: Any, agent: Any, tool: Any, result: object) -> None:
+            heard.append(result)
+
+    seen, _ = await perform(consultation(add, hooks=Listening()), scenario(asks_expert(ADD)), tmp_path)
+    assert heard == [5]
+    assert "result 2 5" in seen.lines(in_order=True)
+
+
+async def test_agents_within_agents_are_shown_all(tmp_path: Path) -> None:
+    def make(model: Model) -> AgentLike:
+        adder = Agent("Adder", model=model, tools=[add])
+        expert = Agent("Expert", model=model, tools=[adder.as_tool("ask_adder", "Adds.")])
+        return served(Agent("Leader", model=model, tools=[expert.as_tool("ask_expert", "Asks.")]))
+
+    def script(body: Body) -> Answer:
+        if body["messages"][-1]["role"] == "tool":
+            return says("5.")
+        [tool] = offered(body)
+        return calls(ADD if tool == "add" else (tool, '{"input": "2 + 3"}'))
+
+    seen, _ = await perform(Made(make), scenario(script), tmp_path)
+    assert seen.lines(in_order=True) == [
+        *("call 1 ask_expert {'input': '2 + 3'}", "status 1 processing Expert: ask_adder"),
+        *("call 2 ask_adder {'input': '2 + 3'}", "status 2 processing Adder: add"),
+        *("call 3 add {'a': 2, 'b': 3}", "result 3 5", "result 2 5.", "result 1 5.", "say 5.", "done stop"),
+    ]
+
+
 @pytest.mark.parametrize(("reply", "wiped"), [(True, ["C"]), (False, []), (None, [])])
+@pytest.mark.parametrize("consult", [consultation, streamed])
 async def test_a_tool_of_an_agent_that_is_a_tool_can_need_approval(
-    reply: bool | None, wiped: list[str], tmp_path: Path
+    consult: Callable[..., Made], reply: bool | None, wiped: list[str], tmp_path: Path
 ) -> None:
     toolbox = Toolbox()
     wipe = function_tool(toolbox.plain("wipe"), needs_approval=True)
     asked = scenario(asks_expert(("wipe", '{"disk": "C"}')), reply=reply)
-    seen, _ = await perform(consultation(wipe), asked, tmp_path)
+    seen, _ = await perform(consult(wipe), asked, tmp_path)
     assert toolbox.wiped == wiped
     seen_lines = seen.lines(in_order=True)
-    assert seen_lines[:3] == [
-        "call 1 ask_expert {'input': 'Do it'}",
-        "status 1 pending waiting for approval",
-        "ask 1 Run wipe?",
+    assert seen_lines[:5] == [
+        *("call 1 ask_expert {'input': 'Do it'}", "status 1 processing Expert: wipe", "call 2 wipe {'disk': 'C'}"),
+        *("status 2 pending waiting for approval", "ask 2 Run wipe?"),
     ]
+    assert ("result 2 C is empty" in seen_lines) == bool(wiped)
+    assert ("failed 2 denied" in seen_lines) != bool(wiped)
     assert seen_lines[-3:] == ["result 1 It is done.", "say The expert says so.", "done stop"]
     told = [message["content"] for body in seen.requests for message in body["messages"] if message["role"] == "tool"]
     assert ("C is empty" in told) == bool(wiped)
@@ -137,14 +228,14 @@ async def test_an_agent_that_is_a_tool_can_ask_again_and_again(tmp_path: Path) -
         results = sum(message["role"] == "tool" for message in body["messages"])
         if "ask_expert" in offered(body):
             return says("All gone.") if results else calls(("ask_expert", '{"input": "Wipe all"}'))
-        if results == len("CDEF"):
+        if results == len("CD"):
             return says("Wiped.")
-        return calls(("wipe", f'{{"disk": "{"CDEF"[results]}"}}'), first=results)
+        return calls(("wipe", f'{{"disk": "{"CD"[results]}"}}'), first=results)
 
     toolbox = Toolbox()
     wipe = function_tool(toolbox.plain("wipe"), needs_approval=True)
     seen, _ = await perform(consultation(wipe), scenario(script, reply=True), tmp_path)
-    assert toolbox.wiped == ["C", "D", "E", "F"]
+    assert toolbox.wiped == ["C", "D"]
     assert seen.lines(in_order=True)[-3:] == ["result 1 Wiped.", "say All gone.", "done stop"]
 
 

@@ -4,7 +4,7 @@ import asyncio
 import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from inspect import isawaitable
 from typing import Generic, Literal, TypeVar
 
@@ -52,6 +52,11 @@ class FrameworkAgent(ABC, Generic[A]):
     @abstractmethod
     async def answer(self, agent: A, turn: Turn) -> None:
         """A background task of the client: one plain answer of the agent's model, without tools."""
+
+    @asynccontextmanager
+    async def lifespan(self) -> AsyncGenerator[None, None]:
+        """What is open for as long as the server runs, and closed when it ends; nothing, unless an adapter says so."""
+        yield
 
     async def run(self, context: RunContext) -> AsyncGenerator[Event, None]:
         """One turn as events; closing the generator ends the framework's run, its requests and its tools."""

@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
@@ -53,6 +54,56 @@ class _OpenCall:
     name: str
     started: float
     approved: bool = False
+
+
+class _Clock:
+    """The time of a call that runs; it stands still while a call inside it waits for the user."""
+
+    def __init__(self, timeout: asyncio.Timeout) -> None:
+        self._timeout = timeout
+        self._left = 0.0
+        self._stops = 0
+        self._runs = True
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Within it, the call runs."""
+        token = _clocks.set((*_clocks.get(), self))
+        try:
+            yield
+        finally:
+            self._runs = False
+            _clocks.reset(token)
+
+    def stop(self) -> None:
+        """Stops it; once more for each that waits."""
+        when = self._timeout.when()
+        if self._runs and when is not None and not self._timeout.expired():
+            self._left = when - asyncio.get_running_loop().time()
+            self._timeout.reschedule(None)
+        self._stops += 1
+
+    def go_on(self) -> None:
+        """Lets it go on where nobody waits any more."""
+        self._stops -= 1
+        if self._runs and not self._stops and not self._timeout.expired():
+            self._timeout.reschedule(asyncio.get_running_loop().time() + self._left)
+
+
+_clocks: ContextVar[tuple[_Clock, ...]] = ContextVar("callboard_clocks", default=())
+"""Of the calls that the current task is inside of."""
+
+
+@contextmanager
+def _clocks_stopped() -> Iterator[None]:
+    clocks = _clocks.get()
+    for clock in clocks:
+        clock.stop()
+    try:
+        yield
+    finally:
+        for clock in clocks:
+            clock.go_on()
 
 
 class Turn:
@@ -203,13 +254,20 @@ class Turn:
             self._send(ToolStatus(tool_call_id=call_id, data=data))
 
     async def run_tool(
-        self, call_id: str, name: str, arguments: Mapping[str, Any], execute: Callable[[], Awaitable[R]]
+        self,
+        call_id: str,
+        name: str,
+        arguments: Mapping[str, Any],
+        execute: Callable[[], Awaitable[R]],
+        *,
+        ask: bool = False,
     ) -> R:
         """Runs a tool of the framework as the built-in loop runs its own.
 
-        It is run within the turn's budget, asked about where the server's settings say so, in
-        its time, and `report_status` reports for this call. Raises `ToolLimit`, `ToolDenied`,
-        `ToolTimeout`, and whatever `execute` raises; says nothing of the call's end.
+        It is run within the turn's budget, asked about where the server's settings say so (or in
+        any case: `ask`), in its time, and `report_status` reports for this call. Raises
+        `ToolLimit`, `ToolDenied`, `ToolTimeout`, and whatever `execute` raises; says nothing of
+        the call's end.
         """
         try:
             self._budget.spend_execution(name, arguments)
@@ -217,18 +275,27 @@ class Turn:
             # A model that never takes the hint must come to an end too.
             self._budget.spend_refusal()
             raise
-        if self._needs_approval(call_id, name):
+        if (ask or self.asks_about(name)) and not self._is_approved(call_id):
             await self.approve(call_id, name, arguments)
+        return await self.go_on(call_id, name, execute)
+
+    async def go_on(self, call_id: str, name: str, execute: Callable[[], Awaitable[R]]) -> R:
+        """Runs a further part of a call that `run_tool` has let run: in its time, its reports this call's."""
         limit = self.context.limits.tool_timeout_seconds
         try:
             with self.reporting(call_id):
-                async with asyncio.timeout(limit) as clock:
-                    # A result that is no text, list or dict is the framework's own: it goes to its model as it is.
-                    return cast(R, await self.context.redaction.large(await execute()))
+                async with asyncio.timeout(limit) as timeout:
+                    with _Clock(timeout).running():
+                        # A result that is no text, list or dict is the framework's own: it goes to its model as it is.
+                        return cast(R, await self.context.redaction.large(await execute()))
         except TimeoutError:
-            if clock.expired():
+            if timeout.expired():
                 raise ToolTimeout(f"{name} did not end within {limit:g} s and was stopped.") from None
             raise
+
+    def asks_about(self, name: str) -> bool:
+        """Whether the server's settings have the user asked before a tool of this name runs."""
+        return any(fnmatchcase(name, pattern) for pattern in self.context.consent.patterns)
 
     def count(self, call_id: str, name: str) -> ToolLimit | None:
         """Count a call out of reach, such as that of an agent in a tool; the limit that it is over, if so."""
@@ -264,7 +331,8 @@ class Turn:
         request = consent.request(name, arguments, call_id)
         self.report(call_id, StatusReport("pending", WAITING))
         self._send(request)
-        await consent.obtain(request)
+        with _clocks_stopped():
+            await consent.obtain(request)
         self.report(call_id, StatusReport("processing", "approved"))
         if (call := self._open.get(call_id)) is not None:
             call.approved, call.started = True, time.monotonic()
@@ -312,10 +380,9 @@ class Turn:
             events.append(usage_event(usage))
         return [*events, Done(finish_reason="max_turns" if self.over_limit else "stop")]
 
-    def _needs_approval(self, call_id: str, name: str) -> bool:
-        named = any(fnmatchcase(name, pattern) for pattern in self.context.consent.patterns)
+    def _is_approved(self, call_id: str) -> bool:
         # Once is enough: the framework may have asked of its own accord.
-        return named and not (call_id in self._open and self._open[call_id].approved)
+        return call_id in self._open and self._open[call_id].approved
 
     def _started(self, call_id: str, name: str, arguments: Mapping[str, Any] | str) -> ToolCallStart:
         self._open[call_id] = _OpenCall(name, time.monotonic())

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from callboard.agents import Agent, Limits, Registry
 from callboard.errors import StorageError
 from callboard.formats import FormatChoice
+from callboard.frameworks.adapter import FrameworkAgent
 from callboard.history import Store, drop_own_chats, drop_response_items
 from callboard.http.gate import Access
 from callboard.models import ChatModel, OpenAICompatibleModel, ScriptedModel
@@ -72,6 +73,9 @@ async def open_state(
         for skill in _skills(registry):
             if skill.lifespan:
                 await lifespans.enter_async_context(skill.lifespan(services))
+        for agent in registry:
+            if isinstance(agent, FrameworkAgent):
+                await lifespans.enter_async_context(agent.lifespan())
         if interrupted := await store.close_interrupted_calls():
             _log.warning("calls_interrupted_by_last_stop", calls=interrupted)
         links = _links(settings)

@@ -1,6 +1,6 @@
 """Runs one tool call, whatever the tool does: raise, hang, ignore its cancellation, return nonsense.
 
-One of the three places that catch every exception: what a tool raises is its author's, and
+One of the few places that catch every exception: what a tool raises is its author's, and
 the run goes on. Out of here come a `ToolResult` or a `ToolError`, and nothing else.
 """
 

@@ -1,7 +1,8 @@
 """Agents of the OpenAI Agents SDK: their runs as turns."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from inspect import isawaitable
 from typing import Any
@@ -13,8 +14,10 @@ from callboard.errors import AgentError
 from callboard.frameworks.adapter import Factory, FrameworkAgent, id_from
 from callboard.frameworks.failures import model_error
 from callboard.frameworks.openai_agents.cast import Cast
+from callboard.frameworks.openai_agents.mcp import KeptServers
 from callboard.frameworks.openai_agents.messages import Conversation, to_conversation
 from callboard.frameworks.openai_agents.model import MODEL_FAILURES
+from callboard.frameworks.openai_agents.tools import company, refuse_what_cannot_be_held
 from callboard.frameworks.openai_agents.watch import TurnOver, Watch
 from callboard.frameworks.turn import Turn
 from callboard.loop import RunContext
@@ -40,15 +43,21 @@ def from_openai_agents(
     `agent_id`. `context` makes what tools, hooks and guardrails get as `ctx.context`, for each
     run. `session`: the model is sent the last message and what that session has of the chat,
     instead of the chat as Callboard remembers it. `run_config` is for all runs; limits are the
-    server's, so turns are not counted. Raises `AgentError`.
+    server's, so turns are not counted. Raises `AgentError`, also for a tool that cannot be held to them.
     """
     if isinstance(agent, Agent):
+        refuse_what_cannot_be_held(agent)
         agent_id, name = agent_id or id_from(agent.name), name or agent.name
-        return _FromOpenAIAgents(lambda _: agent, agent_id, name, description, context, session, run_config)
+        made = _FromOpenAIAgents(lambda _: agent, agent_id, name, description, context, session, run_config)
+        made.is_one_agent = True
+        return made
     return _FromOpenAIAgents(agent, agent_id, name, description, context, session, run_config)
 
 
 class _FromOpenAIAgents(FrameworkAgent[OpenAIAgent]):
+    is_one_agent = False
+    """The same for all runs, and so are its MCP servers."""
+
     def __init__(
         self,
         make: Factory[OpenAIAgent],
@@ -64,6 +73,15 @@ class _FromOpenAIAgents(FrameworkAgent[OpenAIAgent]):
         self._session = session
         # One for all runs: its provider keeps the connections of models that are only named.
         self._run_config = run_config or RunConfig()
+        self._servers = KeptServers()
+
+    @asynccontextmanager
+    async def lifespan(self) -> AsyncGenerator[None, None]:
+        """The server runs; the MCP servers that runs have connected are closed at its end."""
+        try:
+            yield
+        finally:
+            await self._servers.close()
 
     async def play(self, agent: OpenAIAgent, turn: Turn) -> None:
         told = to_conversation(turn.context.messages)
@@ -73,16 +91,28 @@ class _FromOpenAIAgents(FrameworkAgent[OpenAIAgent]):
         }
         if self._session is not None:
             told.items = told.items[-1:]
-        await self._run(agent, turn, told, **options)
+        async with self._visit(agent):
+            await self._run(agent, turn, told, **options)
 
     async def answer(self, agent: OpenAIAgent, turn: Turn) -> None:
         settings = replace(agent.model_settings, tool_choice=None, parallel_tool_calls=None)
         plain = Agent[Any](agent.name, model=agent.model, model_settings=settings)
-        await self._run(plain, turn, to_conversation(turn.context.messages))
+        async with self._visit(agent):
+            await self._run(plain, turn, to_conversation(turn.context.messages))
+
+    @asynccontextmanager
+    async def _visit(self, agent: OpenAIAgent) -> AsyncGenerator[None, None]:
+        """Within it, a run of the agent; what its function has connected for it alone is closed at the end."""
+        met = self._servers.meet(server for one in company(agent) for server in one.mcp_servers)
+        try:
+            yield
+        finally:
+            if not self.is_one_agent:
+                await self._servers.part(met)
 
     async def _run(self, agent: OpenAIAgent, turn: Turn, told: Conversation, **options: Any) -> None:
         watch = Watch(turn, told.instructions)
-        cast = Cast(watch, self._run_config)
+        cast = Cast(watch, self._run_config, self._servers)
         options |= {"hooks": watch, "run_config": cast.run_config}
         try:
             twin = cast.twin(agent)

@@ -7,7 +7,17 @@ from functools import partial
 from inspect import isawaitable
 from typing import Any
 
-from agents import Agent, FunctionTool, Handoff, Model, RunConfig, RunContextWrapper, Tool, default_tool_error_function
+from agents import (
+    Agent,
+    FunctionTool,
+    Handoff,
+    Model,
+    RunConfig,
+    RunContextWrapper,
+    RunHooks,
+    Tool,
+    default_tool_error_function,
+)
 from agents.exceptions import ModelBehaviorError, ToolTimeoutError
 from agents.run_config import ToolErrorFormatterArgs
 from agents.tool import (
@@ -21,9 +31,13 @@ from agents.tool_context import ToolContext
 
 from callboard.errors import InvalidArguments, ToolError, ToolTimeout
 from callboard.formats import parse_arguments
-from callboard.frameworks.openai_agents.mcp import mcp_failures, watched_server
+from callboard.frameworks.openai_agents.hosted import hosted_tool
+from callboard.frameworks.openai_agents.local_tools import held_local_tool
+from callboard.frameworks.openai_agents.mcp import KeptServers, mcp_failures, watched_server
 from callboard.frameworks.openai_agents.messages import result_of
 from callboard.frameworks.openai_agents.model import WatchedModel
+from callboard.frameworks.openai_agents.nested import Join, runs_joined
+from callboard.frameworks.openai_agents.tools import check, runs_at_the_models_end
 from callboard.frameworks.openai_agents.watch import Watch
 
 NOT_ITS_ARGUMENTS = "Invalid JSON input for tool"
@@ -37,8 +51,12 @@ class Cast:
     tool ends no run.
     """
 
-    def __init__(self, watch: Watch, run_config: RunConfig) -> None:
+    def __init__(self, watch: Watch, run_config: RunConfig, servers: KeptServers) -> None:
         self._watch = watch
+        self._servers = servers
+        self._given = run_config
+        # With what they were asked for with, or another object could get its id.
+        self._below: dict[tuple[str, int], tuple[RunConfig | None, Cast]] = {}
         self._named = run_config.model
         self._provider = run_config.model_provider
         # With its original, or another object could get its id.
@@ -58,20 +76,37 @@ class Cast:
         self._twins[id(agent)] = (agent, twin)
         self._twins[id(twin)] = (twin, twin)
         self._watch.agents.append(twin)
-        twin.model = WatchedModel(self._model_of(agent), self._watch)
-        twin.tools = [self._tool(tool) for tool in agent.tools]
+        check(agent)
+        twin.model = WatchedModel(self._model_of(agent), self._watch, agent.name)
+        twin.tools = [held for tool in agent.tools if (held := self._tool(tool)) is not None]
         twin.handoffs = [self._handoff(one) if isinstance(one, Handoff) else self.twin(one) for one in agent.handoffs]
         if agent.mcp_servers:
-            twin.mcp_servers = [watched_server(server) for server in agent.mcp_servers]
+            twin.mcp_servers = [watched_server(server, self._servers) for server in agent.mcp_servers]
             twin.get_mcp_tools = partial(self._mcp_tools, twin)  # type: ignore[method-assign]  # of this one alone
         return twin
+
+    def _join_of(self, call_id: str) -> Join:
+        return partial(self._join, call_id)
+
+    def _join(
+        self, call_id: str, agent: Agent[Any], run_config: RunConfig | None
+    ) -> tuple[Agent[Any], RunConfig, RunHooks[Any]]:
+        """What a run inside that call's tool is run with. A tool that is gone on with gets what it had."""
+        key = call_id, id(run_config)
+        if key not in self._below:
+            # The SDK gives the run of an agent that is a tool the one of the run around it.
+            given = self._given if run_config is self.run_config else run_config or RunConfig()
+            self._below[key] = (run_config, Cast(self._watch.below(call_id), given, self._servers))
+        inner = self._below[key][1]
+        return inner.twin(agent), inner.run_config, inner._watch
 
     def _model_of(self, agent: Agent[Any]) -> Model:
         wanted = self._named or agent.model
         return wanted if isinstance(wanted, Model) else self._provider.get_model(wanted)
 
     async def _mcp_tools(self, twin: Agent[Any], run_context: RunContextWrapper[Any]) -> list[Tool]:
-        return [self._tool(tool) for tool in await type(twin).get_mcp_tools(twin, run_context)]
+        tools = await type(twin).get_mcp_tools(twin, run_context)
+        return [held for tool in tools if (held := self._tool(tool)) is not None]
 
     def _handoff(self, handoff: Handoff[Any, Any]) -> Handoff[Any, Any]:
         async def hand_over(context: RunContextWrapper[Any], arguments: str) -> Agent[Any]:
@@ -81,10 +116,16 @@ class Cast:
         twin.on_invoke_handoff = hand_over
         return twin
 
-    def _tool(self, tool: Tool) -> Tool:
+    def _tool(self, tool: Tool) -> Tool | None:
+        """The tool as it is held; None where it cannot be."""
+        if runs_at_the_models_end(tool):
+            return hosted_tool(tool, self._watch)
+        if isinstance(tool, FunctionTool):
+            return self._function(tool)
+        return held_local_tool(tool, self._watch, self._join_of)
+
+    def _function(self, tool: FunctionTool) -> FunctionTool:
         """The tool with an error function of ours: the SDK tells failures from results by nothing else."""
-        if not isinstance(tool, FunctionTool):
-            return tool
         raising = set_function_tool_failure_error_function(copy(tool), None)
         raising.timeout_behavior = "raise_exception"
 
@@ -108,10 +149,10 @@ class Cast:
         execute: Callable[[], Awaitable[Any]] = partial(
             invoke_function_tool, function_tool=tool, context=context, arguments=arguments
         )
-        with self._watch.running(call_id), mcp_failures() as failures:
+        joined = runs_joined(self._join_of(call_id))
+        with self._watch.running(call_id), mcp_failures() as failures, joined:
             if goes_on:
-                with turn.reporting(call_id):
-                    return await execute()
+                return await turn.go_on(call_id, tool.name, execute)
             output = await turn.run_tool(call_id, tool.name, parse_arguments(arguments), execute)
             if failures:
                 raise ToolError(result_of(context, output).text)

@@ -1,25 +1,39 @@
-"""Tools that run at OpenAI's end (the Responses API only): their calls come with the answer, already run."""
+"""Tools that run at OpenAI's end (the Responses API only): their calls come with the answer, already run.
+
+They cannot be held back, but for those of MCP servers, which OpenAI can be told to ask about. So
+what the settings want asked about and cannot be is not offered to the model.
+"""
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
-from typing import Any
+from inspect import isawaitable
+from typing import Any, cast
 
+from agents import HostedMCPTool, MCPToolApprovalFunctionResult, MCPToolApprovalRequest, Tool
 from openai.types.responses import (
     ResponseCodeInterpreterToolCall,
     ResponseFileSearchToolCall,
+    ResponseFunctionShellToolCall,
+    ResponseFunctionShellToolCallOutput,
     ResponseFunctionWebSearch,
     ResponseOutputItem,
+    ResponseToolSearchCall,
 )
-from openai.types.responses.response_output_item import ImageGenerationCall, McpCall
-from pydantic_core import to_json
+from openai.types.responses.response_function_shell_tool_call_output import Output, OutputOutcomeExit
+from openai.types.responses.response_output_item import ImageGenerationCall, McpCall, Program, ProgramOutput
 
-from callboard.errors import ToolError
+from callboard.errors import ToolDenied, ToolError
+from callboard.formats import parse_arguments
+from callboard.frameworks.openai_agents.watch import Watch
 from callboard.frameworks.turn import Turn
+
+PROGRAM = "programmatic_tool_calling"
 
 
 @dataclass(frozen=True, slots=True)
 class HostedCall:
-    """A call that is over when it is known; `failure` is why it failed, where it did."""
+    """A call, or its start or end alone where these come apart; `failure` is why it failed, where it did."""
 
     call_id: str
     name: str
@@ -27,18 +41,81 @@ class HostedCall:
     result: str = ""
     files: Sequence[Mapping[str, Any]] = ()
     failure: str = ""
+    only_starts: bool = False
+    only_ends: bool = False
 
     async def tell(self, turn: Turn) -> None:
-        """Tells its start and its end."""
-        await turn.start(self.call_id, self.name, self.arguments)
+        """Tells what is known of it, and counts it."""
+        if not self.only_ends:
+            turn.count(self.call_id, self.name)
+            await turn.start(self.call_id, self.name, self.arguments)
+        if self.only_starts:
+            return
         if self.failure:
             turn.fail(self.call_id, ToolError(self.failure))
         else:
             turn.complete(self.call_id, self.result, self.files)
 
 
-def hosted_call(item: ResponseOutputItem) -> HostedCall | None:
-    """The call that a part of an answer is; None for all that is none of these."""
+def hosted_tool(tool: Tool, watch: Watch) -> Tool | None:
+    """The tool as the run may have it; None where the user is to be asked about it and cannot be."""
+    if isinstance(tool, HostedMCPTool):
+        return _asked_about(tool, watch)
+    if not watch.turn.asks_about(tool.name):
+        return tool
+    watch.turn.mention(f"{tool.name} is left out: it runs at the model's end, where you cannot be asked about it")
+    return None
+
+
+def _asked_about(tool: HostedMCPTool, watch: Watch) -> HostedMCPTool:
+    author, wanted = tool.on_approval_request, tool.tool_config.get("require_approval", "always")
+
+    async def decide(request: MCPToolApprovalRequest) -> MCPToolApprovalFunctionResult:
+        asked, turn = request.data, watch.turn
+        call_id = watch.remote_calls[asked.id] = turn.claim(asked.id)
+        arguments = parse_arguments(asked.arguments)
+        await watch.start(call_id, asked.name, asked.arguments)
+        is_wanted = _is_wanted(wanted, asked.name)
+        if is_wanted and author is not None:
+            said = author(request)
+            answer = await said if isawaitable(said) else said
+            if not answer["approve"]:
+                turn.fail(call_id, ToolDenied(answer.get("reason") or "Not run: the agent's own rules refused it."))
+                return answer
+        if turn.asks_about(asked.name) or (is_wanted and author is None):
+            try:
+                await turn.approve(call_id, asked.name, arguments)
+            except ToolDenied as denied:
+                turn.fail(call_id, denied)
+                return {"approve": False, "reason": str(denied)}
+        return {"approve": True}
+
+    twin = copy(tool)
+    twin.on_approval_request = decide
+    if watch.turn.context.consent.patterns:
+        # Which tools the server has is not known here, so it is asked about all, and said yes to those that may run.
+        twin.tool_config = {**tool.tool_config, "require_approval": "always"}
+    return twin
+
+
+def _is_wanted(wanted: object, name: str) -> bool:
+    """Whether the agent's author wants calls of that tool asked about."""
+    match wanted:
+        case "never":
+            return False
+        case {"never": {"tool_names": list(names)}} if name in names:
+            return False
+        case {"always": {"tool_names": list(names)}}:
+            return name in names
+        case _:
+            return True
+
+
+def hosted_call(item: ResponseOutputItem, asked: Mapping[str, str]) -> HostedCall | None:
+    """The call that a part of an answer is; None for all that is none of these.
+
+    `asked` are the ids of calls that OpenAI asked about, by its requests' ids.
+    """
     match item:
         case ResponseFunctionWebSearch():
             action = item.action.model_dump(exclude_none=True) if item.action else {}
@@ -57,11 +134,37 @@ def hosted_call(item: ResponseOutputItem) -> HostedCall | None:
             files = [{"type": "image", "url": f"data:image/png;base64,{item.result}"}] if item.result else []
             return HostedCall(item.id, "image_generation", {}, "drawn", files, _failed(item.status))
         case McpCall():
-            error = to_json(item.error).decode() if item.error else ""
-            return HostedCall(item.id, item.name, item.arguments, item.output or "", failure=error)
+            error = item.error.model_dump_json() if item.error else ""
+            call_id = asked.get(item.approval_request_id or "", item.id)
+            return HostedCall(call_id, item.name, item.arguments, item.output or "", failure=error)
+        case _:
+            return _hosted_part(item)
+
+
+def _hosted_part(item: ResponseOutputItem) -> HostedCall | None:
+    """The start or the end of a call of those that have both, or a search for tools."""
+    match item:
+        case Program():
+            return HostedCall(item.call_id, PROGRAM, {"code": item.code}, only_starts=True)
+        case ProgramOutput():
+            return HostedCall(item.call_id, PROGRAM, {}, item.result, only_ends=True)
+        case ResponseToolSearchCall():
+            searched = cast(Mapping[str, Any], item.arguments) if isinstance(item.arguments, dict) else {}
+            return HostedCall(item.call_id or item.id, "tool_search", searched, "searched")
+        case ResponseFunctionShellToolCall():
+            commands = item.action.model_dump(exclude_none=True)
+            return HostedCall(item.call_id, "shell", commands, only_starts=True)
+        case ResponseFunctionShellToolCallOutput():
+            return HostedCall(item.call_id, "shell", {}, "\n".join(map(_shell_result, item.output)), only_ends=True)
         case _:
             return None
 
 
 def _failed(status: str) -> str:
     return "It failed at the model's end, which does not say why." if status == "failed" else ""
+
+
+def _shell_result(output: Output) -> str:
+    code = output.outcome.exit_code if isinstance(output.outcome, OutputOutcomeExit) else None
+    end = "out of time" if code is None else f"exit code {code}"
+    return "\n".join(filter(None, (output.stdout.rstrip(), output.stderr.rstrip(), end)))

@@ -60,7 +60,8 @@ def output_of(output: str | Sequence[Mapping[str, Any]]) -> Output:
     """A tool's output, as the SDK sends it, as text and files."""
     if isinstance(output, str):
         return Output(output)
-    texts = [part["text"] for part in output if part["type"] == "input_text"]
+    texts = [part["text"] for part in output if part.get("type") == "input_text"]
+    texts += [text for part in output for text in (part.get("stdout"), part.get("stderr")) if text]
     return Output("\n".join(texts), [file for part in output if (file := _file(part)) is not None])
 
 

@@ -6,7 +6,7 @@ through its models, so each is given to its agent with this one in front.
 """
 
 from collections import defaultdict, deque
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, cast
@@ -22,6 +22,7 @@ from agents.retry import ModelRetryAdvice, ModelRetryAdviceRequest
 from openai.types.responses import (
     Response,
     ResponseCompletedEvent,
+    ResponseCustomToolCall,
     ResponseErrorEvent,
     ResponseFailedEvent,
     ResponseFunctionCallArgumentsDeltaEvent,
@@ -40,19 +41,26 @@ from openai.types.responses import (
 from callboard.errors import InvalidArguments, ModelError, UnknownTool
 from callboard.formats import parse_arguments
 from callboard.frameworks.openai_agents.hosted import hosted_call
+from callboard.frameworks.openai_agents.local_tools import LocalCall, NamesOfTools
 from callboard.frameworks.openai_agents.watch import TurnOver, Watch
+from callboard.tools import StatusReport
 from callboard_protocol import Source
+
+AnyCall = LocalCall | ResponseFunctionToolCall
 
 MODEL_FAILURES = (AgentsException, openai.OpenAIError, httpx.HTTPError)
 """What models of the SDK raise, those of its extensions too."""
+
+CALLED_ON = "This turn's tool calls are used up, and the model asked for more without being offered any."
 
 
 class WatchedModel(Model):
     """A model as the run's watch hears it; it is asked for a stream, whatever the SDK wants."""
 
-    def __init__(self, model: Model, watch: Watch) -> None:
+    def __init__(self, model: Model, watch: Watch, agent_name: str) -> None:
         self._model = model
         self._watch = watch
+        self._agent_name = agent_name
 
     def __getattr__(self, name: str) -> Any:
         # What the SDK asks of some models only.
@@ -70,30 +78,77 @@ class WatchedModel(Model):
         **more: Any,
     ) -> ModelResponse:
         """Asks for an answer, tells it as it comes, and begins its calls."""
+        answer = self._answer(tools, handoffs)
+        events = self._ask(
+            answer, system_instructions, input, model_settings, tools, output_schema, handoffs, tracing, **more
+        )
+        async with aclosing(events):
+            async for _ in events:
+                pass
+        return answer.whole
+
+    async def stream_response(
+        self,
+        system_instructions: str | None,
+        input: str | list[TResponseInputItem],  # noqa: A002  # the SDK's name, by which it is given
+        model_settings: ModelSettings,
+        tools: list[Tool],
+        output_schema: AgentOutputSchemaBase | None,
+        handoffs: list[Handoff[Any, Any]],
+        tracing: ModelTracing,
+        **more: Any,
+    ) -> AsyncGenerator[TResponseStreamEvent, None]:
+        """The same as a stream: an agent that is a tool may be run so."""
+        answer = self._answer(tools, handoffs)
+        events = self._ask(
+            answer, system_instructions, input, model_settings, tools, output_schema, handoffs, tracing, **more
+        )
+        async with aclosing(events):
+            async for event in events:
+                yield event
+
+    def _answer(self, tools: Sequence[Tool], handoffs: Sequence[Handoff[Any, Any]]) -> "_Answer":
+        return _Answer(self._watch, self._agent_name, tools, handoffs)
+
+    async def _ask(
+        self,
+        answer: "_Answer",
+        system_instructions: str | None,
+        input: str | list[TResponseInputItem],  # noqa: A002  # the SDK's name
+        model_settings: ModelSettings,
+        tools: list[Tool],
+        output_schema: AgentOutputSchemaBase | None,
+        handoffs: list[Handoff[Any, Any]],
+        tracing: ModelTracing,
+        **more: Any,
+    ) -> AsyncGenerator[TResponseStreamEvent, None]:
         watch = self._watch
         watch.settle(input)
+        if watch.broke_off:
+            # The SDK asks again, and the half answer is none.
+            watch.turn.rewind()
+            watch.broke_off = False
         if watch.turn.over_limit:
             tools, handoffs = [], []
             model_settings = replace(model_settings, tool_choice=None, parallel_tool_calls=None)
         if model_settings.include_usage is None:
             model_settings = replace(model_settings, include_usage=True)
         system = "\n\n".join(filter(None, (system_instructions, watch.instructions))) or None
-        answer = _Answer(watch, tools, handoffs)
         stream = self._model.stream_response(
             system, input, model_settings, tools, output_schema, handoffs, tracing, **more
         )
         try:
             async with aclosing(cast(AsyncGenerator[TResponseStreamEvent, None], stream)) as events:
                 async for event in events:
+                    # Before it is passed on: a call must be written down before its tool can run.
                     await answer.hear(event)
+                    yield event
+            answer.check()
         except MODEL_FAILURES as error:
             watch.failure = error
             raise
-        return await answer.end()
-
-    def stream_response(self, *args: Any, **kwargs: Any) -> AsyncIterator[TResponseStreamEvent]:
-        """The model's own stream, unheard."""
-        return self._model.stream_response(*args, **kwargs)
+        finally:
+            watch.broke_off = answer.told and not answer.is_whole
 
     def get_retry_advice(self, request: ModelRetryAdviceRequest) -> ModelRetryAdvice | None:
         """The model's own."""
@@ -111,49 +166,96 @@ class WatchedModel(Model):
 class _Answer:
     """One answer, told as it comes; its calls get the ids that the store has."""
 
-    def __init__(self, watch: Watch, tools: Sequence[Tool], handoffs: Sequence[Handoff[Any, Any]]) -> None:
+    def __init__(
+        self, watch: Watch, agent_name: str, tools: Sequence[Tool], handoffs: Sequence[Handoff[Any, Any]]
+    ) -> None:
         self._watch = watch
         self._turn = watch.turn
+        self._agent_name = agent_name
         self._is_last = watch.turn.over_limit
         watch.spoke = False
+        self.told = False
+        """Whether the user was shown something of it."""
         self._tools = [tool.name for tool in tools]
+        self._local = NamesOfTools(tools)
         self._handoffs = {handoff.tool_name for handoff in handoffs}
         self._written: dict[int, tuple[str, str]] = {}
         self._claimed: defaultdict[str, deque[str]] = defaultdict(deque)
+        self._claimed_of_items: defaultdict[str, deque[str]] = defaultdict(deque)
+        self._named: dict[int, AnyCall] = {}
         self._items: list[ResponseOutputItem] = []
-        self._response: Response | None = None
+        self._whole: ModelResponse | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether its stream has come to its end."""
+        return self._whole is not None
+
+    @property
+    def whole(self) -> ModelResponse:
+        """The answer, once its stream has ended."""
+        self.check()
+        assert self._whole is not None
+        return self._whole
+
+    def check(self) -> None:
+        """Raise `ModelError` where the stream ended before the answer did."""
+        if self._whole is None:
+            raise ModelError("The model's answer has no end. Look at its endpoint's log.")
 
     async def hear(self, event: TResponseStreamEvent) -> None:
         """Tells one event of the stream. Raises `ModelError` for those that end it badly."""
         match event:
             case ResponseTextDeltaEvent() | ResponseRefusalDeltaEvent():
-                self._watch.spoke = True
-                self._turn.say(event.delta)
+                self._say(event.delta)
             case ResponseReasoningTextDeltaEvent() | ResponseReasoningSummaryTextDeltaEvent():
-                self._turn.think(event.delta)
-            case ResponseOutputItemAddedEvent(item=ResponseFunctionToolCall() as call):
-                self._announce(call, event.output_index)
+                self._think(event.delta)
             case ResponseFunctionCallArgumentsDeltaEvent() if event.output_index in self._written:
                 call_id, name = self._written[event.output_index]
                 self._turn.announce(call_id, name, event.delta)
-            case ResponseOutputItemAddedEvent() if (hosted := hosted_call(event.item)) is not None:
-                self._turn.announce(hosted.call_id, hosted.name, "")
+            case ResponseOutputItemAddedEvent():
+                self._hear_begin(event.item, event.output_index)
             case ResponseOutputItemDoneEvent():
-                self._items.append(event.item)
-                if (hosted := hosted_call(event.item)) is not None:
-                    await hosted.tell(self._turn)
+                await self._hear_item(event.item)
             case ResponseCompletedEvent():
-                self._response = event.response
+                await self._end(event.response)
             case _:
                 _raise_if_failed(event)
 
-    async def end(self) -> ModelResponse:
-        """The whole answer, its calls begun."""
-        response = self._response
-        if response is None:
-            raise ModelError("The model's answer has no end. Look at its endpoint's log.")
-        output = response.output or self._items
-        calls = [item for item in output if isinstance(item, ResponseFunctionToolCall)]
+    # What an agent inside a tool says and thinks is told to the one that called it, and to nobody else.
+
+    def _say(self, text: str) -> None:
+        if self._watch.inside is None:
+            self._watch.spoke = self.told = True
+            self._turn.say(text)
+
+    def _think(self, text: str) -> None:
+        if self._watch.inside is None:
+            self.told = True
+            self._turn.think(text)
+
+    def _hear_begin(self, item: ResponseOutputItem, index: int) -> None:
+        if (call := self._call(item)) is not None:
+            self._announce(call, index)
+        elif (hosted := hosted_call(item, self._watch.remote_calls)) is not None and not hosted.only_ends:
+            self._turn.announce(hosted.call_id, hosted.name, "")
+
+    async def _hear_item(self, item: ResponseOutputItem) -> None:
+        self._items.append(item)
+        if (call := self._call(item)) is not None:
+            self._name(call, self._claimed_of_items)
+        elif (hosted := hosted_call(item, self._watch.remote_calls)) is not None:
+            await hosted.tell(self._turn)
+
+    def _call(self, item: ResponseOutputItem) -> AnyCall | None:
+        """A call that the SDK runs here."""
+        if isinstance(item, ResponseFunctionToolCall):
+            return item
+        return cast(LocalCall, item) if self._local.read(item) is not None else None
+
+    async def _end(self, response: Response) -> None:
+        output = response.output = response.output or self._items
+        calls = [call for item in output if (call := self._call(item)) is not None]
         self._watch.called = bool(calls)
         for call in calls:
             await self._begin(call)
@@ -167,36 +269,79 @@ class _Answer:
             cached_tokens=usage.input_tokens_details.cached_tokens,
             reasoning_tokens=usage.output_tokens_details.reasoning_tokens,
         )
-        return ModelResponse(output, usage, response.id, getattr(response, "_request_id", None))
+        self._whole = ModelResponse(output, usage, response.id, getattr(response, "_request_id", None))
 
-    def _announce(self, call: ResponseFunctionToolCall, index: int) -> None:
+    def _announce(self, call: AnyCall, index: int) -> None:
         if self._is_last:
-            raise TurnOver
-        call_id = self._turn.claim(call.call_id)
-        self._claimed[call.call_id].append(call_id)
-        if call.name not in self._handoffs:
+            raise TurnOver(CALLED_ON)
+        call_id = self._claim(call.call_id)
+        if not isinstance(call, ResponseFunctionToolCall):
+            local = self._local.read(call)
+            assert local is not None, "it was read as a call"
+            self._turn.announce(call_id, local[0], "")
+        elif call.name not in self._handoffs:
             self._written[index] = call_id, call.name
 
-    async def _begin(self, call: ResponseFunctionToolCall) -> None:
-        if self._is_last:
-            raise TurnOver
-        claimed = self._claimed[call.call_id]
-        call.call_id = claimed.popleft() if claimed else self._turn.claim(call.call_id)
-        if call.name in self._handoffs:
+    def _name(self, call: AnyCall, claimed: "defaultdict[str, deque[str]]") -> None:
+        """Gives the call the id that it was announced with, or one of its own.
+
+        A call comes twice, as an item and in the whole answer, as one object or as two.
+        """
+        if id(call) in self._named:
             return
+        self._named[id(call)] = call
+        given = call.call_id
+        if not claimed[given]:
+            self._claim(given)
+        call.call_id = claimed[given].popleft()
+
+    def _claim(self, given: str) -> str:
+        call_id = self._turn.claim(given)
+        self._claimed_of_items[given].append(call_id)
+        self._claimed[given].append(call_id)
+        return call_id
+
+    async def _begin(self, call: AnyCall) -> None:
+        if self._is_last:
+            raise TurnOver(CALLED_ON)
+        self._name(call, self._claimed)
+        if not isinstance(call, ResponseFunctionToolCall):
+            await self._begin_local(call)
+        elif call.name not in self._handoffs:
+            await self._begin_function(call)
+
+    async def _begin_function(self, call: ResponseFunctionToolCall) -> None:
         if call.name not in self._tools:
-            there_are = ", ".join(self._tools) or "none"
-            unknown = UnknownTool(f"There is no tool '{call.name}'. The tools are: {there_are}.")
-            self._watch.refuse(call.call_id, call.name, call.arguments, unknown)
+            self._watch.refuse(call.call_id, call.name, call.arguments, self._unknown(call.name))
             return
         try:
-            parse_arguments(call.arguments)
+            arguments = parse_arguments(call.arguments)
         except InvalidArguments as error:
             self._watch.refuse(call.call_id, call.name, call.arguments, error)
             # Chat templates parse the arguments of earlier calls, and some endpoints fail where they cannot.
             call.arguments = "{}"
         else:
-            await self._watch.start(call.call_id, call.name, call.arguments or "{}")
+            self._watch.arguments[call.call_id] = call.name, arguments
+            await self._start(call.call_id, call.name, call.arguments or "{}")
+
+    async def _begin_local(self, call: LocalCall) -> None:
+        local = self._local.read(call)
+        assert local is not None, "it was read before"
+        name, arguments = local
+        if isinstance(call, ResponseCustomToolCall) and name not in self._tools:
+            self._watch.refuse(call.call_id, name, arguments, self._unknown(name))
+            return
+        self._watch.arguments[call.call_id] = name, arguments
+        await self._start(call.call_id, name, arguments)
+
+    async def _start(self, call_id: str, name: str, arguments: str | Mapping[str, Any]) -> None:
+        if self._watch.inside is not None:
+            self._turn.report(self._watch.inside, StatusReport("processing", f"{self._agent_name}: {name}"))
+        await self._watch.start(call_id, name, arguments)
+
+    def _unknown(self, name: str) -> UnknownTool:
+        there_are = ", ".join(self._tools) or "none"
+        return UnknownTool(f"There is no tool '{name}'. The tools are: {there_are}.")
 
     def _cite(self, message: ResponseOutputMessage) -> None:
         annotations = [one for part in message.content for one in getattr(part, "annotations", ())]

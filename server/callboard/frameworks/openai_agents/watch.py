@@ -4,18 +4,23 @@ import asyncio
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
+from copy import copy
 from typing import Any
 
-from agents import Agent, RunContextWrapper, RunHooks, RunState, Tool
+from agents import Agent, FunctionTool, RunContextWrapper, RunHooks, RunState, Tool
 from agents.items import ToolApprovalItem
 from agents.tool_context import ToolContext
 
 from callboard.errors import AgentError, ToolDenied, ToolError
-from callboard.frameworks.openai_agents.messages import output_of, result_of
+from callboard.frameworks.openai_agents.messages import Output, output_of, result_of
 from callboard.frameworks.turn import Turn
 
 LAST_WORDS_SECONDS = 1.0
 """How long a tool that is stopped may take to end."""
+
+current_call: ContextVar[str] = ContextVar("callboard_local_call")
+"""The call that a tool which is no function was last run for in this task, and so the one that it ends."""
 
 
 class TurnOver(Exception):
@@ -25,30 +30,47 @@ class TurnOver(Exception):
 class Watch(RunHooks[Any]):
     """A run's turn, and what of it the SDK has no place for.
 
-    `instructions` are the client's; `refused` are the calls that the SDK is not to run, by id;
-    `called`: the last answer had calls; `spoke`: it had text; `failure` is what the last failing
-    request raised; `agents` take part in the run.
+    `instructions` are the client's; `refused` are the calls that the SDK is not to run, by id, and
+    `arguments` the names and arguments of those that it may. Of tools that are no functions, the
+    user is asked about the calls in `must_ask`, and those in `admitted` have been let run.
+    `remote_calls` are the calls that OpenAI asked about before it runs them, by its requests' ids.
+    `called`: the last answer had calls; `spoke`: it had text; `broke_off`: it was shown in part and
+    did not come to its end; `failure` is what the last failing request raised; `agents` take part in
+    the run. `inside` is the call whose tool the run is part of, where it is.
     """
 
     def __init__(self, turn: Turn, instructions: str) -> None:
         self.turn = turn
         self.instructions = instructions
+        self.inside: str | None = None
         self.refused: dict[str, ToolError] = {}
+        self.arguments: dict[str, tuple[str, Mapping[str, Any]]] = {}
+        self.remote_calls: dict[str, str] = {}
+        self.must_ask: set[str] = set()
+        self.admitted: set[str] = set()
         self.failure: Exception | None = None
         self.called = False
         self.spoke = False
+        self.broke_off = False
         self.agents: list[Agent[Any]] = []
         self._calls: set[str] = set()
         self._begun: list[str] = []
         self._tools: set[asyncio.Task[Any]] = set()
         self._handoffs = 0
 
-    async def start(self, call_id: str, name: str, arguments: str) -> None:
+    def below(self, call_id: str) -> "Watch":
+        """The watch of a run inside that call's tool: of the same turn, with the same calls, but no voice in it."""
+        inner = copy(self)
+        inner.inside = call_id
+        inner.instructions = ""
+        return inner
+
+    async def start(self, call_id: str, name: str, arguments: str | Mapping[str, Any]) -> None:
         """A call of a tool that can be run begins."""
         self._calls.add(call_id)
         await self.turn.start(call_id, name, arguments)
 
-    def refuse(self, call_id: str, name: str, arguments: str, error: ToolError) -> None:
+    def refuse(self, call_id: str, name: str, arguments: str | Mapping[str, Any], error: ToolError) -> None:
         """A call that cannot be run."""
         self.refused[call_id] = error
         self.turn.refuse(call_id, name, arguments, error)
@@ -83,14 +105,17 @@ class Watch(RunHooks[Any]):
         self,
         context: RunContextWrapper[Any],
         agent: Agent[Any],  # noqa: ARG002 - the SDK's contract
-        tool: Tool,  # noqa: ARG002 - the SDK's signature
+        tool: Tool,
         result: object,
     ) -> None:
         """A tool of this server ended, well or (then it is known) not."""
-        if isinstance(context, ToolContext):
-            output = result_of(context, result)
-            self._end(context.tool_call_id)
-            self.turn.complete(context.tool_call_id, output.text, output.files)
+        if isinstance(tool, FunctionTool):
+            assert isinstance(context, ToolContext), "a function's context"
+            call_id, output = context.tool_call_id, result_of(context, result)
+        else:
+            call_id, output = current_call.get(), Output(str(result))
+        self._end(call_id)
+        self.turn.complete(call_id, output.text, output.files)
 
     async def on_handoff(
         self,
@@ -125,6 +150,10 @@ class Watch(RunHooks[Any]):
     async def decide(self, item: ToolApprovalItem, state: RunState[Any, Any]) -> None:
         """Asks the user about a call that waits for it, and tells the state."""
         call_id, name, arguments = item.call_id or "", item.name or "", item.arguments or "{}"
+        if item.arguments is None and call_id in self.arguments:
+            # Of a tool that is no function the item does not hold them.
+            name, known = self.arguments[call_id]
+            arguments = json.dumps(dict(known), default=str)
         if any(item.agent is agent for agent in self.agents):
             error = self.refused.get(call_id) or await self._denial(call_id, name, arguments)
         else:
@@ -147,7 +176,8 @@ class Watch(RunHooks[Any]):
         return None
 
     def _end(self, call_id: str) -> None:
-        self._begun = [begun for begun in self._begun if begun != call_id]
+        # In place: the watches of runs inside tools have the same list.
+        self._begun[:] = [begun for begun in self._begun if begun != call_id]
 
 
 def _object(arguments: str) -> Mapping[str, Any]:

@@ -1,0 +1,200 @@
+"""Tools that run here and are no functions (shells, patches, raw text), run as any other call is.
+
+The SDK has no error function for them: what their code raises becomes the text that the model
+is told, so that is where each is seen to fail.
+"""
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextvars import ContextVar
+from copy import copy
+from functools import partial
+from typing import Any
+
+import anyio.to_thread
+from agents import (
+    ApplyPatchTool,
+    CustomTool,
+    LocalShellCommandRequest,
+    LocalShellTool,
+    ShellCommandRequest,
+    ShellTool,
+    Tool,
+)
+from agents.editor import ApplyPatchEditor, ApplyPatchOperation
+from agents.tool_context import ToolContext
+from openai.types.responses import (
+    ResponseApplyPatchToolCall,
+    ResponseCustomToolCall,
+    ResponseFunctionShellToolCall,
+    ResponseOutputItem,
+)
+from openai.types.responses.response_output_item import LocalShellCall
+from pydantic import BaseModel
+
+from callboard.errors import ToolError
+from callboard.frameworks.openai_agents.nested import Join, runs_joined
+from callboard.frameworks.openai_agents.watch import Watch, current_call
+
+LocalCall = ResponseApplyPatchToolCall | ResponseCustomToolCall | ResponseFunctionShellToolCall | LocalShellCall
+"""What a model's answer holds where it calls one of these tools."""
+
+JoinOf = Callable[[str], Join]
+"""How runs inside a call's tool take part in the turn, by the call's id."""
+
+_patch: ContextVar[str] = ContextVar("callboard_patch_call")
+"""The id of the patch that the SDK is about to apply, which it does not tell the editor."""
+
+
+class NamesOfTools:
+    """The names of an agent's tools that are no functions; their calls do not hold them."""
+
+    def __init__(self, tools: Sequence[Tool]) -> None:
+        self._shell = self._local_shell = self._patch = ""
+        for tool in tools:
+            match tool:
+                case ShellTool() if tool.executor is not None:
+                    self._shell = tool.name
+                case LocalShellTool():
+                    self._local_shell = tool.name
+                case ApplyPatchTool():
+                    self._patch = tool.name
+                case _:
+                    pass
+
+    def read(self, item: ResponseOutputItem) -> tuple[str, Mapping[str, Any]] | None:
+        """The name and the arguments of the call that a part of an answer is; None for one that is none of these."""
+        match item:
+            case ResponseCustomToolCall():
+                return item.name, {"input": item.input}
+            case ResponseFunctionShellToolCall() if self._shell:
+                return self._shell, _arguments(item.action)
+            case LocalShellCall() if self._local_shell or self._shell:
+                return self._local_shell or self._shell, _arguments(item.action)
+            case ResponseApplyPatchToolCall() if self._patch:
+                return self._patch, _arguments(item.operation)
+            case _:
+                return None
+
+
+def held_local_tool(tool: Tool, watch: Watch, join: JoinOf) -> Tool:
+    """The tool, whose calls are run within the server's limits, once its user has agreed where that is needed.
+
+    `join` is for the runs that it begins itself, by the id of its call.
+    """
+    hold = partial(_hold, watch, join)
+    twin = copy(tool)
+    match twin:
+        case ShellTool() if (run := twin.executor) is not None:
+            twin.needs_approval = _policy(watch, twin.needs_approval, asks_user=twin.on_approval is None)
+
+            async def run_shell(request: ShellCommandRequest) -> Any:
+                return await hold(request.data.call_id, run, request)
+
+            twin.executor = run_shell
+        case LocalShellTool():
+            execute = twin.executor
+
+            async def run_local_shell(request: LocalShellCommandRequest) -> str:
+                try:
+                    return str(await hold(request.data.call_id, execute, request))
+                except ToolError as error:
+                    # It is the one whose failures the SDK does not tell the model, but ends the run with.
+                    return str(error)
+
+            twin.executor = run_local_shell
+        case ApplyPatchTool():
+            twin.needs_approval = _policy(watch, twin.needs_approval, asks_user=twin.on_approval is None)
+            twin.editor = _HeldEditor(watch, hold, twin.editor)
+        case CustomTool():
+            invoke = twin.on_invoke_tool
+            twin.needs_approval = _policy(watch, twin.needs_approval, asks_user=twin.on_approval is None)
+
+            async def run_custom(context: ToolContext[Any], text: str) -> Any:
+                return await hold(context.tool_call_id, invoke, context, text)
+
+            twin.on_invoke_tool = run_custom
+        case _:
+            return tool
+    return twin
+
+
+def _policy(watch: Watch, wanted: Any, *, asks_user: bool) -> Callable[..., Any]:
+    """The author's policy; where it wants a question, the call itself asks, unless the author's function answers."""
+
+    async def needs_approval(context: Any, action: Any, call_id: str) -> bool:
+        _patch.set(call_id)
+        needed = wanted(context, action, call_id) if callable(wanted) else wanted
+        needed = bool(await needed if inspect.isawaitable(needed) else needed)
+        if needed and asks_user:
+            watch.must_ask.add(call_id)
+        return needed and not asks_user
+
+    return needs_approval
+
+
+async def _hold(watch: Watch, join: JoinOf, call_id: str, run: Callable[..., Any], *given: Any) -> Any:
+    """What the tool gives. Raises `ToolError`, worded for the model."""
+    current_call.set(call_id)
+    if (error := watch.refused.get(call_id)) is None:
+        if call_id not in watch.arguments:
+            raise ToolError("Error: Not run: this call was not seen to begin.")
+        name, arguments = watch.arguments[call_id]
+        execute = partial(_run, run, *given)
+        try:
+            with watch.running(call_id), runs_joined(join(call_id)):
+                if call_id in watch.admitted:
+                    return await watch.turn.go_on(call_id, name, execute)
+                watch.admitted.add(call_id)
+                return await watch.turn.run_tool(call_id, name, arguments, execute, ask=call_id in watch.must_ask)
+        except ToolError as failure:
+            error = failure
+        # What a tool raises is its author's, and the run goes on.
+        except Exception as raised:  # noqa: BLE001
+            error = ToolError(f"{type(raised).__name__}: {raised}" if str(raised) else type(raised).__name__)
+        watch.fail(call_id, error)
+    raise ToolError(f"Error: {error}")
+
+
+async def _run(run: Callable[..., Any], *given: Any) -> Any:
+    if inspect.iscoroutinefunction(run):
+        return await run(*given)
+    # In a thread, where what blocks can be given up and holds up nobody.
+    made = await anyio.to_thread.run_sync(partial(run, *given), abandon_on_cancel=True)
+    return await made if inspect.isawaitable(made) else made
+
+
+class _HeldEditor(ApplyPatchEditor):
+    def __init__(self, watch: Watch, hold: Callable[..., Awaitable[Any]], editor: ApplyPatchEditor) -> None:
+        self._watch = watch
+        self._hold = hold
+        self._editor = editor
+
+    async def create_file(self, operation: ApplyPatchOperation) -> Any:
+        return await self._apply(self._editor.create_file, operation)
+
+    async def update_file(self, operation: ApplyPatchOperation) -> Any:
+        return await self._apply(self._editor.update_file, operation)
+
+    async def delete_file(self, operation: ApplyPatchOperation) -> Any:
+        return await self._apply(self._editor.delete_file, operation)
+
+    async def _apply(self, apply: Callable[..., Any], operation: ApplyPatchOperation) -> Any:
+        call_id = _patch.get("")
+        result = await self._hold(call_id, apply, operation)
+        status, output = _status(result)
+        if status == "failed":
+            self._watch.fail(call_id, ToolError(output or "The editor could not apply the patch."))
+        return result
+
+
+def _status(result: Any) -> tuple[str, str]:
+    if isinstance(result, Mapping):
+        return str(result.get("status") or ""), str(result.get("output") or "")
+    return str(getattr(result, "status", "") or ""), str(getattr(result, "output", "") or "")
+
+
+def _arguments(action: BaseModel | Mapping[str, Any]) -> Mapping[str, Any]:
+    if isinstance(action, BaseModel):
+        return action.model_dump(exclude_none=True)
+    return action

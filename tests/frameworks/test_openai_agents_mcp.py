@@ -1,0 +1,208 @@
+"""MCP servers of agents of the OpenAI Agents SDK: as many processes as servers, for as long as Callboard's runs."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agents import Agent, Model, OpenAIChatCompletionsModel
+from agents.mcp import MCPServer, MCPServerStdio
+from openai import AsyncOpenAI
+
+from callboard.agents import AgentLike, RunContext
+from callboard.frameworks.openai_agents import from_openai_agents
+from callboard_protocol import Error, ToolCallComplete, ToolCallError, ToolCallStart
+from tests.fakes.openai_server import Answer, Body, OpenAIServer
+from tests.frameworks.openai_agents_stage import UNTRACED, offered
+from tests.frameworks.scenarios import calls, says
+from tests.serving import Service, request, serving
+
+SOURCE = """
+import asyncio
+import os
+
+from mcp.server.mcpserver import MCPServer
+
+server = MCPServer("processes")
+
+
+@server.tool()
+def pid() -> str:
+    return str(os.getpid())
+
+
+@server.tool()
+async def wait() -> str:
+    await asyncio.Event().wait()
+
+
+server.run("stdio")
+"""
+
+
+def processes(**fields: Any) -> MCPServerStdio:
+    """A server whose tool `pid` tells which process it is."""
+    return MCPServerStdio({"command": sys.executable, "args": ["-c", SOURCE]}, **fields)
+
+
+@dataclass
+class Desk:
+    """A server of Callboard's with one agent, and what its model is to call."""
+
+    service: Service
+    tool: str = "pid"
+
+    def request(self) -> Body:
+        return request(agent="agent")
+
+    async def pid(self) -> int:
+        """Of the process that answers a run's call."""
+        events = await self.service.events(self.request())
+        [result] = [event.result for event in events if isinstance(event, ToolCallComplete)]
+        return int(result)
+
+
+@asynccontextmanager
+async def desk(folder: Path, make: Any, *, tool: str = "pid", **values: Any) -> AsyncIterator[Desk]:
+    def script(body: Body) -> Answer:
+        if tool not in offered(body):
+            return says("A title.")
+        return says("There.") if body["messages"][-1]["role"] == "tool" else calls((tool, "{}"))
+
+    async with OpenAIServer(script) as endpoint:
+        async with AsyncOpenAI(base_url=endpoint.base_url, api_key="key", max_retries=0) as client:
+            agent: AgentLike = make(OpenAIChatCompletionsModel("m", client))
+            async with serving(folder, agent, **values) as service:
+                yield Desk(service)
+
+
+def one_agent(*servers: MCPServer) -> Any:
+    def make(model: Model) -> AgentLike:
+        agent = Agent("agent", model=model, mcp_servers=[*servers])
+        return from_openai_agents(agent, run_config=UNTRACED)
+
+    return make
+
+
+def made_anew(model: Model) -> AgentLike:
+    """An agent that a function makes for each run, with a server of its own."""
+    return from_openai_agents(
+        lambda _: Agent("agent", model=model, mcp_servers=[processes()]), agent_id="agent", run_config=UNTRACED
+    )
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("make", [one_agent(processes()), made_anew], ids=["one agent", "made for each run"])
+async def test_three_runs_have_one_process_which_ends_with_the_server(make: Any, tmp_path: Path) -> None:
+    async with desk(tmp_path, make) as served:
+        pids = [await served.pid() for _ in range(3)]
+        assert len(set(pids)) == 1
+        assert is_alive(pids[0])
+    assert not is_alive(pids[0])
+
+
+async def test_runs_at_the_same_time_share_it(tmp_path: Path) -> None:
+    async with desk(tmp_path, made_anew) as served:
+        pids = await asyncio.gather(*(served.pid() for _ in range(3)))
+    assert len(set(pids)) == 1
+    assert not is_alive(pids[0])
+
+
+async def test_a_cancelled_run_leaves_it_to_the_next(tmp_path: Path) -> None:
+    server = processes()
+    async with desk(tmp_path, one_agent(server), tool="wait") as served:
+        body = served.request()
+        async with served.service.client.stream("POST", "/v1/runs", json=body) as stream:
+            run_id = stream.headers["X-Callboard-Run"]
+            async for line in stream.aiter_lines():
+                if "tool:call:start" in line:
+                    await served.service.client.post(f"/v1/runs/{run_id}/cancel")
+        result: Any = await server.call_tool("pid", {})
+        pid = int(result.content[0].text)
+        assert is_alive(pid)
+    assert not is_alive(pid)
+
+
+async def test_one_that_a_function_connects_for_each_run_is_closed_with_the_run(tmp_path: Path) -> None:
+    async def build(_: RunContext) -> Agent[Any]:
+        server = processes()
+        await server.connect()  # type: ignore[no-untyped-call]
+        result: Any = await server.call_tool("pid", {})
+        made.append(int(result.content[0].text))
+        return Agent("agent", model=models[0], mcp_servers=[server])
+
+    models: list[Model] = []
+    made: list[int] = []
+
+    def make(model: Model) -> AgentLike:
+        models.append(model)
+        return from_openai_agents(build, agent_id="agent", run_config=UNTRACED)
+
+    async with desk(tmp_path, make) as served:
+        for _ in range(2):
+            await served.pid()
+        # For the title of a chat, say: its model gets no tools.
+        await served.service.events({**served.request(), "task": "title_generation"})
+        assert len(made) == 3
+        assert not any(is_alive(pid) for pid in made)
+
+
+async def test_one_that_its_author_has_connected_is_its_authors(tmp_path: Path) -> None:
+    async with processes() as server:
+        async with desk(tmp_path, one_agent(server)) as served:
+            pid = await served.pid()
+        assert is_alive(pid)
+
+
+async def test_one_that_has_ended_is_started_again(tmp_path: Path) -> None:
+    async with desk(tmp_path, one_agent(processes())) as served:
+        first = await served.pid()
+        os.kill(first, signal.SIGKILL)
+        second = await served.pid()
+        assert first != second
+    assert not is_alive(second)
+
+
+async def test_servers_of_different_configuration_are_different(tmp_path: Path) -> None:
+    names = iter(("one", "two"))
+
+    def make(model: Model) -> AgentLike:
+        return from_openai_agents(
+            lambda _: Agent("agent", model=model, mcp_servers=[processes(name=next(names))]),
+            agent_id="agent",
+            run_config=UNTRACED,
+        )
+
+    async with desk(tmp_path, make) as served:
+        pids = [await served.pid() for _ in range(2)]
+        assert len(set(pids)) == 2
+    assert not any(is_alive(pid) for pid in pids)
+
+
+async def test_one_that_cannot_be_started_is_named(tmp_path: Path) -> None:
+    server = MCPServerStdio({"command": "/no/such/program", "args": []}, name="broken")
+    async with desk(tmp_path, one_agent(server)) as served:
+        error = (await served.service.events(served.request()))[-1]
+    assert isinstance(error, Error)
+    assert error.code == "agent_error"
+    assert "The MCP server 'broken' cannot be connected" in error.message
+
+
+async def test_calls_of_its_tools_are_calls_like_any_other(tmp_path: Path) -> None:
+    async with desk(tmp_path, one_agent(processes()), tool="wait", tool_timeout_seconds=0.3) as served:
+        events = await served.service.events(served.request())
+    assert [event.tool_name for event in events if isinstance(event, ToolCallStart)] == ["wait"]
+    assert [event.code for event in events if isinstance(event, ToolCallError)] == ["timeout"]
