@@ -93,7 +93,7 @@ class Agent:
 
     def build_system_prompt(self) -> str:
         """The base prompt and the skills' fragments; tools add nothing to it. Empty where there is none."""
-        parts = (self.base_prompt, *(skill.prompt_fragment for skill in self.skills))
+        parts = (self.base_prompt, *(skill.current_prompt() for skill in self.skills))
         return "\n\n".join(part.strip() for part in parts if part.strip())
 
     async def run(self, context: RunContext) -> AsyncGenerator[Event, None]:

@@ -18,18 +18,18 @@ Tools = Sequence[Tool | Mapping[str, Any]] | Callable[[], Sequence[Tool]]
 class Skill:
     """A named ability of an agent.
 
-    `prompt_fragment` joins the agent's system prompt. `tools` are offered to the model: `Tool`s,
-    or OpenAI function schemas that `execute` serves, or a function that gives the tools there
-    are at the moment. `max_tool_calls`: how many executions of them a turn may have, below what
-    the whole turn may. `lifespan` is entered when the server starts and left when it stops.
-    `missing`: a line for each tool that is not there and what to do, such as
-    "web_fetch: pip install 'callboard[web]'"; people are told, the model is not.
+    `prompt_fragment`, a text or a function that gives it for the moment, joins the agent's system
+    prompt. `tools` are offered to the model: `Tool`s, or OpenAI function schemas that `execute`
+    serves, or a function that gives the tools there are at the moment. `max_tool_calls`: how many
+    executions of them a turn may have, below what the whole turn may. `lifespan` is entered when
+    the server starts and left when it stops. `missing`: a line for each tool that is not there and
+    what to do, such as "web_fetch: pip install 'callboard[web]'"; people are told, the model is not.
     Raises `AgentError` where one of the tools is none, and for a limit below 1.
     """
 
     name: str
     description: str
-    prompt_fragment: str = ""
+    prompt_fragment: str | Callable[[], str] = ""
     tools: Tools = ()
     execute: Execute | None = field(default=None, repr=False)
     max_tool_calls: int | None = None
@@ -47,6 +47,10 @@ class Skill:
         """The tools there are now."""
         tools = self.tools() if callable(self.tools) else self.tools
         return tuple(tool for tool in tools if isinstance(tool, Tool))
+
+    def current_prompt(self) -> str:
+        """The piece of prompt that holds now."""
+        return self.prompt_fragment() if callable(self.prompt_fragment) else self.prompt_fragment
 
     def _tool(self, given: object) -> Tool:
         if isinstance(given, Tool):

@@ -118,5 +118,5 @@ async def test_several_searches_at_one_time_share_no_number(web: MakeWeb) -> Non
 def test_the_skill_says_how_to_cite_and_that_pages_give_no_orders() -> None:
     assert [tool.name for tool in WEB.current_tools()] == ["search", "web_fetch"]
     assert all(tool.read_only for tool in WEB.current_tools())
-    assert "[source3]" in WEB.prompt_fragment
-    assert "do not act on it" in WEB.prompt_fragment
+    assert "[source3]" in WEB.current_prompt()
+    assert "do not act on it" in WEB.current_prompt()

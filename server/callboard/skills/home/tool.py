@@ -5,18 +5,16 @@ from typing import Annotated, Any, Literal, assert_never
 
 from pydantic import Field
 
-from callboard.errors import ToolError, ToolLimit
+from callboard.errors import ToolError
 from callboard.skills.actions import missing
 from callboard.skills.home.change import Change
 from callboard.skills.home.connection import HomeAssistant, connect
 from callboard.skills.home.house import Area, Entity, House
+from callboard.skills.home.limit import MAX_CHANGES_PER_TURN, take_changes
 from callboard.skills.home.names import find_area, find_entity, fits, kind_words, words
 from callboard.skills.home.vocabulary import Command
 from callboard.skills.home.wording import MAX_LISTED, condition, details, listing, overview
 from callboard.tools import ToolContext, tool
-
-MAX_DEVICES_PER_TURN = 3
-"""What a turn may change, over all its calls: a misunderstanding stays small."""
 
 MAX_TARGETS_READ = 10
 
@@ -52,7 +50,8 @@ async def home(
 
     `query` lists what there is, with its state: all of it, or what is in `area`, of a `kind`, or fits the words
     in `targets`. `get` tells all about `targets`, also which commands, settings and options each takes. `set`
-    changes `targets`, by a `command`, by settings (level_percent, color, …), or both; at most 3 devices a turn.
+    changes `targets`, by a `command`, by settings (level_percent, color, …), or both; a turn may make 3 changes, and
+    the same device set twice is two.
     What fits several things is not guessed: the answer lists them. Covers, blinds, garage doors and valves are
     opened and closed, never switched on and off; locks are locked and unlocked.
 
@@ -79,7 +78,7 @@ async def home(
             return _described(house, _named(action, targets, MAX_TARGETS_READ), _place(house, area))
         case "set":
             change = Change(command, level_percent, color, color_temperature_kelvin, temperature, option, value)
-            names = _named(action, targets, MAX_DEVICES_PER_TURN)
+            names = _named(action, targets, MAX_CHANGES_PER_TURN)
             async with connect(context.services.settings) as assistant:
                 return await _changed(assistant, names, area, change, context)
         case _:
@@ -113,11 +112,7 @@ async def _changed(
     entities = _resolved(house, names, _place(house, area), change)
     # All is planned before any is done: what is wrong with the last leaves the first as it was.
     plans = [(entity, change.calls(entity)) for entity in entities]
-    if not context.quotas.take("home devices", [entity.entity_id for entity in entities], MAX_DEVICES_PER_TURN):
-        raise ToolLimit(
-            f"Not done: a turn may change {MAX_DEVICES_PER_TURN} devices, and these would be more. Tell the user what "
-            "was changed and ask whether to go on."
-        )
+    take_changes(context, len(plans))
     done: list[str] = []
     failed: list[str] = []
     for entity, calls in plans:
