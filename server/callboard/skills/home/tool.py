@@ -59,7 +59,7 @@ async def home(
         action: `query` to find and list, `get` for details, `set` to change something.
         targets: Names as the user says them ("kitchen ceiling light") or entity ids; `get` and `set` need them.
         area: A room or other area, to look only there.
-        kind: For `query`, what kind of thing: light, cover, lock, climate, media_player, sensor, temperature, door …
+        kind: Only this kind of thing: light, cover, lock, climate, media_player, sensor, temperature, door …
         command: For `set`. `activate` is for scenes, scripts and buttons, `start` and `dock` for vacuums.
         level_percent: Brightness of a light, volume of a player, speed of a fan, openness of a cover (100 is open).
         color: Of a light: a name such as red, or #rrggbb.
@@ -75,12 +75,15 @@ async def home(
         case "get":
             async with connect(context.services.settings) as assistant:
                 house = await assistant.house()
-            return _described(house, _named(action, targets, MAX_TARGETS_READ), _place(house, area))
+            names = _named(action, targets, MAX_TARGETS_READ)
+            return "\n".join(details(one) for one in _resolved(house, names, _place(house, area), kind))
         case "set":
             change = Change(command, level_percent, color, color_temperature_kelvin, temperature, option, value)
             names = _named(action, targets, MAX_CHANGES_PER_TURN)
             async with connect(context.services.settings) as assistant:
-                return await _changed(assistant, names, area, change, context)
+                house = await assistant.house()
+                entities = _resolved(house, names, _place(house, area), kind, change)
+                return await _changed(assistant, entities, change, context)
         case _:
             assert_never(action)
 
@@ -101,15 +104,7 @@ def _found(house: House, names: Sequence[str], area: str | None, kind: str | Non
     return overview(seen) if len(seen) > MAX_LISTED and not (kind or names or place) else listing(seen)
 
 
-def _described(house: House, names: Sequence[str], place: Area | None) -> str:
-    return "\n".join(details(entity) for entity in _resolved(house, names, place))
-
-
-async def _changed(
-    assistant: HomeAssistant, names: Sequence[str], area: str | None, change: Change, context: ToolContext
-) -> str:
-    house = await assistant.house()
-    entities = _resolved(house, names, _place(house, area), change)
+async def _changed(assistant: HomeAssistant, entities: Sequence[Entity], change: Change, context: ToolContext) -> str:
     # All is planned before any is done: what is wrong with the last leaves the first as it was.
     plans = [(entity, change.calls(entity)) for entity in entities]
     take_changes(context, len(plans))
@@ -141,9 +136,11 @@ async def outcome(assistant: HomeAssistant, before: Entity) -> str:
     return f"- {before}: {condition(after)} (was {condition(before)})"
 
 
-def _resolved(house: House, names: Sequence[str], place: Area | None, change: Change | None = None) -> list[Entity]:
-    found = {entity.entity_id: entity for entity in (find_entity(house, name, place, change) for name in names)}
-    return list(found.values())
+def _resolved(
+    house: House, names: Sequence[str], place: Area | None, kind: str | None, change: Change | None = None
+) -> list[Entity]:
+    found = [find_entity(house, name, place, change, kind) for name in names]
+    return list({entity.entity_id: entity for entity in found}.values())
 
 
 def _place(house: House, area: str | None) -> Area | None:
