@@ -117,6 +117,17 @@ class Settings(BaseSettings):
     home_assistant_token: SecretStr | None = Field(default=None, description="A long-lived access token of it")
     seerr_url: str | None = Field(default=None, description="Overseerr's or Jellyseerr's address, for `media`")
     seerr_api_key: SecretStr | None = Field(default=None, description="Its API key")
+    recall: bool = Field(
+        default=True,
+        description="Whether what agents know of a user (memories, profile, their own notes) goes into the prompt",
+    )
+    embedding_model: str | None = Field(
+        default=None, description="Embedding model, to find memories by meaning; unset: by words and their stems"
+    )
+    embedding_base_url: str | None = Field(
+        default=None, description="OpenAI-compatible endpoint that has it; unset: `MODEL_BASE_URL` and its key"
+    )
+    embedding_api_key: SecretStr | None = Field(default=None, description="Key of that endpoint")
     detach_grace_seconds: float = Field(default=30, ge=0, description="How long a run goes on with nobody listening")
     history_tokens: int = Field(default=0, ge=0, description="Most tokens of history a model is sent; 0: no bound")
     result_retention_days: float = Field(
@@ -180,6 +191,14 @@ class Settings(BaseSettings):
             )
         if self.result_link_seconds and not self.public_url:
             raise ValueError("CALLBOARD_RESULT_LINK_SECONDS is set: say in CALLBOARD_PUBLIC_URL where browsers find us")
+        if self.embedding_base_url and not self.embedding_model:
+            raise ValueError(
+                "CALLBOARD_EMBEDDING_BASE_URL is set: name the embedding model there in CALLBOARD_EMBEDDING_MODEL"
+            )
+        if self.embedding_model and not (self.embedding_base_url or self.model_base_url):
+            raise ValueError(
+                "CALLBOARD_EMBEDDING_MODEL is set: say in CALLBOARD_EMBEDDING_BASE_URL which endpoint has it"
+            )
         for service, key in (("home_assistant_url", "home_assistant_token"), ("seerr_url", "seerr_api_key")):
             if getattr(self, service) and not getattr(self, key):
                 raise ValueError(f"{PREFIX}{service.upper()} is set: give its key in {PREFIX}{key.upper()}")

@@ -55,7 +55,8 @@ class RunRequest(Wire):
     `messages` is the active branch as the client sees it. `chat_id` and `message_id` may be
     null: the run works and nothing is kept. `task` names a background task of the client
     (`title_generation`, …): a plain completion without tools. A `run_id` chosen by the
-    client attaches to that run where it exists.
+    client attaches to that run where it exists. `recall`: whether what agents know of the user
+    may go into their prompt.
     """
 
     agent: Identifier
@@ -66,6 +67,7 @@ class RunRequest(Wire):
     task: str | None = None
     options: dict[str, Any] = Field(default_factory=dict)
     run_id: RunId | None = None
+    recall: bool = True
 
 
 class InputAnswer(Wire):

@@ -16,7 +16,7 @@ from callboard.history.chats import (
 from callboard.history.compaction import compact_message_tools
 from callboard.history.extraction import extract_message_tools
 from callboard.history.journal import ChatJournal, Journal, NoJournal, StartedCall, Turn
-from callboard.history.memories import Memories, Memory
+from callboard.history.memories import Embed, Meant, Memories, Memory
 from callboard.history.past_chats import PastChat, PastChats, SaidMessage
 from callboard.history.profiles import Attribute, AttributeKind, AttributeValue, Profile
 from callboard.history.records import ChatHistory, ChatMessageTool, ToolResponse
@@ -33,7 +33,9 @@ __all__ = [
     "ChatJournal",
     "ChatMessageTool",
     "Chats",
+    "Embed",
     "Journal",
+    "Meant",
     "Memories",
     "Memory",
     "NoJournal",

@@ -23,7 +23,8 @@ class RunContext:
     a background task of the client (no tools then), `limits` the server's limits for a turn,
     `formats` how its model is asked to write tool calls. `consent` says which tools ask the user
     first, and `consent.answer_to` waits for the answer to an `InputRequest` that the agent
-    yields. `services` is for the tools that come with the server. `options` are the client's
+    yields. `services` is for the tools that come with the server. `recall`: what skills know of the
+    user may go into the prompt. `options` are the client's
     parameters for the model (`temperature` …).
     New sources are numbered after `max_source_number`, the highest in the history; −1 where
     there is none.
@@ -43,3 +44,4 @@ class RunContext:
     formats: FormatChoice = field(default_factory=FormatChoice)
     consent: Consent = field(default_factory=Consent)
     services: Services | None = field(default=None, repr=False)
+    recall: bool = True

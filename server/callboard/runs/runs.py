@@ -98,6 +98,7 @@ class Runs:
             formats=self._settings.formats,
             consent=Consent(self._settings.confirm_tools, outgoing.inputs.wait, self._settings.input_timeout_seconds),
             services=self._services,
+            recall=request.recall and self._services.settings.recall,
         )
         run = self._runs[run_id] = Run(run_id, owner, log, recorder, outgoing, self._settings.grace_seconds)
         run.start(with_chosen_model(agent, history.model), context, self._redact, self._keep_for_a_while)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from callboard.errors import AgentError
+from callboard.skills.recall import Recall
 from callboard.tools import Services, Tool, ToolContext
 
 Execute = Callable[[str, Mapping[str, Any], ToolContext], Awaitable[object]]
@@ -24,6 +25,7 @@ class Skill:
     executions of them a turn may have, below what the whole turn may. `lifespan` is entered when
     the server starts and left when it stops. `missing`: a line for each tool that is not there and
     what to do, such as "web_fetch: pip install 'callboard[web]'"; people are told, the model is not.
+    `recall` gives what it knows of the user, for the prompt.
     Raises `AgentError` where one of the tools is none, and for a limit below 1.
     """
 
@@ -35,6 +37,7 @@ class Skill:
     max_tool_calls: int | None = None
     lifespan: Callable[[Services], AbstractAsyncContextManager[None]] | None = field(default=None, repr=False)
     missing: Sequence[str] = ()
+    recall: Recall | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.max_tool_calls is not None and self.max_tool_calls < 1:
