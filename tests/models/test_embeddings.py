@@ -71,7 +71,7 @@ async def test_a_redirect_is_not_followed(embedder: EmbeddingServer) -> None:
 async def test_no_answer_in_time_and_no_endpoint_at_all_are_said() -> None:
     async with Site(Reply(b"{", ending="hang")) as silent:
         with pytest.raises(ModelTimeout, match="did not answer"):
-            await EmbeddingEndpoint(silent.url, None, "m", timeout_seconds=0.05).embed(["tea"])
+            await EmbeddingEndpoint(silent.url, None, "m", timeout_seconds=1).embed(["tea"])
         gone = silent.url
     with pytest.raises(ModelUnreachable, match="cannot be reached"):
         await EmbeddingEndpoint(gone, None, "m").embed(["tea"])
