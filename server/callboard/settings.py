@@ -110,6 +110,9 @@ class Settings(BaseSettings):
     searxng_url: str | None = Field(default=None, description="SearXNG to search with; else DuckDuckGo and others")
     brave_api_key: SecretStr | None = Field(default=None, description="Key of Brave's search, to search with")
     tavily_api_key: SecretStr | None = Field(default=None, description="Key of Tavily's search, to search with")
+    reddit_url: str | None = Field(
+        default="https://www.reddit.com", description="Reddit, asked first where it is to be searched; `none`: never"
+    )
     allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(), description="Private hosts and networks that tools may fetch: names, addresses, `192.168.0.0/16`"
     )
@@ -168,6 +171,11 @@ class Settings(BaseSettings):
     @classmethod
     def _origins(cls, values: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(_origin(value) for value in values)
+
+    @field_validator("reddit_url", mode="after")
+    @classmethod
+    def _or_none(cls, value: str | None) -> str | None:
+        return None if value is not None and value.strip().lower() == "none" else value
 
     @field_validator("public_url")
     @classmethod

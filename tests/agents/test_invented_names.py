@@ -118,6 +118,7 @@ async def staged(folder: Path, *agents: Agent) -> AsyncIterator[Scene]:
         settings: dict[str, Any] = {
             "model_base_url": model.base_url,
             "searxng_url": engine.url,
+            "reddit_url": "none",
             "allowed_hosts": ("localhost",),
             "home_assistant_url": home.url,
             "home_assistant_token": TOKEN,
