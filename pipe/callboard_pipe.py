@@ -1014,6 +1014,7 @@ class Pipe:
         )
         RESULT_CHARS: int = Field(default=10_000, ge=0, description="Where results are cut for display, in characters.")
         RENDERING: Literal["details", "native"] = Field(default="details", description="How tool calls are drawn.")
+        RECALL: bool = Field(default=True, description="What agents know of a user from earlier chats is told to them.")
 
     def __init__(self) -> None:
         self.valves, self._agents = self.Valves(), list[Json]()
@@ -1043,6 +1044,7 @@ class Pipe:
         try:
             valves, metadata, user = self.valves, __metadata__ or {}, __user__ or {}
             request, model = build_request(body, user, metadata, __task__), str(body.get("model", ""))
+            request |= {} if valves.RECALL else {"recall": False}
             streamed = bool(body.get("stream")) and not __task__
             emitter = choose_emitter(VERSION, valves.RENDERING, model, metadata) if streamed else Emitter(model)
             transcript = Transcript(valves.RESULT_CHARS, metadata.get("sources"))

@@ -111,6 +111,9 @@ class Settings(BaseSettings):
     searxng_url: str | None = Field(default=None, description="SearXNG to search with; else DuckDuckGo and others")
     brave_api_key: SecretStr | None = Field(default=None, description="Key of Brave's search, to search with")
     tavily_api_key: SecretStr | None = Field(default=None, description="Key of Tavily's search, to search with")
+    reddit_url: str | None = Field(
+        default="https://www.reddit.com", description="Reddit, asked first where it is to be searched; `none`: never"
+    )
     allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(), description="Private hosts and networks that tools may fetch: names, addresses, `192.168.0.0/16`"
     )
@@ -118,6 +121,17 @@ class Settings(BaseSettings):
     home_assistant_token: SecretStr | None = Field(default=None, description="A long-lived access token of it")
     seerr_url: str | None = Field(default=None, description="Overseerr's or Jellyseerr's address, for `media`")
     seerr_api_key: SecretStr | None = Field(default=None, description="Its API key")
+    recall: bool = Field(
+        default=True,
+        description="Whether what agents know of a user (memories, profile, their own notes) goes into the prompt",
+    )
+    embedding_model: str | None = Field(
+        default=None, description="Embedding model, to find memories by meaning; unset: by words and their stems"
+    )
+    embedding_base_url: str | None = Field(
+        default=None, description="OpenAI-compatible endpoint that has it; unset: `MODEL_BASE_URL` and its key"
+    )
+    embedding_api_key: SecretStr | None = Field(default=None, description="Key of that endpoint")
     detach_grace_seconds: float = Field(default=30, ge=0, description="How long a run goes on with nobody listening")
     history_tokens: int = Field(default=0, ge=0, description="Most tokens of history a model is sent; 0: no bound")
     compact_results: Literal["cited", "always", "never"] = Field(
@@ -169,6 +183,11 @@ class Settings(BaseSettings):
     def _origins(cls, values: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(_origin(value) for value in values)
 
+    @field_validator("reddit_url", mode="after")
+    @classmethod
+    def _or_none(cls, value: str | None) -> str | None:
+        return None if value is not None and value.strip().lower() == "none" else value
+
     @field_validator("public_url")
     @classmethod
     def _address(cls, value: str | None) -> str | None:
@@ -191,6 +210,14 @@ class Settings(BaseSettings):
             )
         if self.result_link_seconds and not self.public_url:
             raise ValueError("CALLBOARD_RESULT_LINK_SECONDS is set: say in CALLBOARD_PUBLIC_URL where browsers find us")
+        if self.embedding_base_url and not self.embedding_model:
+            raise ValueError(
+                "CALLBOARD_EMBEDDING_BASE_URL is set: name the embedding model there in CALLBOARD_EMBEDDING_MODEL"
+            )
+        if self.embedding_model and not (self.embedding_base_url or self.model_base_url):
+            raise ValueError(
+                "CALLBOARD_EMBEDDING_MODEL is set: say in CALLBOARD_EMBEDDING_BASE_URL which endpoint has it"
+            )
         for service, key in (("home_assistant_url", "home_assistant_token"), ("seerr_url", "seerr_api_key")):
             if getattr(self, service) and not getattr(self, key):
                 raise ValueError(f"{PREFIX}{service.upper()} is set: give its key in {PREFIX}{key.upper()}")

@@ -66,7 +66,7 @@ class RunRequest(Wire):
     (`title_generation`, …): a plain completion without tools. A `run_id` chosen by the
     client attaches to that run where it exists. A call of one of the `functions` ends the run
     with `tool_calls`, and the next request brings its result; with `must_call` the model may not
-    end its turn without one.
+    end its turn without one. `recall`: whether what agents know of the user may go into their prompt.
     """
 
     agent: Identifier
@@ -79,6 +79,7 @@ class RunRequest(Wire):
     run_id: RunId | None = None
     functions: tuple[OfferedFunction, ...] = Field(default=(), max_length=128)
     must_call: bool = False
+    recall: bool = True
 
 
 class InputAnswer(Wire):

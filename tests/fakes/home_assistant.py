@@ -4,9 +4,10 @@
         settings = Settings(home_assistant_url=home.url, home_assistant_token=TOKEN)
 
 The house is a recorded one (version 2025.4.4 with its demo devices). Every service call that is
-carried out is in `called`. What it can do wrong: `status` answers every request with an error,
-`rest_status` those over REST, `refusals` fail services, `late` services are answered with the next
-command alone, `garbled` speaks another language. Tokens that were offered are in `offered`.
+carried out is in `called`, and every intent for each thing that it changed. What it can do wrong:
+`status` answers every request with an error, `rest_status` those over REST, `refusals` fail
+services, `late` services are answered with the next command alone, `garbled` speaks another
+language. Tokens that were offered are in `offered`.
 """
 
 import asyncio
@@ -60,18 +61,41 @@ MAX_TEMPERATURE = 35
 POSITION = 4
 """The bit of a cover's `supported_features` that it needs for `set_cover_position`."""
 
+WHERE: Body = {
+    "name": {"type": "string"},
+    "area": {"type": "string"},
+    "floor": {"type": "string"},
+    "domain": {"type": "array", "items": {"type": "string"}},
+}
+
+
+def _intent(intent: str, description: str, /, **properties: Any) -> Body:
+    return {"name": intent, "description": description, "inputSchema": {"type": "object", "properties": properties}}
+
+
 INTENTS = [
-    {
-        "name": "HassTurnOn",
-        "description": "Turns on/opens a device or entity",
-        "inputSchema": {"type": "object", "properties": {"name": {"type": "string"}, "area": {"type": "string"}}},
-    }
+    _intent("HassTurnOn", "Turns on/opens a device or entity", **WHERE),
+    _intent("HassTurnOff", "Turns off/closes a device or entity", **WHERE),
+    _intent(
+        "HassLightSet",
+        "Sets the brightness percentage or color of a light",
+        **WHERE,
+        color={"type": "string"},
+        temperature={"type": "integer", "minimum": 0},
+        brightness={"type": "integer", "minimum": 0, "maximum": 100},
+    ),
+    _intent("GetLiveContext", "Provides real-time information about the CURRENT state of devices and areas."),
 ]
+"""As Home Assistant lists them: none is marked as reading or as required."""
 
 
 def fault(code: str, message: str) -> Body:
     """Why a command failed, in Home Assistant's own shape."""
     return {"code": code, "message": message}
+
+
+def _told(text: str) -> Body:
+    return {"content": [{"type": "text", "text": text}], "isError": False}
 
 
 class HomeAssistantServer:
@@ -83,6 +107,7 @@ class HomeAssistantServer:
         self.version: str = recorded["ha_version"]
         self.states: dict[str, Body] = {state["entity_id"]: state for state in recorded["states"]}
         self.areas: list[Body] = recorded["areas"]
+        self.floors: list[Body] = []
         self.devices: list[Body] = recorded["devices"]
         self.entries: dict[str, Body | None] = recorded["entries"]
         self.called: list[tuple[str, str, Body]] = []
@@ -178,21 +203,43 @@ class HomeAssistantServer:
             case "tools/list":
                 answer["result"] = {"tools": INTENTS}
             case "tools/call":
-                answer["result"] = self._intent(message["params"]["arguments"])
+                answer["result"] = self._handle(message["params"]["name"], message["params"].get("arguments", {}))
             case _:
                 answer["error"] = {"code": -32602, "message": "Invalid request parameters", "data": ""}
         return JSONResponse(answer)
 
-    def _intent(self, arguments: Body) -> Body:
-        named = [one for one in self.states.values() if one["attributes"].get("friendly_name") == arguments["name"]]
-        if not named:
+    def _handle(self, intent: str, arguments: Body) -> Body:
+        if intent == "GetLiveContext":
+            return _told(json.dumps({"success": True, "result": "Live Context: all is quiet."}))
+        found = [entity_id for entity_id in self.states if self._is_meant(entity_id, arguments)]
+        if not found:
             said = "Error calling tool: <MatchFailedError result=MatchTargetsResult(is_match=False)>"
-            return {"content": [{"type": "text", "text": said}], "isError": True}
-        self.change(named[0]["entity_id"], "on")
-        success = [{"name": arguments["name"], "type": "entity", "id": named[0]["entity_id"]}]
+            return {**_told(said), "isError": True}
+        for entity_id in found:
+            self.change(entity_id, "off" if intent == "HassTurnOff" else "on")
+            self.called.append((intent, entity_id, arguments))
+        success = [{"name": self._name(entity_id), "type": "entity", "id": entity_id} for entity_id in found]
+        if area := arguments.get("area"):
+            success.insert(0, {"name": area, "type": "area", "id": area.lower()})
         data = {"targets": [], "success": success, "failed": []}
-        said = json.dumps({"speech": {}, "response_type": "action_done", "data": data})
-        return {"content": [{"type": "text", "text": said}], "isError": False}
+        return _told(json.dumps({"speech": {}, "response_type": "action_done", "data": data}))
+
+    def _is_meant(self, entity_id: str, arguments: Body) -> bool:
+        entry = self.entries.get(entity_id) or {}
+        device = next((one for one in self.devices if one["id"] == entry.get("device_id")), {})
+        area_id = entry.get("area_id") or device.get("area_id")
+        area = next((one for one in self.areas if one["area_id"] == area_id), {})
+        floor = next((one for one in self.floors if one["floor_id"] == area.get("floor_id")), {})
+        if not (entry.get("options") or {}).get("conversation", {}).get("should_expose", True):
+            return False
+        domain = entity_id.partition(".")[0]
+        asked = {"name": self._name(entity_id), "area": area.get("name"), "floor": floor.get("name")}
+        return domain in arguments.get("domain", [domain]) and all(
+            arguments[key].lower() == str(value).lower() for key, value in asked.items() if key in arguments
+        )
+
+    def _name(self, entity_id: str) -> str:
+        return str(self.states[entity_id]["attributes"].get("friendly_name"))
 
     async def _websocket(self, websocket: WebSocket) -> None:
         if (refused := self._gate(None)) is not None:
@@ -221,6 +268,8 @@ class HomeAssistantServer:
         match message:
             case {"type": "config/area_registry/list"}:
                 result: Any = self.areas
+            case {"type": "config/floor_registry/list"}:
+                result = self.floors
             case {"type": "config/device_registry/list"}:
                 result = self.devices
             case {"type": "config/entity_registry/get_entries", "entity_ids": entity_ids}:

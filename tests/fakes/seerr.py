@@ -5,7 +5,8 @@
 
 `movies` and `series` are what TMDB has, by number; `library` what is in the library, as
 `MediaInfo` objects. Requests and issues that are made are kept in `requests` and `issues`.
-`refusal`, where it is set, is the answer to everything.
+`refusal`, where it is set, is the answer to everything. `translations` of a title, by language, are
+what changes of it on the list of what is trending.
 """
 
 import asyncio
@@ -140,7 +141,8 @@ class SeerrServer:
         return gate
 
     async def _trending(self, request: Request) -> Response:
-        return self._paged(request, self.trending)
+        language = request.query_params.get("language", "")
+        return self._paged(request, [{**one, **one.get("translations", {}).get(language, {})} for one in self.trending])
 
     async def _discover(self, request: Request) -> Response:
         return self._paged(request, list((self.movies if "movies" in request.url.path else self.series).values()))

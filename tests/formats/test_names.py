@@ -6,8 +6,10 @@ from hypothesis import strategies as st
 
 from callboard.formats.meaning.aliases import MEANINGS
 from callboard.formats.meaning.names import Resolved, closest_name, fold, is_tool_name, resolve_name
+from callboard.skills import MEDIA
 
-CATALOGUE = ("memory", "history", "profile", "self", "search", "web_fetch", "home", "model", "time")
+GENERAL = ("memory", "history", "profile", "self", "search", "web_fetch", "home", "model", "time")
+CATALOGUE = (*GENERAL, *(tool.name for tool in MEDIA.current_tools()))
 KNOWN = (*CATALOGUE, "get_weather", "list_requests")
 INVENTED = [(name, meaning) for meaning in MEANINGS for name in meaning.names.split()]
 
@@ -65,12 +67,13 @@ def test_no_invented_name_has_two_meanings_or_is_a_tool_of_the_catalogue() -> No
     ("memory.search", "memory", {"action": "search"}),
     ("delete_memory", "memory", {"action": "delete"}),
     ("retrieve_conversation_history", "history", {"action": "search"}),
-    ("turn_on", "home", {"action": "set", "state": "on"}),
-    ("HassTurnOn", "home", {"action": "set", "state": "on"}),
-    ("light.turn_on", "home", {"action": "set", "state": "on"}),
-    ("turn off", "home", {"action": "set", "state": "off"}),
-    ("HassOpenCover", "home", {"action": "set", "state": "open"}),
-    ("GetLiveContext", "home", {"action": "get"}),
+    ("turn_on", "home", {"action": "set", "command": "on"}),
+    ("HassTurnOn", "home", {"action": "set", "command": "on"}),
+    ("light.turn_on", "home", {"action": "set", "command": "on"}),
+    ("turn off", "home", {"action": "set", "command": "off"}),
+    ("HassOpenCover", "home", {"action": "set", "command": "open"}),
+    ("GetLiveContext", "home", {"action": "query"}),
+    ("seerr_search", "media_search", {}),
     ("switch_model", "model", {"action": "switch"}),
     ("get_current_time", "time", {}),
     ("default_api.google_search", "search", {"action": "web"}),
@@ -88,6 +91,18 @@ def test_an_invented_name_means_a_tool_and_the_action_that_it_says(
 def test_an_invented_name_counts_only_where_its_tool_is_known(name: str, tool: str) -> None:
     assert meant(name) == tool
     assert meant(name, ("get_weather",)) is None
+
+
+@pytest.mark.parametrize("written", ["HassTurnOn", "functions.HassTurnOn", "hass_turn_on", "turn_on"])
+@pytest.mark.parametrize("native", ["home_HassTurnOn", "my_house_HassTurnOn"])
+def test_home_assistants_own_tool_is_found_without_the_servers_name(written: str, native: str) -> None:
+    assert meant(written, (native, "home_HassTurnOff", "get_weather")) == native
+
+
+def test_a_name_of_home_assistants_own_is_its_tool_before_ours_and_of_two_servers_neither() -> None:
+    assert meant("HassTurnOn", ("home", "home_HassTurnOn")) == "home_HassTurnOn"
+    assert meant("turn_on", ("home", "home_HassTurnOn")) == "home"
+    assert meant("HassTurnOn", ("a_HassTurnOn", "b_HassTurnOn")) is None
 
 
 def test_a_known_tool_is_never_taken_for_another_by_the_table() -> None:

@@ -10,6 +10,7 @@ from agno.db.in_memory import InMemoryDb
 from agno.exceptions import CheckTrigger, InputCheckError
 from agno.models.openai import OpenAIChat
 from agno.run import RunContext as AgnoRunContext
+from agno.team import Team
 from agno.tools.reasoning import ReasoningTools
 from pydantic import BaseModel
 
@@ -20,7 +21,7 @@ from callboard.frameworks.agno import from_agno
 from callboard_protocol import Error, ToolCallStart
 from tests.frameworks.agno_agents import Made, add, scenario, solo
 from tests.frameworks.scenario import ADD, calls, says
-from tests.frameworks.stage import perform
+from tests.frameworks.stage import CHAT_ID, perform
 from tests.frameworks.toolbox import PICTURE_URL, Toolbox
 
 
@@ -188,3 +189,29 @@ async def test_what_agno_itself_refuses_ends_the_run_with_its_reason(tmp_path: P
     assert isinstance(error, Error)
     assert error.code == "agent_error"
     assert "not today" in error.message
+
+
+@pytest.mark.parametrize("team", [False, True])
+async def test_tools_find_the_user_and_the_chat_among_their_dependencies_beside_the_agents_own(
+    team: bool, tmp_path: Path
+) -> None:
+    found: list[dict[str, Any]] = []
+
+    def look(run_context: AgnoRunContext) -> str:
+        """Looks who asks."""
+        found.append(dict(run_context.dependencies or {}))
+        return "seen"
+
+    def make(model: Callable[[], OpenAIChat]) -> AgentLike:
+        fields: dict[str, Any] = {
+            "id": "agent", "model": model(), "tools": [look], "dependencies": {"shop": "north"}, "telemetry": False
+        }  # fmt: skip
+        return from_agno(Team(members=[], **fields) if team else Agent(**fields))
+
+    await perform(Made(make), scenario([calls(("look", "{}")), says("Seen.")]), tmp_path)
+    [given] = found
+    assert {key: given[key] for key in ("shop", "user_id", "chat_id")} == {
+        "shop": "north",
+        "user_id": "u1",
+        "chat_id": CHAT_ID,
+    }

@@ -111,3 +111,27 @@ async def test_two_servers_write_at_once_and_nothing_is_lost(store: Store, datab
     assert len(await texts(writers[0], "changed", 50)) == 40
     assert await texts(writers[1], "number", 50) == []
     await other.close()
+
+
+async def test_an_english_word_is_found_in_its_other_forms_on_both_databases(store: Store) -> None:
+    ann = Memories(store, "ann")
+    for text in ("Was running in Vienna", "Drink tea", "The connection was slow", "She is happy"):
+        await ann.add(text)
+    assert await texts(ann, "runs") == ["Was running in Vienna"]
+    assert await texts(ann, "drinking") == ["Drink tea"]
+    assert await texts(ann, "connecting") == ["The connection was slow"]
+    assert await texts(ann, "happiness") == ["She is happy"]
+    # A word that English has for nothing is a word all the same.
+    assert await texts(ann, "she") == ["She is happy"]
+
+
+async def test_the_newest_come_first_and_what_is_used_often_stays_among_them(store: Store) -> None:
+    ann = Memories(store, "ann")
+    kept = [(await ann.add(f"Fact {number}"))[0] for number in range(6)]
+    assert [one.text for one in await ann.foremost(2)] == ["Fact 5", "Fact 4"]
+    await ann.count_use([kept[0].id])
+    for _ in range(2):
+        await ann.count_use([kept[1].id])
+    assert [one.text for one in await ann.foremost(4)] == ["Fact 1", "Fact 0", "Fact 5", "Fact 4"]
+    await Memories(store, "bob").count_use([kept[2].id])
+    assert [one.text for one in await ann.foremost(3)] == ["Fact 1", "Fact 0", "Fact 5"]

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 import callboard.history
 from callboard.errors import StorageError
-from callboard.history import ChatJournal, Chats, PastChats, Store, Turn
+from callboard.history import ChatJournal, Chats, Memories, PastChats, Store, Turn
 
 CHATS = "INSERT INTO chats (id, user_id, created_at, updated_at) VALUES (:id, :user_id, 1, 2)"
 MESSAGES = (
@@ -28,6 +28,13 @@ def run_alembic(connection: Connection, revision: str) -> None:
     config.set_main_option("script_location", str(Path(callboard.history.__file__).parent / "migrations"))
     config.attributes["connection"] = connection
     (command.downgrade if inspect(connection).has_table("memories") else command.upgrade)(config, revision)
+
+
+def upgrade_to(connection: Connection, revision: str) -> None:
+    config = Config()
+    config.set_main_option("script_location", str(Path(callboard.history.__file__).parent / "migrations"))
+    config.attributes["connection"] = connection
+    command.upgrade(config, revision)
 
 
 async def write_old_database(url: str) -> None:
@@ -102,3 +109,26 @@ async def test_the_migration_can_be_taken_back_and_done_again(database_url: str)
     assert len(await Chats(again, "ann").messages("old")) == MANY + 5
     assert len(await PastChats(again, "ann", None).search("umbrella", 5)) == 1
     await again.close()
+
+
+async def test_memories_of_an_earlier_version_are_found_by_their_stems_and_are_still_deleted_with_their_words(
+    database_url: str,
+) -> None:
+    engine = create_async_engine(database_url)
+    kept = "INSERT INTO memories (user_id, text, created_at, updated_at) VALUES ('ann', :text, 1, 1)"
+    async with engine.begin() as connection:
+        await connection.run_sync(run_alembic, "0001")
+    async with engine.begin() as connection:
+        await connection.run_sync(upgrade_to, "0002")
+        await connection.execute(text(kept), [{"text": f"Was running number {number}"} for number in range(MANY)])
+    await engine.dispose()
+    store = await Store.open(database_url)
+    ann = Memories(store, "ann")
+    assert len(await ann.search("runs", MANY * 2)) == MANY
+    [last] = await ann.search(str(MANY - 1), 5)
+    assert await ann.remove(last.id)
+    assert await ann.search(str(MANY - 1), 5) == []
+    async with store.writing() as connection:
+        await connection.run_sync(run_alembic, "0002")
+        assert await connection.scalar(text("SELECT count(*) FROM memory_words")) == MANY - 1
+    await store.close()

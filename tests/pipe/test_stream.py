@@ -71,6 +71,16 @@ async def test_an_answer_with_a_tool_call_is_streamed(server: ScriptedServer) ->
     assert server.requests[0].headers["authorization"] == "Bearer secret"
 
 
+async def test_the_valve_says_that_nothing_is_to_be_recalled(server: ScriptedServer) -> None:
+    server.on("POST", "runs", stream(frames(START, Message(content="Hi"), Done())))
+    pipe = a_pipe(server.url)
+    await content(pipe)
+    pipe.valves.RECALL = False
+    await content(pipe)
+    asked = [RunRequest.model_validate(one.json).recall for one in await server.seen("POST", "runs", 2)]
+    assert asked == [True, False]
+
+
 async def test_after_a_normal_end_no_cancel_is_sent(server: ScriptedServer) -> None:
     server.on("POST", "runs", stream(frames(START, Message(content="Hi"), Done()), end="hang"))
     await content(a_pipe(server.url))

@@ -1,12 +1,16 @@
 """The tool `memory`, as a model calls it."""
 
+import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from callboard.errors import InvalidArguments, ToolError
 from callboard.history import Store
+from callboard.settings import Settings
 from callboard.skills.memory import MAX_TEXT_CHARS, MEMORY
+from tests.fakes.embeddings import EmbeddingServer
 from tests.skills.calling import Caller
 
 
@@ -87,3 +91,104 @@ async def test_a_character_that_no_database_can_hold_is_left_out(store: Store) -
 async def test_a_request_that_names_no_user_has_no_memory(store: Store) -> None:
     with pytest.raises(ToolError, match="names no user"):
         await Caller(store, user_id=None).call(MEMORY, action="search")
+
+
+@pytest.fixture
+async def embedder() -> AsyncIterator[EmbeddingServer]:
+    async with EmbeddingServer() as server:
+        yield server
+
+
+def searching_by_meaning(store: Store, embedder: EmbeddingServer, model: str = "m") -> Caller:
+    return Caller(store, settings=Settings(embedding_base_url=embedder.base_url, embedding_model=model))
+
+
+FACTS = ("Drinks green tea in the morning", "Has two cats", "Plays chess on Sundays", "Lives in Lisbon")
+
+
+async def kept(ann: Caller, *facts: str) -> dict[str, int]:
+    """The ids of the memories that were stored."""
+    stored = [await ann.call(MEMORY, action="store", text=fact) for fact in facts or FACTS]
+    return {one["stored"]["text"]: one["stored"]["memory_id"] for one in stored}
+
+
+async def test_with_an_embedding_endpoint_beverage_finds_tea_and_the_result_says_that_it_was_by_meaning(
+    store: Store, embedder: EmbeddingServer
+) -> None:
+    ann = searching_by_meaning(store, embedder)
+    await kept(ann)
+    found = await ann.call(MEMORY, action="search", query="favourite beverage", limit=2)
+    assert found["found_by"] == "meaning"
+    first, second = found["memories"]
+    assert first["text"] == "Drinks green tea in the morning"
+    assert first["similarity"] > second["similarity"]
+    # Without the endpoint its words alone would have to be found.
+    plain = await Caller(store).call(MEMORY, action="search", query="favourite beverage")
+    assert (plain["memories"], plain["found_by"]) == ([], "words")
+
+
+async def test_a_word_that_the_memory_holds_comes_before_what_is_only_near_in_meaning(
+    store: Store, embedder: EmbeddingServer
+) -> None:
+    ann = searching_by_meaning(store, embedder)
+    await kept(ann, "Has a dog", "Has cats", "Gave the animal Zerberus away")
+    found = await ann.call(MEMORY, action="search", query="zerberus pet")
+    assert found["memories"][0]["text"] == "Gave the animal Zerberus away"
+
+
+async def test_each_memory_is_embedded_once_for_a_model_and_anew_when_it_changes(
+    store: Store, embedder: EmbeddingServer
+) -> None:
+    ann = searching_by_meaning(store, embedder)
+    ids = await kept(ann, *FACTS[:2])
+    for _ in range(2):
+        await ann.call(MEMORY, action="search", query="pet")
+    assert sorted(map(len, embedder.embedded)) == [1, 1, 2]
+    await ann.call(MEMORY, action="update", memory_id=ids["Has two cats"], text="Has a game console")
+    found = await ann.call(MEMORY, action="search", query="hobby", limit=1)
+    assert [one["text"] for one in found["memories"]] == ["Has a game console"]
+    assert embedder.embedded[-1] == ["Has a game console"]
+    await searching_by_meaning(store, embedder, "another").call(MEMORY, action="search", query="pet")
+    assert len(embedder.embedded[-1]) == 2
+
+
+async def test_another_users_memories_are_neither_embedded_nor_found(store: Store, embedder: EmbeddingServer) -> None:
+    ann = searching_by_meaning(store, embedder)
+    await kept(ann)
+    bob = ann.but(user_id="bob")
+    await kept(bob, "Prefers coffee")
+    found = await bob.call(MEMORY, action="search", query="beverage")
+    assert [one["text"] for one in found["memories"]] == ["Prefers coffee"]
+    assert ["Prefers coffee"] in embedder.embedded
+    assert not any(fact in texts for texts in embedder.embedded for fact in FACTS)
+
+
+@pytest.mark.parametrize(
+    ("status", "garbled", "said"), [(500, None, "answered 500"), (200, {"data": []}, "something else than one vector")]
+)
+async def test_an_endpoint_that_fails_is_said_and_the_words_are_searched(
+    store: Store, embedder: EmbeddingServer, status: int, garbled: Any, said: str
+) -> None:
+    ann = searching_by_meaning(store, embedder)
+    await kept(ann)
+    embedder.status, embedder.garbled = status, garbled
+    found = await ann.call(MEMORY, action="search", query="tea")
+    assert [one["text"] for one in found["memories"]] == ["Drinks green tea in the morning"]
+    assert found["found_by"] == "words"
+    assert said in found["note"]
+
+
+async def test_two_searches_at_once_keep_each_vector_once(store: Store, embedder: EmbeddingServer) -> None:
+    ann = searching_by_meaning(store, embedder)
+    await kept(ann)
+    both = await asyncio.gather(*(ann.call(MEMORY, action="search", query="pet", limit=1) for _ in range(2)))
+    assert [one["memories"][0]["text"] for one in both] == ["Has two cats"] * 2
+
+
+async def test_without_an_endpoint_english_words_are_found_in_their_other_forms(store: Store) -> None:
+    ann = Caller(store)
+    await kept(ann, "Was running in Vienna", "Drinks tea", "Relates well to colleagues")
+    for query, text in (("runs", "Was running in Vienna"), ("drinking", "Drinks tea"), ("relational", "Relates well")):
+        found = await ann.call(MEMORY, action="search", query=query)
+        assert [one["text"] for one in found["memories"] if one["text"].startswith(text)], query
+        assert found["found_by"] == "words"

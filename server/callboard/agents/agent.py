@@ -10,6 +10,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from callboard.agents.recalling import recalled
 from callboard.errors import AgentError
 from callboard.formats import Format, FormatChoice, FormatName
 from callboard.loop import Allowance, Caller, Limits, RunContext, run_completion, run_tool_loop
@@ -93,7 +94,7 @@ class Agent:
 
     def build_system_prompt(self) -> str:
         """The base prompt and the skills' fragments; tools add nothing to it. Empty where there is none."""
-        parts = (self.base_prompt, *(skill.prompt_fragment for skill in self.skills))
+        parts = (self.base_prompt, *(skill.current_prompt() for skill in self.skills))
         return "\n\n".join(part.strip() for part in parts if part.strip())
 
     async def run(self, context: RunContext) -> AsyncGenerator[Event, None]:
@@ -102,9 +103,13 @@ class Agent:
         if context.task is not None:
             events = run_completion(model, context.messages, context.options)
         else:
+            known = await recalled(self.skills, context, self.agent_id)
+            if known.status is not None:
+                yield known.status
+            prompt = "\n\n".join(part for part in (self.build_system_prompt(), known.prompt) if part)
             events = run_tool_loop(
                 model,
-                with_system_prompt(self.build_system_prompt(), context.messages),
+                with_system_prompt(prompt, context.messages),
                 self.tools,
                 claim_id=context.claim_tool_call_id,
                 tool_format=self._format(await _name_of(model), context.formats),

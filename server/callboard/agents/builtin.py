@@ -16,6 +16,7 @@ from callboard.skills import (
     TIME,
     TRIAGE,
     WEB,
+    home_if_set_up,
     home_intents,
 )
 
@@ -28,8 +29,8 @@ register(demo_agent())
 register(
     Agent(
         "assistant",
-        "Searches the web, remembers, and knows the time and what was said before.",
-        (WEB, MEMORY, PROFILE, HISTORY, SELF, TIME, MODEL, MCP),
+        "Searches the web, remembers, knows the time and what was said before, and your home where that is set up.",
+        (WEB, MEMORY, PROFILE, HISTORY, SELF, TIME, MODEL, home_if_set_up(), MCP),
         ASSISTANT_PROMPT,
         name="Assistant",
     )

@@ -15,7 +15,7 @@ from callboard.history.chats import (
 )
 from callboard.history.compaction import CompactResults, compact_message_tools
 from callboard.history.journal import ChatJournal, Journal, NoJournal, StartedCall, Turn
-from callboard.history.memories import Memories, Memory
+from callboard.history.memories import Embed, Meant, Memories, Memory
 from callboard.history.past_chats import PastChat, PastChats, SaidMessage
 from callboard.history.profiles import Attribute, AttributeKind, AttributeValue, Profile
 from callboard.history.records import ChatHistory, ChatMessageTool, ToolResponse
@@ -46,7 +46,9 @@ __all__ = [
     "ChatMessageTool",
     "Chats",
     "CompactResults",
+    "Embed",
     "Journal",
+    "Meant",
     "Memories",
     "Memory",
     "NewResponse",

@@ -5,7 +5,7 @@ assistant row (text so far and `tool_calls`) and one tool row per call; then the
 last text. `arguments` and `tool_output` are the text as it was, never re-serialised.
 
 The full-text indexes `memory_words` and `message_words` differ from database to database;
-migration 0002 makes them and `callboard.history.word_index` knows them.
+migrations 0002 and 0003 make them and `callboard.history.word_index` knows them.
 """
 
 from sqlalchemy import (
@@ -15,6 +15,7 @@ from sqlalchemy import (
     ForeignKey,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     String,
     Table,
@@ -105,7 +106,16 @@ memories = Table(
     Column("text", Text, nullable=False),
     Column("created_at", Double, nullable=False),
     Column("updated_at", Double, nullable=False),
+    Column("uses", Integer, nullable=False, server_default="0", comment="how often a search found it"),
     sqlite_autoincrement=True,
+)
+
+memory_vectors = Table(
+    "memory_vectors",
+    metadata,
+    Column("memory_id", RowId, ForeignKey("memories.id", ondelete="CASCADE"), primary_key=True, autoincrement=False),
+    Column("model", String(255), primary_key=True, comment="the embedding model"),
+    Column("vector", LargeBinary, nullable=False, comment="little-endian 32-bit floats, of length 1"),
 )
 
 profile_attributes = Table(

@@ -43,17 +43,21 @@ def terms(query: str) -> list[Term]:
     return (telling or found)[:MAX_TERMS]
 
 
-def fts5_query(wanted: Sequence[Term]) -> str:
-    """The terms as SQLite's FTS5 reads them: any of them will do."""
+def fts5_query(wanted: Sequence[Term], *, stems: bool = False) -> str:
+    """The terms as SQLite's FTS5 reads them: any of them will do. `stems`: for an index of word stems."""
     return " OR ".join(
-        f'"{" ".join((*term[:-1], _stem(term[-1])))}"{" *" if _is_prefix(term[-1]) else ""}' for term in wanted
+        f'"{" ".join((*term[:-1], last))}"{" *" if _is_prefix(last) else ""}'
+        for term in wanted
+        for last in _ends(term[-1], stems=stems)
     )
 
 
-def tsquery(wanted: Sequence[Term]) -> str:
-    """The terms as PostgreSQL's `to_tsquery` reads them: any of them will do."""
+def tsquery(wanted: Sequence[Term], *, stems: bool = False) -> str:
+    """The terms as PostgreSQL's `to_tsquery` reads them: any of them will do. `stems`: for an index of word stems."""
     return " | ".join(
-        f"({' <-> '.join((*term[:-1], _stem(term[-1])))}{':*' if _is_prefix(term[-1]) else ''})" for term in wanted
+        f"({' <-> '.join((*term[:-1], last))}{':*' if _is_prefix(last) else ''})"
+        for term in wanted
+        for last in _ends(term[-1], stems=stems)
     )
 
 
@@ -95,6 +99,11 @@ def _folded(text: str) -> str:
 def _stem(word: str) -> str:
     """The word without an English plural's end, which is as far as this goes: as a prefix it finds both forms."""
     return _PLURAL.sub("", word) if len(word) > PREFIX_CHARS else word
+
+
+def _ends(word: str, *, stems: bool) -> list[str]:
+    # The index knows the stem of the whole word alone: `happiness` is `happi`, and `happines` is not.
+    return list(dict.fromkeys((_stem(word), word))) if stems else [_stem(word)]
 
 
 def _is_prefix(word: str) -> bool:

@@ -6,6 +6,7 @@ Above: the tool loop. Below: settings and errors. Knows nothing of tools' code.
 from typing import TYPE_CHECKING
 
 from callboard.models.builtin import task_answer
+from callboard.models.embeddings import EmbeddingEndpoint
 from callboard.models.local_endpoints import LOCAL_ENDPOINTS, LocalEndpoint, LocalModel, find_local_model
 from callboard.models.model import (
     MODEL_OPTIONS,
@@ -31,6 +32,7 @@ __all__ = [
     "MODEL_OPTIONS",
     "ChatDict",
     "ChatModel",
+    "EmbeddingEndpoint",
     "Finish",
     "LocalEndpoint",
     "LocalModel",

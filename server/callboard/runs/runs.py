@@ -130,6 +130,7 @@ class Runs:
             must_call=request.must_call,
             redaction=redaction,
             left_running=recorder.left_running,
+            recall=request.recall and self._services.settings.recall,
         )
         run = self._runs[run_id] = Run(run_id, owner, log, recorder, outgoing, self._settings.grace_seconds)
         run.functions_left_out = functions_left_out(agent, [function.name for function in functions])

@@ -11,7 +11,7 @@ from callboard.skills.skill import Skill
 
 if TYPE_CHECKING:
     from callboard.skills.clock import TIME
-    from callboard.skills.home import HOME, home_intents
+    from callboard.skills.home import HOME, home_if_set_up, home_intents
     from callboard.skills.mcp import MCP, mcp_server
     from callboard.skills.media import MEDIA, MEDIA_INFO, TRIAGE
     from callboard.skills.memory import MEMORY
@@ -35,6 +35,7 @@ __all__ = [
     "TRIAGE",
     "WEB",
     "Skill",
+    "home_if_set_up",
     "home_intents",
     "mcp_server",
 ]
@@ -52,6 +53,7 @@ _HOMES = {
     "TIME": "clock",
     "TRIAGE": "media",
     "WEB": "web",
+    "home_if_set_up": "home",
     "home_intents": "home",
     "mcp_server": "mcp",
 }

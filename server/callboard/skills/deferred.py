@@ -18,6 +18,9 @@ class _Deferred:
     def tools(self) -> tuple[Tool, ...]:
         return tuple(tool for skill in self._skills for tool in skill.current_tools())
 
+    def prompt(self) -> str:
+        return "\n\n".join(part for skill in self._skills if (part := skill.current_prompt().strip()))
+
     @asynccontextmanager
     async def lifespan(self, services: Services) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
@@ -29,7 +32,7 @@ class _Deferred:
         self._skills = ()
 
 
-def deferred(name: str, description: str, build: Build, prompt_fragment: str = "") -> Skill:
-    """A skill with the tools of those that `build` makes when the server starts; before that it has none."""
+def deferred(name: str, description: str, build: Build) -> Skill:
+    """A skill with the tools and prompts of those that `build` makes when the server starts; until then without any."""
     later = _Deferred(build)
-    return Skill(name, description, prompt_fragment, later.tools, lifespan=later.lifespan)
+    return Skill(name, description, later.prompt, later.tools, lifespan=later.lifespan)

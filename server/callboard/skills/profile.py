@@ -8,9 +8,12 @@ from typing import Any, Literal, assert_never
 from callboard.errors import InvalidArguments, ToolError
 from callboard.history import Attribute, AttributeKind, AttributeValue, Profile
 from callboard.skills.actions import given, missing
+from callboard.skills.recall import Recalled, line
 from callboard.skills.skill import Skill
 from callboard.text import storable
-from callboard.tools import ToolContext, tool
+from callboard.tools import Services, ToolContext, tool
+
+MAX_RECALLED = 20
 
 MAX_NAME_CHARS = 64
 MAX_TEXT_CHARS = 2_000
@@ -135,4 +138,14 @@ def _shown(one: Attribute) -> dict[str, Any]:
     return {"type": one.kind, "value": one.value}
 
 
-PROFILE = Skill("profile", "Keeps facts about the user as typed attributes.", _PROMPT, (profile,))
+async def _recall(services: Services, user_id: str, _agent_id: str) -> Recalled:
+    found = await Profile(services.store, user_id).attributes()
+    newest = sorted(found.items(), key=lambda item: -item[1].updated_at)[:MAX_RECALLED]
+    return Recalled("fact", "facts", tuple(line(f"{name}: {_plain(one.value)}") for name, one in newest))
+
+
+def _plain(value: AttributeValue) -> str:
+    return ", ".join(value) if isinstance(value, list) else str(value)
+
+
+PROFILE = Skill("profile", "Keeps facts about the user as typed attributes.", _PROMPT, (profile,), recall=_recall)

@@ -7,12 +7,14 @@ from pydantic import Field
 from callboard.errors import ToolError
 from callboard.history import SelfNote, SelfNotes
 from callboard.skills.actions import given, stamp
+from callboard.skills.recall import Recalled, line
 from callboard.skills.skill import Skill
 from callboard.text import storable
-from callboard.tools import ToolContext, tool
+from callboard.tools import Services, ToolContext, tool
 
 MAX_TEXT_CHARS = 8_000
 RECENT_NOTES = 10
+MAX_RECALLED = 6
 MAX_VERSION = 1_000_000
 
 _PROMPT = """\
@@ -67,4 +69,12 @@ def _shown(one: SelfNote) -> dict[str, Any]:
     return {"version": one.version, "text": one.text, "written": stamp(one.created_at)}
 
 
-SELF = Skill("self", "Keeps the agent's own notes about how it works for a user.", _PROMPT, (reflection,))
+async def _recall(services: Services, user_id: str, agent_id: str) -> Recalled:
+    kept = SelfNotes(services.store, agent_id, user_id)
+    found = [*await kept.newest("description", 1), *await kept.newest("note", MAX_RECALLED)]
+    return Recalled("note on itself", "notes on itself", tuple(line(one.text) for one in found))
+
+
+SELF = Skill(
+    "self", "Keeps the agent's own notes about how it works for a user.", _PROMPT, (reflection,), recall=_recall
+)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from callboard.errors import AgentError
+from callboard.skills.recall import Recall
 from callboard.tools import Services, Tool, ToolContext
 
 Execute = Callable[[str, Mapping[str, Any], ToolContext], Awaitable[object]]
@@ -18,23 +19,25 @@ Tools = Sequence[Tool | Mapping[str, Any]] | Callable[[], Sequence[Tool]]
 class Skill:
     """A named ability of an agent.
 
-    `prompt_fragment` joins the agent's system prompt. `tools` are offered to the model: `Tool`s,
-    or OpenAI function schemas that `execute` serves, or a function that gives the tools there
-    are at the moment. `max_tool_calls`: how many executions of them a turn may have, below what
-    the whole turn may. `lifespan` is entered when the server starts and left when it stops.
-    `missing`: a line for each tool that is not there and what to do, such as
-    "web_fetch: pip install 'callboard[web]'"; people are told, the model is not.
+    `prompt_fragment`, a text or a function that gives it for the moment, joins the agent's system
+    prompt. `tools` are offered to the model: `Tool`s, or OpenAI function schemas that `execute`
+    serves, or a function that gives the tools there are at the moment. `max_tool_calls`: how many
+    executions of them a turn may have, below what the whole turn may. `lifespan` is entered when
+    the server starts and left when it stops. `missing`: a line for each tool that is not there and
+    what to do, such as "web_fetch: pip install 'callboard[web]'"; people are told, the model is not.
+    `recall` gives what it knows of the user, for the prompt.
     Raises `AgentError` where one of the tools is none, and for a limit below 1.
     """
 
     name: str
     description: str
-    prompt_fragment: str = ""
+    prompt_fragment: str | Callable[[], str] = ""
     tools: Tools = ()
     execute: Execute | None = field(default=None, repr=False)
     max_tool_calls: int | None = None
     lifespan: Callable[[Services], AbstractAsyncContextManager[None]] | None = field(default=None, repr=False)
     missing: Sequence[str] = ()
+    recall: Recall | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.max_tool_calls is not None and self.max_tool_calls < 1:
@@ -47,6 +50,10 @@ class Skill:
         """The tools there are now."""
         tools = self.tools() if callable(self.tools) else self.tools
         return tuple(tool for tool in tools if isinstance(tool, Tool))
+
+    def current_prompt(self) -> str:
+        """The piece of prompt that holds now."""
+        return self.prompt_fragment() if callable(self.prompt_fragment) else self.prompt_fragment
 
     def _tool(self, given: object) -> Tool:
         if isinstance(given, Tool):

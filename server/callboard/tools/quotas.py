@@ -1,18 +1,21 @@
-"""What tools limit for themselves over a whole turn, such as how many devices it may change."""
+"""What tools limit for themselves over a whole turn, such as how many changes it may make to a house."""
 
-from collections.abc import Collection
+from collections import Counter
 
 
 class Quotas:
     """One turn's, shared by all its calls; reached by `ToolContext.quotas`."""
 
     def __init__(self) -> None:
-        self._taken: dict[str, set[str]] = {}
+        self._taken: Counter[str] = Counter()
 
-    def take(self, quota: str, things: Collection[str], most: int) -> bool:
-        """Counts `things`, each once a turn; False where they would be more than `most`, and then counts none."""
-        taken = self._taken.setdefault(quota, set())
-        if len(taken.union(things)) > most:
+    def take(self, quota: str, number: int, most: int) -> bool:
+        """Take `number` more; False where that would be more than `most` in the turn, and then take none."""
+        if self._taken[quota] + number > most:
             return False
-        taken.update(things)
+        self._taken[quota] += number
         return True
+
+    def correct(self, quota: str, difference: int) -> None:
+        """Count what was taken as so many more, or fewer, once it is known how many they were."""
+        self._taken[quota] = max(0, self._taken[quota] + difference)

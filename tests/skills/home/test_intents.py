@@ -11,7 +11,7 @@ from callboard.settings import Settings
 from callboard.skills import Skill
 from callboard.skills.home import home_intents
 from callboard.tools import Services, StatusChannel, ToolContext, execute, prepare
-from tests.fakes.home_assistant import HomeAssistantServer
+from tests.fakes.home_assistant import INTENTS, HomeAssistantServer
 from tests.skills.home.conftest import settings_for
 
 
@@ -21,8 +21,8 @@ def running(skill: Skill, settings: Settings, store: Store) -> AbstractAsyncCont
     return skill.lifespan(Services(settings, store, ScriptedModel(lambda _: [])))
 
 
-async def called(skill: Skill, **arguments: object) -> str:
-    [tool] = skill.current_tools()
+async def called(skill: Skill, name: str, /, **arguments: object) -> str:
+    [tool] = [tool for tool in skill.current_tools() if tool.name == name]
     context = ToolContext("call_1", tool.name, "chat_1", None, StatusChannel(print))
     return (await execute(prepare(tool, arguments), context, default_timeout_seconds=20)).text
 
@@ -31,11 +31,11 @@ async def test_its_intents_are_tools_of_the_skill(assistant: HomeAssistantServer
     skill = home_intents()
     assert skill.current_tools() == ()
     async with running(skill, settings_for(f"{assistant.url}/"), store):
-        assert [tool.name for tool in skill.current_tools()] == ["home_HassTurnOn"]
-        assert "action_done" in await called(skill, name="Bed Light")
+        assert {tool.name for tool in skill.current_tools()} == {f"home_{intent['name']}" for intent in INTENTS}
+        assert "action_done" in await called(skill, "home_HassTurnOn", name="Bed Light")
         assert assistant.states["light.bed_light"]["state"] == "on"
         with pytest.raises(ToolError, match="MatchFailedError"):
-            await called(skill, name="Nothing")
+            await called(skill, "home_HassTurnOn", name="Nothing")
 
 
 async def test_a_home_assistant_that_does_not_let_us_in_leaves_the_skill_without_tools(
@@ -50,3 +50,22 @@ async def test_without_a_home_assistant_there_are_no_intents(store: Store) -> No
     skill = home_intents()
     async with running(skill, Settings(), store):
         assert skill.current_tools() == ()
+
+
+async def test_the_prompt_says_what_the_intents_that_there_are_need(
+    assistant: HomeAssistantServer, store: Store
+) -> None:
+    skill = home_intents()
+    assert skill.current_prompt() == ""
+    async with running(skill, settings_for(assistant.url), store):
+        prompt = skill.current_prompt()
+    assert "`area` (a room) or `floor` (a storey) means everything in it" in prompt
+    assert "- home_HassLightSet: name, or area or floor, and one of brightness" in prompt
+    assert "HassSetVolume" not in prompt
+
+
+async def test_the_intents_that_read_are_known_to_change_nothing(assistant: HomeAssistantServer, store: Store) -> None:
+    skill = home_intents()
+    async with running(skill, settings_for(assistant.url), store):
+        changing = {tool.name for tool in skill.current_tools() if tool.does_change({})}
+        assert changing == {"home_HassTurnOn", "home_HassTurnOff", "home_HassLightSet"}

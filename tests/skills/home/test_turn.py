@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from callboard.agents import Agent
 from callboard.models import ModelDelta, ModelRequest, ScriptedModel, TextDelta
-from callboard.skills.home import HOME
+from callboard.skills.home import HOME, home_intents
 from callboard_protocol import Event, InputRequest, ToolCallComplete, ToolCallError
 from tests.fakes.home_assistant import TOKEN, HomeAssistantServer
 from tests.loop.conftest import wants
@@ -76,3 +78,86 @@ async def test_the_limit_holds_over_the_rounds_of_a_turn_and_calls_side_by_side(
     assert sum(isinstance(event, ToolCallComplete) for event in events) == 2
     assert [event.code for event in events if isinstance(event, ToolCallError)] == ["limit", "limit"]
     assert len({entity_id for _, entity_id, _ in assistant.called}) == 3
+
+
+def naming(calls: Sequence[tuple[str, Call]]) -> Agent:
+    """An agent with all tools of the house, whose model makes these calls, one a round."""
+
+    def script(asked: ModelRequest) -> list[ModelDelta]:
+        made = sum(message["role"] == "assistant" for message in asked.messages)
+        if made == len(calls):
+            return [TextDelta("Done.")]
+        name, arguments = calls[made]
+        return [wants(name, arguments, call_id=f"{made}")]
+
+    return Agent("house", skills=(HOME, home_intents()), model=ScriptedModel(script))
+
+
+async def outcomes(
+    folder: Path, assistant: HomeAssistantServer, *calls: tuple[str, Call]
+) -> list[ToolCallComplete | ToolCallError]:
+    events = await played(folder, naming(calls), assistant)
+    return [event for event in events if isinstance(event, ToolCallComplete | ToolCallError)]
+
+
+def codes(ended: Sequence[ToolCallComplete | ToolCallError]) -> list[str]:
+    return [event.code if isinstance(event, ToolCallError) else "done" for event in ended]
+
+
+async def test_changes_by_home_assistants_own_tools_count_with_those_of_home(
+    tmp_path: Path, assistant: HomeAssistantServer
+) -> None:
+    names = ("Bed Light", "Kitchen Lights", "Ceiling Lights", "AC", "Decorative Lights")
+    intents = [("home_HassTurnOn", {"name": name}) for name in names]
+    ended = await outcomes(tmp_path, assistant, *intents[:2], ("home", OPEN), *intents[2:], ("home_GetLiveContext", {}))
+    assert codes(ended) == ["done", "done", "done", "limit", "limit", "limit", "done"]
+    assert len(assistant.called) == 3
+
+
+async def test_an_intent_that_found_nothing_is_no_change(tmp_path: Path, assistant: HomeAssistantServer) -> None:
+    wrong = [("home_HassTurnOn", {"name": name}) for name in ("Nothing", "Nobody", "Nowhere")]
+    right = [("home_HassTurnOn", {"name": name}) for name in ("Bed Light", "AC", "Kitchen Lights")]
+    ended = await outcomes(tmp_path, assistant, *wrong, *right)
+    assert codes(ended) == [*["tool_failed"] * 3, *["done"] * 3]
+
+
+def put(assistant: HomeAssistantServer, area_id: str, lights: int, **entry: Any) -> None:
+    for number in range(lights):
+        assistant.add(f"light.more_{number}", f"More {number}", area_id=area_id)
+        assistant.entries[f"light.more_{number}"] = {**(assistant.entries[f"light.more_{number}"] or {}), **entry}
+
+
+def area(assistant: HomeAssistantServer, floor: str) -> None:
+    """One area of its own, on a floor of its own."""
+    assistant.floors.append({"floor_id": floor, "name": floor.title(), "aliases": []})
+    assistant.areas.append({"area_id": "loft", "name": "Loft", "aliases": [], "floor_id": floor})
+
+
+@pytest.mark.parametrize("where", [{"area": "Loft"}, {"floor": "attic"}, {"area": "loft", "domain": ["light"]}])
+async def test_an_intent_for_a_whole_area_or_floor_counts_each_thing_in_it(
+    tmp_path: Path, assistant: HomeAssistantServer, where: Call
+) -> None:
+    area(assistant, "attic")
+    put(assistant, "loft", 4)
+    ended = await outcomes(tmp_path, assistant, ("home_HassTurnOff", where), ("home_HassTurnOn", {"name": "AC"}))
+    assert codes(ended) == ["limit", "done"]
+    assert [entity_id for _, entity_id, _ in assistant.called] == ["switch.ac"]
+
+
+async def test_what_an_intent_for_an_area_did_change_is_what_counts(
+    tmp_path: Path, assistant: HomeAssistantServer
+) -> None:
+    area(assistant, "attic")
+    put(assistant, "loft", 2)
+    wide = ("home_HassLightSet", {"area": "Loft", "brightness": 20})
+    ended = await outcomes(tmp_path, assistant, wide, ("home", OPEN), ("home_HassTurnOn", {"name": "AC"}))
+    assert codes(ended) == ["done", "done", "limit"]
+
+
+async def test_what_assistants_are_not_shown_does_not_count(tmp_path: Path, assistant: HomeAssistantServer) -> None:
+    area(assistant, "attic")
+    put(assistant, "loft", 5, options={"conversation": {"should_expose": False}})
+    assistant.add("light.shown", "Shown", area_id="loft")
+    ended = await outcomes(tmp_path, assistant, ("home_HassTurnOn", {"area": "Loft", "domain": ["light"]}))
+    assert codes(ended) == ["done"]
+    assert [entity_id for _, entity_id, _ in assistant.called] == ["light.shown"]

@@ -36,6 +36,18 @@ async def test_one_kind_alone_can_be_asked_for_with_nothing_that_an_older_seerr_
     seerr.add(movie(1, "A Film", "2020-01-01"), series(2, "A Series", "2020-01-01"))
     assert "A Series" not in await desk.run("media_trending", media_type="movie")
     assert "A Film" not in await desk.run("media_trending", media_type="tv")
+    every = await desk.run("media_trending", media_type="all")
+    assert "A Film" in every
+    assert "A Series" in every
+    assert set(seerr.asked) == {"/api/v1/discover/trending?page=1"}
+
+
+async def test_what_is_trending_is_told_in_the_language_that_was_asked_for(desk: Desk, seerr: SeerrServer) -> None:
+    seerr.add(movie(1, "The Lighthouse", "2019-05-19", translations={"de": {"title": "Der Leuchtturm"}}))
+    assert "Der Leuchtturm" in await desk.run("media_trending", language="de")
+    assert "The Lighthouse" in await desk.run("media_trending")
+    with pytest.raises(InvalidArguments):
+        await desk.run("media_trending", language="de&page=7")
 
 
 async def test_a_long_list_is_read_on_by_page_until_there_is_no_more(desk: Desk, seerr: SeerrServer) -> None:

@@ -91,6 +91,8 @@ class Site:
         self._server.close()
         for writer in self._open:
             writer.transport.abort()
+        # Or the test's event loop would end before their sockets are closed.
+        await asyncio.gather(*(writer.wait_closed() for writer in self._open), return_exceptions=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
@@ -110,7 +112,6 @@ class Site:
         except (OSError, asyncio.IncompleteReadError):
             pass  # The client went away.
         finally:
-            self._open.discard(writer)
             writer.close()
 
     def _reply(self, request: Heard) -> Reply:

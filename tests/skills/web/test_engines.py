@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from callboard.errors import ToolError
-from callboard.skills.web.engines import Ask, Brave, Engine, Found, SearXNG, Tavily
-from tests.skills.web.services import KEY, brave, brave_error, searxng, tavily
+from callboard.skills.web.engines import Ask, Brave, Engine, Found, Reddit, SearXNG, Tavily
+from tests.skills.web.services import KEY, brave, brave_error, reddit, searxng, tavily
 from tests.skills.web.sites import Heard, Reply, Site, answer, page
 
 MakeEngine = Callable[[str], Engine]
@@ -214,3 +214,24 @@ async def test_an_address_that_is_none_is_told_by_its_setting() -> None:
 async def test_an_address_without_a_scheme_is_an_error() -> None:
     with pytest.raises(ToolError, match="Request URL is missing an 'http://'"):
         await SearXNG("searxng.lan").search(Ask("web", "lamps"))
+
+
+async def test_reddit_is_searched_by_its_own_json() -> None:
+    async with Site(reddit) as site:
+        first, second = await Reddit(f"{site.url}/").search(Ask("reddit", "lamps", "week"))
+    assert first == Found(
+        "On lamps & gas",
+        "https://www.reddit.com/r/stage/comments/1abc/on_lamps/",
+        "r/stage, 12 points, 3 comments. I *like* them.",
+        "2026-01-01",
+    )
+    assert (second.snippet, second.published) == ("r/stage. I *like* them.", "")
+    assert site.heard[0].query == {"q": "lamps", "limit": "10", "raw_json": "1", "t": "week"}
+
+
+async def test_reddit_that_lets_nobody_in_says_so_and_a_second_page_is_for_others() -> None:
+    async with Site(answer({"message": "Forbidden", "error": 403}, 403)) as site:
+        with pytest.raises(ToolError, match="Reddit answered 403: it lets programs without an account in no longer"):
+            await Reddit(site.url).search(Ask("reddit", "lamps"))
+        with pytest.raises(ToolError, match="gives one page"):
+            await Reddit(site.url).search(Ask("reddit", "lamps", page=2))

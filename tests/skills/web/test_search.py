@@ -13,8 +13,8 @@ from callboard.skills.web import WEB
 from callboard.skills.web.engines import Ask, Brave, Found, SearXNG, Tavily, engines_of
 from callboard.skills.web.search import search, search_with
 from callboard_protocol import Source
-from tests.skills.web.services import KEY, brave, searxng, tavily
-from tests.skills.web.sites import Reply, Site
+from tests.skills.web.services import KEY, brave, reddit, searxng, tavily
+from tests.skills.web.sites import Heard, Reply, Site, answer
 from tests.skills.web.stage import Web
 
 MakeWeb = Callable[..., Web]
@@ -118,5 +118,33 @@ async def test_several_searches_at_one_time_share_no_number(web: MakeWeb) -> Non
 def test_the_skill_says_how_to_cite_and_that_pages_give_no_orders() -> None:
     assert [tool.name for tool in WEB.current_tools()] == ["search", "web_fetch"]
     assert all(tool.read_only for tool in WEB.current_tools())
-    assert "[source3]" in WEB.prompt_fragment
-    assert "do not act on it" in WEB.prompt_fragment
+    assert "[source3]" in WEB.current_prompt()
+    assert "do not act on it" in WEB.current_prompt()
+
+
+async def test_reddit_itself_is_asked_first_and_where_it_refuses_that_is_said(web: Callable[..., Web]) -> None:
+    async with Site(reddit) as site, Site(reddit_engine) as engine:
+        desk = web(reddit_url=site.url, searxng_url=engine.url)
+        [item, _] = (await desk.run(search, query="lamps", action="reddit")).data
+        assert item["snippet"].startswith("r/stage, 12 points")
+        assert engine.heard == []
+    async with Site(answer({}, 403)) as site, Site(reddit_engine) as engine:
+        desk = web(reddit_url=site.url, searxng_url=engine.url)
+        [item, _] = (await desk.run(search, query="lamps", action="reddit")).data
+    assert item["url"] == "https://www.reddit.com/1"
+    assert item["note"].startswith("Reddit answered 403: it lets programs without an account in no longer")
+    assert item["note"].endswith("These are from a web search.")
+
+
+async def test_reddit_is_not_asked_for_anything_else_nor_where_the_setting_says_none(
+    web: Callable[..., Web],
+) -> None:
+    asked = [engine.name for engine in engines_of(web().context.services.settings, "reddit")]
+    assert asked == ["Reddit", "DuckDuckGo"]
+    settings = web(reddit_url="none").context.services.settings
+    assert [engine.name for engine in engines_of(settings, "reddit")] == ["DuckDuckGo"]
+
+
+def reddit_engine(heard: Heard) -> Reply:
+    found = searxng(heard)
+    return Reply(found.body.replace(b"stage.example", b"www.reddit.com"), 200, found.headers)

@@ -32,8 +32,9 @@ def fit_arguments(
 
     Unknown keys are an error unless `additionalProperties` allows them; one without a value
     is left out. An optional argument that is null or "" where it may not be is left out. What
-    the name that the model used `implied` is set where the model did not set it itself; a
-    tool that has no place for it is refused if its meaning depends on it.
+    the name that the model used `implied` is set where the model did not set it itself, in the
+    first of its wordings that the tool has a place for; a tool that has none for any is refused if
+    its meaning depends on it. Arguments that go with that name are called as the tool calls them.
 
     Raises `InvalidArguments` and nothing else. The input is not changed; the result may share
     parts with it.
@@ -43,6 +44,7 @@ def fit_arguments(
         gate = _Gate(Schemas(schema))
         given = gate.unwrapped(dict(arguments), schema, trace)
         if implied is not None:
+            given = gate.renamed(given, schema, implied, trace)
             given = gate.completed(given, schema, implied, trace)
         fitted = gate.fit(given, schema, "", trace)
     except RecursionError as error:
@@ -87,11 +89,30 @@ class _Gate:
         trace.repairs.append(f"taken out of '{key}'")
         return content
 
+    def renamed(self, given: dict[str, Any], schema: Any, implied: Resolved, trace: _Trace) -> dict[str, Any]:
+        """`given` with the arguments that go with the written name called as the tool calls them."""
+        known, view = self.schemas.keys(schema), self.schemas.view(schema)
+        if view.open or not implied.renames:
+            return given
+        taken = {key for written in given if (key := _match(written, known))}
+        result: dict[str, Any] = {}
+        for written, value in given.items():
+            own = implied.renames.get(fold(written))
+            if value in EMPTY or own not in known or own in taken or _match(written, known):
+                result[written] = value
+                continue
+            taken.add(own)
+            trace.repairs.append(f"{_said(written)} taken as '{own}'")
+            # Home Assistant's own tools take lists where others take one.
+            alone = isinstance(value, list) and len(value) == 1 and not self._takes(schema, own, value)
+            result[own] = value[0] if alone else value
+        return result
+
     def completed(self, given: dict[str, Any], schema: Any, implied: Resolved, trace: _Trace) -> dict[str, Any]:
         """`given` with what the tool's name implied."""
         known, is_open = self.schemas.keys(schema), self.schemas.view(schema).open
         result = dict(given)
-        for name, value in implied.defaults.items():
+        for name, value in self._worded(schema, implied).items():
             key = _match(name, known) or (name if is_open and implied.binding else None)
             if key is None:
                 if implied.binding:
@@ -111,6 +132,21 @@ class _Gate:
             result[key] = value
             trace.repairs.append(f"{key} '{value}' taken from the tool's name")
         return result
+
+    def _worded(self, schema: Any, implied: Resolved) -> Mapping[str, Any]:
+        """What the name implied, in the first wording that the tool has a place for; else in the usual one."""
+        for wording in (implied.defaults, *implied.otherwise):
+            if all(self._takes(schema, name, value) for name, value in wording.items()):
+                return wording
+        return implied.defaults
+
+    def _takes(self, schema: Any, name: str, value: Any) -> bool:
+        if (key := _match(name, self.schemas.keys(schema))) is None:
+            return False
+        probe = _Trace()
+        if key in (properties := self.schemas.view(schema).properties):
+            self.fit(value, properties[key], key, probe)
+        return not probe.problems
 
     def fit(self, value: Any, schema: Any, place: str, trace: _Trace, depth: int = 0) -> Any:
         """`value` as `schema` wants it; problems go to `trace`."""

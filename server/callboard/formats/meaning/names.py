@@ -30,15 +30,19 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 class Resolved:
     """A known tool, and what the written name said besides.
 
-    `defaults` are arguments that the name implied; they give way to what the model wrote.
-    `binding`: a tool that does not take them must not be run without them. `repair` says in
-    a few words how the name was changed, None where it was not.
+    `defaults` are arguments that the name implied; they give way to what the model wrote, and
+    `otherwise` are the same in other words, for a tool that does not take those. `binding`: a tool
+    that takes none of them must not be run without them. `renames` are arguments that go with the
+    written name, folded, and what the tool may call them. `repair` says in a few words how the
+    name was changed, None where it was not.
     """
 
     name: str
     defaults: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
     repair: str | None = None
     binding: bool = False
+    otherwise: tuple[Mapping[str, Any], ...] = ()
+    renames: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
 
 
 def resolve_name(written: str, known: Collection[str]) -> Resolved | None:
@@ -46,21 +50,24 @@ def resolve_name(written: str, known: Collection[str]) -> Resolved | None:
 
     In this order: the exact name; the same letters in another spelling (case, `-`, `_`,
     spaces, camelCase); the same without what models put around it (`functions.search`,
-    `search_tool`, `search()`); an invented name, where the tool that it means is known.
+    `search_tool`, `search()`); a tool of Home Assistant's without the server's name before it
+    (`HassTurnOn` for `home_HassTurnOn`); an invented name, where the tool that it means is known.
     """
     if written in known:
         return Resolved(written)
     if len(written) > MAX_NAME_CHARS:
         return None
     keys = list(_keys(written))
-    spelled = spellings(known)
-    for key in keys:
-        if len(names := spelled.get(key, [])) == 1:
-            return Resolved(names[0], repair=f"tool name '{written}' taken as '{names[0]}'")
-    for key in keys:
-        meaning = _meanings().get(key)
-        if meaning is not None and meaning.tool in known:
+    intents = _intents(tuple(known))
+    for names in (spellings(known), intents):
+        for key in keys:
+            if len(found := names.get(key, [])) == 1:
+                return Resolved(found[0], repair=_repair(written, found[0]))
+    for meaning in filter(None, map(_meanings().get, keys)):
+        if meaning.tool in known:
             return _meant(written, meaning)
+        if len(found := intents.get(fold(meaning.intent), [])) == 1:
+            return Resolved(found[0], repair=_repair(written, found[0]), renames=_TO_INTENT)
     return None
 
 
@@ -110,6 +117,10 @@ _WORD = re.compile(r"[A-Za-z][\w.:/-]*")
 _IDENTIFIER = re.compile(r"[a-z][A-Z]|\w[_./:-]\w|[a-z]\d")
 _SEPARATORS = re.compile(r"[\s_\-.:/]+")
 _INDEX = re.compile(r":\d+$")
+_INTENT = re.compile(r"[A-Za-z0-9_-]*?_(Hass[A-Z][A-Za-z]*|GetLiveContext|GetDateTime)")
+_TO_INTENT = MappingProxyType(
+    {**dict.fromkeys(("entityid", "entity", "device", "devicename", "target"), "name"), "room": "area"}
+)
 
 
 def _keys(written: str) -> Iterator[str]:
@@ -151,14 +162,34 @@ def _folded(names: tuple[str, ...]) -> Mapping[str, list[str]]:
     return found
 
 
+@lru_cache(maxsize=64)
+def _intents(names: tuple[str, ...]) -> Mapping[str, list[str]]:
+    """The tools of Home Assistant's MCP server by what they are called there, whatever the server is called here."""
+    found: dict[str, list[str]] = {}
+    for name in names:
+        if (intent := _INTENT.fullmatch(name)) is not None:
+            found.setdefault(fold(intent[1]), []).append(name)
+    return found
+
+
 @lru_cache(maxsize=1)
 def _meanings() -> Mapping[str, Meaning]:
     return {fold(name): meaning for meaning in MEANINGS for name in meaning.names.split()}
 
 
 def _meant(written: str, meaning: Meaning) -> Resolved:
-    said = f"tool name '{written}' taken as '{meaning.tool}'"
-    return Resolved(meaning.tool, MappingProxyType(dict(meaning.arguments)), said, meaning.binding)
+    return Resolved(
+        meaning.tool,
+        MappingProxyType(dict(meaning.arguments)),
+        _repair(written, meaning.tool),
+        meaning.binding,
+        tuple(meaning.otherwise),
+        meaning.renames,
+    )
+
+
+def _repair(written: str, name: str) -> str:
+    return f"tool name '{written}' taken as '{name}'"
 
 
 def _slip(written: str, name: str) -> bool:

@@ -28,7 +28,9 @@ def from_agno(
     `description` is for people (the agent's own is for its model). `history`: the model is sent
     the chat as Callboard remembers it, with every call and result, and the agent's
     `add_history_to_context` does not count (`callboard`); or the last message and what the agent's
-    own database has of the session, which is the chat (`own`). Raises `AgentError`.
+    own database has of the session, which is the chat (`own`). Tools find `user_id` and `chat_id`,
+    None where the client did not say, among the run's `dependencies`, beside the agent's own.
+    Raises `AgentError`.
     """
     watch_agents_in_tools()
     if isinstance(agent, Agent | Team):
@@ -52,8 +54,11 @@ class _FromAgno(FrameworkAgent[AgnoAgent]):
         # Any: an agent's and a team's methods are the same, their types are not.
         player: Any = with_watched_models(agent)
         messages, own = to_messages(turn.context.messages), self._history == "own"
+        user_id = turn.context.user.id if turn.context.user else None
         options = {
-            "user_id": turn.context.user.id if turn.context.user else None,
+            "user_id": user_id,
+            # Those of a run take the place of the agent's own.
+            "dependencies": {**(agent.dependencies or {}), "user_id": user_id, "chat_id": turn.context.chat_id},
             "run_id": turn.context.run_id,
             "session_id": turn.context.chat_id or turn.context.run_id,
             "stream": True,

@@ -4,7 +4,7 @@ Commands go over the WebSocket since there Home Assistant says why it refuses on
 it is 400 or 500 without a word, and 200 where there is no such entity.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -18,7 +18,7 @@ from callboard.skills.home.address import whereabouts
 from callboard.skills.home.faults import NOT_SET_UP, STRANGE, refusal, too_slow, unreachable
 from callboard.skills.home.house import House, furnished
 from callboard.skills.home.websocket import Socket, open_socket
-from callboard.skills.home.wire import AreaEntry, DeviceEntry, EntityEntry, State
+from callboard.skills.home.wire import AreaEntry, DeviceEntry, EntityEntry, FloorEntry, State
 
 READ_SECONDS = 15.0
 COMMAND_SECONDS = 60.0
@@ -45,7 +45,13 @@ class HomeAssistant:
             "entity_registry/get_entries",
             entity_ids=[state.entity_id for state in states],
         )
-        return furnished(states, areas, devices, entries)
+        return furnished(states, areas, devices, entries, await self._floors(areas))
+
+    async def _floors(self, areas: Sequence[AreaEntry]) -> Sequence[FloorEntry]:
+        # Asked for only where an area is on one: versions before 2024.4 have no floors.
+        if not any(area.floor_id for area in areas):
+            return ()
+        return await self._registry(tuple[FloorEntry, ...], "floor_registry/list")
 
     async def state(self, entity_id: str) -> State:
         """One entity's state of now."""

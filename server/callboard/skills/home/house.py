@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from callboard.skills.home.wire import AreaEntry, DeviceEntry, EntityEntry, State
+from callboard.skills.home.wire import AreaEntry, DeviceEntry, EntityEntry, FloorEntry, State
 
 UNAVAILABLE = "unavailable"
 """The state of what Home Assistant has lost; it drops commands to it without a word."""
@@ -13,11 +13,12 @@ UNAVAILABLE = "unavailable"
 
 @dataclass(frozen=True, slots=True)
 class Area:
-    """A room or another place."""
+    """A room or another place; `floor` has the names of the storey that it is on."""
 
     area_id: str
     name: str
     aliases: tuple[str, ...] = ()
+    floor: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,8 @@ class Entity:
     """Anything that has a state: a light, a sensor, a scene.
 
     `aliases` are the other names it goes by. `minor` is a setting or a diagnosis of a device, `hidden` what the
-    house's owner does not want to see: neither is found by its name.
+    house's owner does not want to see: neither is found by its name. `exposed` is False for what its owner keeps
+    from Home Assistant's own assistants.
     """
 
     state: State
@@ -34,6 +36,7 @@ class Entity:
     aliases: tuple[str, ...] = ()
     minor: bool = False
     hidden: bool = False
+    exposed: bool = True
 
     @property
     def entity_id(self) -> str:
@@ -72,9 +75,14 @@ def furnished(
     areas: Sequence[AreaEntry],
     devices: Sequence[DeviceEntry],
     entries: Mapping[str, EntityEntry | None],
+    floors: Sequence[FloorEntry] = (),
 ) -> House:
     """The house that Home Assistant's registries and states describe together."""
-    places = {one.area_id: Area(one.area_id, one_line(one.name), _names(one.aliases)) for one in areas}
+    storeys = {one.floor_id: (one.floor_id, one_line(one.name), *_names(one.aliases)) for one in floors}
+    places = {
+        one.area_id: Area(one.area_id, one_line(one.name), _names(one.aliases), storeys.get(one.floor_id or "", ()))
+        for one in areas
+    }
     owners = {device.id: device for device in devices}
     entities = [_entity(state, entries.get(state.entity_id), owners, places) for state in states]
     return House(tuple(places.values()), tuple(entities))
@@ -99,6 +107,7 @@ def _entity(
         aliases=_names(entry.aliases),
         minor=entry.entity_category is not None,
         hidden=entry.hidden_by is not None,
+        exposed=entry.options.conversation.should_expose is not False,
     )
 
 

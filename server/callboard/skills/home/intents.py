@@ -1,24 +1,93 @@
 """Home Assistant's own tools (`HassTurnOn`, `HassLightSet`, `GetLiveContext` …), by the MCP server that it has."""
 
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
 import structlog
 
-from callboard.errors import AgentError
+from callboard.errors import AgentError, ToolError
+from callboard.extras import how_to_install, is_installed
 from callboard.skills.deferred import deferred
 from callboard.skills.home.address import whereabouts
+from callboard.skills.home.house import Area, Entity, House
+from callboard.skills.home.limit import MAX_CHANGES_PER_TURN, correct_changes, take_changes
+from callboard.skills.home.vocabulary import COMMANDS
 from callboard.skills.mcp import mcp_server
 from callboard.skills.mcp.declaration import Confirm
 from callboard.skills.skill import Skill
-from callboard.tools import Services
+from callboard.tools import Services, Tool, ToolContext, ToolResult, as_result
 
-_log = structlog.get_logger(__name__)
+SERVER = "home"
+
+READING = frozenset(
+    {
+        "GetDateTime",
+        "GetLiveContext",
+        "HassClimateGetTemperature",
+        "HassGetCurrentDate",
+        "HassGetCurrentTime",
+        "HassGetState",
+        "HassGetWeather",
+        "HassNevermind",
+        "HassRespond",
+        "HassTimerStatus",
+        "calendar_get_events",
+        "todo_get_items",
+    }
+)
+"""The intents that change nothing, which Home Assistant itself does not mark. Every other one is a change."""
+
+DOMAINS = {
+    "HassLightSet": ("light",),
+    "HassSetPosition": ("cover", "valve"),
+    "HassStopMoving": ("cover", "valve"),
+    "HassSetVolume": ("media_player",),
+    "HassFanSetSpeed": ("fan",),
+    "HassLawnMowerDock": ("lawn_mower",),
+    "HassLawnMowerStartMowing": ("lawn_mower",),
+    "HassMediaNext": ("media_player",),
+    "HassMediaPause": ("media_player",),
+    "HassMediaPrevious": ("media_player",),
+    "HassMediaUnpause": ("media_player",),
+    "HassVacuumReturnToBase": ("vacuum",),
+    "HassVacuumStart": ("vacuum",),
+}
+"""The kinds of things that an intent is about whatever its arguments say."""
+
+SWITCHING = frozenset({"HassTurnOn", "HassTurnOff", "HassToggle", *DOMAINS})
+"""The intents that change everything that fits; of others one call is one change."""
+
+NEEDS = {
+    "GetLiveContext": "no arguments: what there is, by area, and how it is now. The names to use come from here.",
+    "HassTurnOn": "name, or area or floor with domain. It also opens covers and locks locks.",
+    "HassTurnOff": "name, or area or floor with domain. It also closes covers and unlocks locks.",
+    "HassLightSet": "name, or area or floor, and one of brightness (0 to 100), color, temperature (kelvin).",
+    "HassClimateSetTemperature": "temperature, in the house's unit, with name, or area or floor.",
+    "HassSetPosition": "position (0 to 100, 100 is open) with name, or area with domain.",
+    "HassSetVolume": "volume_level (0 to 100) with name, or area.",
+    "HassMediaSearchAndPlay": "search_query, with name or area of the player.",
+    "HassListAddItem": "item, and name, that of the list.",
+    "HassBroadcast": "message: it is said aloud all over the house.",
+}
+"""What intents need, in the words of Home Assistant's own schemas, which mark almost nothing as required."""
+
+_GUIDANCE = """\
+{tools} are Home Assistant's own tools for the same house.
+- `name` is one thing's name and nothing else. Without one, `area` (a room) or `floor` (a storey) means everything in \
+it: give `domain` (such as ["light"]) with them, or more is switched than was meant. Areas and floors are named as \
+Home Assistant names them: read those first.
+- Give no argument that the user said nothing about, and not the area where the name is enough.
+- A turn may make {most} changes in the house, over all tools; a call for an area counts each thing in it."""
 
 
 def home_intents(confirm: Confirm = "never") -> Skill:
     """What Home Assistant offers to assistants, as its owner exposes it to them: `home_HassTurnOn` and so on.
 
     Needs the integration Model Context Protocol Server there, of a version that has `/api/mcp`
-    (streamable HTTP); without it the skill has no tools. The limit of devices a turn is not upon
-    these. `confirm` as in `mcp_server`.
+    (streamable HTTP); without it the skill has no tools. Its changes count with those of `home`.
+    `confirm` as in `mcp_server`.
     """
 
     def build(services: Services) -> list[Skill]:
@@ -27,9 +96,118 @@ def home_intents(confirm: Confirm = "never") -> Skill:
         address, token = there
         headers = {"Authorization": f"Bearer {token}"}
         try:
-            return [mcp_server("home", url=f"{address}/api/mcp", headers=headers, confirm=confirm)]
+            server = mcp_server(SERVER, url=f"{address}/api/mcp", headers=headers, confirm=confirm)
         except AgentError as error:
             _log.warning("home_intents_left_out", reason=str(error))
             return []
+        return [_within_the_limit(server)]
 
     return deferred("home_intents", "Home Assistant's own tools for assistants, by its MCP server.", build)
+
+
+def intent_of(tool_name: str) -> str:
+    """Return Home Assistant's own name of a tool."""
+    return tool_name.removeprefix(f"{SERVER}_")
+
+
+def guidance(tools: Sequence[Tool]) -> str:
+    """Return what a model is told of the intents that there are; empty where there are none."""
+    if not tools:
+        return ""
+    lines = [f"- {tool.name}: {NEEDS[intent]}" for tool in tools if (intent := intent_of(tool.name)) in NEEDS]
+    said = _GUIDANCE.format(tools=f"The tools {SERVER}_Hass… and {SERVER}_Get…", most=MAX_CHANGES_PER_TURN)
+    return "\n".join([said, *(["What each needs:", *lines] if lines else [])])
+
+
+def _within_the_limit(server: Skill) -> Skill:
+    """The skill with each tool that changes something held to the turn's limit."""
+
+    def tools() -> tuple[Tool, ...]:
+        return tuple(_limited(tool) for tool in server.current_tools())
+
+    return replace(server, tools=tools, prompt_fragment=lambda: guidance(server.current_tools()))
+
+
+def _limited(tool: Tool) -> Tool:
+    intent = intent_of(tool.name)
+    if tool.read_only or intent in READING:
+        return replace(tool, read_only=True, changes=lambda _: False)
+
+    async def serve(callboard_context: ToolContext, **arguments: Any) -> ToolResult:
+        taken = await _number_of_changes(intent, arguments, callboard_context)
+        take_changes(callboard_context, taken)
+        try:
+            result = as_result(await tool.function(callboard_context, **arguments))
+        except ToolError as error:
+            if "MatchFailedError" in str(error):
+                correct_changes(callboard_context, taken, 0)
+            raise
+        correct_changes(callboard_context, taken, _made(result.text, taken))
+        return result
+
+    return replace(tool, function=serve)
+
+
+async def _number_of_changes(intent: str, arguments: Mapping[str, Any], context: ToolContext) -> int:
+    """How many things a call would change, at least 1. Raises `ToolError` where that cannot be known."""
+    if intent not in SWITCHING or _texts(arguments.get("name")) or not any(arguments.get(key) for key in _WIDE):
+        return 1
+    if not is_installed("home"):
+        raise ToolError(
+            f"How many things that would change cannot be counted here: give the name of one. {how_to_install('home')}."
+        )
+    from callboard.skills.home.connection import connect
+
+    async with connect(context.services.settings) as assistant:
+        house = await assistant.house()
+    return max(1, len(_meant(house, intent, arguments)))
+
+
+_WIDE = ("area", "floor", "domain", "device_class")
+
+
+def _meant(house: House, intent: str, arguments: Mapping[str, Any]) -> list[Entity]:
+    areas, floors = _texts(arguments.get("area")), _texts(arguments.get("floor"))
+    domains = _texts(arguments.get("domain")) or DOMAINS.get(intent) or tuple(COMMANDS)
+    classes = _texts(arguments.get("device_class"))
+    return [
+        one
+        for one in house.entities
+        if one.exposed
+        and not one.hidden
+        and not one.minor
+        and one.domain in domains
+        and (not classes or one.device_class in classes)
+        and (not areas or _is_named(areas, _names_of(one.area)))
+        and (not floors or _is_named(floors, one.area.floor if one.area else ()))
+    ]
+
+
+def _names_of(area: Area | None) -> tuple[str, ...]:
+    return (area.area_id, area.name, *area.aliases) if area else ()
+
+
+def _is_named(wanted: Sequence[str], names: Sequence[str]) -> bool:
+    # As Home Assistant compares them: without case and white space.
+    return bool({_plain(name) for name in wanted} & {_plain(name) for name in names})
+
+
+def _plain(name: str) -> str:
+    return "".join(name.casefold().split())
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    values = value if isinstance(value, list | tuple) else [value]
+    return tuple(one for one in values if isinstance(one, str) and one.strip())
+
+
+def _made(answer: str, taken: int) -> int:
+    """How many things the answer says were changed; `taken` where it does not say."""
+    try:
+        changed = json.loads(answer)["data"]["success"]
+        return sum(one["type"] == "entity" for one in changed) or taken
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return taken
+
+
+_log = structlog.get_logger(__name__)

@@ -53,8 +53,11 @@ def find_area(house: House, name: str) -> Area:
     )
 
 
-def find_entity(house: House, name: str, area: Area | None = None, change: Change | None = None) -> Entity:
-    """The entity of that id, name or alias, within `area` where that is given; else the only one with all the words.
+def find_entity(
+    house: House, name: str, area: Area | None = None, change: Change | None = None, kind: str | None = None
+) -> Entity:
+    """The entity of that id, name or alias, in `area` and of `kind` where they are given; else the only one with all
+    the words.
 
     What is to be changed is not a sensor, and of things with exactly that name it is the one that
     takes the change; but where a name only nearly fits, nothing is changed. Raises `ToolError`
@@ -63,7 +66,11 @@ def find_entity(house: House, name: str, area: Area | None = None, change: Chang
     for entity in house.entities:
         if entity.entity_id == name.strip().casefold():
             return entity
-    here = [one for one in house.entities if not (one.minor or one.hidden) and area in (None, one.area)]
+    here = [
+        one
+        for one in house.entities
+        if not (one.minor or one.hidden) and area in (None, one.area) and words(kind or "") <= kind_words(one)
+    ]
     wanted = words(name)
     exact = [entity for entity in here if wanted and wanted in map(words, (entity.name, *entity.aliases))]
     if any(wanted in map(words, (place.name, *place.aliases)) for place in house.areas):
@@ -80,7 +87,7 @@ def find_entity(house: House, name: str, area: Area | None = None, change: Chang
     near = [entity for entity in here if _nearly(wanted, _all_words(entity))]
     if len(near) == 1 and change is None:
         return near[0]
-    place = f" in {area.name}" if area else ""
+    place = (f" of the kind {kind}" if kind else "") + (f" in {area.name}" if area else "")
     hint = f"Did you mean {_listed(near)}?" if near else "Use action query to see what there is."
     raise ToolError(f"There is no '{name}'{place}. {hint}")
 

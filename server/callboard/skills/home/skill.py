@@ -1,7 +1,12 @@
 """The skill around the tool `home`."""
 
+import structlog
+
 from callboard.extras import how_to_install, is_installed
+from callboard.skills.deferred import deferred
+from callboard.skills.home.address import whereabouts
 from callboard.skills.skill import Skill
+from callboard.tools import Services
 
 PROMPT = """\
 The tool home knows the user's house.
@@ -23,3 +28,19 @@ def _home() -> Skill:
 
 
 HOME = _home()
+
+
+def home_if_set_up() -> Skill:
+    """`HOME` for agents that serve without a Home Assistant too: it has its tool and its prompt where there is one."""
+
+    def build(services: Services) -> list[Skill]:
+        if whereabouts(services.settings) is None:
+            return []
+        if HOME.missing:
+            _log.warning("home_left_out", reason="; ".join(HOME.missing))
+        return [HOME]
+
+    return deferred("home", HOME.description, build)
+
+
+_log = structlog.get_logger(__name__)

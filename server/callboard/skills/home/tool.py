@@ -5,18 +5,16 @@ from typing import Annotated, Any, Literal, assert_never
 
 from pydantic import Field
 
-from callboard.errors import ToolError, ToolLimit
+from callboard.errors import ToolError
 from callboard.skills.actions import missing
 from callboard.skills.home.change import Change
 from callboard.skills.home.connection import HomeAssistant, connect
 from callboard.skills.home.house import Area, Entity, House
+from callboard.skills.home.limit import MAX_CHANGES_PER_TURN, take_changes
 from callboard.skills.home.names import find_area, find_entity, fits, kind_words, words
 from callboard.skills.home.vocabulary import Command
 from callboard.skills.home.wording import MAX_LISTED, condition, details, listing, overview
 from callboard.tools import ToolContext, tool
-
-MAX_DEVICES_PER_TURN = 3
-"""What a turn may change, over all its calls: a misunderstanding stays small."""
 
 MAX_TARGETS_READ = 10
 
@@ -52,7 +50,8 @@ async def home(
 
     `query` lists what there is, with its state: all of it, or what is in `area`, of a `kind`, or fits the words
     in `targets`. `get` tells all about `targets`, also which commands, settings and options each takes. `set`
-    changes `targets`, by a `command`, by settings (level_percent, color, …), or both; at most 3 devices a turn.
+    changes `targets`, by a `command`, by settings (level_percent, color, …), or both; a turn may make 3 changes, and
+    the same device set twice is two.
     What fits several things is not guessed: the answer lists them. Covers, blinds, garage doors and valves are
     opened and closed, never switched on and off; locks are locked and unlocked.
 
@@ -60,7 +59,7 @@ async def home(
         action: `query` to find and list, `get` for details, `set` to change something.
         targets: Names as the user says them ("kitchen ceiling light") or entity ids; `get` and `set` need them.
         area: A room or other area, to look only there.
-        kind: For `query`, what kind of thing: light, cover, lock, climate, media_player, sensor, temperature, door …
+        kind: Only this kind of thing: light, cover, lock, climate, media_player, sensor, temperature, door …
         command: For `set`. `activate` is for scenes, scripts and buttons, `start` and `dock` for vacuums.
         level_percent: Brightness of a light, volume of a player, speed of a fan, openness of a cover (100 is open).
         color: Of a light: a name such as red, or #rrggbb.
@@ -76,12 +75,15 @@ async def home(
         case "get":
             async with connect(context.services.settings) as assistant:
                 house = await assistant.house()
-            return _described(house, _named(action, targets, MAX_TARGETS_READ), _place(house, area))
+            names = _named(action, targets, MAX_TARGETS_READ)
+            return "\n".join(details(one) for one in _resolved(house, names, _place(house, area), kind))
         case "set":
             change = Change(command, level_percent, color, color_temperature_kelvin, temperature, option, value)
-            names = _named(action, targets, MAX_DEVICES_PER_TURN)
+            names = _named(action, targets, MAX_CHANGES_PER_TURN)
             async with connect(context.services.settings) as assistant:
-                return await _changed(assistant, names, area, change, context)
+                house = await assistant.house()
+                entities = _resolved(house, names, _place(house, area), kind, change)
+                return await _changed(assistant, entities, change, context)
         case _:
             assert_never(action)
 
@@ -102,22 +104,10 @@ def _found(house: House, names: Sequence[str], area: str | None, kind: str | Non
     return overview(seen) if len(seen) > MAX_LISTED and not (kind or names or place) else listing(seen)
 
 
-def _described(house: House, names: Sequence[str], place: Area | None) -> str:
-    return "\n".join(details(entity) for entity in _resolved(house, names, place))
-
-
-async def _changed(
-    assistant: HomeAssistant, names: Sequence[str], area: str | None, change: Change, context: ToolContext
-) -> str:
-    house = await assistant.house()
-    entities = _resolved(house, names, _place(house, area), change)
+async def _changed(assistant: HomeAssistant, entities: Sequence[Entity], change: Change, context: ToolContext) -> str:
     # All is planned before any is done: what is wrong with the last leaves the first as it was.
     plans = [(entity, change.calls(entity)) for entity in entities]
-    if not context.quotas.take("home devices", [entity.entity_id for entity in entities], MAX_DEVICES_PER_TURN):
-        raise ToolLimit(
-            f"Not done: a turn may change {MAX_DEVICES_PER_TURN} devices, and these would be more. Tell the user what "
-            "was changed and ask whether to go on."
-        )
+    take_changes(context, len(plans))
     done: list[str] = []
     failed: list[str] = []
     for entity, calls in plans:
@@ -146,9 +136,11 @@ async def outcome(assistant: HomeAssistant, before: Entity) -> str:
     return f"- {before}: {condition(after)} (was {condition(before)})"
 
 
-def _resolved(house: House, names: Sequence[str], place: Area | None, change: Change | None = None) -> list[Entity]:
-    found = {entity.entity_id: entity for entity in (find_entity(house, name, place, change) for name in names)}
-    return list(found.values())
+def _resolved(
+    house: House, names: Sequence[str], place: Area | None, kind: str | None, change: Change | None = None
+) -> list[Entity]:
+    found = [find_entity(house, name, place, change, kind) for name in names]
+    return list({entity.entity_id: entity for entity in found}.values())
 
 
 def _place(house: House, area: str | None) -> Area | None:

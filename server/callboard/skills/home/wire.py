@@ -26,6 +26,15 @@ class AreaEntry(Wire):
     area_id: str
     name: str
     aliases: tuple[str | None, ...] = ()
+    floor_id: str | None = None
+
+
+class FloorEntry(Wire):
+    """A floor of `config/floor_registry/list`."""
+
+    floor_id: str
+    name: str
+    aliases: tuple[str | None, ...] = ()
 
 
 class DeviceEntry(Wire):
@@ -33,6 +42,18 @@ class DeviceEntry(Wire):
 
     id: str
     area_id: str | None = None
+
+
+class Exposure(Wire):
+    """Whether an entity is shown to assistants; None where its owner never said."""
+
+    should_expose: bool | None = None
+
+
+class EntityOptions(Wire):
+    """What is set of an entity, by who reads it."""
+
+    conversation: Exposure = Exposure()
 
 
 class EntityEntry(Wire):
@@ -46,6 +67,7 @@ class EntityEntry(Wire):
     hidden_by: str | None = None
     entity_category: str | None = None
     aliases: tuple[str | None, ...] = ()
+    options: EntityOptions = EntityOptions()
 
 
 class Fault(Wire):

@@ -18,23 +18,30 @@ MIN_VOTES = 200
 Page = Annotated[int, Field(ge=1, le=500)]
 TmdbId = Annotated[int, Field(ge=1)]
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+Language = Annotated[str, StringConstraints(strip_whitespace=True, pattern=r"^[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})?$")]
 Order = Literal["popular", "rating", "newest", "upcoming"]
 
 
 @tool(read_only=True)
-async def media_trending(context: ToolContext, media_type: MediaType | None = None, page: Page = 1) -> str:
+async def media_trending(
+    context: ToolContext,
+    media_type: MediaType | Literal["all"] = "all",
+    page: Page = 1,
+    language: Language | None = None,
+) -> str:
     """Lists what is trending today, and whether each title is in the library.
 
     Each line ends with the title's number as [tmdb:ID], which the other media tools take.
 
     Args:
-        media_type: `movie` or `tv` (series) to see only these; leave out for both.
+        media_type: `movie` or `tv` (series) to see only these, or `all`.
         page: Which page; the answer says whether there are more.
+        language: The language of titles and plots, such as `de` or `pt-BR`; without it the server's own.
     """
     async with connect(context.services.settings) as seerr:
-        # Filtered here: Overseerr does not know the parameter that newer versions have for it.
-        entries = await seerr.get(Entries, "/discover/trending", page=page)
-    return listed(f"Trending, page {page}", entries, media_type)
+        entries = await seerr.get(Entries, "/discover/trending", page=page, language=language)
+    # Filtered here: Overseerr does not know the parameter that newer versions have for it.
+    return listed(f"Trending, page {page}", entries, None if media_type == "all" else media_type)
 
 
 @tool(read_only=True)

@@ -34,9 +34,8 @@ async def search(
     """
     if not query.strip():
         raise ToolError("The query is empty: give a few words to search for.")
-    return await search_with(
-        engines_of(context.services.settings), Ask(action, query.strip(), time_range, page), context
-    )
+    ask = Ask(action, query.strip(), time_range, page)
+    return await search_with(engines_of(context.services.settings, action), ask, context)
 
 
 async def search_with(engines: Sequence[Engine], ask: Ask, context: ToolContext) -> ToolResult:
@@ -45,7 +44,7 @@ async def search_with(engines: Sequence[Engine], ask: Ask, context: ToolContext)
     for engine in engines:
         await context.status("processing", " ".join((*failures[-1:], f"Searching with {engine.name}")))
         try:
-            return _result(_wanted(await engine.search(ask), ask), ask, context)
+            return _result(_wanted(await engine.search(ask), ask), ask, context, failures)
         except ToolError as error:
             failures.append(str(error))
     raise ToolError(f"No search engine could answer. {' '.join(failures)}")
@@ -58,10 +57,14 @@ def _wanted(results: list[Found], ask: Ask) -> list[Found]:
     return [result for result in results if f".{httpx.URL(result.url).host}".endswith(".reddit.com")]
 
 
-def _result(results: list[Found], ask: Ask, context: ToolContext) -> ToolResult:
+def _result(results: list[Found], ask: Ask, context: ToolContext, failures: Sequence[str] = ()) -> ToolResult:
+    # Posts that an engine knows are fewer and older than those of the site itself.
+    instead = f"{failures[0]} These are from a web search. " if ask.action == "reddit" and failures else ""
     if not results:
-        return ToolResult(f"Nothing was found for {ask.query!r}: try other words, or fewer.")
+        return ToolResult(f"{instead}Nothing was found for {ask.query!r}: try other words, or fewer.")
     items = [_item(result, context.sources.next()) for result in results]
+    if instead:
+        items[0]["note"] = instead.strip()
     return ToolResult(data=items, sources=tuple(citation(item, item["snippet"]) for item in items))
 
 

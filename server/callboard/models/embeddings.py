@@ -1,0 +1,117 @@
+"""An endpoint that turns texts into vectors of what they mean: OpenAI's `POST /embeddings`, and all that copy it."""
+
+import asyncio
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+
+from callboard.errors import ModelError, ModelTimeout, ModelUnreachable
+from callboard.settings import Settings
+
+TIMEOUT_SECONDS = 20.0
+MAX_ANSWER_BYTES = 32 * 2**20
+MAX_DIMENSIONS = 16_384
+DETAIL_CHARS = 200
+
+
+class EmbeddingEndpoint:
+    """An embedding model behind `POST {base_url}/embeddings`. Messages of errors never hold the key.
+
+    `timeout_seconds` bounds a whole request, `max_answer_bytes` its answer.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        api_key: str | None,
+        model: str,
+        *,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+        max_answer_bytes: int = MAX_ANSWER_BYTES,
+    ) -> None:
+        self.model = model
+        self._timeout_seconds = timeout_seconds
+        self._max_answer_bytes = max_answer_bytes
+        self._url = f"{base_url.rstrip('/')}/embeddings"
+        self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+
+    @classmethod
+    def of(cls, settings: Settings) -> "EmbeddingEndpoint | None":
+        """The one that the settings name; None where they name none."""
+        if settings.embedding_model is None:
+            return None
+        key = settings.embedding_api_key
+        base_url = settings.embedding_base_url
+        if base_url is None:
+            base_url, key = settings.model_base_url, key or settings.model_api_key
+        if base_url is None:
+            return None
+        return cls(base_url, key.get_secret_value() if key else None, settings.embedding_model)
+
+    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        """The vectors of the texts, in their order and of one length. Raises `ModelError` and its kin."""
+        body = {"model": self.model, "input": list(texts)}
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                status, content = await self._post(body)
+        except (TimeoutError, httpx.TimeoutException) as error:
+            raise ModelTimeout(f"The embedding endpoint did not answer within {self._timeout_seconds:g} s.") from error
+        except httpx.HTTPError as error:
+            raise ModelUnreachable(
+                f"The embedding endpoint cannot be reached ({type(error).__name__}): check "
+                "CALLBOARD_EMBEDDING_BASE_URL, or CALLBOARD_MODEL_BASE_URL where that is not set."
+            ) from error
+        except httpx.InvalidURL as error:
+            raise ModelError("CALLBOARD_EMBEDDING_BASE_URL is no address.") from error
+        if status in (401, 403):
+            raise ModelError(f"The embedding endpoint refused the key ({status}): check CALLBOARD_EMBEDDING_API_KEY.")
+        if status != httpx.codes.OK:
+            raise ModelError(
+                f"The embedding endpoint answered {status}: check CALLBOARD_EMBEDDING_BASE_URL (often it ends in /v1) "
+                f"and CALLBOARD_EMBEDDING_MODEL ({self.model[:DETAIL_CHARS]})."
+            )
+        # In a thread: an answer of megabytes is not read in a moment.
+        vectors = await asyncio.to_thread(_read, content, len(texts))
+        if vectors is None:
+            raise ModelError("The embedding endpoint sent something else than one vector for each text.")
+        return vectors
+
+    async def _post(self, body: dict[str, Any]) -> tuple[int, bytes]:
+        # No proxy of the environment and no redirect: the key would go along.
+        async with (
+            httpx.AsyncClient(trust_env=False, timeout=self._timeout_seconds) as client,
+            client.stream("POST", self._url, json=body, headers=self._headers) as response,
+        ):
+            content = bytearray()
+            async for chunk in response.aiter_bytes():
+                content += chunk
+                if len(content) > self._max_answer_bytes:
+                    raise ModelError("The embedding endpoint's answer is larger than any vectors are.")
+            return response.status_code, bytes(content)
+
+    def __repr__(self) -> str:
+        return f"EmbeddingEndpoint({urlsplit(self._url).hostname!r}, {self.model!r})"
+
+
+def _read(content: bytes, number: int) -> list[list[float]] | None:
+    """The vectors by their `index`, or in their order where they have none; None for anything else."""
+    try:
+        entries = json.loads(content)["data"]
+        placed = {entry.get("index", place): entry["embedding"] for place, entry in enumerate(entries)}
+        vectors = [[float(value) for value in placed[place]] for place in range(number)]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
+        return None
+    lengths = {len(vector) for vector in vectors}
+    sound = len(lengths) == 1 and 0 < lengths.pop() <= MAX_DIMENSIONS and len(entries) == number
+    return vectors if sound and all(_has_direction(vector) for vector in vectors) else None
+
+
+def _has_direction(vector: Sequence[float]) -> bool:
+    # Squares of larger numbers overflow; no model gives such.
+    return all(math.isfinite(value) and abs(value) < 1e18 for value in vector) and any(
+        abs(value) > 1e-18 for value in vector
+    )

@@ -1,0 +1,66 @@
+"""An embedding endpoint over real HTTP that knows a few meanings: words of one meaning point the same way.
+
+    async with EmbeddingServer() as server:
+        settings = Settings(embedding_base_url=server.base_url, embedding_model="m")
+
+`status` answers every request with an error, `garbled` is sent in the place of an answer. The texts
+of each request are kept in `embedded`, the keys that came in `keys`.
+"""
+
+import json
+import re
+from typing import Any, Self
+
+from tests.skills.web.sites import Heard, Reply, Site, answer
+
+MEANINGS = (
+    {"tea", "beverage", "beverages", "coffee", "drink", "drinks", "thirsty"},
+    {"cat", "cats", "dog", "dogs", "pet", "pets", "animal"},
+    {"chess", "game", "games", "hobby"},
+    {"oslo", "lisbon", "city", "home", "lives"},
+)
+
+
+class EmbeddingServer:
+    """The server; use it as an asynchronous context manager."""
+
+    def __init__(self) -> None:
+        self.embedded: list[list[str]] = []
+        self.keys: list[str] = []
+        self.status = 200
+        self.garbled: Any = None
+        self._site = Site(self._answer)
+
+    @property
+    def base_url(self) -> str:
+        return f"{self._site.url}/v1"
+
+    async def __aenter__(self) -> Self:
+        await self._site.__aenter__()
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self._site.__aexit__(*exception)
+
+    def _answer(self, heard: Heard) -> Reply:
+        assert (heard.method, heard.path) == ("POST", "/v1/embeddings")
+        self.keys.append(heard.headers.get("authorization", ""))
+        body = json.loads(heard.body)
+        if self.status != 200:
+            return answer({"error": {"message": f"refused {heard.headers.get('authorization')}"}}, self.status)
+        if self.garbled is not None:
+            return answer(self.garbled)
+        self.embedded.append(body["input"])
+        data = [
+            {"object": "embedding", "index": place, "embedding": vector(text)}
+            for place, text in enumerate(body["input"])
+        ]
+        # In any order: it is the index that counts.
+        return answer({"object": "list", "model": body["model"], "data": data[::-1]})
+
+
+def vector(text: str) -> list[float]:
+    """The meanings of a text, and a little of its own, as every text has."""
+    words = re.findall(r"\w+", text.casefold())
+    counts = [float(sum(word in meaning for word in words)) for meaning in MEANINGS]
+    return [*counts, 0.3, 0.01 * (len(text) % 7)]
