@@ -25,8 +25,8 @@ LAYERS = [
     {"models"},
     {"history"},
     {"settings"},
-    {"env_file", "keys"},
-    {"data_urls", "errors", "extras", "private_files", "text", "version"},
+    {"env_file", "keys", "reading"},
+    {"data_urls", "errors", "extras", "private_files", "text", "threads", "version"},
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 
@@ -108,4 +108,5 @@ def test_only_the_boundaries_catch_everything() -> None:
         "pipe/callboard_pipe.py",
         "server/callboard/agents/loading.py",
         "server/callboard/cli/doctor/__init__.py",
+        "server/callboard/reading/child.py",
     }

@@ -13,6 +13,7 @@ CallboardError
 │   └── TooManyRuns          the server is at its limit
 ├── RequestError             a request that cannot be read
 │   ├── RequestTooLarge
+│   ├── RequestTimeout       a request that does not come to its end
 │   ├── HostRefused          the server is called by a name that is not its own
 │   ├── OriginRefused        a web page calls that may not
 │   ├── BodyRefused          a body that does not say that it is JSON
@@ -114,6 +115,12 @@ class RequestTooLarge(RequestError):
     """A request body over the limit."""
 
     code = "request_too_large"
+
+
+class RequestTimeout(RequestError):
+    """A request that does not come to its end."""
+
+    code = "request_timeout"
 
 
 class HostRefused(RequestError):

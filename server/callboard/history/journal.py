@@ -93,6 +93,10 @@ class ChatJournal:
         self._assistant_row = 0
         self._tool_calls: list[dict[str, Any]] = []
 
+    def ask(self, content: str | list[dict[str, Any]] | None) -> None:
+        """Take what was asked in the place of `Turn.user_content`: once its files are read, before `begin`."""
+        self._turn = replace(self._turn, user_content=content)
+
     async def begin(self) -> None:
         """Write the chat and the user's message; raises `UnknownChat` where the chat is another user's."""
         turn, now = self._turn, time.time()

@@ -5,7 +5,7 @@ chat messages. Keyed by tool call ids, so that edits, regenerations and branches
 exactly the calls that are on the branch.
 """
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -85,27 +85,23 @@ def _answers(messages: Sequence[ChatDict], position: int) -> list[ChatDict]:
 def _sent(message: ChatDict, answers: list[ChatDict], known: Mapping[str, ChatMessageTool]) -> list[_Call]:
     """The calls of a message as it was sent; what is stored under an id goes before what was sent."""
     calls, seen = [], set()
+    contents: defaultdict[str, deque[Any]] = defaultdict(deque)
+    for answer in answers:
+        content = answer.get("content")
+        contents[answer.get("tool_call_id") or ""].append("" if content is None else content)
     for call in message["tool_calls"]:
         call_id = call.get("id") or ""
         if call_id and call_id in seen:
             continue
         seen.add(call_id)
         record, function = known.get(call_id), call["function"]
-        content = _take(answers, call_id)
+        # Each answer is used up by the first call of its id.
+        content = contents[call_id].popleft() if contents[call_id] else None
         if record and record.response:
             content = record.response.content
         arguments = record.arguments if record else function.get("arguments")
         calls.append(_Call(call_id, function["name"], arguments, content))
     return calls
-
-
-def _take(answers: list[ChatDict], call_id: str) -> Any:
-    """The content of the first answer to `call_id`, which is then used up; None where there is none."""
-    for index, answer in enumerate(answers):
-        if (answer.get("tool_call_id") or "") == call_id:
-            content = answers.pop(index).get("content")
-            return "" if content is None else content
-    return None
 
 
 def _turn(message: ChatDict, records: Iterable[ChatMessageTool]) -> list[ChatDict]:

@@ -30,6 +30,7 @@ STATUS: Mapping[type[errors.CallboardError], HTTPStatus] = {
     errors.RequestTooLarge: HTTPStatus.CONTENT_TOO_LARGE
     if hasattr(HTTPStatus, "CONTENT_TOO_LARGE")
     else HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    errors.RequestTimeout: HTTPStatus.REQUEST_TIMEOUT,
     errors.RequestError: HTTPStatus.UNPROCESSABLE_ENTITY,
     errors.StorageError: HTTPStatus.SERVICE_UNAVAILABLE,
     errors.CallboardError: HTTPStatus.INTERNAL_SERVER_ERROR,

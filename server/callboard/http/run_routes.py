@@ -5,8 +5,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from callboard.errors import RequestError, StorageError
-from callboard.http.body import read_body
-from callboard.http.past_answers import translate
+from callboard.http.body import read_body, told
 from callboard.http.sse import RunStream
 from callboard.http.state import server_state
 from callboard.version import __version__
@@ -44,8 +43,7 @@ async def start_run(request: Request) -> Response:
     """Start a run (`callboard_protocol.RunRequest`), or attach to that of its `run_id`; the answer is the events."""
     state = server_state(request)
     body = await read_body(request, RunRequest, state.max_request_bytes)
-    told = body.model_copy(update={"messages": translate(body.messages)})
-    return RunStream(await state.runs.start(told))
+    return RunStream(await state.runs.start(await told(body)))
 
 
 async def run_events(request: Request) -> Response:

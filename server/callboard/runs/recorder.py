@@ -8,7 +8,7 @@ journal. An agent may be sloppy; what listeners see is not.
 import asyncio
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,9 +98,11 @@ class Recorder:
         self._claimed.add(call_id)
         return call_id
 
-    async def start(self, event: RunStart) -> None:
-        """The first event, sent at once; then the turn is opened in the journal."""
+    async def start(self, event: RunStart, before_turn: Callable[[], Awaitable[None]] | None = None) -> None:
+        """The first event, sent at once; then, once `before_turn` has returned, the turn is opened in the journal."""
         self._log.append(event)
+        if before_turn:
+            await before_turn()
         async with self._writing:
             await self._journal.begin()
 
@@ -128,6 +130,8 @@ class Recorder:
                 ending = Ending(Error(message=str(error), code=error.code))
                 self._close_unwritten(ending)
             self._append(ending.event)
+            # Else the two would hold each other, and with them all that the run was about.
+            self._joiner.close()
             self._log.close()
 
     async def _accept(self, event: Event) -> None:

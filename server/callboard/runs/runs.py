@@ -1,34 +1,42 @@
 """All runs of the server: started once per id, found again, cancelled, kept for a while after their end."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 from uuid import uuid4
 from weakref import WeakValueDictionary
 
 import structlog
 
-from callboard.agents import Consent, Limits, Registry, RunContext
-from callboard.errors import RunConflict, StorageError, TooManyRuns, UnknownChat, UnknownRun
+from callboard.agents import AgentLike, Consent, Limits, Registry, RunContext
+from callboard.errors import RunConflict, StorageError, UnknownChat, UnknownRun
 from callboard.formats import FormatChoice
 from callboard.history import ChatHistory, ChatJournal, Journal, NoJournal, Turn, bound, replay
+from callboard.models import ChatDict
 from callboard.runs.attachments import with_readable_files
 from callboard.runs.call_ids import CallIds
 from callboard.runs.chosen_model import with_chosen_model
 from callboard.runs.files import RunFiles
+from callboard.runs.holdings import Account, Holdings
 from callboard.runs.inputs import Inputs
 from callboard.runs.links import NO_LINKS, Links
 from callboard.runs.log import EventLog
 from callboard.runs.outgoing import Outgoing
+from callboard.runs.places import Places
 from callboard.runs.recorder import Recorder
 from callboard.runs.redaction import Redaction
 from callboard.runs.run import INTERRUPTED, Owner, Run
+from callboard.threads import REQUESTS
 from callboard.tools import Services
-from callboard_protocol import RunRequest
+from callboard_protocol import ChatMessage, RunRequest
 
 KEEP_ENDED_SECONDS = 300
-"""How long the log of an ended run can still be read."""
+"""How long the log of an ended run can still be read, where its place in memory is not needed before."""
+
+USERS_SHARING_MEMORY = 4
+"""One user's runs may take this part of what all may."""
 
 _log = structlog.get_logger(__name__)
 
@@ -38,7 +46,11 @@ class RunSettings:
     """What holds for every run."""
 
     grace_seconds: float = 30
+    timeout_seconds: float = 3600
     max_runs: int = 100
+    max_user_runs: int = 20
+    queue_seconds: float = 10
+    memory_bytes: int = 512 * 1024 * 1024
     history_tokens: int = 0
     limits: Limits = field(default_factory=Limits)
     formats: FormatChoice = field(default_factory=FormatChoice)
@@ -57,6 +69,11 @@ class Runs:
         self._settings = settings
         self._redact = redact
         self._runs: dict[str, Run] = {}
+        self._ended: dict[str, Account] = {}
+        self._places = Places(settings.max_runs, settings.max_user_runs, settings.queue_seconds)
+        self._holdings = Holdings(
+            settings.memory_bytes, settings.memory_bytes // USERS_SHARING_MEMORY, self._forget_oldest
+        )
         self._call_ids: WeakValueDictionary[str, CallIds] = WeakValueDictionary()
 
     async def start(self, request: RunRequest) -> Run:
@@ -70,24 +87,64 @@ class Runs:
         if run := self._attached(run_id, owner):
             return run
         agent = self._registry.get(request.agent)
-        request = await with_readable_files(request)
-        request, history = await self._own(request)
-        # While the database answered, the same request may have come in a second time.
-        if run := self._attached(run_id, owner):
-            return run
-        if sum(not run.ended for run in self._runs.values()) >= self._settings.max_runs:
-            raise TooManyRuns(f"{self._settings.max_runs} runs are under way: try again in a moment")
-        replayed = replay([message.to_openai() for message in request.messages], history.records)
-        log = EventLog()
-        outgoing = self._outgoing(run_id, request)
-        recorder = Recorder(
-            log, self._journal(run_id, request), self._ids_of(request, history), self._redact, outgoing.prepare
+        user = owner.user_id or ""
+        await self._places.take(user)
+        started = False
+        try:
+            request, history = await self._own(request)
+            # While the database answered, the same request may have come in a second time.
+            if run := self._attached(run_id, owner):
+                return run
+            run = self._begin(run_id, owner, agent, request, history)
+            started = True
+        finally:
+            if not started:
+                self._places.give_back(user)
+        _log.info("run_started", run_id=run_id, agent=owner.agent_id, chat_id=owner.chat_id, task=request.task)
+        return run
+
+    def _begin(self, run_id: str, owner: Owner, agent: AgentLike, request: RunRequest, history: ChatHistory) -> Run:
+        account = Account(self._holdings, owner.user_id or "")
+        log = EventLog(account=account)
+        outgoing = self._outgoing(run_id, request, account)
+        journal = self._journal(run_id, request)
+        recorder = Recorder(log, journal, self._ids_of(request, history), self._redact, outgoing.prepare)
+        run = self._runs[run_id] = Run(run_id, owner, log, recorder, outgoing, self._settings.grace_seconds)
+        run.start(
+            with_chosen_model(agent, history.model),
+            partial(self._prepare, run_id, request, history, recorder.claim, outgoing.inputs, journal),
+            self._redact,
+            partial(self._end, account=account),
+            self._settings.timeout_seconds,
         )
-        context = RunContext(
+        return run
+
+    async def _prepare(
+        self,
+        run_id: str,
+        request: RunRequest,
+        history: ChatHistory,
+        claim: Callable[[str], str],
+        inputs: Inputs,
+        journal: Journal,
+    ) -> RunContext:
+        """What the agent is given: the messages with the text of their files, and the stored calls in them."""
+        messages = await with_readable_files(request.messages, request.user.id if request.user else "")
+        if isinstance(journal, ChatJournal):
+            journal.ask(_asked(messages))
+        max_tokens = self._settings.history_tokens
+
+        def replayed() -> tuple[list[ChatDict], int]:
+            found = replay([message.to_openai() for message in messages], history.records)
+            return bound(found.messages, max_tokens), found.max_source_number
+
+        # Long chats take a while, in which others are answered.
+        told, max_source_number = await REQUESTS.run(replayed)
+        return RunContext(
             run_id=run_id,
-            messages=bound(replayed.messages, self._settings.history_tokens),
-            max_source_number=replayed.max_source_number,
-            claim_tool_call_id=recorder.claim,
+            messages=told,
+            max_source_number=max_source_number,
+            claim_tool_call_id=claim,
             model=self._services.model,
             chat_id=request.chat_id,
             message_id=request.message_id,
@@ -96,27 +153,26 @@ class Runs:
             options=request.options,
             limits=self._settings.limits,
             formats=self._settings.formats,
-            consent=Consent(self._settings.confirm_tools, outgoing.inputs.wait, self._settings.input_timeout_seconds),
+            consent=Consent(self._settings.confirm_tools, inputs.wait, self._settings.input_timeout_seconds),
             services=self._services,
         )
-        run = self._runs[run_id] = Run(run_id, owner, log, recorder, outgoing, self._settings.grace_seconds)
-        run.start(with_chosen_model(agent, history.model), context, self._redact, self._keep_for_a_while)
-        _log.info("run_started", run_id=run_id, agent=owner.agent_id, chat_id=owner.chat_id, task=request.task)
+
+    def get(self, run_id: str, user_id: str | None = None) -> Run:
+        """The run of that id; raises `UnknownRun`, also where it was started for another user."""
+        run = self._runs.get(run_id)
+        if run is None or not run.is_of(user_id):
+            raise UnknownRun(
+                f"there is no run {run_id!r} of this user: it was started for another, ended more than "
+                f"{KEEP_ENDED_SECONDS} s ago, or the server was restarted since"
+            )
         return run
 
-    def get(self, run_id: str) -> Run:
-        """The run of that id; raises `UnknownRun`."""
-        try:
-            return self._runs[run_id]
-        except KeyError:
-            raise UnknownRun(
-                f"there is no run {run_id!r}: it ended more than {KEEP_ENDED_SECONDS} s ago, or the server was "
-                "restarted since"
-            ) from None
+    def __iter__(self) -> Iterator[Run]:
+        return iter(tuple(self._runs.values()))
 
     async def close(self) -> None:
         """End every run, each with a proper last event."""
-        runs = list(self._runs.values())
+        runs = tuple(self)
         for run in runs:
             run.cancel(INTERRUPTED)
         await asyncio.gather(*(run.wait() for run in runs))
@@ -143,18 +199,17 @@ class Runs:
     def _journal(self, run_id: str, request: RunRequest) -> Journal:
         if not _is_kept(request):
             return NoJournal()
-        asked = next((message for message in reversed(request.messages) if message.role == "user"), None)
         turn = Turn(
             chat_id=str(request.chat_id),
             run_id=run_id,
             message_id=request.message_id,
             user_id=request.user.id if request.user else None,
-            user_content=asked.content if asked else None,
+            user_content=_asked(request.messages),
         )
         return ChatJournal(self._store, turn)
 
-    def _outgoing(self, run_id: str, request: RunRequest) -> Outgoing:
-        inputs, files = Inputs(self._settings.input_timeout_seconds), RunFiles(run_id)
+    def _outgoing(self, run_id: str, request: RunRequest, account: Account) -> Outgoing:
+        inputs, files = Inputs(self._settings.input_timeout_seconds), RunFiles(run_id, account)
         if not _is_kept(request):
             return Outgoing(inputs, files)
         return Outgoing(inputs, files, partial(self._settings.links.to_result, str(request.chat_id)))
@@ -166,8 +221,30 @@ class Runs:
         ids.add(history.tool_call_ids | sent)
         return ids
 
-    def _keep_for_a_while(self, run: Run) -> None:
-        asyncio.get_running_loop().call_later(KEEP_ENDED_SECONDS, self._runs.pop, run.run_id, None)
+    def _end(self, run: Run, account: Account) -> None:
+        """The place is free; the log can be read for a while."""
+        self._places.give_back(run.owner.user_id or "")
+        self._ended[run.run_id] = account
+        asyncio.get_running_loop().call_later(KEEP_ENDED_SECONDS, self._forget, run.run_id)
+
+    def _forget(self, run_id: str) -> None:
+        # It may be forgotten already: there was no room for it.
+        if account := self._ended.pop(run_id, None):
+            account.close()
+            del self._runs[run_id]
+
+    def _forget_oldest(self, user: str | None) -> bool:
+        oldest = next((run_id for run_id, account in self._ended.items() if user in (None, account.user)), None)
+        if oldest is None:
+            return False
+        _log.info("ended_run_forgotten", run_id=oldest)
+        self._forget(oldest)
+        return True
+
+
+def _asked(messages: Sequence[ChatMessage]) -> str | list[dict[str, Any]] | None:
+    """The user's newest message."""
+    return next((message.content for message in reversed(messages) if message.role == "user"), None)
 
 
 def _is_kept(request: RunRequest) -> bool:

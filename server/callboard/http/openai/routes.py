@@ -2,14 +2,14 @@
 
 import time
 from collections.abc import Awaitable, Callable
-from functools import wraps
+from functools import partial, wraps
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from callboard.errors import CallboardError, RequestError
-from callboard.http.body import read_body, refusing
+from callboard.http.body import read_body, refusing, told
 from callboard.http.openai.asker import Asker, ToolActivity, user_of, with_headers
 from callboard.http.openai.chat_answer import ChatAnswer
 from callboard.http.openai.chat_request import ChatBody
@@ -17,9 +17,9 @@ from callboard.http.openai.failures import refusal
 from callboard.http.openai.response_answer import ResponseAnswer
 from callboard.http.openai.response_request import ResponseBody
 from callboard.http.openai.streams import Answer, AnswerStream, whole_answer
-from callboard.http.past_answers import translate
 from callboard.http.state import server_state
 from callboard.runs import Run
+from callboard.threads import REQUESTS
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -59,9 +59,8 @@ def _activity(asker: Asker, default: ToolActivity, *others: ToolActivity) -> Too
 async def _start(request: Request, body: ChatBody | ResponseBody, asker: Asker) -> Run:
     user = user_of(body.user, request.headers)
     with refusing():
-        wanted = body.run_request(asker, user)
-    told = wanted.model_copy(update={"messages": translate(wanted.messages)})
-    return await server_state(request).runs.start(told)
+        wanted = await REQUESTS.run(partial(body.run_request, asker, user))
+    return await server_state(request).runs.start(await told(wanted))
 
 
 async def _respond(request: Request, run: Run, answer: Answer, stream: bool | None) -> Response:
