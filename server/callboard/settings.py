@@ -142,6 +142,14 @@ class Settings(BaseSettings):
         description="What the logs and files of runs may take in memory, in MiB, a quarter of it for one user; over it "
         "runs that have ended are forgotten before their 300 s",
     )
+    max_connections: int = Field(
+        default=1000,
+        ge=16,
+        description="Connections at one time, as far as the limit of open files allows; more are answered with 503",
+    )
+    max_address_connections: int = Field(
+        default=500, ge=8, description="Connections of one address at one time; Open WebUI's users share one"
+    )
     max_request_mib: int = Field(
         default=32, ge=1, description="Largest request body, in MiB; larger is answered with 413"
     )
