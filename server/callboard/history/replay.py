@@ -62,13 +62,18 @@ def replay(messages: Sequence[ChatDict], records: Sequence[ChatMessageTool]) -> 
             answers = _answers(messages, position)
             position += len(answers)
             replayed += _round(_without(message, "tool_calls", "id"), _sent(message, answers, by_id))
-        elif message["role"] == "assistant" and message.get("id") in by_message:
-            replayed += _turn(_without(message, "id"), by_message[message["id"]])
+        elif message["role"] == "assistant" and (stored := _stored_turn(message.get("id"), by_message)):
+            replayed += _turn(_without(message, "id"), stored)
         elif message["role"] != "tool":  # a result without its call
             replayed.append(_without(message, "id"))
     kept = _without_gaps(replayed)
     sources = _sources(records, kept)
     return Replayed(kept, max(sources, default=NO_SOURCE), sources)
+
+
+def _stored_turn(message_id: object, by_message: Mapping[str, list[ChatMessageTool]]) -> list[ChatMessageTool] | None:
+    # What the wire types do not name is whatever the client sent.
+    return by_message.get(message_id) if isinstance(message_id, str) else None
 
 
 def _without(message: ChatDict, *names: str) -> ChatDict:
