@@ -10,6 +10,7 @@ CallboardError
 │   ├── LogExpired           the log no longer reaches back that far
 │   ├── UnknownInput         the run asks no such question, or no longer
 │   ├── UnknownFile          the run has no such file
+│   ├── RunTimeout           the run took longer than any may
 │   └── TooManyRuns          the server is at its limit
 ├── RequestError             a request that cannot be read
 │   ├── RequestTooLarge
@@ -97,6 +98,12 @@ class UnknownFile(RunError):
     """The run has no such file, or no longer."""
 
     code = "unknown_file"
+
+
+class RunTimeout(RunError):
+    """The run took longer than any may."""
+
+    code = "run_timeout"
 
 
 class TooManyRuns(RunError):

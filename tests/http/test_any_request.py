@@ -240,13 +240,13 @@ def test_no_request_is_a_failure_of_the_server(
 ) -> None:
     caplog.set_level(logging.ERROR)
     query = {name: value.encode("utf-8", "surrogatepass") for name, value in data.draw(QUERY).items()}
-    headers = {name: value.encode("latin-1") for name, value in data.draw(HEADERS).items()}
+    headers = {name.encode(): value.encode("latin-1") for name, value in data.draw(HEADERS).items()}
     parameter = data.draw(TEXT)
     content: bytes | None = None
     if method == "POST":
         body: Any = data.draw(BODIES.get(path, VALUE) | VALUE)
         content = json.dumps(body).encode()
-        headers["Content-Type"] = b"application/json"
+        headers[b"Content-Type"] = b"application/json"
     address = f"{in_path(path, parameter)}?{urlencode(query)}"
     with capture_logs() as logged:
         answer = client.request(method, address, headers=headers, content=content)

@@ -22,6 +22,7 @@ STATUS: Mapping[type[errors.CallboardError], HTTPStatus] = {
     errors.UnknownToolCall: HTTPStatus.NOT_FOUND,
     errors.RunConflict: HTTPStatus.CONFLICT,
     errors.LogExpired: HTTPStatus.GONE,
+    errors.RunTimeout: HTTPStatus.GATEWAY_TIMEOUT,
     errors.TooManyRuns: HTTPStatus.TOO_MANY_REQUESTS,
     errors.HostRefused: HTTPStatus.MISDIRECTED_REQUEST,
     errors.OriginRefused: HTTPStatus.FORBIDDEN,

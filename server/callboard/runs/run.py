@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import structlog
 
 from callboard.agents import AgentLike, RunContext
-from callboard.errors import CallboardError
+from callboard.errors import CallboardError, RunTimeout
 from callboard.runs.joining import TextEvent
 from callboard.runs.log import EventLog
 from callboard.runs.outgoing import Outgoing
@@ -148,7 +148,7 @@ class Run:
 
     def _end_late(self, timeout_seconds: float) -> None:
         message = f"The run took longer than {timeout_seconds:g} s (CALLBOARD_RUN_TIMEOUT_SECONDS), and was ended."
-        self.cancel(Ending(Error(message=message, code="run_timeout"), "interrupted", message))
+        self.cancel(Ending(Error(message=message, code=RunTimeout.code), "interrupted", message))
 
     async def _consume(self, agent: AgentLike, prepare: Prepare) -> None:
         # Whatever is logged while the agent works says for which run.

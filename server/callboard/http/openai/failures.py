@@ -16,6 +16,7 @@ CANCELLED = "cancelled"
 _STATUS = {
     "model_rate_limited": HTTPStatus.TOO_MANY_REQUESTS,
     "model_timeout": HTTPStatus.GATEWAY_TIMEOUT,
+    "run_timeout": HTTPStatus.GATEWAY_TIMEOUT,
     "model_unauthorized": HTTPStatus.BAD_GATEWAY,
     "model_unreachable": HTTPStatus.BAD_GATEWAY,
     "model_error": HTTPStatus.BAD_GATEWAY,
