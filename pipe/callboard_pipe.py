@@ -740,6 +740,8 @@ class _Client:
     def __init__(self, url: str, key: str) -> None:
         self._url, self._key = url.strip().rstrip("/"), key.strip()
         self._last_seq = 0
+        # A run that was started for a user is that user's alone.
+        self.asker = dict[str, str]()
 
     async def models(self) -> list[Json]:
         try:
@@ -759,6 +761,7 @@ class _Client:
 
     async def run(self, request: Json, deliver: Callable[[Json], None]) -> None:
         """Delivers the run's events up to the last; a stream that is cut is resumed as long as that brings new ones."""
+        self.asker = {"user_id": request["user"]["id"]} if request["user"] else {}
         resumed, sending = False, self._send("POST", "/v1/runs", "event-stream", json=request)
         while True:
             before = self._last_seq
@@ -773,14 +776,15 @@ class _Client:
             if resumed and self._last_seq == before:
                 raise self._problem(LOST)
             resumed, headers = True, {"Last-Event-ID": str(self._last_seq)}
-            sending = self._send("GET", f"/v1/runs/{request['run_id']}/events", "event-stream", headers=headers)
+            path = f"/v1/runs/{request['run_id']}/events"
+            sending = self._send("GET", path, "event-stream", headers=headers, params=self.asker)
 
     async def leave(self, reader: asyncio.Task[None], cancel_run_id: str | None) -> None:
         """Ends the connection; with `cancel_run_id` the run too."""
         with suppress(_ServerProblem, TimeoutError):
             if cancel_run_id:
                 async with asyncio.timeout(CONNECT_SECONDS):
-                    await self.fetch("POST", f"/v1/runs/{cancel_run_id}/cancel")
+                    await self.fetch("POST", f"/v1/runs/{cancel_run_id}/cancel", params=self.asker)
         reader.cancel()
         await asyncio.gather(reader, return_exceptions=True)
 
@@ -937,7 +941,7 @@ class Run:
         if not re.fullmatch(rf"/v1/runs/{self._run_id}/files/[\w-]+", url := str(file.get("url"))):
             return file
         try:
-            kind, content = await self._client.fetch("GET", url)
+            kind, content = await self._client.fetch("GET", url, params=self._client.asker)
         except _ServerProblem as problem:
             log.warning("Callboard: a file of a tool is lost: %s", problem)
             return file
@@ -959,7 +963,8 @@ class Run:
             text = given if isinstance(given, str) else "" if given is True else None
             value = given is True if question.get("kind") == "confirmation" else text
             said = {"request_id": question.get("request_id"), "value": value}
-            await self._client.fetch("POST", f"/v1/runs/{self._run_id}/input", json=said)
+            path = f"/v1/runs/{self._run_id}/input"
+            await self._client.fetch("POST", path, json=said, params=self._client.asker)
 
     async def _arrived(self, queue: asyncio.Queue[Json | None]) -> list[Json | None]:
         """All that has arrived, its questions asked; nothing where a change that waits for its beat is due first."""

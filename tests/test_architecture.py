@@ -25,8 +25,8 @@ LAYERS = [
     {"models"},
     {"history"},
     {"settings"},
-    {"env_file", "keys"},
-    {"data_urls", "errors", "extras", "private_files", "redaction", "text", "version", "watchdog"},
+    {"env_file", "keys", "reading"},
+    {"data_urls", "errors", "extras", "private_files", "redaction", "text", "threads", "version", "watchdog"},
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 
@@ -109,4 +109,5 @@ def test_only_the_boundaries_catch_everything() -> None:
         "pipe/callboard_pipe.py",
         "server/callboard/agents/loading.py",
         "server/callboard/cli/doctor/__init__.py",
+        "server/callboard/reading/child.py",
     }

@@ -10,9 +10,11 @@ CallboardError
 │   ├── LogExpired           the log no longer reaches back that far
 │   ├── UnknownInput         the run asks no such question, or no longer
 │   ├── UnknownFile          the run has no such file
+│   ├── RunTimeout           the run took longer than any may
 │   └── TooManyRuns          the server is at its limit
 ├── RequestError             a request that cannot be read
 │   ├── RequestTooLarge
+│   ├── RequestTimeout       a request that does not come to its end
 │   ├── HostRefused          the server is called by a name that is not its own
 │   ├── OriginRefused        a web page calls that may not
 │   ├── BodyRefused          a body that does not say that it is JSON
@@ -101,6 +103,12 @@ class UnknownFile(RunError):
     code = "unknown_file"
 
 
+class RunTimeout(RunError):
+    """The run took longer than any may."""
+
+    code = "run_timeout"
+
+
 class TooManyRuns(RunError):
     """The server runs as many agents at once as it may."""
 
@@ -117,6 +125,12 @@ class RequestTooLarge(RequestError):
     """A request body over the limit."""
 
     code = "request_too_large"
+
+
+class RequestTimeout(RequestError):
+    """A request that does not come to its end."""
+
+    code = "request_timeout"
 
 
 class HostRefused(RequestError):

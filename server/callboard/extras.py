@@ -8,7 +8,7 @@ LIBRARIES: Mapping[str, Sequence[str]] = {
     "mcp": ("mcp",),
     "postgresql": ("asyncpg",),
     "reload": ("watchfiles",),
-    "web": ("charset_normalizer", "ddgs", "lxml_html_clean", "pypdf", "trafilatura"),
+    "web": ("charset_normalizer", "cryptography", "ddgs", "lxml_html_clean", "pypdf", "trafilatura"),
 }
 """The modules that each extra of our own brings."""
 

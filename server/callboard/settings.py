@@ -153,7 +153,28 @@ class Settings(BaseSettings):
     public_url: str | None = Field(
         default=None, description="Address of this server as browsers reach it, for those links"
     )
-    max_runs: int = Field(default=100, ge=1, description="Runs at one time; more are answered with 429")
+    max_runs: int = Field(default=100, ge=1, description="Runs at one time; more wait, then are answered with 429")
+    max_user_runs: int = Field(
+        default=20, ge=1, description="Runs of one user at one time; clients that name no user count as one"
+    )
+    run_queue_seconds: float = Field(
+        default=10, ge=0, description="How long a run waits for a place before the 429; 0: not at all"
+    )
+    run_timeout_seconds: float = Field(default=3600, gt=0, description="The longest that a run may take")
+    run_memory_mib: int = Field(
+        default=512,
+        ge=64,
+        description="What the logs and files of runs may take in memory, in MiB, a quarter of it for one user; over it "
+        "runs that have ended are forgotten before their 300 s",
+    )
+    max_connections: int = Field(
+        default=1000,
+        ge=16,
+        description="Connections at one time, as far as the limit of open files allows; more are answered with 503",
+    )
+    max_address_connections: int = Field(
+        default=500, ge=8, description="Connections of one address at one time; Open WebUI's users share one"
+    )
     max_request_mib: int = Field(
         default=32, ge=1, description="Largest request body, in MiB; larger is answered with 413"
     )

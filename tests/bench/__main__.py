@@ -12,6 +12,7 @@ from tests.bench.agentos import measure_agentos
 from tests.bench.browsing import measure_browsing
 from tests.bench.crowd import measure_crowd
 from tests.bench.handing import measure_handing
+from tests.bench.hostility import measure_hostility
 from tests.bench.parsing import measure_parsing
 from tests.bench.replaying import measure_replay
 from tests.bench.report import Target
@@ -26,6 +27,7 @@ BENCHMARKS: dict[str, Sequence[Measure]] = {
     "stream": (measure_handing, measure_events, measure_streaming),
     "history": (measure_replay, measure_writing),
     "parsing": (measure_parsing,),
+    "hostility": (measure_hostility,),
     "start": (measure_starting,),
     "frameworks": (measure_agentos,),
     "browser": (measure_browsing, measure_crowd),

@@ -338,7 +338,7 @@ async def test_a_client_that_leaves_ends_the_run_at_once(tmp_path: Path, ask: As
 @both
 async def test_a_server_at_its_limit_says_so_as_openai_does(tmp_path: Path, ask: Ask) -> None:
     waiting = Waiting()
-    async with asking(tmp_path, waiting.agent, max_runs=1) as (_, client):
+    async with asking(tmp_path, waiting.agent, max_runs=1, run_queue_seconds=0) as (_, client):
         answer = await ask(client, stream=True)
         await waiting.begun.wait()
         with pytest.raises(openai.RateLimitError) as caught:

@@ -107,3 +107,33 @@ async def test_a_route_that_is_used_wrongly_says_so_in_json(
         response = await service.client.request(method, path)
         assert response.status_code == status
         assert words in response.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        ({"role": "user", "content": [{}] * 100_000}, "more than 100000 JSON values"),
+        ({"role": "assistant", "content": "\n</details>" * 10_001}, "more than 10000 tool calls"),
+    ],
+)
+async def test_a_request_of_too_many_parts_says_so_to_a_client_that_is_still_sending(
+    tmp_path: Path, message: dict[str, object], words: str
+) -> None:
+    async with serving(tmp_path, AGENT) as service:
+        response = await service.client.post("/v1/runs", json=request(messages=[message]))
+        assert (response.status_code, response.json()["error"]["code"]) == (413, "request_too_large")
+        assert words in response.json()["error"]["message"]
+
+
+async def test_what_stands_in_a_text_is_no_value(tmp_path: Path) -> None:
+    text = 'a, "b", [c], {d}, \\ ' * 50_000
+    async with serving(tmp_path, AGENT) as service:
+        response = await service.client.post("/v1/runs", json=request(messages=[{"role": "user", "content": text}]))
+        assert response.status_code == 200
+
+
+async def test_more_messages_than_any_chat_has_are_refused(tmp_path: Path) -> None:
+    messages = [{"role": "user", "content": "a"}] * 10_001
+    async with serving(tmp_path, AGENT) as service:
+        response = await service.client.post("/v1/runs", json=request(messages=messages))
+        assert (response.status_code, response.json()["error"]["code"]) == (413, "request_too_large")

@@ -261,7 +261,7 @@ async def test_an_agent_that_raises_is_an_error_event_and_its_calls_are_closed(t
 
 
 async def test_more_runs_than_allowed_are_answered_with_429(tmp_path: Path) -> None:
-    async with serving(tmp_path, ScriptedAgent(waiting_first), max_runs=1) as service:
+    async with serving(tmp_path, ScriptedAgent(waiting_first), max_runs=1, run_queue_seconds=0) as service:
         async with service.client.stream("POST", "/v1/runs", json=request()) as response:
             await anext(numbered(response))
             refused = await service.client.post("/v1/runs", json=request())
@@ -270,8 +270,8 @@ async def test_more_runs_than_allowed_are_answered_with_429(tmp_path: Path) -> N
 
 async def test_a_log_that_no_longer_reaches_back_is_answered_with_410(tmp_path: Path) -> None:
     async def script(context: RunContext) -> AsyncIterator[Event]:
-        for _ in range(20):
-            yield Message(content="x" * 1024 * 1024)
+        for number in range(20 * 16):
+            yield ToolCallComplete(tool_call_id=f"call_{number}", result="x" * 64 * 1024)
 
     async with serving(tmp_path, ScriptedAgent(script)) as service:
         await service.client.post("/v1/runs", json=request(run_id="r"))

@@ -17,6 +17,7 @@ class Request:
     path: str
     headers: dict[str, str]
     body: bytes
+    query: str = ""
 
     @property
     def json(self) -> Any:
@@ -82,7 +83,8 @@ class ScriptedServer:
         first, *lines = head.strip().split("\r\n")
         method, path, _ = first.split(" ")
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-        return Request(method, path, headers, await reader.readexactly(int(headers.get("content-length", 0))))
+        path, _, query = path.partition("?")
+        return Request(method, path, headers, await reader.readexactly(int(headers.get("content-length", 0))), query)
 
 
 def answer_bytes(body: bytes, status: int = 200, kind: str = "application/json") -> Answer:

@@ -457,3 +457,14 @@ async def test_a_plain_api_caller_gets_chunks_that_are_only_appended(server: Scr
     text = streamed_content(updates)
     assert text.startswith("data: Look\n\n<details")
     assert text.endswith("</details>\n\nDone.")
+
+
+async def test_a_run_of_a_user_is_resumed_and_cancelled_in_the_users_name(server: ScriptedServer) -> None:
+    server.on("POST", "runs", stream(frames(START, Message(content="Half"))))
+    server.on("GET", "events", stream(frames(CALL, first=3), end="hang"))
+    task = asyncio.create_task(content(a_pipe(server.url), __user__={"id": "u 1", "name": "Ada"}))
+    [resumed] = await server.seen("GET", "events")
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    [cancelled] = await server.seen("POST", "cancel")
+    assert (resumed.query, cancelled.query) == ("user_id=u+1", "user_id=u+1")

@@ -16,6 +16,7 @@ from callboard.agents import Registry, load_all_agents
 from callboard.cli.logs import set_up_logging
 from callboard.errors import SettingsError
 from callboard.http import ServerState, create_app, open_state
+from callboard.http.connections import BACKLOG, bounded_protocol, bounds_within, raise_descriptor_limit
 from callboard.models import LOCAL_ENDPOINTS, LocalEndpoint, find_local_model
 from callboard.redaction import Redaction
 from callboard.settings import Settings, load_settings, read_environment, unknown_settings
@@ -71,10 +72,18 @@ def serve(endpoints: Sequence[LocalEndpoint] = LOCAL_ENDPOINTS) -> int:
 
 async def _serve(settings: Settings, registry: Registry, listener: socket.socket, redaction: Redaction) -> None:
     api_key = settings.api_key.get_secret_value() if settings.api_key else None
+    bounds = bounds_within(
+        raise_descriptor_limit(),
+        max_connections=settings.max_connections,
+        max_of_address=settings.max_address_connections,
+        max_runs=settings.max_runs,
+    )
     async with AsyncExitStack() as closing:
         state = await closing.enter_async_context(open_state(settings, registry, redaction))
         config = uvicorn.Config(
             create_app(state, api_key),
+            http=bounded_protocol(bounds),
+            backlog=BACKLOG,
             log_config=None,
             access_log=False,
             lifespan="off",

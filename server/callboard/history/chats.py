@@ -23,6 +23,8 @@ CallState = Literal["running", "complete", "error"]
 MAX_IDS_PER_QUERY = 500
 """Databases limit the parameters of a statement; SQLite's older default is 999."""
 
+MAX_ROW_ID = 2**63 - 1
+
 ANY_USER = object()
 """Stands for the operator, who may read every chat; requests never carry it."""
 
@@ -241,6 +243,9 @@ def _cursor(row_id: int) -> str:
 
 def _row_id(cursor: str) -> int:
     try:
-        return int(base64.urlsafe_b64decode(cursor.encode()))
+        row_id = int(base64.urlsafe_b64decode(cursor.encode()))
     except (ValueError, binascii.Error):
-        raise RequestError("cursor: take it from next_cursor of the page before") from None
+        row_id = 0
+    if not 0 < row_id <= MAX_ROW_ID:
+        raise RequestError("cursor: take it from next_cursor of the page before")
+    return row_id

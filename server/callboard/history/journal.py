@@ -136,6 +136,18 @@ class ChatJournal:
         self._round = -1
         self._entries: list[dict[str, Any]] = []
 
+    def ask(
+        self,
+        user_content: str | list[dict[str, Any]] | None,
+        results: Mapping[str, str],
+        response: NewResponse | None,
+    ) -> None:
+        """Take what was asked, once its files are read and secrets are out of it, in the place of `Turn`'s.
+
+        To be called before `begin`.
+        """
+        self._turn = replace(self._turn, user_content=user_content, results=results, response=response)
+
     async def begin(self) -> None:
         """Write the chat and the user's message; raises `UnknownChat` where the chat is another user's."""
         await self._do(self._write_beginning)

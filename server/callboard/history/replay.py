@@ -5,7 +5,7 @@ chat messages. Keyed by tool call ids, so that edits, regenerations and branches
 exactly the calls that are on the branch.
 """
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -63,13 +63,18 @@ def replay(messages: Sequence[ChatDict], records: Sequence[ChatMessageTool]) -> 
             answers = _answers(messages, position)
             position += len(answers)
             replayed += _round(_without(message, "tool_calls", "id"), _sent(message, answers, by_id))
-        elif message["role"] == "assistant" and message.get("id") in by_message:
-            replayed += _turn(_without(message, "id"), by_message[message["id"]])
+        elif message["role"] == "assistant" and (stored := _stored_turn(message.get("id"), by_message)):
+            replayed += _turn(_without(message, "id"), stored)
         elif message["role"] != "tool":  # a result without its call
             replayed.append(_without(message, "id"))
     kept = _without_gaps(replayed)
     sources = _sources(records, kept)
     return Replayed(kept, max(sources, default=NO_SOURCE), sources)
+
+
+def _stored_turn(message_id: object, by_message: Mapping[str, list[ChatMessageTool]]) -> list[ChatMessageTool] | None:
+    # What the wire types do not name is whatever the client sent.
+    return by_message.get(message_id) if isinstance(message_id, str) else None
 
 
 def _without(message: ChatDict, *names: str) -> ChatDict:
@@ -89,28 +94,24 @@ def _sent(message: ChatDict, answers: list[ChatDict], known: Mapping[str, ChatMe
     Not so for calls that the client has run: of those it knows best.
     """
     calls, seen = [], set()
+    contents: defaultdict[str, deque[Any]] = defaultdict(deque)
+    for answer in answers:
+        content = answer.get("content")
+        contents[answer.get("tool_call_id") or ""].append("" if content is None else content)
     for call in message["tool_calls"]:
         call_id = call.get("id") or ""
         if call_id and call_id in seen:
             continue
         seen.add(call_id)
         record, function = known.get(call_id), call["function"]
-        content = _take(answers, call_id)
+        # Each answer is used up by the first call of its id.
+        content = contents[call_id].popleft() if contents[call_id] else None
         is_the_clients = content is not None and call_id.startswith(EXTERNAL_ID_PREFIX)
         if record and record.response and not is_the_clients:
             content = record.response.content
         arguments = record.arguments if record else function.get("arguments")
         calls.append(_Call(call_id, function["name"], arguments, content))
     return calls
-
-
-def _take(answers: list[ChatDict], call_id: str) -> Any:
-    """The content of the first answer to `call_id`, which is then used up; None where there is none."""
-    for index, answer in enumerate(answers):
-        if (answer.get("tool_call_id") or "") == call_id:
-            content = answers.pop(index).get("content")
-            return "" if content is None else content
-    return None
 
 
 def _turn(message: ChatDict, records: Iterable[ChatMessageTool]) -> list[ChatDict]:

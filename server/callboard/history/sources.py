@@ -9,6 +9,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+MAX_STRUCTURED_CHARS = 2 * 1024 * 1024
+"""A longer result is read as text: to parse it would hold up everybody."""
+
 # [source1], [Source 1], [source1, source2], 【source1】. Nine digits are more sources than there can be,
 # and few enough for int() to be quick.
 _CITATION = re.compile(
@@ -34,7 +37,7 @@ def source_number(item: object) -> int | None:
 
 def read_sources(content: str) -> list[Any] | None:
     """The items of a structured result, sources and others; None where `content` is no such result."""
-    if not content.lstrip().startswith("["):
+    if len(content) > MAX_STRUCTURED_CHARS or not content.lstrip().startswith("["):
         return None
     try:
         items = json.loads(content)

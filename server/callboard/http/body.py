@@ -1,5 +1,6 @@
-"""Request bodies: read up to a limit, then into their wire type."""
+"""Request bodies: read up to limits of size, time and structure, then into their wire type."""
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TypeVar
@@ -7,33 +8,102 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect, Request
 
-from callboard.errors import RequestError, RequestTooLarge
+from callboard.errors import RequestError, RequestTimeout, RequestTooLarge
+from callboard.http.past_answers import count_blocks, translate
+from callboard.threads import REQUESTS
+from callboard_protocol import RunRequest
+
+MAX_VALUES = 100_000
+"""JSON values in a body. Each costs time in which nobody else is answered; a long chat has a tenth of this."""
+MAX_MESSAGES = 10_000
+MAX_CALLS = 10_000
+MAX_NAMED_ERRORS = 1_000
+"""Where more is wrong it is not told: to name each takes longer than to find it."""
+BODY_SECONDS = 60.0
 
 Body = TypeVar("Body", bound=BaseModel)
 
 
 async def read_body(request: Request, kind: type[Body], max_bytes: int) -> Body:
-    """The body as `kind`; raises `RequestTooLarge`, or `RequestError` that names the wrong fields."""
-    chunks, total = [], 0
+    """Return the body as `kind`.
+
+    Raises `RequestTooLarge`, `RequestTimeout`, or `RequestError` that names the wrong fields.
+    """
+    chunks: list[bytes] = []
+    total, values, count = 0, ValueCounter(), 0
     try:
-        async for chunk in request.stream():
-            total += len(chunk)
-            if total > max_bytes:
-                raise RequestTooLarge(
-                    f"the request is larger than {max_bytes} bytes: send less, or raise CALLBOARD_MAX_REQUEST_MIB"
-                )
-            chunks.append(chunk)
+        async with asyncio.timeout(BODY_SECONDS):
+            async for chunk in request.stream():
+                total += len(chunk)
+                if total > max_bytes:
+                    raise RequestTooLarge(
+                        f"the request is larger than {max_bytes} bytes: send less, or raise CALLBOARD_MAX_REQUEST_MIB"
+                    )
+                if count <= MAX_VALUES:
+                    count = values.feed(chunk)
+                    chunks.append(chunk)
+                else:
+                    # Read to its end all the same: a client that is cut off while it sends does not see the answer.
+                    chunks.clear()
     except ClientDisconnect as error:
         raise RequestError("the client went away before the request was complete") from error
+    except TimeoutError:
+        raise RequestTimeout(f"the request was not complete after {BODY_SECONDS:g} s: send it again") from None
+    if count > MAX_VALUES:
+        raise RequestTooLarge(f"the request has more than {MAX_VALUES} JSON values: send a shorter chat")
     with refusing():
         return kind.model_validate_json(b"".join(chunks))
 
 
+async def told(request: RunRequest) -> RunRequest:
+    """Return the request with earlier answers as the model should read them; see `past_answers`.
+
+    Raises `RequestTooLarge` for more messages or tool calls than any chat has.
+    """
+    if len(request.messages) > MAX_MESSAGES:
+        raise RequestTooLarge(f"the request has more than {MAX_MESSAGES} messages: send the newest of them")
+
+    def translated() -> RunRequest:
+        calls = sum(len(message.tool_calls or ()) + count_blocks(message) for message in request.messages)
+        if calls > MAX_CALLS:
+            raise RequestTooLarge(f"the request has more than {MAX_CALLS} tool calls: send the newest messages")
+        return request.model_copy(update={"messages": translate(request.messages)})
+
+    # Long chats take a while, in which others are answered.
+    return await REQUESTS.run(translated)
+
+
+class ValueCounter:
+    """Counts the values of a JSON text as it comes, without parsing it."""
+
+    def __init__(self) -> None:
+        self._count = 1
+        self._in_string = False
+        self._held = b""
+
+    def feed(self, chunk: bytes) -> int:
+        """Return about how many values there are so far: each comma and each bracket that opens is one."""
+        chunk = self._held + chunk
+        # A backslash at the end may belong to a quotation mark that is still to come.
+        kept = chunk.rstrip(b"\\")
+        odd = (len(chunk) - len(kept)) % 2
+        self._held = chunk[len(chunk) - odd :]
+        stretches = chunk[: len(chunk) - odd].replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
+        outside = b"".join(stretches[self._in_string :: 2])
+        self._in_string ^= len(stretches) % 2 == 0
+        self._count += sum(map(outside.count, (b",", b"[", b"{")))
+        return self._count
+
+
 @contextmanager
 def refusing() -> Iterator[None]:
-    """Turns what a wire type does not take into a `RequestError` that names the wrong fields."""
+    """Turn what a wire type does not take into a `RequestError` that names the wrong fields."""
     try:
         yield
     except ValidationError as error:
-        lines = [f"{'.'.join(map(str, detail['loc'])) or 'body'}: {detail['msg']}" for detail in error.errors()[:10]]
+        count = error.error_count()
+        if count > MAX_NAMED_ERRORS:
+            raise RequestError(f"body: {count} values do not fit: is it meant for another route?") from None
+        details = error.errors(include_url=False, include_context=False, include_input=False)[:10]
+        lines = [f"{'.'.join(map(str, detail['loc'])) or 'body'}: {detail['msg']}" for detail in details]
         raise RequestError("; ".join(lines)) from None

@@ -22,6 +22,7 @@ STATUS: Mapping[type[errors.CallboardError], HTTPStatus] = {
     errors.UnknownToolCall: HTTPStatus.NOT_FOUND,
     errors.RunConflict: HTTPStatus.CONFLICT,
     errors.LogExpired: HTTPStatus.GONE,
+    errors.RunTimeout: HTTPStatus.GATEWAY_TIMEOUT,
     errors.TooManyRuns: HTTPStatus.TOO_MANY_REQUESTS,
     errors.HostRefused: HTTPStatus.MISDIRECTED_REQUEST,
     errors.OriginRefused: HTTPStatus.FORBIDDEN,
@@ -30,6 +31,7 @@ STATUS: Mapping[type[errors.CallboardError], HTTPStatus] = {
     errors.RequestTooLarge: HTTPStatus.CONTENT_TOO_LARGE
     if hasattr(HTTPStatus, "CONTENT_TOO_LARGE")
     else HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    errors.RequestTimeout: HTTPStatus.REQUEST_TIMEOUT,
     errors.RequestError: HTTPStatus.UNPROCESSABLE_ENTITY,
     errors.StorageError: HTTPStatus.SERVICE_UNAVAILABLE,
     errors.CallboardError: HTTPStatus.INTERNAL_SERVER_ERROR,

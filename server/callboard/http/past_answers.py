@@ -29,12 +29,16 @@ FROM_TEXT = f"{LABEL}from text"
 
 _MARKS = ("<details", GUARDED, NOTICE, "#source")
 # What stands on a line of its own and is not the model's: its text cannot begin one like that.
-_OWN_TAG = re.compile(r"(?m)^<details\s([^>\n]*+)>$")
-_OWN_NOTICE = re.compile(rf"(?m)\n{{0,2}}^{re.escape(NOTICE)}.*$\n{{0,2}}")
+_TAG = "<details"
+_OWN_TAG = re.compile(r"<details\s([^>\n]*+)>")
 _ATTRIBUTE = re.compile(r'(?<!\w)(\w++)="([^"]*)"')
-_SUMMARY = re.compile(r"\n*<summary>[^<]*</summary>")
-_CITED = re.compile(r"(?<=[\[ ])\d{1,9}#(?=source\d)")
+_SUMMARY = re.compile(r"<summary>[^<]*</summary>")
+_CITED = "#source"
+_NUMBER = re.compile(r"(?<=[\[ ])\d{1,9}$")
 _END = "</details>"
+
+MAX_TAG_CHARS = 2 * 1024 * 1024
+"""No block that was drawn has a longer one: arguments and result are cut before they are escaped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +63,21 @@ def translate(messages: Iterable[ChatMessage]) -> tuple[ChatMessage, ...]:
     return tuple(translated for message in messages for translated in _translate(message))
 
 
+def count_blocks(message: ChatMessage) -> int:
+    """Return how many blocks the text of a message has, tool calls and others."""
+    parts = message.content if isinstance(message.content, list) else [{"text": message.content}]
+    return sum(text.count(_END) for part in parts if isinstance(text := part.get("text"), str))
+
+
 def read_answer(content: str) -> Iterator[str | PastCall]:
     """Takes an earlier answer apart into its texts and its tool calls, in order."""
     start = at = 0
     for chunk in content.split(_END)[:-1]:
-        tags = ((tag, dict(_ATTRIBUTE.findall(tag[1]))) for tag in _OWN_TAG.finditer(chunk))
-        for tag, attributes in tags:
+        for tag_begin, tag_end, attributes in _own_tags(chunk):
             if attributes.get("type") in ("tool_calls", "reasoning"):
-                yield from _own_words(content[start : at + tag.start()].removesuffix("\n").removesuffix("\n"))
+                yield from _own_words(content[start : at + tag_begin].removesuffix("\n").removesuffix("\n"))
                 if attributes["type"] == "tool_calls":
-                    yield _past_call(attributes, chunk[tag.end() :])
+                    yield _past_call(attributes, chunk[tag_end:])
                 start = at + len(chunk) + len(_END)
                 # Two line breaks stand after it and before it: its own, and the one that joins it to the text.
                 start += content.startswith("\n", start) + content.startswith("\n\n", start)
@@ -77,14 +86,60 @@ def read_answer(content: str) -> Iterator[str | PastCall]:
     yield from _own_words(content[start:])
 
 
+# Regular expressions are given a line, a tag or a few letters and never the whole text: one that searches through 30 MB
+# takes a second, in which no other thread of Python does anything, the server's own included.
+
+
+def _own_tags(chunk: str) -> Iterator[tuple[int, int, dict[str, str]]]:
+    """The tags that are a line: where each begins and ends, and its attributes."""
+    begin = 0 if chunk.startswith(_TAG) else chunk.find(f"\n{_TAG}") + 1
+    while begin > 0 or (begin == 0 and chunk.startswith(_TAG)):
+        end = _line_end(chunk, begin)
+        if end - begin <= MAX_TAG_CHARS and (tag := _OWN_TAG.fullmatch(chunk, begin, end)):
+            yield begin, end, {found[1]: found[2] for found in _ATTRIBUTE.finditer(tag[1])}
+        begin = chunk.find(f"\n{_TAG}", end) + 1 or -1
+
+
+def _line_end(text: str, start: int) -> int:
+    end = text.find("\n", start)
+    return len(text) if end < 0 else end
+
+
 def _own_words(text: str) -> Iterator[str]:
-    return (_CITED.sub("", words.replace(GUARDED, "<details")) for words in _OWN_NOTICE.split(text))
+    return (_without_numbers(words.replace(GUARDED, _TAG)) for words in _between_notices(text))
+
+
+def _between_notices(text: str) -> Iterator[str]:
+    """The text without the lines that are notices, and the two line breaks before and after each."""
+    start, at = 0, text.find(NOTICE)
+    while at >= 0:
+        if at == 0 or text[at - 1] == "\n":
+            before = text[max(start, at - 2) : at]
+            yield text[start : at - (len(before) - len(before.rstrip("\n")))]
+            start = at = _line_end(text, at)
+            start += text.startswith("\n", start) + text.startswith("\n\n", start)
+        at = text.find(NOTICE, max(start, at + 1))
+    yield text[start:]
+
+
+def _without_numbers(words: str) -> str:
+    """The text without the numbers that the pipe put before the names of sources."""
+    pieces: list[str] = []
+    start, at = 0, words.find(_CITED)
+    while at >= 0:
+        number = _NUMBER.search(words[max(start, at - 10) : at])
+        if number and words[at + len(_CITED) : at + len(_CITED) + 1].isdecimal():
+            pieces.append(words[start : at - len(number[0])])
+            start = at + 1
+        at = words.find(_CITED, at + 1)
+    pieces.append(words[start:])
+    return "".join(pieces)
 
 
 def _past_call(attributes: Mapping[str, str], body: str) -> PastCall:
     values = {name: html.unescape(value) for name, value in attributes.items()}
     # Some versions of Open WebUI put the result below the summary.
-    result = html.unescape(_SUMMARY.sub("", body, count=1).strip("\n")) or _decoded(values.get("result", ""))
+    result = html.unescape(_without_summary(body).strip("\n")) or _decoded(values.get("result", ""))
     name, is_open = values.get("name", ""), values.get("done") == "false"
     return PastCall(
         tool_call_id=values.get("id") or f"call_{uuid4().hex}",
@@ -94,6 +149,12 @@ def _past_call(attributes: Mapping[str, str], body: str) -> PastCall:
         result=None if is_open else result,
         round=values.get("round", ""),
     )
+
+
+def _without_summary(body: str) -> str:
+    at = body.find("<summary>")
+    summary = _SUMMARY.match(body, at) if at >= 0 else None
+    return body[:at].rstrip("\n") + body[summary.end() :] if summary else body
 
 
 def _decoded(text: str) -> str:

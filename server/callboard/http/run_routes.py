@@ -1,14 +1,18 @@
-"""The routes of runs, models and health."""
+"""The routes of runs, models and health.
+
+`user_id` in the query says for whom a client asks. A run that was started for a user is there for that user alone:
+for anybody else, and without `user_id`, the answer is 404.
+"""
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from callboard.errors import RequestError, StorageError
-from callboard.http.body import read_body
-from callboard.http.past_answers import translate
+from callboard.http.body import read_body, told
 from callboard.http.sse import RunStream
 from callboard.http.state import server_state
+from callboard.runs import Run
 from callboard.version import __version__
 from callboard_protocol import PROTOCOL_VERSION, InputAnswer, RunRequest
 
@@ -44,13 +48,12 @@ async def start_run(request: Request) -> Response:
     """Start a run (`callboard_protocol.RunRequest`), or attach to that of its `run_id`; the answer is the events."""
     state = server_state(request)
     body = await read_body(request, RunRequest, state.max_request_bytes)
-    told = body.model_copy(update={"messages": translate(body.messages)})
-    return RunStream(await state.runs.start(told))
+    return RunStream(await state.runs.start(await told(body)))
 
 
 async def run_events(request: Request) -> Response:
     """Return the run's events after `Last-Event-ID` or `?after=N`; 410 where the log no longer reaches back."""
-    run = server_state(request).runs.get(request.path_params["run_id"])
+    run = _run(request)
     after = _after(request)
     run.log.check(after)
     return RunStream(run, after)
@@ -58,7 +61,7 @@ async def run_events(request: Request) -> Response:
 
 async def cancel_run(request: Request) -> Response:
     """End a run; 202, also where it has ended already."""
-    run = server_state(request).runs.get(request.path_params["run_id"])
+    run = _run(request)
     run.cancel()
     return JSONResponse({"run_id": run.run_id, "status": "ended" if run.ended else "cancelling"}, 202)
 
@@ -67,7 +70,7 @@ async def answer_input(request: Request) -> Response:
     """Answer an `input_request`: `{"request_id": …, "value": …}`; 202, or 404 where no such question is open."""
     state = server_state(request)
     body = await read_body(request, InputAnswer, state.max_request_bytes)
-    run = state.runs.get(request.path_params["run_id"])
+    run = _run(request)
     run.inputs.answer(body.request_id, body.value)
     return JSONResponse({"run_id": run.run_id, "request_id": body.request_id}, 202)
 
@@ -77,12 +80,16 @@ async def run_file(request: Request) -> Response:
 
     It is nobody's page: a browser saves it.
     """
-    run = server_state(request).runs.get(request.path_params["run_id"])
+    run = _run(request)
     file = run.files.get(request.path_params["file_id"])
     return Response(file.content, media_type=file.content_type, headers=_KEPT_BY_NOBODY)
 
 
 _KEPT_BY_NOBODY = {"Content-Disposition": "attachment", "Cache-Control": "private, no-store"}
+
+
+def _run(request: Request) -> Run:
+    return server_state(request).runs.get(request.path_params["run_id"], request.query_params.get("user_id"))
 
 
 def _after(request: Request) -> int:

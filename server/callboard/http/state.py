@@ -81,7 +81,11 @@ async def open_state(
         links = _links(settings)
         run_settings = RunSettings(
             grace_seconds=settings.detach_grace_seconds,
+            timeout_seconds=settings.run_timeout_seconds,
             max_runs=settings.max_runs,
+            max_user_runs=settings.max_user_runs,
+            queue_seconds=settings.run_queue_seconds,
+            memory_bytes=settings.run_memory_mib * 1024 * 1024,
             history_tokens=settings.history_tokens,
             compact_results=settings.compact_results,
             limits=Limits(settings.max_tool_calls_per_turn, settings.tool_timeout_seconds),

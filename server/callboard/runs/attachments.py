@@ -4,33 +4,49 @@ A file comes as OpenAI's content part `{"type": "file", "file": {"filename", "fi
 data a `data:` URL. Few models take such parts, all take text.
 """
 
-import asyncio
-import re
-from collections.abc import Mapping
-from io import BytesIO
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from callboard.data_urls import Data, read_data_url
+from callboard.data_urls import content_type_of
+from callboard.errors import ToolError
 from callboard.extras import how_to_install, is_installed
+from callboard.models import ChatDict
+from callboard.reading import read_apart
+from callboard.reading.attached import PDF_TYPE, Attached, read_attached
 from callboard.text import storable
-from callboard_protocol import ChatMessage, RunRequest
 
-MAX_FILE_CHARS = 200_000
-"""What of one file a model is given."""
+MAX_URL_CHARS_HERE = 64 * 1024
+"""A text up to this size is read sooner than a process is started."""
 
-_TEXT_TYPES = re.compile(r"text/.+|application/(?:.+\+)?(?:json|xml|yaml|x-yaml|toml|javascript|x-sh|sql|x-ndjson)")
-
-
-async def with_readable_files(request: RunRequest) -> RunRequest:
-    """The request with a text part in place of each file part; images stay as they are."""
-    if not any(_file_of(part) for message in request.messages for part in _parts(message)):
-        return request
-    messages = await asyncio.to_thread(lambda: tuple(_readable(message) for message in request.messages))
-    return request.model_copy(update={"messages": messages})
+MAX_NAME_CHARS = 255
 
 
-def _parts(message: ChatMessage) -> list[dict[str, Any]]:
-    return message.content if isinstance(message.content, list) else []
+class ReadableFiles:
+    """Reads the files of one request: each once, one at a time for a user."""
+
+    def __init__(self, user: str) -> None:
+        self._user = user
+        self._read: dict[tuple[str, str], dict[str, Any]] = {}
+
+    async def read(self, messages: Sequence[ChatDict]) -> list[ChatDict]:
+        """Return the messages with a text part in place of each file part; images stay as they are.
+
+        A file that cannot be read becomes words that say so.
+        """
+        return [await self._readable(message) for message in messages]
+
+    async def _readable(self, message: ChatDict) -> ChatDict:
+        content = message.get("content")
+        parts = content if isinstance(content, list) else []
+        if not any(map(_file_of, parts)):
+            return message
+        return {**message, "content": [await self._part(file) if (file := _file_of(part)) else part for part in parts]}
+
+    async def _part(self, file: Mapping[str, Any]) -> dict[str, Any]:
+        name, url = str(file.get("filename") or "file")[:MAX_NAME_CHARS], str(file.get("file_data") or "")
+        if (name, url) not in self._read:
+            self._read[name, url] = await _text_part(name, url, self._user)
+        return self._read[name, url]
 
 
 def _file_of(part: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -38,47 +54,24 @@ def _file_of(part: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return file if isinstance(file, Mapping) else None
 
 
-def _readable(message: ChatMessage) -> ChatMessage:
-    if not any(_file_of(part) for part in _parts(message)):
-        return message
-    parts = [_text_part(file) if (file := _file_of(part)) else part for part in _parts(message)]
-    return message.model_copy(update={"content": parts})
-
-
-def _text_part(file: Mapping[str, Any]) -> dict[str, Any]:
-    name = str(file.get("filename") or "file")
+async def _text_part(name: str, url: str, user: str) -> dict[str, Any]:
     try:
-        data = read_data_url(str(file.get("file_data") or ""))
-        text = _text_of(data)
-    except (ValueError, RecursionError) as error:
+        read = await _read(url, name, user)
+    except ToolError as error:
         return _as_part(f"[The user attached {name}, which cannot be read: {error}]")
-    kind = data.content_type
-    if text is None:
-        return _as_part(f"[The user attached {name} ({kind}, {len(data.content)} bytes), which is no text.]")
-    cut = f"\n[{len(text) - MAX_FILE_CHARS} more characters]" if len(text) > MAX_FILE_CHARS else ""
-    return _as_part(f'<file name="{name}" type="{kind}">\n{text[:MAX_FILE_CHARS]}{cut}\n</file>')
+    if read.text is None:
+        return _as_part(f"[The user attached {name} ({read.content_type}, {read.size_bytes} bytes), which is no text.]")
+    cut = f"\n[{read.chars_left_out} more characters]" if read.chars_left_out else ""
+    return _as_part(f'<file name="{name}" type="{read.content_type}">\n{read.text}{cut}\n</file>')
 
 
-def _text_of(data: Data) -> str | None:
-    if data.content_type == "application/pdf":
-        return _text_of_pdf(data.content)
-    if _TEXT_TYPES.fullmatch(data.content_type):
-        return data.content.decode("utf-8", "replace")
-    return None
-
-
-def _text_of_pdf(content: bytes) -> str:
-    if not is_installed("web"):
-        raise ValueError(
-            f"this server has no reader for PDF files; its admin installs one with {how_to_install('web')}"
-        )
-    from pypdf import PdfReader
-    from pypdf.errors import PyPdfError
-
-    try:
-        return "\n\n".join(page.extract_text() for page in PdfReader(BytesIO(content)).pages)
-    except PyPdfError as error:
-        raise ValueError(str(error)) from error
+async def _read(url: str, name: str, user: str) -> Attached:
+    is_pdf = content_type_of(url) == PDF_TYPE
+    if is_pdf and not is_installed("web"):
+        raise ToolError(f"this server has no reader for PDF files; its admin installs one with {how_to_install('web')}")
+    if len(url) <= MAX_URL_CHARS_HERE and not is_pdf:
+        return read_attached(url, name)
+    return await read_apart(read_attached, url, name, into=Attached, name=name, user=user)
 
 
 def _as_part(text: str) -> dict[str, Any]:

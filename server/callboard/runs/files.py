@@ -8,6 +8,7 @@ import structlog
 
 from callboard.data_urls import Data, content_type_of, read_data_url
 from callboard.errors import UnknownFile
+from callboard.runs.holdings import Account
 
 MAX_INLINE_CHARS = 64 * 1024
 MAX_RUN_CHARS = 64 * 1024 * 1024
@@ -19,8 +20,9 @@ _log = structlog.get_logger(__name__)
 class RunFiles:
     """The files of one run, kept as long as its log."""
 
-    def __init__(self, run_id: str) -> None:
+    def __init__(self, run_id: str, account: Account | None = None) -> None:
         self._run_id = run_id
+        self._account = account or Account()
         self._urls: dict[str, str] = {}
         self._chars = 0
 
@@ -35,12 +37,19 @@ class RunFiles:
         if len(url) <= MAX_INLINE_CHARS and kind.startswith("image/"):
             return dict(file)
         if self._chars + len(url) > MAX_RUN_CHARS:
-            _log.warning("file_dropped", run_id=self._run_id, chars=len(url), limit=MAX_RUN_CHARS)
-            return {**file, "url": "", "dropped": f"over {MAX_RUN_CHARS} characters of files in one run"}
+            return self._dropped(file, f"over {MAX_RUN_CHARS} characters of files in one run")
+        self._account.add(len(url))
+        if not self._account.make_room():
+            self._account.add(-len(url))
+            return self._dropped(file, "the server keeps too much for this user already")
         file_id = uuid4().hex
         self._urls[file_id] = url
         self._chars += len(url)
         return {"content_type": kind, **file, "url": f"/v1/runs/{self._run_id}/files/{file_id}"}
+
+    def _dropped(self, file: Mapping[str, Any], reason: str) -> dict[str, Any]:
+        _log.warning("file_dropped", run_id=self._run_id, chars=len(file["url"]), reason=reason)
+        return {**file, "url": "", "dropped": reason}
 
     def inlined(self, file: Mapping[str, Any]) -> dict[str, Any]:
         """The file with its content as a `data:` URL again, where `linked` set that aside."""

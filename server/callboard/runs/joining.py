@@ -36,6 +36,11 @@ class TextJoiner:
         self._pending.clear()
         self.flush()
 
+    def close(self) -> None:
+        """Send what is held, and let go of whoever it was sent to: nothing more follows."""
+        self.flush()
+        self._send = _nobody
+
     def flush(self) -> None:
         """Send what is held: something else follows, which must not overtake it."""
         if self._timer:
@@ -45,6 +50,10 @@ class TextJoiner:
         for event in _joined(pending):
             self._send(event)
         self._flushed_at = asyncio.get_running_loop().time()
+
+
+def _nobody(_: Event) -> None:
+    """Take no more."""
 
 
 def _joined(events: Sequence[TextEvent]) -> list[TextEvent]:

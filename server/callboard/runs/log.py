@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import AsyncIterator
 
 from callboard.errors import LogExpired
+from callboard.runs.holdings import Account
 from callboard_protocol import Event, encode
 
 MAX_LOG_BYTES = 16 * 1024 * 1024
@@ -15,9 +16,10 @@ MAX_CHUNK_BYTES = 64 * 1024
 
 
 class EventLog:
-    """Frames 1, 2, 3 … of a run; the oldest are let go beyond `max_bytes`."""
+    """Frames 1, 2, 3 … of a run; the oldest are let go beyond `max_bytes`, and where `account` has no room."""
 
-    def __init__(self, max_bytes: int = MAX_LOG_BYTES) -> None:
+    def __init__(self, max_bytes: int = MAX_LOG_BYTES, account: Account | None = None) -> None:
+        self._account = account or Account()
         self._frames: deque[bytes] = deque()
         self._first_seq = 1
         self._bytes = 0
@@ -35,9 +37,9 @@ class EventLog:
         seq = self.last_seq + 1
         frame = encode(seq, event)
         self._frames.append(frame)
-        self._bytes += len(frame)
-        while self._bytes > self._max_bytes and len(self._frames) > 1:
-            self._bytes -= len(self._frames.popleft())
+        self._count(len(frame))
+        while len(self._frames) > 1 and (self._bytes > self._max_bytes or not self._account.make_room()):
+            self._count(-len(self._frames.popleft()))
             self._first_seq += 1
         self._wake()
         return seq
@@ -87,6 +89,10 @@ class EventLog:
             await changed
         finally:
             self._waiting.discard(changed)
+
+    def _count(self, size_bytes: int) -> None:
+        self._bytes += size_bytes
+        self._account.add(size_bytes)
 
     def _wake(self) -> None:
         for changed in self._waiting:

@@ -86,7 +86,6 @@ class Recorder:
         ids: CallIds,
         redaction: Redaction | None = None,
         prepare: Callable[[Event], Event] = lambda event: event,
-        earlier_sources: EarlierSources | None = None,
         is_without_history: bool = False,
     ) -> None:
         self.terminal: Done | Error | None = None
@@ -99,7 +98,8 @@ class Recorder:
         self._redaction = redaction or Redaction()
         self._streams: dict[tuple[str, str], tuple[TextEvent, RedactedStream]] = {}
         self._prepare = prepare
-        self._earlier_sources = earlier_sources or EarlierSources({})
+        self.earlier_sources = EarlierSources({})
+        """The sources of earlier turns; set before the agent begins."""
         self._is_without_history = is_without_history
         self._is_trouble_told = False
         self._had_trouble = False
@@ -124,9 +124,11 @@ class Recorder:
         self._claimed.add(call_id)
         return call_id
 
-    async def start(self, event: RunStart) -> None:
-        """The first event, sent at once; then the turn is opened in the journal."""
+    async def start(self, event: RunStart, before_turn: Callable[[], Awaitable[None]] | None = None) -> None:
+        """The first event, sent at once; then, once `before_turn` has returned, the turn is opened in the journal."""
         self._log.append(event)
+        if before_turn:
+            await before_turn()
         async with self._writing:
             if self._is_without_history:
                 self._tell_of_trouble()
@@ -161,6 +163,8 @@ class Recorder:
             if await self._keep(finishing) and had_trouble:
                 self._append(Status(content=REMEMBERED_AFTER_ALL, done=True))
             self._append(await self._public(ending.event))
+            # Else the two would hold each other, and with them all that the run was about.
+            self._joiner.close()
             self._log.close()
 
     async def _keep(self, writing: Awaitable[None]) -> bool:
@@ -204,7 +208,7 @@ class Recorder:
             case ToolCallComplete() | ToolCallError():
                 await self._end_of(event)
             case Source():
-                self._earlier_sources.replace(event)
+                self.earlier_sources.replace(event)
                 self._flush()
                 self._append(event)
             case Status() | InputRequest() | Usage():
@@ -262,7 +266,7 @@ class Recorder:
         if isinstance(event, Message):
             self._text.append(text)
             # Before the text that cites them: who draws it makes links of the sources that it knows.
-            for source in self._earlier_sources.cited_by(text):
+            for source in self.earlier_sources.cited_by(text):
                 self._joiner.flush()
                 self._append(source)
         self._joiner.add(

@@ -6,20 +6,23 @@ leave a call open or a log without its last event.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import structlog
 
 from callboard.agents import AgentLike, RunContext
-from callboard.errors import CallboardError, ModelRefused
+from callboard.errors import CallboardError, ModelRefused, RunTimeout
 from callboard.redaction import Redaction, current
 from callboard.runs.joining import TextEvent
 from callboard.runs.log import EventLog
 from callboard.runs.outgoing import Outgoing
 from callboard.runs.recorder import Ending, Recorder
-from callboard_protocol import Decoder, Done, Error, Event, RunStart, decode
+from callboard_protocol import Decoder, Done, Error, Event, RunStart, ToolCallArgsDelta, decode
+
+MAX_TEXT_CHARS = 8 * 1024 * 1024
+"""What a run may say, think and write as arguments; models end long before, unless they never end."""
 
 CANCEL_PATIENCE_SECONDS = 5
 """How long a cancelled agent may tidy up before the run ends without it."""
@@ -30,6 +33,10 @@ INTERRUPTED = Ending(
     "interrupted",
     "The server was shut down before this call ended.",
 )
+TOO_LONG = Ending(Done(finish_reason="length"), "interrupted", "The answer was too long before this call ended.")
+
+Prepare = Callable[[], Awaitable[RunContext]]
+"""Reads what was sent, and makes of it what the agent is given."""
 
 _log = structlog.get_logger(__name__)
 
@@ -73,19 +80,32 @@ class Run:
         self._life: asyncio.Task[None] | None = None
         self._stop: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._ending: Ending | None = None
+        self._too_late: asyncio.TimerHandle | None = None
 
-    def start(self, agent: AgentLike, context: RunContext, on_end: Callable[["Run"], None]) -> None:
-        """Begin; `on_end` is called when the last event is in the log."""
-        self._work = asyncio.create_task(self._consume(agent, context), name=f"run {self.run_id}")
+    def start(
+        self,
+        agent: AgentLike,
+        prepare: Prepare,
+        redaction: Redaction,
+        on_end: Callable[["Run"], None],
+        timeout_seconds: float,
+    ) -> None:
+        """Begin; `on_end` is called when the last event is in the log. `timeout_seconds` is the longest it may take."""
+        self._work = asyncio.create_task(self._consume(agent, prepare, redaction), name=f"run {self.run_id}")
         self._life = asyncio.create_task(
-            self._live(self._work, context.redaction, on_end), name=f"run {self.run_id} until its end"
+            self._live(self._work, redaction, on_end), name=f"run {self.run_id} until its end"
         )
+        self._too_late = asyncio.get_running_loop().call_later(timeout_seconds, self._end_late, timeout_seconds)
         self._await_listeners()
 
     @property
     def ended(self) -> bool:
         """Whether the last event is in the log."""
         return self.log.closed
+
+    def is_of(self, user_id: str | None) -> bool:
+        """Whether a client that asks for that user may have the run: one started for a user is that user's alone."""
+        return self.owner.user_id in (None, user_id)
 
     def cancel(self, ending: Ending = CANCELLED) -> None:
         """Ask the run to end; one that has ended or is ending stays as it is."""
@@ -131,15 +151,31 @@ class Run:
             _log.info("run_given_up", run_id=self.run_id, after_seconds=self._grace_seconds)
         self.cancel()
 
-    async def _consume(self, agent: AgentLike, context: RunContext) -> None:
+    def _end_late(self, timeout_seconds: float) -> None:
+        message = f"The run took longer than {timeout_seconds:g} s (CALLBOARD_RUN_TIMEOUT_SECONDS), and was ended."
+        self.cancel(Ending(Error(message=message, code=RunTimeout.code), "interrupted", message))
+
+    async def _consume(self, agent: AgentLike, prepare: Prepare, redaction: Redaction) -> None:
         # Whatever is logged while the agent works says for which run.
-        structlog.contextvars.bind_contextvars(run_id=self.run_id, agent=agent.agent_id, chat_id=context.chat_id)
-        current.set(context.redaction)
-        await self._recorder.start(RunStart(run_id=self.run_id, agent=agent.agent_id))
+        structlog.contextvars.bind_contextvars(run_id=self.run_id, agent=agent.agent_id, chat_id=self.owner.chat_id)
+        current.set(redaction)
+        context: RunContext | None = None
+
+        async def prepared() -> None:
+            nonlocal context
+            context = await prepare()
+
+        await self._recorder.start(RunStart(run_id=self.run_id, agent=agent.agent_id), prepared)
+        assert context is not None
+        said_chars = 0
         async with _closed_after(agent.run(context)) as events:
             async for event in events:
                 if isinstance(event, TextEvent):
                     await self._recorder.record(event)
+                    said_chars += len(event.delta if isinstance(event, ToolCallArgsDelta) else event.content)
+                    if said_chars > MAX_TEXT_CHARS:
+                        self._ending = TOO_LONG
+                        return
                     # An agent that never waits must not hold up the others.
                     await asyncio.sleep(0)
                     continue
@@ -158,8 +194,12 @@ class Run:
         ending = self._how_it_ended(work)
         await self._recorder.finish(ending)
         self.last_event = ending.event
-        if self._grace:
-            self._grace.cancel()
+        for timer in (self._grace, self._too_late):
+            if timer:
+                timer.cancel()
+        # The log stays for a while; what the run was about, and what an exception holds of it, need not.
+        self._work = None
+        del self._recorder
         _log.info("run_ended", run_id=self.run_id, agent=self.owner.agent_id, last_event=ending.event.type)
         on_end(self)
 

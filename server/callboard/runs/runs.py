@@ -1,7 +1,7 @@
 """All runs of the server: started once per id, found again, cancelled, kept for a while after their end."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -10,8 +10,8 @@ from weakref import WeakValueDictionary
 
 import structlog
 
-from callboard.agents import Consent, Limits, Registry, RunContext, functions_left_out
-from callboard.errors import RunConflict, StorageError, TooManyRuns, UnknownRun
+from callboard.agents import AgentLike, Consent, Limits, Registry, RunContext, functions_left_out
+from callboard.errors import RunConflict, StorageError, UnknownRun
 from callboard.formats import FormatChoice
 from callboard.history import (
     OWN_CHAT_PREFIX,
@@ -19,29 +19,37 @@ from callboard.history import (
     CompactResults,
     Journal,
     NoJournal,
+    Replayed,
     Turn,
     bound,
     forget_own_chat,
     replay,
 )
+from callboard.models import ChatDict
 from callboard.redaction import Redaction
-from callboard.runs.attachments import with_readable_files
+from callboard.runs.attachments import ReadableFiles
 from callboard.runs.call_ids import CallIds
 from callboard.runs.chosen_model import with_chosen_model
 from callboard.runs.conversation import Continuation, Conversation, open_conversation
 from callboard.runs.earlier_sources import EarlierSources
 from callboard.runs.files import RunFiles
+from callboard.runs.holdings import Account, Holdings
 from callboard.runs.inputs import Inputs
 from callboard.runs.links import NO_LINKS, Links
 from callboard.runs.log import EventLog
 from callboard.runs.outgoing import Outgoing
+from callboard.runs.places import Places
 from callboard.runs.recorder import Recorder
 from callboard.runs.run import INTERRUPTED, Owner, Run
+from callboard.threads import REQUESTS
 from callboard.tools import ClientTool, Services
 from callboard_protocol import Done, RunRequest
 
 KEEP_ENDED_SECONDS = 300
-"""How long the log of an ended run can still be read."""
+"""How long the log of an ended run can still be read, where its place in memory is not needed before."""
+
+USERS_SHARING_MEMORY = 4
+"""One user's runs may take this part of what all may."""
 
 _log = structlog.get_logger(__name__)
 
@@ -51,7 +59,11 @@ class RunSettings:
     """What holds for every run."""
 
     grace_seconds: float = 30
+    timeout_seconds: float = 3600
     max_runs: int = 100
+    max_user_runs: int = 20
+    queue_seconds: float = 10
+    memory_bytes: int = 512 * 1024 * 1024
     history_tokens: int = 0
     compact_results: CompactResults = "cited"
     limits: Limits = field(default_factory=Limits)
@@ -72,6 +84,11 @@ class Runs:
         self._redaction = redact
         self._runs: dict[str, Run] = {}
         self._forgetting: set[asyncio.Task[None]] = set()
+        self._ended: dict[str, Account] = {}
+        self._places = Places(settings.max_runs, settings.max_user_runs, settings.queue_seconds)
+        self._holdings = Holdings(
+            settings.memory_bytes, settings.memory_bytes // USERS_SHARING_MEMORY, self._forget_oldest
+        )
         self._call_ids: WeakValueDictionary[str, CallIds] = WeakValueDictionary()
 
     async def start(self, request: RunRequest, continuation: Continuation | None = None) -> Run:
@@ -87,34 +104,79 @@ class Runs:
             return run
         agent = self._registry.get(request.agent)
         functions = tuple(map(ClientTool.of, request.functions))
-        request = await with_readable_files(request)
-        conversation = await open_conversation(self._store, request, run_id, continuation)
+        user = owner.user_id or ""
+        await self._places.take(user)
+        started = False
+        try:
+            conversation = await open_conversation(self._store, request, run_id, continuation)
+            # While the database answered, the same request may have come in a second time.
+            if run := self._attached(run_id, owner):
+                return run
+            run = self._begin(run_id, owner, agent, conversation, functions)
+            started = True
+        finally:
+            if not started:
+                self._places.give_back(user)
+        _log.info("run_started", run_id=run_id, agent=owner.agent_id, chat_id=owner.chat_id, task=request.task)
+        return run
+
+    def _begin(
+        self, run_id: str, owner: Owner, agent: AgentLike, conversation: Conversation, functions: Sequence[ClientTool]
+    ) -> Run:
         request, history = conversation.request, conversation.history
-        replayed = replay(conversation.messages, history.records)
-        messages = await self._redaction.large(bound(replayed.messages, self._settings.history_tokens))
-        conversation = await self._without_secrets(conversation)
-        asked = await self._redaction.large(_asked(request))
-        # While the database answered, the same request may have come in a second time.
-        if run := self._attached(run_id, owner):
-            return run
-        if sum(not run.ended for run in self._runs.values()) >= self._settings.max_runs:
-            raise TooManyRuns(f"{self._settings.max_runs} runs are under way: try again in a moment")
-        log = EventLog()
+        account = Account(self._holdings, owner.user_id or "")
+        log = EventLog(account=account)
         redaction = Redaction(above=self._redaction)
-        outgoing = self._outgoing(run_id, request)
+        outgoing = self._outgoing(run_id, request, account)
+        journal = self._journal(run_id, conversation)
         recorder = Recorder(
             log,
-            self._journal(run_id, conversation, asked),
+            journal,
             self._ids_of(conversation),
             redaction,
             outgoing.prepare,
-            EarlierSources(replayed.source_map),
             is_without_history=history.is_missing,
         )
-        context = RunContext(
+        run = self._runs[run_id] = Run(run_id, owner, log, recorder, outgoing, self._settings.grace_seconds)
+        run.functions_left_out = functions_left_out(agent, [function.name for function in functions])
+        run.start(
+            with_chosen_model(agent, history.model),
+            partial(self._prepare, run_id, conversation, functions, recorder, redaction, outgoing.inputs, journal),
+            redaction,
+            partial(self._end, chat_id=request.chat_id, account=account),
+            self._settings.timeout_seconds,
+        )
+        return run
+
+    async def _prepare(
+        self,
+        run_id: str,
+        conversation: Conversation,
+        functions: Sequence[ClientTool],
+        recorder: Recorder,
+        redaction: Redaction,
+        inputs: Inputs,
+        journal: Journal,
+    ) -> RunContext:
+        """What the agent is given: the messages with the text of their files, and the stored calls in them."""
+        request, history = conversation.request, conversation.history
+        files = ReadableFiles(request.user.id if request.user else "")
+        messages = await files.read(conversation.messages)
+        if isinstance(journal, ChatJournal):
+            await self._ask(journal, conversation, messages, files)
+        max_tokens = self._settings.history_tokens
+
+        def replayed() -> tuple[list[ChatDict], Replayed]:
+            found = replay(messages, history.records)
+            return bound(found.messages, max_tokens), found
+
+        # Long chats take a while, in which others are answered.
+        told, past = await REQUESTS.run(replayed)
+        recorder.earlier_sources = EarlierSources(past.source_map)
+        return RunContext(
             run_id=run_id,
-            messages=messages,
-            max_source_number=replayed.max_source_number,
+            messages=await self._redaction.large(told),
+            max_source_number=past.max_source_number,
             claim_tool_call_id=recorder.claim,
             model=self._services.model,
             chat_id=request.chat_id,
@@ -124,7 +186,7 @@ class Runs:
             options=request.options,
             limits=self._settings.limits,
             formats=self._settings.formats,
-            consent=Consent(self._settings.confirm_tools, outgoing.inputs.wait, self._settings.input_timeout_seconds),
+            consent=Consent(self._settings.confirm_tools, inputs.wait, self._settings.input_timeout_seconds),
             services=self._services,
             functions=functions,
             must_call=request.must_call,
@@ -132,25 +194,34 @@ class Runs:
             left_running=recorder.left_running,
             recall=request.recall and self._services.settings.recall,
         )
-        run = self._runs[run_id] = Run(run_id, owner, log, recorder, outgoing, self._settings.grace_seconds)
-        run.functions_left_out = functions_left_out(agent, [function.name for function in functions])
-        run.start(with_chosen_model(agent, history.model), context, partial(self._end, request.chat_id))
-        _log.info("run_started", run_id=run_id, agent=owner.agent_id, chat_id=owner.chat_id, task=request.task)
+
+    async def _ask(
+        self, journal: ChatJournal, conversation: Conversation, messages: Sequence[ChatDict], files: ReadableFiles
+    ) -> None:
+        """Tell the journal what of the request is to be stored."""
+        response = conversation.response
+        if response is not None:
+            brought = await files.read(response.brought)
+            response = replace(response, brought=await self._redaction.large(brought))
+        results = await self._redaction.large(dict(conversation.results))
+        journal.ask(await self._redaction.large(_asked(messages)), results, response)
+
+    def get(self, run_id: str, user_id: str | None = None) -> Run:
+        """The run of that id; raises `UnknownRun`, also where it was started for another user."""
+        run = self._runs.get(run_id)
+        if run is None or not run.is_of(user_id):
+            raise UnknownRun(
+                f"there is no run {run_id!r} of this user: it was started for another, ended more than "
+                f"{KEEP_ENDED_SECONDS} s ago, or the server was restarted since"
+            )
         return run
 
-    def get(self, run_id: str) -> Run:
-        """The run of that id; raises `UnknownRun`."""
-        try:
-            return self._runs[run_id]
-        except KeyError:
-            raise UnknownRun(
-                f"there is no run {run_id!r}: it ended more than {KEEP_ENDED_SECONDS} s ago, or the server was "
-                "restarted since"
-            ) from None
+    def __iter__(self) -> Iterator[Run]:
+        return iter(tuple(self._runs.values()))
 
     async def close(self) -> None:
         """End every run, each with a proper last event."""
-        runs = list(self._runs.values())
+        runs = tuple(self)
         for run in runs:
             run.cancel(INTERRUPTED)
         await asyncio.gather(*(run.wait() for run in runs))
@@ -162,20 +233,13 @@ class Runs:
             raise RunConflict(f"run {run_id!r} belongs to another chat or user: choose another run_id")
         return run
 
-    async def _forget(self, chat_id: str) -> None:
+    async def _forget_own_chat(self, chat_id: str) -> None:
         try:
             await forget_own_chat(self._store, chat_id)
         except StorageError as error:
             _log.warning("own_chat_not_forgotten", chat_id=chat_id, error=str(error))
 
-    async def _without_secrets(self, conversation: Conversation) -> Conversation:
-        """Return what is to be stored of it as it may be."""
-        response = conversation.response
-        if response is not None:
-            response = replace(response, brought=await self._redaction.large(list(response.brought)))
-        return replace(conversation, results=await self._redaction.large(dict(conversation.results)), response=response)
-
-    def _journal(self, run_id: str, conversation: Conversation, asked: str | list[dict[str, Any]] | None) -> Journal:
+    def _journal(self, run_id: str, conversation: Conversation) -> Journal:
         request = conversation.request
         if not _is_kept(request):
             return NoJournal()
@@ -184,15 +248,13 @@ class Runs:
             run_id=run_id,
             message_id=request.message_id,
             user_id=request.user.id if request.user else None,
-            user_content=asked,
+            user_content=None,
             place=sum(message["role"] == "user" for message in conversation.messages),
-            results=conversation.results,
-            response=conversation.response,
         )
         return ChatJournal(self._store, turn, self._settings.compact_results)
 
-    def _outgoing(self, run_id: str, request: RunRequest) -> Outgoing:
-        inputs, files = Inputs(self._settings.input_timeout_seconds), RunFiles(run_id)
+    def _outgoing(self, run_id: str, request: RunRequest, account: Account) -> Outgoing:
+        inputs, files = Inputs(self._settings.input_timeout_seconds), RunFiles(run_id, account)
         if not _is_kept(request):
             return Outgoing(inputs, files)
         return Outgoing(inputs, files, partial(self._settings.links.to_result, str(request.chat_id)))
@@ -207,23 +269,42 @@ class Runs:
             ids.distrust()
         return ids
 
-    def _end(self, chat_id: str | None, run: Run) -> None:
-        """Keep the run's log for a while; what no client has named is kept for a client that is to go on with it."""
+    def _end(self, run: Run, chat_id: str | None, account: Account) -> None:
+        """The place is free; the log can be read for a while.
+
+        What no client has named is kept for a client that is to go on with it.
+        """
+        self._places.give_back(run.owner.user_id or "")
+        self._ended[run.run_id] = account
         match run.last_event:
             case Done(finish_reason="stop" | "length" | "max_turns") if chat_id and chat_id.startswith(OWN_CHAT_PREFIX):
-                task = asyncio.create_task(self._forget(chat_id))
+                task = asyncio.create_task(self._forget_own_chat(chat_id))
                 self._forgetting.add(task)
                 task.add_done_callback(self._forgetting.discard)
             case _:
                 pass
-        asyncio.get_running_loop().call_later(KEEP_ENDED_SECONDS, self._runs.pop, run.run_id, None)
+        asyncio.get_running_loop().call_later(KEEP_ENDED_SECONDS, self._forget, run.run_id)
+
+    def _forget(self, run_id: str) -> None:
+        # It may be forgotten already: there was no room for it.
+        if account := self._ended.pop(run_id, None):
+            account.close()
+            del self._runs[run_id]
+
+    def _forget_oldest(self, user: str | None) -> bool:
+        oldest = next((run_id for run_id, account in self._ended.items() if user in (None, account.user)), None)
+        if oldest is None:
+            return False
+        _log.info("ended_run_forgotten", run_id=oldest)
+        self._forget(oldest)
+        return True
 
 
-def _asked(request: RunRequest) -> str | list[dict[str, Any]] | None:
+def _asked(messages: Sequence[ChatDict]) -> str | list[dict[str, Any]] | None:
     """What the user said last; None where a turn goes on, for that was written with its beginning."""
-    if request.messages[-1].role == "tool":
+    if messages[-1]["role"] == "tool":
         return None
-    return next((message.content for message in reversed(request.messages) if message.role == "user"), None)
+    return next((message.get("content") for message in reversed(messages) if message["role"] == "user"), None)
 
 
 def _is_kept(request: RunRequest) -> bool:

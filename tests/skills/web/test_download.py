@@ -9,9 +9,11 @@ import httpx
 import pytest
 
 from callboard.errors import ToolError, ToolTimeout
+from callboard.reading import MAX_BYTES
+from callboard.reading.unpacking import unpacked
 from callboard.skills.web.addresses import AllowList
 from callboard.skills.web.client import guarded_client
-from callboard.skills.web.download import MAX_BYTES, download, unpacked
+from callboard.skills.web.download import download
 from callboard.skills.web.guard import Guard
 from tests.skills.web.sites import Reply, Site, page
 

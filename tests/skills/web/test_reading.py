@@ -7,8 +7,8 @@ import pypdf
 import pytest
 
 from callboard.errors import ToolError
-from callboard.skills.web.download import Download, Kind
-from callboard.skills.web.reading import decoded, read_page
+from callboard.reading import Download, Kind
+from callboard.reading.pages import decoded, read_page
 from tests.skills.web.documents import pdf
 
 

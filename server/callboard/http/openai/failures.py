@@ -18,6 +18,7 @@ _STATUS = {
     "model_refused": HTTPStatus.BAD_REQUEST,
     "model_rate_limited": HTTPStatus.TOO_MANY_REQUESTS,
     "model_timeout": HTTPStatus.GATEWAY_TIMEOUT,
+    "run_timeout": HTTPStatus.GATEWAY_TIMEOUT,
     "model_unauthorized": HTTPStatus.BAD_GATEWAY,
     "model_unreachable": HTTPStatus.BAD_GATEWAY,
     "model_cut_off": HTTPStatus.BAD_GATEWAY,

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Awaitable, Callable
-from functools import wraps
+from functools import partial, wraps
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -10,7 +10,7 @@ from starlette.routing import Route
 
 from callboard.errors import CallboardError, RequestError
 from callboard.history import ResponseItems
-from callboard.http.body import read_body, refusing
+from callboard.http.body import read_body, refusing, told
 from callboard.http.openai.asker import Asker, ToolActivity, is_open_webui, user_of, with_headers
 from callboard.http.openai.chat_answer import ChatAnswer
 from callboard.http.openai.chat_request import ChatBody
@@ -20,9 +20,9 @@ from callboard.http.openai.offer import ignored_header
 from callboard.http.openai.response_answer import ResponseAnswer
 from callboard.http.openai.response_request import ResponseBody
 from callboard.http.openai.streams import Answer, Keeping, streamed_answer, whole_answer
-from callboard.http.past_answers import translate
 from callboard.http.state import server_state
 from callboard.runs import Run
+from callboard.threads import REQUESTS
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -73,10 +73,9 @@ def _activity(asker: Asker, default: ToolActivity, *others: ToolActivity) -> Too
 async def _start(request: Request, body: ChatBody | ResponseBody, asker: Asker) -> Run:
     user = user_of(body.user, request.headers)
     with refusing():
-        wanted = body.run_request(asker, user)
-    told = wanted.model_copy(update={"messages": translate(wanted.messages)})
+        wanted = await REQUESTS.run(partial(body.run_request, asker, user))
     continuation = body.continuation(for_open_webui=is_open_webui(request.headers))
-    return await server_state(request).runs.start(told, continuation)
+    return await server_state(request).runs.start(await told(wanted), continuation)
 
 
 async def _respond(

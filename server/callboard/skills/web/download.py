@@ -1,44 +1,19 @@
 """A URL's body, within limits of time, size, type and redirects."""
 
 import asyncio
-import zlib
-from dataclasses import dataclass
-from typing import Literal
 
 import httpx
 
 from callboard.errors import ToolError, ToolTimeout
+from callboard.reading import Download, Kind
+from callboard.reading.unpacking import too_large
 from callboard.skills.web.client import redirect_target
 from callboard.skills.web.guard import read_url
 
 FETCH_TIMEOUT_SECONDS = 30.0
 MAX_REDIRECTS = 5
-MAX_BYTES = {"html": 5 * 2**20, "text": 5 * 2**20, "pdf": 20 * 2**20}
-"""Of the body, as it is sent and as it is unpacked."""
-
-Kind = Literal["html", "text", "pdf"]
-
 _TEXT_TYPES = ("json", "xml", "yaml", "javascript", "csv", "x-ndjson", "toml", "x-sh", "sql")
 _UNKNOWN_TYPES = ("", "application/octet-stream", "binary/octet-stream", "application/force-download")
-
-
-@dataclass(frozen=True, slots=True)
-class Download:
-    """A body as it was sent, perhaps packed: `encoding` is its Content-Encoding, `charset` what its type named.
-
-    `kind` is None where the server did not say: then the body shows it.
-    """
-
-    url: str
-    kind: Kind | None
-    charset: str | None
-    encoding: str
-    body: bytes
-
-    @property
-    def limit_bytes(self) -> int:
-        """The most that the body may be, unpacked."""
-        return MAX_BYTES[self.kind or "text"]
 
 
 async def download(client: httpx.AsyncClient, url: str, *, timeout_seconds: float = FETCH_TIMEOUT_SECONDS) -> Download:
@@ -79,30 +54,6 @@ async def _read(response: httpx.Response) -> Download:
         if len(body) > empty.limit_bytes:
             raise too_large(empty)
     return Download(empty.url, kind, empty.charset, empty.encoding, bytes(body))
-
-
-def unpacked(packed: Download) -> bytes:
-    """The body without its Content-Encoding. Raises `ToolError` where it is broken, or larger than allowed."""
-    match packed.encoding:
-        case "":
-            return packed.body
-        case "gzip":
-            window_bits = zlib.MAX_WBITS | 16
-        case _:
-            # Some servers send the bare stream for `deflate`, others zlib's, which begins so (RFC 1950).
-            window_bits = zlib.MAX_WBITS if packed.body[:1] == b"\x78" else -zlib.MAX_WBITS
-    try:
-        body = zlib.decompressobj(window_bits).decompress(packed.body, packed.limit_bytes + 1)
-    except zlib.error as error:
-        raise ToolError(f"{packed.url} sent a body that cannot be unpacked: try another page.") from error
-    if len(body) > packed.limit_bytes:
-        raise too_large(packed)
-    return body
-
-
-def too_large(page: Download) -> ToolError:
-    """The error for a body over its limit."""
-    return ToolError(f"{page.url} is larger than {page.limit_bytes >> 20} MiB: look for a smaller page.")
 
 
 def _encoding(response: httpx.Response) -> str:

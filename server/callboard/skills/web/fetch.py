@@ -1,18 +1,17 @@
 """`web_fetch`: a page of the web as Markdown, a piece at a time."""
 
-from functools import partial
 from typing import Annotated, Any
 
 from pydantic import Field
 
 from callboard.errors import ToolError
+from callboard.reading import Page, read_apart
+from callboard.reading.pages import read_page
 from callboard.skills.web.addresses import AllowList
 from callboard.skills.web.citing import citation
 from callboard.skills.web.client import guarded_client
 from callboard.skills.web.download import download
 from callboard.skills.web.guard import Guard, read_url
-from callboard.skills.web.reading import Page, read_page
-from callboard.skills.web.threads import in_thread
 from callboard.tools import ToolContext, ToolResult, tool
 
 PIECE_CHARS = 20_000
@@ -35,7 +34,8 @@ async def web_fetch(context: ToolContext, url: str, offset: Annotated[int, Field
     guard = Guard(AllowList.read(context.services.settings.allowed_hosts))
     async with guarded_client(guard) as client:
         fetched = await download(client, url)
-    page = await in_thread(partial(read_page, fetched))
+    user = context.user.id if context.user else ""
+    page = await read_apart(read_page, fetched, into=Page, name=fetched.url, user=user)
     return _piece(page, fetched.url, offset, context)
 
 

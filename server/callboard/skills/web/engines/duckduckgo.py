@@ -8,7 +8,7 @@ from ddgs.exceptions import DDGSException
 
 from callboard.errors import ToolError
 from callboard.skills.web.engines.engine import RESULTS, Ask, Found, read_results
-from callboard.skills.web.threads import in_thread
+from callboard.skills.web.threads import SEARCHES
 
 TIMEOUT_SECONDS = 10
 DETAIL_CHARS = 200
@@ -29,7 +29,7 @@ class DuckDuckGo:
     async def search(self, ask: Ask) -> list[Found]:
         """The results. Raises `ToolError` where none of its engines gave any."""
         try:
-            entries = await in_thread(partial(self._look_up, ask))
+            entries = await SEARCHES.run(partial(self._look_up, ask))
         except DDGSException as error:
             raise ToolError(f"DuckDuckGo found nothing or refused: {str(error)[:DETAIL_CHARS].rstrip('.')}.") from error
         return read_results(entries, url="url" if ask.action == "news" else "href", snippet="body", published=("date",))

@@ -1,17 +1,15 @@
-"""From the bytes of a page to its text in Markdown. Blocking, and slow for long pages: for a thread."""
+"""From the bytes of a page to its text in Markdown. Slow, and for some pages without bounds: for `read_apart`."""
 
 import codecs
-import io
 import re
-from dataclasses import dataclass
 
-import pypdf
 import trafilatura
 from charset_normalizer import from_bytes
-from pypdf.errors import DependencyError, PyPdfError
 
 from callboard.errors import ToolError
-from callboard.skills.web.download import Download, Kind, unpacked
+from callboard.reading.formats import Download, Kind, Page
+from callboard.reading.pdf import read_pdf
+from callboard.reading.unpacking import unpacked
 from callboard.text import storable
 
 MAX_PDF_CHARS = 2_000_000
@@ -24,25 +22,12 @@ _META_CHARSET = re.compile(
 _MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 # How browsers read these, and so they are meant (WHATWG Encoding).
 _MEANT = {"ascii": "cp1252", "iso8859-1": "cp1252", "gb2312": "gb18030", "gbk": "gb18030"}
-# What pypdf stumbles over in files that are no good PDF.
-_PDF_FAULTS = (
-    PyPdfError,
-    DependencyError,
-    LookupError,
-    ValueError,
-    TypeError,
-    AttributeError,
-    ArithmeticError,
-    RecursionError,
+# The encodings of the web (WHATWG Encoding), as Python calls their codecs. Others are no encodings of pages, and some
+# take time that grows with the square of the length (`punycode`, `idna`).
+_WEB_CODECS = re.compile(
+    r"utf-8(-sig)?|utf-(16|32)(-[bl]e)?|ascii|iso8859-\d+|cp(866|874|932|949|950|125\d)|koi8-[ru]|mac-(roman|cyrillic)|"
+    r"tis-620|gb2312|gbk|gb18030|big5(hkscs)?|euc_(jp|kr)|iso2022_jp|shift_jis"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """A page's title, empty where it has none, and its text."""
-
-    title: str
-    text: str
 
 
 def read_page(page: Download) -> Page:
@@ -51,7 +36,7 @@ def read_page(page: Download) -> Page:
     kind = page.kind or _sniffed(body, page)
     match kind:
         case "pdf":
-            read = _read_pdf(body, page.url)
+            read = read_pdf(body, page.url, MAX_PDF_CHARS)
         case "html":
             read = _read_html(decoded(body, page.charset), page.url)
         case "text":
@@ -67,16 +52,22 @@ def decoded(body: bytes, charset: str | None) -> str:
     named = [mark for begin, mark in _MARKS if body.startswith(begin)]
     named += [name for name in (charset, declared and declared[1].decode("ascii")) if name]
     for name in named:
-        try:
-            codec = codecs.lookup(name).name
-            return body.decode(_MEANT.get(codec, codec), "replace")
-        except (LookupError, UnicodeError, ValueError):
-            continue  # No such charset, or one that is no text (`hex`): as if none had been named.
+        if codec := _codec(name):
+            return body.decode(codec, "replace")
     try:
         return body.decode()
     except UnicodeDecodeError:
         guess = from_bytes(body[: 16 * SNIFFED_BYTES]).best()
         return body.decode(guess.encoding if guess else "cp1252", "replace")
+
+
+def _codec(charset: str) -> str | None:
+    """The codec for a charset as the web means it; None for one that the web does not have."""
+    try:
+        codec = codecs.lookup(charset).name
+    except (LookupError, ValueError):
+        return None
+    return _MEANT.get(codec, codec) if _WEB_CODECS.fullmatch(codec) else None
 
 
 def _sniffed(body: bytes, page: Download) -> Kind:
@@ -105,25 +96,3 @@ def _read_html(html: str, url: str) -> Page:
     metadata = trafilatura.extract_metadata(html, extensive=False)
     # Lists of links, forms and the like are no article: then all of the page's text is better than none.
     return Page((metadata and metadata.title) or "", text or trafilatura.html2txt(html))
-
-
-def _read_pdf(body: bytes, url: str) -> Page:
-    try:
-        reader = pypdf.PdfReader(io.BytesIO(body))
-        if reader.is_encrypted and not reader.decrypt(""):
-            raise ToolError(f"{url} is a PDF that asks for a password: look for another copy.")
-        title = str((reader.metadata and reader.metadata.title) or "")
-        parts: list[str] = []
-        length = 0
-        for number, page in enumerate(reader.pages, 1):
-            if length > MAX_PDF_CHARS:
-                parts.append(f"(Pages {number} to {len(reader.pages)} are left out: the file is too long.)")
-                break
-            if text := page.extract_text().strip():
-                parts.append(f"## Page {number}\n\n{text}")
-                length += len(parts[-1])
-    except _PDF_FAULTS as error:
-        raise ToolError(
-            f"{url} is a PDF that cannot be read ({type(error).__name__}): look for another copy."
-        ) from error
-    return Page(title, "\n\n".join(parts))

@@ -1,0 +1,178 @@
+"""Files and pages that are made to take the server's time and memory: they end in words, and hold up nobody."""
+
+import asyncio
+import base64
+import gzip
+import io
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pypdf
+import pytest
+from pypdf.generic import DictionaryObject, NameObject, StreamObject
+
+from callboard.agents import RunContext
+from callboard.errors import ToolError
+from callboard.reading import Download, Page, read_apart
+from callboard.reading.attached import Attached, read_attached
+from callboard.reading.pages import decoded, read_page
+from callboard_protocol import Event, Message
+from tests.serving import ScriptedAgent, Service, request, serving
+
+MOST_SECONDS = 0.25
+
+
+def saved(writer: pypdf.PdfWriter) -> bytes:
+    file = io.BytesIO()
+    writer.write(file)
+    return file.getvalue()
+
+
+def slow_pdf(pages: int = 400) -> bytes:
+    """A small file with many pages that share one long content: minutes of reading."""
+    writer = pypdf.PdfWriter()
+    font = DictionaryObject({NameObject("/Type"): NameObject("/Font"), NameObject("/Subtype"): NameObject("/Type1")})
+    font[NameObject("/BaseFont")] = NameObject("/Helvetica")
+    resources = DictionaryObject({NameObject("/Font"): DictionaryObject({NameObject("/F1"): font})})
+    content = StreamObject()
+    content.set_data(b"BT /F1 12 Tf (word) Tj " + b"1 0 0 1 72 720 Tm () Tj " * 4_000 + b"ET")
+    shared = writer._add_object(content.flate_encode())
+    for _ in range(pages):
+        page = writer.add_blank_page(612, 792)
+        page[NameObject("/Resources")] = resources
+        page[NameObject("/Contents")] = shared
+    return saved(writer)
+
+
+def encrypted_pdf(algorithm: str, password: str = "") -> bytes:
+    writer = pypdf.PdfWriter()
+    writer.add_blank_page(100, 100)
+    writer.encrypt(password, algorithm=algorithm)
+    return saved(writer)
+
+
+def pdf_for_a_public_key() -> bytes:
+    writer = pypdf.PdfWriter()
+    writer.add_blank_page(100, 100)
+    writer.encrypt("", algorithm="AES-128")
+    body = saved(writer)
+    return body.replace(b"/Filter /Standard", b"/Filter /Adobe.PubSec").replace(b"/Standard", b"/Adobe.PubSec")
+
+
+def data_url(body: bytes) -> str:
+    return f"data:application/pdf;base64,{base64.b64encode(body).decode()}"
+
+
+def asking(*files: bytes, user: str) -> dict[str, object]:
+    parts = [{"type": "file", "file": {"filename": "a.pdf", "file_data": data_url(file)}} for file in files]
+    return request(messages=[{"role": "user", "content": parts}], user={"id": user})
+
+
+async def told(context: RunContext) -> AsyncIterator[Event]:
+    """Says what it was told."""
+    content = context.messages[-1]["content"]
+    yield Message(content=content if isinstance(content, str) else "".join(part["text"] for part in content))
+
+
+def said(events: list[Event]) -> str:
+    return "".join(event.content for event in events if isinstance(event, Message))
+
+
+async def test_another_users_questions_are_answered_while_eight_slow_pdfs_are_read(tmp_path: Path) -> None:
+    slow = slow_pdf()
+    assert len(slow) < 128 * 1024
+    async with serving(tmp_path, ScriptedAgent(told), detach_grace_seconds=0) as service:
+        await service.events(request(user={"id": "ann"}))
+        begun = asyncio.Event()
+        hostile = [asyncio.create_task(start(service, asking(slow, user="mallory"), begun)) for _ in range(8)]
+        await begun.wait()
+        longest = 0.0
+        for _ in range(10):
+            started = time.process_time()
+            assert said(await service.events(request(user={"id": "ann"}))) == "hi"
+            longest = max(longest, time.process_time() - started)
+        assert not any(task.done() for task in hostile)
+        for task in hostile:
+            task.cancel()
+        await asyncio.gather(*hostile, return_exceptions=True)
+        # The sender has left: what reads its files is ended with its runs.
+        async with asyncio.timeout(60):
+            await asyncio.gather(*(run.wait() for run in list(service.state.runs)))
+    assert longest < MOST_SECONDS
+
+
+async def start(service: Service, body: dict[str, object], begun: asyncio.Event) -> None:
+    async with service.client.stream("POST", "/v1/runs", json=body) as response:
+        async for _ in response.aiter_bytes():
+            begun.set()
+
+
+async def test_a_users_readings_wait_for_each_other_and_not_for_those_of_others(tmp_path: Path) -> None:
+    slow = asyncio.create_task(read("slow.pdf", slow_pdf(), user="mallory"))
+    second = asyncio.create_task(read("second.pdf", encrypted_pdf("AES-256"), user="mallory"))
+    assert (await read("quick.pdf", encrypted_pdf("AES-256"), user="ann")).text == ""
+    assert not slow.done()
+    assert not second.done()
+    slow.cancel()
+    assert (await second).text == ""
+
+
+async def read(name: str, body: bytes, user: str = "ann") -> Attached:
+    return await read_apart(read_attached, data_url(body), name, into=Attached, name=name, user=user)
+
+
+async def test_of_a_long_pdf_the_beginning_is_read_and_the_rest_left_out_in_words() -> None:
+    read_so_far = await read("slow.pdf", slow_pdf())
+    assert read_so_far.text is not None
+    assert read_so_far.text.startswith("## Page 1\n\nword")
+    assert read_so_far.text.endswith("are left out: reading them takes too long.)")
+
+
+@pytest.mark.parametrize("algorithm", ["RC4-40", "RC4-128", "AES-128", "AES-256-R5", "AES-256"])
+async def test_an_encrypted_pdf_without_a_password_is_read_and_with_one_says_so(algorithm: str) -> None:
+    assert (await read("a.pdf", encrypted_pdf(algorithm))).text == ""
+    with pytest.raises(ToolError, match=r"a\.pdf is a PDF that asks for a password"):
+        await read("a.pdf", encrypted_pdf(algorithm, "secret"))
+
+
+async def test_a_pdf_that_nobody_here_can_read_is_told_of_and_the_chat_goes_on(tmp_path: Path) -> None:
+    async with serving(tmp_path, ScriptedAgent(told)) as service:
+        for body in (pdf_for_a_public_key(), b"%PDF-1.4 and nothing else"):
+            answer = said(await service.events(asking(body, user="ann")))
+            assert "The user attached a.pdf, which cannot be read" in answer
+        assert said(await service.events(request(user={"id": "ann"}))) == "hi"
+
+
+async def test_a_page_that_is_small_on_the_wire_and_large_in_memory_ends_in_words() -> None:
+    bomb = gzip.compress(b"<p>a" * 1_200_000)
+    assert len(bomb) < 8 * 1024
+    page = Download("https://site.example/", "html", None, "gzip", bomb)
+    with pytest.raises(ToolError, match=r"takes|cannot be read"):
+        await read_apart(read_page, page, into=Page, name=page.url, user="ann")
+
+
+@pytest.mark.parametrize("charset", ["punycode", "idna", "unicode_escape", "raw_unicode_escape", "utf-7", "hex", "zip"])
+def test_a_charset_that_is_none_of_the_webs_is_not_used(charset: str) -> None:
+    assert decoded("Bühne, a-b-".encode(), charset) == "Bühne, a-b-"
+
+
+def hungry(_: int) -> Page:
+    return Page("", "x" * 2**31)
+
+
+def printing(_: int) -> Page:
+    print("what a library has to say")
+    return Page("title", "text")
+
+
+def broken(_: int) -> Page:
+    raise ZeroDivisionError
+
+
+async def test_a_reader_that_takes_too_much_memory_or_fails_is_words() -> None:
+    with pytest.raises(ToolError, match="it takes too much memory"):
+        await read_apart(hungry, 1, into=Page, name="it", user="ann")
+    with pytest.raises(ToolError, match=r"it cannot be read \(ZeroDivisionError\)"):
+        await read_apart(broken, 1, into=Page, name="it", user="ann")
+    assert await read_apart(printing, 1, into=Page, name="it", user="ann") == Page("title", "text")
