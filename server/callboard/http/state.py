@@ -24,6 +24,8 @@ from callboard.skills.web import AllowList
 from callboard.tools import Services
 
 RETENTION_ROUND_SECONDS = 3600
+FIRST_ROUND_SECONDS = 60
+"""A server that has just started has people waiting for it."""
 
 _log = structlog.get_logger(__name__)
 
@@ -94,7 +96,13 @@ async def open_state(settings: Settings, registry: Registry) -> AsyncIterator[Se
 
 
 async def _retain(store: Store, result_days: float, response_days: float, stopping: asyncio.Event) -> None:
-    while (result_days or response_days) and not stopping.is_set():
+    wait_seconds = FIRST_ROUND_SECONDS
+    while result_days or response_days:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait_seconds):
+                await stopping.wait()
+                return
+        wait_seconds = RETENTION_ROUND_SECONDS
         try:
             if result_days:
                 dropped = await store.drop_uncited(time.time() - result_days * 86_400)
@@ -104,9 +112,6 @@ async def _retain(store: Store, result_days: float, response_days: float, stoppi
                 _log.info("responses_dropped", chats=forgotten)
         except StorageError as error:
             _log.warning("old_results_not_dropped", error=str(error))
-        with suppress(TimeoutError):
-            async with asyncio.timeout(RETENTION_ROUND_SECONDS):
-                await stopping.wait()
 
 
 def _skills(registry: Registry) -> list[Skill]:
