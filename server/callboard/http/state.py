@@ -27,6 +27,8 @@ from callboard.tools import Services
 from callboard.watchdog import Watchdog
 
 RETENTION_ROUND_SECONDS = 3600
+FIRST_ROUND_SECONDS = 60
+"""A server that has just started has people waiting for it."""
 
 _log = structlog.get_logger(__name__)
 
@@ -112,7 +114,13 @@ async def open_state(
 
 
 async def _retain(store: Store, result_days: float, response_days: float, stopping: asyncio.Event) -> None:
-    while (result_days or response_days) and not stopping.is_set():
+    wait_seconds = FIRST_ROUND_SECONDS
+    while result_days or response_days:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait_seconds):
+                await stopping.wait()
+                return
+        wait_seconds = RETENTION_ROUND_SECONDS
         try:
             if result_days:
                 dropped = await store.drop_uncited(time.time() - result_days * 86_400)
@@ -123,9 +131,6 @@ async def _retain(store: Store, result_days: float, response_days: float, stoppi
                 _log.info("responses_dropped", chats=chats, items=items)
         except StorageError as error:
             _log.warning("old_results_not_dropped", error=str(error))
-        with suppress(TimeoutError):
-            async with asyncio.timeout(RETENTION_ROUND_SECONDS):
-                await stopping.wait()
 
 
 def _skills(registry: Registry) -> list[Skill]:
