@@ -214,7 +214,7 @@ async def test_time_outs_failures_and_stops_are_kept_with_their_code_and_duratio
             async with service.client.stream("POST", "/v1/runs", json=body) as response:
                 async for _, event in numbered(response):
                     if isinstance(event, ToolCallStart):
-                        await service.client.post("/v1/runs/r/cancel")
+                        await service.client.post("/v1/runs/r/cancel", params={"user_id": "ann"})
             calls = (await get(service, "/v1/chats/chat/timeline", **MINE))["tool_calls"]
         await model.aclose()
     assert [(entry["tool_call_id"], entry["error_code"]) for entry in calls] == [
