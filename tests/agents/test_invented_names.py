@@ -67,7 +67,7 @@ class Scene:
                 events.append(event)
                 if isinstance(event, InputRequest):
                     said = {"request_id": event.request_id, "value": True}
-                    await self.service.client.post(f"/v1/runs/{run_id}/input", json=said)
+                    await self.service.client.post(f"/v1/runs/{run_id}/input", params={"user_id": "ann"}, json=said)
         return events
 
     async def told(self, *calls: Written, agent: str = "everything") -> list[str]:

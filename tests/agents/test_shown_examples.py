@@ -63,7 +63,8 @@ async def test_the_shopper_asks_before_it_clears_the_list(tmp_path: Path) -> Non
                     events.append(event)
                     if isinstance(event, InputRequest):
                         told = {"request_id": event.request_id, "value": False}
-                        (await service.client.post("/v1/runs/r/input", json=told)).raise_for_status()
+                        answered = await service.client.post("/v1/runs/r/input", params={"user_id": ANN["id"]}, json=told)
+                        answered.raise_for_status()
     assert [event.code for event in events if isinstance(event, ToolCallError)] == ["denied"]
     assert [event.data.status for event in events if isinstance(event, ToolStatus)]
     assert isinstance(events[-1], Done)

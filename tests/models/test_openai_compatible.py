@@ -15,6 +15,7 @@ from callboard.errors import (
     ModelCutOff,
     ModelError,
     ModelRateLimited,
+    ModelRefused,
     ModelTimeout,
     ModelUnauthorized,
     ModelUnreachable,
@@ -257,7 +258,7 @@ async def test_of_an_errors_body_the_beginning_is_read(headers: dict[str, str]) 
     pieces = [bomb] if headers else repeat(b"too long " * 1000)
     tracemalloc.start()
     try:
-        with pytest.raises(ModelError, match="answered 400: too long"):
+        with pytest.raises(ModelError, match=r"refused the request \(400\): too long"):
             await answer_to(Raw(pieces, JSON | headers, 400))
         _, peak_bytes = tracemalloc.get_traced_memory()
     finally:
@@ -303,7 +304,7 @@ async def test_line_separators_in_the_text_cut_no_chunk() -> None:
         (chunks(text("a"), ending="eof"), ModelCutOff, "in the middle"),
         (chunks(call("write", '{"a'), ending="eof"), ModelCutOff, "in the middle"),
         (chunks(text("a"), '{"a":' * 100_000), ModelError, "nested too deep"),
-        (Raw([b'{"error": {"mess'], JSON | {"Content-Length": "1000"}, 400), ModelError, "answered 400"),
+        (Raw([b'{"error": {"mess'], JSON | {"Content-Length": "1000"}, 400), ModelRefused, "the request (400)"),
         (Raw([], JSON | {"Content-Encoding": "br"}), ModelError, "packed as 'br'"),
         (Raw([b"no gzip"], STREAM | {"Content-Encoding": "gzip"}), ModelError, "cannot be unpacked"),
         (Raw([b"[" * 100_000], JSON), ModelError, "nested too deep"),

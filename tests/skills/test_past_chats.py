@@ -79,7 +79,7 @@ async def answering(service: Service, value: object) -> list[Event]:
             events.append(event)
             if isinstance(event, InputRequest):
                 sent = {"request_id": event.request_id, "value": value}
-                await service.client.post(f"/v1/runs/run-{value}/input", json=sent)
+                await service.client.post(f"/v1/runs/run-{value}/input", params={"user_id": "ann"}, json=sent)
     return events
 
 
