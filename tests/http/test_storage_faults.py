@@ -367,7 +367,7 @@ async def test_fifty_chats_at_once_lose_nothing(tmp_path: Path) -> None:
             yield ToolCallStart(tool_call_id=f"{number}", tool_name="step")
             yield ToolCallComplete(tool_call_id=f"{number}", result=f"{context.chat_id} {number}")
 
-    async with serving(tmp_path, ScriptedAgent(script)) as service:
+    async with serving(tmp_path, ScriptedAgent(script), max_user_runs=50) as service:
         runs = await asyncio.gather(*(stored_run(service, f"chat{number}") for number in range(50)))
         for run in runs:
             check(run)

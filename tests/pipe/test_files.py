@@ -184,8 +184,9 @@ def test_a_cut_result_links_to_the_whole_one() -> None:
 
 
 async def test_usage_is_what_open_webuis_info_button_shows(server: ScriptedServer) -> None:
-    usage = Usage(input_tokens=3, output_tokens=4, total_tokens=7)
+    usage = Usage(input_tokens=3, output_tokens=4, total_tokens=7, cached_tokens=2, reasoning_tokens=1)
     server.on("POST", "runs", stream(frames(RunStart(run_id="r", agent="a"), usage, Done())))
     [update] = [update for update in await answer(a_pipe(server.url)) if "usage" in update]
     assert update["choices"] == []
-    assert update["usage"] == {"input_tokens": 3, "output_tokens": 4, "total_tokens": 7}
+    told = {"input_tokens": 3, "output_tokens": 4, "total_tokens": 7, "cached_tokens": 2, "reasoning_tokens": 1}
+    assert update["usage"] == told

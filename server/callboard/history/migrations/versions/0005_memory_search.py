@@ -30,7 +30,8 @@ _PLAIN = {
 def upgrade() -> None:
     """Add the column and the table, and index the memories that are there anew."""
     # Not by Alembic's batch, which would copy `memories` and lose its trigger.
-    op.add_column("memories", sa.Column("uses", sa.Integer(), nullable=False, server_default="0"))
+    uses = sa.Column("uses", sa.Integer(), nullable=False, server_default="0", comment="how often a search found it")
+    op.add_column("memories", uses)
     op.create_table(
         "memory_vectors",
         sa.Column("memory_id", _ROW_ID, nullable=False),
