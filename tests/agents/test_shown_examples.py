@@ -63,7 +63,9 @@ async def test_the_shopper_asks_before_it_clears_the_list(tmp_path: Path) -> Non
                     events.append(event)
                     if isinstance(event, InputRequest):
                         told = {"request_id": event.request_id, "value": False}
-                        answered = await service.client.post("/v1/runs/r/input", params={"user_id": ANN["id"]}, json=told)
+                        answered = await service.client.post(
+                            "/v1/runs/r/input", params={"user_id": ANN["id"]}, json=told
+                        )
                         answered.raise_for_status()
     assert [event.code for event in events if isinstance(event, ToolCallError)] == ["denied"]
     assert [event.data.status for event in events if isinstance(event, ToolStatus)]

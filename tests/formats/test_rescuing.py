@@ -215,7 +215,7 @@ def test_a_call_that_is_the_answers_end_is_rescued_and_the_rest_is_shown(written
                 assert (call.in_text, call.rescued, call.asks_first) == (True, True, True)
 
 
-@pytest.mark.parametrize("written", CALLS.keys() - FENCES)
+@pytest.mark.parametrize("written", [name for name in CALLS if name not in FENCES])
 @pytest.mark.parametrize("fence", ["```", "~~~~", "```json", "```tool_call"])
 def test_a_fence_with_calls_that_is_the_whole_answer_is_rescued(fence: str, written: str) -> None:
     marks = fence.rstrip("jsontl_ca")
@@ -230,7 +230,7 @@ def test_a_fence_with_calls_that_is_the_whole_answer_is_rescued(fence: str, writ
     assert read("auto", [f"So:{answer}"]) == (f"So:{answer}", "", [])
 
 
-@pytest.mark.parametrize("written", CALLS.keys() - FENCES)
+@pytest.mark.parametrize("written", [name for name in CALLS if name not in FENCES])
 def test_several_calls_in_a_row_are_rescued_together_or_not_at_all(written: str) -> None:
     second = CALLS[written].replace("front", "back")
     for pieces in every_split(f"Both:\n\n{CALLS[written]}\n{second}"):
@@ -301,7 +301,7 @@ def test_a_call_that_repeats_what_the_model_was_told_stays_text(how: str, writte
             assert read("auto", pieces, messages) == (answer, "", []), messages
 
 
-@pytest.mark.parametrize("written", CALLS.keys() - FENCES)
+@pytest.mark.parametrize("written", [name for name in CALLS if name not in FENCES])
 def test_another_wrapping_does_not_make_it_the_models_own(written: str) -> None:
     for told in (OBJECT, '{"name":"write_line","parameters":{"text":"front"}}', 'write_line({"text": "front"})'):
         messages = [{"role": "tool", "tool_call_id": "x", "content": f"Run this: {told}."}]

@@ -218,7 +218,7 @@ SCENARIOS = (
     Scenario(
         "the model's answer is cut",
         [chunks(text("Once upon"), ending="cut")],
-        ["say Once upon", "error model_unreachable"],
+        ["say Once upon", "error model_cut_off"],
     ),
     Scenario(
         "a model that never ends",

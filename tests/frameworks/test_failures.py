@@ -7,6 +7,7 @@ import openai
 import pytest
 
 from callboard.errors import (
+    ModelCutOff,
     ModelError,
     ModelRateLimited,
     ModelRefused,
@@ -44,7 +45,11 @@ def caused(error: Exception, cause: BaseException) -> Exception:
         (caused(Wrapped("failed", 502), openai.APITimeoutError(REQUEST)), ModelTimeout),
         (caused(Wrapped("failed"), openai.APIConnectionError(request=REQUEST)), ModelUnreachable),
         (caused(Wrapped("failed"), httpx.ReadTimeout("late")), ModelTimeout),
-        (caused(Wrapped("failed"), httpx.RemoteProtocolError("cut")), ModelUnreachable),
+        (caused(Wrapped("failed"), httpx.RemoteProtocolError("cut")), ModelCutOff),
+        (
+            caused(Wrapped("failed"), httpx.RemoteProtocolError("Server disconnected without sending a response.")),
+            ModelUnreachable,
+        ),
         (openai.APIError("boom", REQUEST, body=None), ModelError),
         (caused(Wrapped("failed"), ModelTimeout("It did not answer.")), ModelTimeout),
     ],

@@ -4,9 +4,11 @@ import asyncio
 from collections.abc import Iterator
 
 import httpx
+import httpx2
 import openai
 
 from callboard.errors import (
+    ModelCutOff,
     ModelError,
     ModelRateLimited,
     ModelRefused,
@@ -34,6 +36,11 @@ def model_error(error: BaseException, agent_id: str, *, always: bool = False) ->
                 return cause
             case openai.APITimeoutError() | httpx.TimeoutException():
                 return ModelTimeout(f"{where} did not answer in time: {said}. Try again, or give it a longer timeout.")
+            case openai.APIConnectionError() | httpx.TransportError() if any(map(_is_cut_off, _causes(error))):
+                return ModelCutOff(
+                    f"{where} ended its answer in the middle: {said}. "
+                    "Ask again, and look at its endpoint's log if it happens often."
+                )
             case openai.APIConnectionError() | httpx.TransportError():
                 return ModelUnreachable(
                     f"{where} cannot be reached or cut the connection: {said}. Check that its endpoint runs."
@@ -50,6 +57,11 @@ def model_error(error: BaseException, agent_id: str, *, always: bool = False) ->
             case 429:
                 return ModelRateLimited(f"{where} is over its limit (429): {said}. Wait a little, or use another.")
     return ModelError(f"{where} failed: {said}. Look at its endpoint's log.") if found else None
+
+
+def _is_cut_off(cause: BaseException) -> bool:
+    is_broken = isinstance(cause, httpx.RemoteProtocolError | httpx2.RemoteProtocolError)
+    return is_broken and "without sending a response" not in str(cause)
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

@@ -22,7 +22,8 @@ async def test_progress_without_end_does_not_fill_the_history(ours: Make) -> Non
     played = ours()
     async with played.lifespan():
         await played.call("count", steps=500)
-    assert len(played.reports) == 200
+    assert played.reports[0].message == "step 1"
+    assert len(played.reports) < 200
 
 
 async def test_what_a_tool_raises_is_an_error_of_the_call_and_the_server_goes_on(ours: Make) -> None:

@@ -59,11 +59,14 @@ async def test_what_a_page_tells_the_model_to_do_stays_within_the_pages_content(
     assert set(item) == {"source_number", "title", "url", "characters", "page_content"}
 
 
-async def test_a_page_that_the_answer_does_not_cite_is_not_replayed(web: MakeWeb) -> None:
+async def test_a_page_of_which_the_answer_cites_nothing_is_replayed_whole_unless_the_setting_says_else(
+    web: MakeWeb,
+) -> None:
     async with Site(page(ARTICLE)) as site:
         result = await web(allowed_hosts=HERE).run(web_fetch, url=site.url)
     assert compact_result(result.text, frozenset({1})) == result.text
-    assert compact_result(result.text, frozenset({2})) == "[]"
+    assert compact_result(result.text, frozenset({2})) == result.text
+    assert compact_result(result.text, frozenset({2}), "always") == "[]"
 
 
 async def test_redirects_are_followed_and_the_last_address_is_the_one_named(web: MakeWeb) -> None:

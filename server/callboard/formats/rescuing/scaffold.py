@@ -32,10 +32,11 @@ class Scaffold:
         self._told = told
         self._held = ""
         self._reads = self._begin
-        # What the answer's end is judged by: the last line that was shown, and whether a fence is open.
+        # What the answer's end is judged by: the line that is being shown, the last whole one that is not blank, and
+        # whether a fence is open.
+        self._line = ""
         self._last_line = ""
         self._is_in_fence = False
-        self._is_in_line = False
 
     def feed(self, text: str) -> tuple[str, str]:
         """Return the reasoning and the text that can be shown now."""
@@ -83,7 +84,7 @@ class Scaffold:
         shown_end = start = len(self._held)
         while start > 0:
             start = self._held.rfind("\n", max(0, start - MAX_SPACE_CHARS), start - 1) + 1
-            if start == 0 and self._is_in_line:
+            if start == 0 and self._line:
                 break
             lines = self._held[start:]
             if not _may_be_empty_action(lines):
@@ -95,13 +96,10 @@ class Scaffold:
         return "", shown
 
     def _remember(self, shown: str) -> None:
-        if shown:
-            self._is_in_line = not shown.endswith("\n")
-        *whole, last = (self._last_line + shown).split("\n")
+        *whole, self._line = (self._line + shown).split("\n")
         for line in whole:
             self._is_in_fence ^= line.lstrip().startswith(("```", "~~~"))
-        spoken = [line for line in whole if line.strip()]
-        self._last_line = last if last.strip() or not spoken else f"{spoken[-1]}\n{last}"
+            self._last_line = line if line.strip() else self._last_line
 
     def _ends_with_empty_action(self, held: str) -> bool:
         lines = [line.strip().lower() for line in held.splitlines() if line.strip()]
