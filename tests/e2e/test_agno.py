@@ -105,7 +105,7 @@ async def test_stop_ends_an_agno_agent_and_its_request_to_the_model(chat: Chat, 
     agency.endpoint.disconnected.clear()
     await chat.open(model)
     await chat.send("look")
-    await expect(chat.answer.get_by_text("There is one at")).to_be_visible()
+    await expect(chat.answer.get_by_text("There is one")).to_be_visible()
     await chat.stop()
     await asyncio.wait_for(agency.endpoint.disconnected.wait(), 10)
     await expect(chat.spinners).to_have_count(0)
