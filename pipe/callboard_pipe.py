@@ -568,8 +568,9 @@ class Emitter:
 def _told(lines: list[tuple[str, bool, bool]]) -> Iterator[Json]:
     """New lines as Open WebUI's status data, without what has passed by now, and without the middle of too many."""
     steps, half = [line for line in lines[:-1] if not line[2]], LINES_AT_ONCE // 2
-    for words, done, _ in [*steps[:half], *steps[half:][-half:], lines[-1]]:
-        yield {"description": words, "done": done}
+    for words, _, _ in [*steps[:half], *steps[half:][-half:], lines[-1]]:
+        # One that is not done shimmers, and for ever where Open WebUI is stopped before the next.
+        yield {"description": words, "done": True}
 
 
 class EventEmitter(Emitter):

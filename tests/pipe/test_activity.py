@@ -42,23 +42,23 @@ def watched(request: pytest.FixtureRequest) -> Watched:
 
 
 def test_a_run_says_what_it_does_from_before_its_first_word_to_what_it_took(watched: Watched) -> None:
-    assert watched.after(0, START) == [("Thinking…", False)]
-    assert watched.after(2, started(name="draw")) == [("Running draw", False)]
-    assert watched.after(2, status("Mixing", 10)) == [("draw: Mixing", False)]
-    assert watched.after(2, status("Painting", 45), status("Painting", 90)) == [("draw: Painting", False)]
-    assert watched.after(2, completed(duration_ms=6100)) == [("draw: done after 6 s", False), ("Thinking…", False)]
-    assert watched.after(2, message("Here")) == [("Answering…", False)]
+    assert watched.after(0, START) == [("Thinking…", True)]
+    assert watched.after(2, started(name="draw")) == [("Running draw", True)]
+    assert watched.after(2, status("Mixing", 10)) == [("draw: Mixing", True)]
+    assert watched.after(2, status("Painting", 45), status("Painting", 90)) == [("draw: Painting", True)]
+    assert watched.after(2, completed(duration_ms=6100)) == [("draw: done after 6 s", True), ("Thinking…", True)]
+    assert watched.after(2, message("Here")) == [("Answering…", True)]
     assert watched.after(2, message(" it is.")) == []
     assert watched.after(2, DONE) == [("1 call, 14 s", True)]
 
 
 def test_what_only_passes_is_not_told_once_it_has_passed_and_steps_are(watched: Watched) -> None:
     assert watched.after(0, START, started(), completed(), started("d"), failed("no", "d"), message("So")) == [
-        ("Running draw", False),
-        ("draw: done", False),
-        ("Running draw", False),
-        ("draw: failed", False),
-        ("Answering…", False),
+        ("Running draw", True),
+        ("draw: done", True),
+        ("Running draw", True),
+        ("draw: failed", True),
+        ("Answering…", True),
     ]
     assert watched.after(0.1, DONE) == [("2 calls, 1 failed, under 1 s", True)]
 
@@ -69,7 +69,7 @@ def test_lines_come_once_a_second_at_most_and_the_first_and_the_last_of_many_are
     assert watched.emitter.due_at_seconds <= 101
     told = watched.after(1)
     assert len(told) <= PIPE.LINES_AT_ONCE + 1
-    assert (told[0], told[-1]) == (("Running draw", False), ("draw: step 49", False))
+    assert (told[0], told[-1]) == (("Running draw", True), ("draw: step 49", True))
 
 
 def test_a_run_without_an_end_of_steps_leaves_a_bounded_history(watched: Watched) -> None:
@@ -134,7 +134,7 @@ def test_the_lines_are_those_of_the_openai_endpoint() -> None:
     for event in events[:-1]:
         activity.see(event)
     activity.close()
-    assert [(line["description"], line["done"]) for line in lines] == [line[:2] for line in activity.lines]
+    assert [line["description"] for line in lines] == [words for words, *_ in activity.lines]
 
 
 def test_of_a_call_that_stop_may_not_end_the_card_says_so() -> None:

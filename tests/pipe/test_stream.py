@@ -145,7 +145,7 @@ async def test_status_and_sources_are_yielded_as_events(server: ScriptedServer) 
     server.on("POST", "runs", stream(frames(START, *statuses, source, Message(content="Hi"), Done())))
     events = [update["event"] for update in await answer(a_pipe(server.url)) if "event" in update]
     shown = [event["data"] for event in events if event["type"] == "status"]
-    assert {"description": "step 49", "done": False} in shown
+    assert {"description": "step 49", "done": True} in shown
     assert shown[-1]["done"]
     assert len(shown) <= 2 * (PIPE.LINES_AT_ONCE + 1)
     assert [event["data"] for event in events if event["type"] == "source"] == [

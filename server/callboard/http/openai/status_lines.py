@@ -91,7 +91,8 @@ class StatusLines:
         return f"{self._said} · {took}" if self._said else took
 
     def _new(self, words: str, done: bool) -> Json | None:
-        line = {"description": words, "done": done}
+        # One that is not done shimmers in Open WebUI, and for ever where that is stopped before the next.
+        line = {"description": words, "done": True}
         if line == self._last or (self._count >= MAX_LINES and not done):
             return None
         self._last = line
