@@ -223,7 +223,7 @@ async def test_half_an_answer_that_is_asked_for_again_is_taken_back(before: list
 
 async def test_half_an_answer_that_is_not_asked_for_again_stays(tmp_path: Path) -> None:
     seen, _ = await perform(solo(add), scenario([chunks(text("Half an answer"), ending="cut")]), tmp_path)
-    assert seen.lines(in_order=True) == ["say Half an answer", "error model_unreachable"]
+    assert seen.lines(in_order=True) == ["say Half an answer", "error model_cut_off"]
     assert not any(isinstance(event, Rewind) for event in seen.events)
 
 
