@@ -18,8 +18,11 @@ from callboard_protocol import Event, Message
 from tests.http.hostile import Body, hostile_bodies
 from tests.serving import ScriptedAgent, Service, serving
 
-MOST_SECONDS = 0.5
-"""Twice what is promised: it counts the work of other threads too, and a busy processor does less in a second."""
+MOST_SECONDS = 1.0
+"""Four times what is promised: it counts the work of other threads too, and a busy processor does less in a second.
+
+What is not linear takes longer; `tests/bench` compares with the promise.
+"""
 BODIES = hostile_bodies()
 
 
