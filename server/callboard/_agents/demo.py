@@ -170,7 +170,7 @@ def _write_call(index: int, call_id: str, name: str, arguments: Mapping[str, Any
 
 
 def _pace(arguments: Mapping[str, Any], pace: float) -> dict[str, Any]:
-    return {name: value * pace if name == "seconds" else value for name, value in arguments.items()}
+    return {name: round(value * pace, 3) if name == "seconds" else value for name, value in arguments.items()}
 
 
 def _names(word: str, text: str) -> bool:
