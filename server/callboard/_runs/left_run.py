@@ -51,7 +51,7 @@ class LeftRun:
     last events of the others. `waiting` are open calls whose user is asked: they have not run yet; `begun` are calls of
     which it is known that they have. `next_round` is that of the next call. `has_open_text`: something was said since
     the last event of a call, which no round holds; `open_text` is what of it is text. `sources` have been sent,
-    `orders` are what clients have asked.
+    `orders` are what clients have asked. `closed` are the ends of those that whoever goes on with the run has ended.
     """
 
     frames: Sequence[bytes]
@@ -65,6 +65,7 @@ class LeftRun:
     ended: Mapping[str, ToolCallComplete | ToolCallError]
     sources: Sequence[Source]
     orders: Orders
+    closed: Sequence[ToolCallError] = ()
 
     def first_event(self, run_id: str, agent_id: str) -> Event | None:
         """Return the event that a server begins with which goes on with the run."""

@@ -55,7 +55,7 @@ from callboard.errors import RunConflict, ShuttingDown, StorageError, UnknownAge
 from callboard.models import ChatDict, content_text
 from callboard.observers import ObservedRun, Observer, RunLeft, RunObservers, RunTakenOver
 from callboard.storage import OWN_CHAT_PREFIX, AuditEntry, LoggedRun, Orders, RunLog
-from callboard_protocol import Done, Error, RunRequest, RunStart
+from callboard_protocol import Done, Error, Event, RunRequest, RunStart
 
 MAX_OWNERS = 3
 """The servers that may try one run: what kills each that runs it is given up."""
@@ -252,6 +252,8 @@ class Runs:
         self._runs[run_id] = run
         if left:
             observers.tell(RunTakenOver(logged.losses if logged else 0))
+            for end in left.closed:
+                observers.tell(end)
             log.restore(left.frames)
             recorder.restore({call_id: start.tool_name for call_id, start in left.open_calls.items()}, left.sources)
             enricher.inputs.take(left.orders.answers)
@@ -580,13 +582,14 @@ class Runs:
             ids.distrust()
         return ids
 
-    def _tell_of_end(self, logged: LoggedRun, ending: Error) -> None:
-        """Tell observers of a run of another server's that could only be ended."""
+    def _tell_of_end(self, logged: LoggedRun, last: Sequence[Event]) -> None:
+        """Tell observers of a run of another server's that could only be ended, and of its last events."""
         observed = ObservedRun(logged.run_id, logged.agent_id, logged.chat_id, logged.user_id)
         spans = self._tracing.begin(observed, logged.agent_id)
         observers = RunObservers(observed, [*self._observers, *spans.watch(self._redaction)])
         observers.tell(RunTakenOver(logged.losses))
-        observers.tell(ending)
+        for event in last:
+            observers.tell(event)
 
     def _end(self, run: Run, chat_id: str | None, account: Account, observers: RunObservers) -> None:
         """Give the run's place back; the log can be read for a while.
