@@ -122,7 +122,8 @@ class Library:
 async def library(folder: Path, model: OpenAIServer) -> AsyncIterator[tuple[Library, int]]:
     agents = folder / "librarian.py"
     agents.write_text(AGENTS)
-    settings = {"AGENTS": str(agents), "MODEL_BASE_URL": model.base_url, "MODEL": "m", "MAX_USER_RUNS": "500"}
+    places = dict.fromkeys(("MAX_RUNS", "MAX_USER_RUNS"), "500")
+    settings = {"AGENTS": str(agents), "MODEL_BASE_URL": model.base_url, "MODEL": "m", **places}
     with processes.serving(folder / "data", **settings) as (url, process):
         async with httpx.AsyncClient(base_url=url, timeout=120) as client:
             yield Library(client), process.pid
