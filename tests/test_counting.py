@@ -22,7 +22,7 @@ from tests.serving import request
 
 pytestmark = pytest.mark.timeout(240)
 
-TIMES = int(os.environ.get("CALLBOARD_TEST_TIMES", "3"))
+TIMES = 3
 """How often each kind of run is played."""
 
 AGENTS = """
