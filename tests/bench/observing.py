@@ -45,7 +45,7 @@ class Seen:
 
 SEEN: Mapping[str, Seen] = {
     "nothing": Seen(OFF),
-    "nothing either, for the noise": Seen(OFF),
+    "nothing either": Seen(OFF),
     "metrics": Seen({**OFF, "METRICS": "true"}),
     "the inspector": Seen({**OFF, "INSPECT": "true"}),
     "quotas": Seen({**OFF, **QUOTAS}),
@@ -115,8 +115,10 @@ async def measure_observing(folder: Path) -> list[Target]:
         rows,
     )
     say(f"{len(receiver.bodies)} exports were received")
-    [*_, everything] = others
-    return [Target(f"a run with {everything}, more than unseen", statistics.median(more[everything]), MOST, "%")]
+    [noise, *_, everything] = others
+    # The one beside all of them has the most runs behind it, and so is not quite like them.
+    measured = statistics.median(more[everything]) - statistics.median(more[noise])
+    return [Target(f"a run with {everything}, more than with {noise}", measured, MOST, "%")]
 
 
 async def _spend(server: Served) -> float:
