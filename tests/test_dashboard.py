@@ -21,7 +21,7 @@ ADDED = {"job", "instance", "worker"}
 """Labels that Prometheus adds, and those of a server with several workers."""
 NOT_DRAWN = {"callboard_info", "callboard_worker_up"}
 
-_WORDS = {"by", "rate", "sum", "histogram_quantile", "label_values"}
+_WORDS = {"by", "rate", "sum", "histogram_quantile", "label_values", "or", "vector"}
 _SELECTOR = re.compile(r"\b([a-z_]+)\{([^}]*)\}")
 _MATCHER = re.compile(r"(\w+)(?:=|!=|=~|!~)\"[^\"]*\"")
 _BY = re.compile(r"\bby \(([^)]*)\)")
@@ -82,6 +82,12 @@ async def test_a_query_asks_for_what_there_is(query: str, legend: str, scraped: 
     assert set(re.findall(r"\b[a-z_]{3,}\b", re.sub(r"\[[^]]*\]", "", rest))) <= _WORDS
     shown = set(re.findall(r"\{\{(\w+)\}\}", legend))
     assert shown <= (kept or labels)
+
+
+def test_a_share_of_what_never_happened_is_drawn_as_0() -> None:
+    shares = [target["expr"] for panel in panels() for target in panel["targets"] if " / " in target["expr"]]
+    assert shares
+    assert not [share for share in shares if not re.match(r"\(sum\(.+\) or vector\(0\)\) / ", share)]
 
 
 @pytest.mark.parametrize("variable", [one for one in DASHBOARD["templating"]["list"] if one["type"] == "query"])

@@ -2,12 +2,13 @@
 
 import asyncio
 import json
+import os
 import re
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,46 @@ from callboard.skills.mcp import McpServer
 ours = McpServer("ours", command={sys.executable!r}, args=({MCP_SERVER!r},), confirm="never")
 register(Agent("teller", name="Teller", skills=[ours]))
 """
+AGENT_IN_A_TOOL = """
+import os
+from agents import Agent, OpenAIChatCompletionsModel
+from openai import AsyncOpenAI
+from callboard import register
+from callboard.frameworks.openai_agents import from_openai_agents
+client = AsyncOpenAI(base_url=os.environ["CALLBOARD_MODEL_BASE_URL"], api_key="k", max_retries=0)
+inner = Agent("Inner", model=OpenAIChatCompletionsModel("inner", client))
+tool = inner.as_tool("told", "Ask the other one.")
+outer = Agent("Teller", model=OpenAIChatCompletionsModel("outer", client), tools=[tool])
+register(from_openai_agents(outer, agent_id="teller"))
+"""
+NO_SDK = """
+import sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.startswith("opentelemetry.sdk"):
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Missing())
+"""
+UNREADY_AGENT = """
+import asyncio
+from dataclasses import dataclass
+from callboard import register
+from callboard_protocol import Message
+
+class Unready:
+    agent_id = "teller"
+    name = "Teller"
+    description = ""
+    on_owner_loss = "end"
+
+    async def run(self, context):
+        yield Message(content="Once ")
+        await asyncio.Event().wait()
+
+register(Unready())
+"""
 
 
 class Traced:
@@ -66,7 +107,7 @@ class Traced:
         self.process = process
         self.log: list[dict[str, Any]] = []
 
-    def run(self, *, headers: dict[str, str] | None = None, **fields: Any) -> str:
+    def run(self, *, headers: Mapping[str, str] | Sequence[tuple[str, str]] = (), **fields: Any) -> str:
         body = request(agent="teller", messages=[{"role": "user", "content": SAID[0]}], **fields)
         answer = httpx.post(f"{self.url}/v1/runs", json=body, headers=headers, timeout=60)
         assert answer.status_code == 200, answer.text
@@ -142,8 +183,9 @@ async def test_a_run_is_a_span_with_its_requests_and_its_calls_in_it(tmp_path: P
         "gen_ai.conversation.id": "c",
         "user.id": "ann",
         "callboard.run.id": "r",
-        "gen_ai.usage.input_tokens": 30,
-        "gen_ai.usage.output_tokens": 8,
+        # By a name of their own: whoever adds up the tokens of all spans counts each once.
+        "gen_ai.aggregated_usage.input_tokens": 30,
+        "gen_ai.aggregated_usage.output_tokens": 8,
         "gen_ai.response.finish_reasons": ["stop"],
     }
     time_to_first_chunk = first.attributes["gen_ai.response.time_to_first_chunk"]
@@ -214,6 +256,60 @@ async def test_what_was_said_is_in_no_span_unless_it_is_to_be(tmp_path: Path, re
         assert said.encode() not in sent
 
 
+async def test_the_name_of_a_tool_that_a_model_made_up_is_what_it_said(tmp_path: Path, receiver: OtlpReceiver) -> None:
+    script = [
+        chunks(call(SAID[0], "{}", call_id="c0"), finish("tool_calls")),
+        chunks(text(SAID[2]), finish("stop")),
+    ]
+    async with OpenAIServer(script) as model:
+
+        def play() -> None:
+            with traced(tmp_path, model) as server:
+                server.run()
+
+        await in_thread(play)
+    [made_up] = [span for span in receiver.spans if span.attributes.get("error.type") == "unknown_tool"]
+    assert made_up.name == "execute_tool"
+    assert made_up.attributes["gen_ai.tool.name"] == "unknown"
+    assert not [said for said in SAID if said.encode() in b"".join(receiver.bodies)]
+
+
+@pytest.mark.parametrize("contents", ["false", "true"])
+async def test_an_error_that_another_library_recorded_is_told_as_our_own_are(
+    contents: str, tmp_path: Path, receiver: OtlpReceiver
+) -> None:
+    agent = f"""
+from opentelemetry import trace
+from callboard import Agent, Skill, register, tool
+
+@tool
+def told(words: str) -> str:
+    \"""Look.\"""
+    with trace.get_tracer("a library").start_as_current_span("look", attributes={{"key": "{SECRET}"}}):
+        raise ValueError(f"no such thing: {{words}} {SECRET}")
+
+register(Agent("teller", name="Teller", skills=[Skill("tools", "Tell.", tools=[told])]))
+"""
+    async with OpenAIServer(called(json.dumps({"words": SAID[0]}))) as model:
+
+        def play() -> None:
+            with traced(tmp_path, model, agent, TRACE_CONTENT=contents) as server:
+                server.run()
+
+        await in_thread(play)
+    theirs = named(receiver.spans, "look")
+    assert theirs.is_error
+    assert theirs.attributes == {"key": "[secret]"}
+    [raised] = theirs.events
+    assert raised["exception.type"] == "ValueError"
+    assert SECRET.encode() not in b"".join(receiver.bodies)
+    if contents == "true":
+        assert raised["exception.message"] == f"no such thing: {SAID[0]} [secret]"
+        assert theirs.status_message == f"ValueError: no such thing: {SAID[0]} [secret]"
+    else:
+        assert SAID[0].encode() not in b"".join(receiver.bodies)
+
+
 async def test_with_contents_the_spans_hold_what_was_said_without_secrets(
     tmp_path: Path, receiver: OtlpReceiver
 ) -> None:
@@ -252,6 +348,10 @@ async def test_with_contents_the_spans_hold_what_was_said_without_secrets(
     assert answered == {"role": "tool", "parts": [{"type": "tool_call_response", "id": "c0", "response": result}]}
     [said] = read(run, "output.messages")
     assert said["parts"] == [{"type": "text", "content": f"I look. {SAID[2]} [secret]"}]
+    assert read(run, "input.messages") == [asked]
+    # What lists of traces show.
+    assert run.attributes["input.value"] == SAID[0]
+    assert run.attributes["output.value"] == f"I look. {SAID[2]} [secret]"
 
 
 async def test_what_fails_is_a_failed_span_with_the_reason_by_its_code(tmp_path: Path, receiver: OtlpReceiver) -> None:
@@ -292,6 +392,42 @@ async def test_a_run_that_is_cancelled_ends_all_its_spans_and_has_not_failed(
     assert not asked.is_error
 
 
+async def test_a_call_that_its_run_stops_has_not_failed_either(tmp_path: Path, receiver: OtlpReceiver) -> None:
+    agent = AGENTS.replace("raise ValueError", "import asyncio; await asyncio.Event().wait(); raise ValueError")
+    async with OpenAIServer([chunks(call("fail", "{}", call_id="c0"), finish("tool_calls"))]) as model:
+
+        def play() -> None:
+            with traced(tmp_path, model, agent) as server, httpx.Client(base_url=server.url, timeout=60) as client:
+                with client.stream("POST", "/v1/runs", json=request(agent="teller", run_id="r")) as response:
+                    for line in response.iter_lines():
+                        if "tool_call_start" in line:
+                            client.post("/v1/runs/r/cancel")
+
+        await in_thread(play)
+    stopped = named(receiver.spans, "execute_tool fail")
+    assert stopped.attributes["error.type"] == "cancelled"
+    assert not [span for span in receiver.spans if span.is_error]
+
+
+async def test_an_agent_in_a_tool_asks_its_model_within_that_call(tmp_path: Path, receiver: OtlpReceiver) -> None:
+    script = [
+        chunks(call("told", '{"input": "a"}', call_id="c0"), finish("tool_calls")),
+        chunks(text("From within."), finish("stop")),
+        chunks(text("There."), finish("stop")),
+    ]
+    async with OpenAIServer(script) as model:
+
+        def play() -> None:
+            with traced(tmp_path, model, AGENT_IN_A_TOOL) as server:
+                server.run()
+
+        await in_thread(play)
+    run = named(receiver.spans, "invoke_agent Teller")
+    tool = named(receiver.spans, "execute_tool told")
+    assert named(receiver.spans, "chat inner").parent_id == tool.span_id
+    assert {span.parent_id for span in receiver.spans if span.name == "chat outer"} == {run.span_id}
+
+
 async def test_an_mcp_server_is_told_of_which_trace_a_call_is(tmp_path: Path, receiver: OtlpReceiver) -> None:
     script = [
         chunks(call("ours_trace", "{}", call_id="c0"), finish("tool_calls")),
@@ -324,15 +460,41 @@ async def test_without_a_receiver_the_trace_of_a_request_is_passed_on_as_it_came
     assert not [line for line in server.log if line["event"].startswith("traces")]
 
 
+NO_TRACES = [
+    [],
+    [("traceparent", "00-nonsense")],
+    [("traceparent", TRACEPARENT.upper())],
+    [("traceparent", f"ff{TRACEPARENT[2:]}")],
+    [("traceparent", f"{TRACEPARENT}-more")],
+    [("traceparent", f"00-{'0' * 32}-{CALLER}-01")],
+    [("traceparent", f"00-{TRACE}-{'0' * 16}-01")],
+    [("traceparent", TRACEPARENT), ("traceparent", TRACEPARENT.replace("4b", "5b"))],
+    [("tracestate", "vendor=1")],
+]
+
+
 async def test_a_request_of_no_trace_passes_none_on(tmp_path: Path) -> None:
+    async with OpenAIServer([chunks(text("Hi."), finish("stop"))] * len(NO_TRACES)) as model:
+
+        def play() -> None:
+            with traced(tmp_path, model) as server:
+                for headers in NO_TRACES:
+                    server.run(headers=headers)
+
+        await in_thread(play)
+    assert len(model.headers) == len(NO_TRACES)
+    assert not [one for one in model.headers if "traceparent" in one or "tracestate" in one]
+
+
+async def test_a_trace_state_in_several_lines_is_one(tmp_path: Path) -> None:
     async with OpenAIServer([chunks(text("Hi."), finish("stop"))]) as model:
 
         def play() -> None:
             with traced(tmp_path, model) as server:
-                server.run(headers={"traceparent": "00-nonsense"})
+                server.run(headers=[("traceparent", TRACEPARENT), ("tracestate", "a=1"), ("tracestate", "b=2")])
 
         await in_thread(play)
-    assert [one.get("traceparent") for one in model.headers] == [None]
+    assert [one.get("tracestate") for one in model.headers] == ["a=1,b=2"]
 
 
 @pytest.mark.parametrize(
@@ -376,11 +538,44 @@ async def test_a_dot_env_file_is_as_good_as_the_environment_and_its_keys_are_sec
     assert receiver.spans[0].resource["service.name"] == "the-kitchen"
 
 
-def test_an_exporter_that_nobody_knows_is_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "pigeon")
+@pytest.mark.parametrize(
+    ("variables", "words"),
+    [
+        ({"OTEL_TRACES_EXPORTER": "pigeon"}, r"OTEL_TRACES_EXPORTER: .*'pigeon'"),
+        ({"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "pip install opentelemetry-exporter-otlp-proto-grpc"),
+        ({"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "smoke"}, "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL: 'smoke'"),
+    ],
+)
+def test_a_variable_that_cannot_be_followed_ends_the_server_with_words(
+    variables: dict[str, str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", **variables}.items():
+        monkeypatch.setenv(name, value)
     ended = processes.run(tmp_path, "serve")
     assert ended.returncode == 1
-    assert re.search(r"OTEL_TRACES_EXPORTER: .*'pigeon'", ended.stderr)
+    assert re.search(words, ended.stderr)
+    assert "Traceback" not in ended.stderr
+
+
+def test_without_the_sdk_the_log_says_what_to_install_and_runs_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
+    (tmp_path / "sitecustomize.py").write_text(NO_SDK)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    environment = processes.environment(tmp_path / "data")
+    with subprocess.Popen([*processes.COMMAND, "serve"], env=environment, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stderr is not None
+        said = []
+        for line in server.stderr:
+            said.append(json.loads(line))
+            if "url" in said[-1]:
+                break
+        answer = httpx.post(f"{said[-1]['url']}/v1/runs", json=request(agent="demo"), timeout=60)
+        server.kill()
+    assert '"type":"done"' in answer.text
+    [warning] = [line for line in said if line["event"] == "traces_not_exported"]
+    assert "pip install 'callboard[otel]'" in warning["hint"]
 
 
 def test_a_receiver_that_says_nothing_holds_up_neither_runs_nor_the_end(
@@ -394,6 +589,53 @@ def test_a_receiver_that_says_nothing_holds_up_neither_runs_nor_the_end(
             assert '"type":"done"' in answer.text
             process.terminate()
             assert process.wait(60) == -signal.SIGTERM
+
+
+@pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "stopped"])
+async def test_a_run_that_is_gone_on_with_is_linked_to_what_it_was(
+    stop: signal.Signals, tmp_path: Path, receiver: OtlpReceiver
+) -> None:
+    async with OpenAIServer([chunks(text("Once "), ending="hang"), chunks(text("Upon."), finish("stop"))]) as model:
+
+        def play() -> None:
+            body = request(agent="teller", run_id="r", chat_id="c")
+            with traced(tmp_path, model, DRAIN_SECONDS="0") as server:
+                with httpx.stream("POST", f"{server.url}/v1/runs", json=body, timeout=60) as response:
+                    next(line for line in response.iter_lines() if "Once" in line)
+                    server.process.send_signal(stop)
+                    server.process.wait(60)
+            with traced(tmp_path, model) as heir:
+                rest = httpx.get(f"{heir.url}/v1/runs/r/events", timeout=60)
+                assert '"type":"done"' in rest.text
+
+        await in_thread(play)
+    [heir] = [span for span in receiver.spans if span.attributes.get("callboard.run.losses") is not None]
+    former = [span for span in receiver.spans if span.attributes.get("callboard.run.left")]
+    # Of no trace of a request: it stays in the one that the run began.
+    assert model.headers[0]["traceparent"].split("-")[1] == heir.trace_id
+    [link] = heir.links
+    assert link == f"00-{heir.trace_id}-{heir.parent_id}-01"
+    assert [span.traceparent for span in former] == ([] if stop == signal.SIGKILL else [link])
+
+
+async def test_a_run_that_can_only_be_ended_is_a_failed_span(tmp_path: Path, receiver: OtlpReceiver) -> None:
+    async with OpenAIServer([]) as model:
+
+        def play() -> None:
+            body = request(agent="teller", run_id="r", chat_id="c")
+            with traced(tmp_path, model, UNREADY_AGENT) as server:
+                headers = {"traceparent": TRACEPARENT}
+                with httpx.stream("POST", f"{server.url}/v1/runs", json=body, headers=headers) as response:
+                    next(line for line in response.iter_lines() if "Once" in line)
+                    server.process.kill()
+            with traced(tmp_path, model, UNREADY_AGENT) as heir:
+                assert "interrupted" in httpx.get(f"{heir.url}/v1/runs/r/events", timeout=60).text
+
+        await in_thread(play)
+    [ended] = receiver.spans
+    assert (ended.trace_id, ended.parent_id) == (TRACE, CALLER)
+    assert ended.is_error
+    assert ended.attributes["error.type"] == "interrupted"
 
 
 async def test_a_run_that_another_server_goes_on_with_is_of_the_same_trace_and_request(
@@ -418,5 +660,7 @@ async def test_a_run_that_another_server_goes_on_with_is_of_the_same_trace_and_r
     run, asked = receiver.spans
     assert (run.trace_id, run.parent_id) == (TRACE, CALLER)
     assert run.attributes["callboard.run.losses"] == 1
+    [link] = run.links
+    assert link.split("-")[1] == TRACE
     assert model.headers[-1]["traceparent"] == asked.traceparent
     assert {line.get("request_id") for line in log if line.get("run_id") == "r"} == {"the-first"}

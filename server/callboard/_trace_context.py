@@ -8,7 +8,7 @@ into that is nobody else's matter.
 Below everything; imports nothing of Callboard.
 """
 
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -24,9 +24,12 @@ _OF_RUN = otel.create_key("callboard run")
 
 @dataclass(slots=True)
 class RunTrace:
-    """The spans of a run that is at work: of its latest request to a model, and of its open calls by their ids."""
+    """The spans of a run that is at work: of its open requests to models, and of its open calls.
 
-    asking: Context | None = None
+    A request is found by the span that it was begun in, the run's or a call's, a call by its id.
+    """
+
+    asking: dict[int, Context] = field(default_factory=dict)
     calls: dict[str, Context] = field(default_factory=dict)
 
 
@@ -80,6 +83,16 @@ def within_call(call_id: str) -> Iterator[None]:
         yield
 
 
+def current_span_id() -> int:
+    """Return the id of the span that the current task works in; 0 where it works in none."""
+    return trace.get_current_span().get_span_context().span_id
+
+
+def is_within(run: RunTrace) -> bool:
+    """Return whether the current task works for this run."""
+    return _find_run() is run
+
+
 def is_in_run() -> bool:
     """Return whether the current task works for a run."""
     return _find_run() is not None
@@ -88,9 +101,20 @@ def is_in_run() -> bool:
 def headers_for_model() -> dict[str, str]:
     """Return the headers that say of which trace a request to a model is; none where there is none."""
     run = _find_run()
+    return headers_of(run.asking.get(current_span_id()) if run else None)
+
+
+def headers_of(context: Context | None = None) -> dict[str, str]:
+    """Return the headers that name the trace of a context, of the current one where none is given."""
     headers: dict[str, str] = {}
-    _PROPAGATOR.inject(headers, run.asking if run else None)
+    _PROPAGATOR.inject(headers, context)
     return headers
+
+
+def link_to(traceparent: str) -> Sequence[trace.Link]:
+    """Return a link to the span that a header names; none where it names none."""
+    found = trace.get_current_span(_PROPAGATOR.extract({"traceparent": traceparent}, Context()))
+    return [trace.Link(found.get_span_context())] if found.get_span_context().is_valid else []
 
 
 async def pass_on_to_model(request: _Request) -> None:
@@ -100,7 +124,7 @@ async def pass_on_to_model(request: _Request) -> None:
 
 async def pass_on(request: _Request) -> None:
     """Say in a request to a service of which trace it is: an event hook of its client."""
-    _PROPAGATOR.inject(request.headers)
+    request.headers.update(headers_of())
 
 
 def _find_run() -> RunTrace | None:

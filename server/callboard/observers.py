@@ -97,7 +97,8 @@ class RunLeft:
 Observation = Event | ModelAsked | ModelAnswered | RunTakenOver | RunLeft
 """The events of the protocol as clients get them (`run_start`, `tool_call_start` … `done`), and requests to models.
 
-A run that goes on at another server begins there with `RunTakenOver`; of its events before that one knows nothing.
+A run that goes on at another server begins there with `RunTakenOver`, and with the ends of calls that were open and
+cannot go on; of its events before that one knows nothing.
 
 A `tool_call_start` says of which round it is (`round_index`). Of the requests of an agent of another framework
 observers are told what the framework says; requests of agents in its tools are among them.

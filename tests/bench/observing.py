@@ -1,16 +1,17 @@
-"""What it costs to be seen: the same runs at servers with metrics and traces off and on, side by side.
+"""What it costs to be seen: the same runs at servers where each thing that sees them is on, all are, and none is.
 
 Each server is a process of its own, and so is told apart what it takes of the processor. A run is of a chat that is
 kept, asks its model three times, over HTTP, runs three tools and answers; its spans go to a receiver over HTTP, and a
 scrape comes each second. A model that takes its time costs no processor: what is measured is the most that it can be.
+Ids of requests are always given, and so in all of them.
 """
 
 import asyncio
 import os
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from operator import truediv
+from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
@@ -22,24 +23,36 @@ from tests.fakes.otlp_receiver import OtlpReceiver
 from tests.serving import request
 
 PIECES = 300
-RUNS = 40
-AT_ONCE = 8
-ROUNDS = 15
+RUNS = 20
+AT_ONCE = 4
+ROUNDS = 30
 MOST = 3.0
 """The most that a run may cost more, in per cent of what it costs unseen."""
 SCRAPE_SECONDS = 1.0
 
-OFF = {"METRICS": "false"}
-METRICS: Mapping[str, str] = {}
-CONTENTS = {"TRACE_CONTENT": "true"}
-SEEN: Mapping[str, tuple[Mapping[str, str], bool]] = {
-    "off": (OFF, False),
-    "off once more, for the noise": (OFF, False),
-    "metrics": (METRICS, False),
-    "metrics and traces": (METRICS, True),
-    "metrics and traces with contents": (CONTENTS, True),
+OFF = {"METRICS": "false", "INSPECT": "false", "AUDIT": "false"}
+QUOTAS = {"MAX_USER_CALLS_PER_DAY": "100000000", "MAX_USER_TOKENS_PER_DAY": "100000000000"}
+ALL = {**QUOTAS, "AUDIT": "false"}
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The settings of a server, and whether its spans are sent."""
+
+    settings: Mapping[str, str]
+    is_traced: bool = False
+
+
+SEEN: Mapping[str, Seen] = {
+    "nothing": Seen(OFF),
+    "nothing either": Seen(OFF),
+    "metrics": Seen({**OFF, "METRICS": "true"}),
+    "the inspector": Seen({**OFF, "INSPECT": "true"}),
+    "quotas": Seen({**OFF, **QUOTAS}),
+    "traces": Seen(OFF, is_traced=True),
+    "traces with contents": Seen({**OFF, "TRACE_CONTENT": "true"}, is_traced=True),
+    "all of these, without contents": Seen(ALL, is_traced=True),
 }
-"""Settings, and whether spans are sent."""
 
 
 def answer(body: Body) -> Answer:
@@ -68,42 +81,62 @@ def _variables(variables: Mapping[str, str]) -> Iterator[None]:
 
 async def measure_observing(folder: Path) -> list[Target]:
     """Prints the table: the same runs, unseen and seen."""
-    seconds: dict[str, list[float]] = {name: [] for name in SEEN}
+    [unseen, *others] = SEEN
+    seconds: dict[str, list[float]] = {name: [] for name in others}
+    more: dict[str, list[float]] = {name: [] for name in others}
     async with OpenAIServer(answer) as model:
         with ExitStack() as running:
             receiver = running.enter_context(OtlpReceiver())
             servers = {}
-            for number, (name, (settings, is_traced)) in enumerate(SEEN.items()):
+            for number, (name, seen) in enumerate(SEEN.items()):
                 own = folder / str(number)
                 own.mkdir()
-                engine = Engine({"MODEL_BASE_URL": model.base_url, "MODEL": "m", **settings}, [])
-                with _variables({"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url} if is_traced else {}):
+                engine = Engine({"MODEL_BASE_URL": model.base_url, "MODEL": "m", **seen.settings}, [])
+                with _variables({"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url} if seen.is_traced else {}):
                     [servers[name]] = running.enter_context(served.serving(own, engine, 1))
             scraping = asyncio.create_task(_scrape(list(servers.values())))
             for server in servers.values():
                 await _run(server, RUNS)
             for number in range(ROUNDS):
                 say(f"round {number + 1} of {ROUNDS} …")
-                # In turns from either end: a machine that gets slower slows down each as much.
-                names = list(SEEN) if number % 2 else list(SEEN)[::-1]
-                for name in names:
-                    before = servers[name].process.processor_seconds
-                    await _run(servers[name], RUNS)
-                    seconds[name].append((servers[name].process.processor_seconds - before) / RUNS)
+                for name in others:
+                    # At one time: what else the machine does slows down each as much.
+                    spent, least = await asyncio.gather(_spend(servers[name]), _spend(servers[unseen]))
+                    seconds[name].append(spent)
+                    more[name].append((spent / least - 1) * 100)
             scraping.cancel()
-    # Compared within each round: what else the machine does changes from one to the next.
-    more = {name: (statistics.median(map(truediv, its, seconds["off"])) - 1) * 100 for name, its in seconds.items()}
     rows = [
-        (name, milliseconds(statistics.median(its)), milliseconds(min(its)), f"{more[name]:+.1f} %")
-        for name, its in seconds.items()
+        (name, milliseconds(statistics.median(seconds[name])), f"{statistics.median(its):+.1f} %", _spread(its))
+        for name, its in more.items()
     ]
     print_table(
         f"{ROUNDS} × {RUNS} runs of three requests to a model, three calls and {PIECES} pieces of text",
-        ("seen by", "processor ms a run, median", "least", "more than unseen"),
+        ("seen by", "processor ms a run, median", "more than unseen, median", "the middle half"),
         rows,
     )
     say(f"{len(receiver.bodies)} exports were received")
-    return [Target("a run with metrics and traces, more than without", more["metrics and traces"], MOST, "%")]
+    [noise, *_, everything] = others
+    # The one beside all of them has the most runs behind it, and so is not quite like them.
+    measured = statistics.median(more[everything]) - statistics.median(more[noise])
+    return [Target(f"a run with {everything}, more than with {noise}", measured, MOST, "%")]
+
+
+async def _spend(server: Served) -> float:
+    """Return what a run takes of the processor, in seconds."""
+    before = _processor_seconds(server.process.pid)
+    await _run(server, RUNS)
+    return (_processor_seconds(server.process.pid) - before) / RUNS
+
+
+def _spread(percents: Sequence[float]) -> str:
+    first, _, third = statistics.quantiles(percents, n=4)
+    return f"{first:+.1f} … {third:+.1f} %"
+
+
+def _processor_seconds(pid: int) -> float:
+    """Return what the threads of a process have taken: in nanoseconds, where a clock's ticks are a run each."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
 
 
 async def _run(server: Served, count: int) -> None:

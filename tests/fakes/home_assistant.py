@@ -111,6 +111,7 @@ class HomeAssistantServer:
         self.devices: list[Body] = recorded["devices"]
         self.entries: dict[str, Body | None] = recorded["entries"]
         self.called: list[tuple[str, str, Body]] = []
+        self.headers: list[Mapping[str, str]] = []
         self.status = 0
         self.rest_status = 0
         self.location = ""
@@ -174,11 +175,13 @@ class HomeAssistantServer:
         return None
 
     async def _all_states(self, request: Request) -> Response:
+        self.headers.append(request.headers)
         if (refused := self._gate(request.headers.get("authorization", ""))) is not None:
             return refused
         return JSONResponse(list(self.states.values()))
 
     async def _one_state(self, request: Request) -> Response:
+        self.headers.append(request.headers)
         if (refused := self._gate(request.headers.get("authorization", ""))) is not None:
             return refused
         state = self.states.get(request.path_params["entity_id"])
@@ -186,6 +189,7 @@ class HomeAssistantServer:
 
     async def _mcp(self, request: Request) -> Response:
         """The MCP server: stateless, one JSON answer to each request."""
+        self.headers.append(request.headers)
         if (refused := self._gate(request.headers.get("authorization", ""))) is not None:
             return refused
         message = await request.json()
@@ -242,6 +246,7 @@ class HomeAssistantServer:
         return str(self.states[entity_id]["attributes"].get("friendly_name"))
 
     async def _websocket(self, websocket: WebSocket) -> None:
+        self.headers.append(websocket.headers)
         if (refused := self._gate(None)) is not None:
             await websocket.send_denial_response(refused)
             return

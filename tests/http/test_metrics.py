@@ -132,6 +132,8 @@ async def test_what_is_under_way_is_told_as_it_is_at_that_moment(tmp_path: Path)
         await asyncio.gather(*running)
         after = await _until(service, lambda one: one.sum("callboard_listeners") == 0)
     assert more.sum("callboard_runs_open") == 2
+    # What does not run is 0 and not nothing, or it would be drawn as no data.
+    assert list(after.matching("callboard_runs_open", agent="scripted")) == [0]
     assert after.sum("callboard_runs_open") == after.sum("callboard_runs_waiting") == 0
     assert after.sum("callboard_runs_total") == 3
 
@@ -207,6 +209,16 @@ async def test_open_metrics_is_given_to_those_who_ask_for_it(tmp_path: Path) -> 
     assert answer.headers["content-type"].startswith("application/openmetrics-text")
     families = read_open_metrics(answer.text)  # type: ignore[no-untyped-call] # it has no types
     assert "callboard_runs" in {family.name for family in families}
+
+
+async def test_its_head_is_as_long_as_what_follows_it(tmp_path: Path) -> None:
+    async with serving(tmp_path, ScriptedAgent(hello)) as service:
+        head = await service.client.head("/metrics")
+        told = await service.client.get("/metrics")
+    assert head.status_code == 200
+    assert head.content == b""
+    assert head.headers["content-type"] == told.headers["content-type"]
+    assert int(head.headers["content-length"]) > 1000
 
 
 async def test_it_can_be_switched_off(tmp_path: Path) -> None:

@@ -135,11 +135,12 @@ def _serve_agents(
     pipe: Connection | None = None,
     crew: Crew | None = None,
 ) -> None:
+    export = begin_export(variables, redaction, has_contents=settings.trace_content)
     board = Callboard(
         tuple(registry),
         model=default_model(settings),
         authenticate=authenticate_by(settings),
-        lifespan=partial(_stand_ready, listener, settings.has_key, pipe, crew, begin_export(variables)),
+        lifespan=partial(_stand_ready, listener, settings.has_key, pipe, crew, export),
         settings=settings,
         redaction=redaction,
     )

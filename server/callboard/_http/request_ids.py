@@ -40,7 +40,7 @@ class RequestIds:
                 MutableHeaders(scope=message)[HEADER] = request_id
             await send(message)
 
-        with structlog.contextvars.bound_contextvars(request_id=request_id), within(read(headers)):
+        with structlog.contextvars.bound_contextvars(request_id=request_id), within(read(_find_trace(headers))):
             await self._app(scope, receive, send_with_id)
 
 
@@ -50,3 +50,11 @@ def read_request_id(headers: Headers) -> str:
     if len(given) == 1 and _WELL_FORMED.fullmatch(given[0]):
         return given[0]
     return uuid4().hex
+
+
+def _find_trace(headers: Headers) -> dict[str, str]:
+    """Return the headers of the trace that a request names; of two it is in neither."""
+    parents = headers.getlist("traceparent")
+    if len(parents) != 1:
+        return {}
+    return {"traceparent": parents[0], "tracestate": ",".join(headers.getlist("tracestate"))}

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from functools import partial
 
 import structlog
+from opentelemetry.context import Context
 from pydantic import Field
 
 from callboard._threads import REQUESTS
-from callboard._trace_context import headers_for_model, join
+from callboard._trace_context import headers_of, join
 from callboard.calls.approval import PENDING, is_approval
 from callboard.calls.runner import REPAIRED
 from callboard.storage import Orders, RunLog
@@ -50,7 +51,7 @@ class LeftRun:
     last events of the others. `waiting` are open calls whose user is asked: they have not run yet; `begun` are calls of
     which it is known that they have. `next_round` is that of the next call. `has_open_text`: something was said since
     the last event of a call, which no round holds; `open_text` is what of it is text. `sources` have been sent,
-    `orders` are what clients have asked.
+    `orders` are what clients have asked. `closed` are the ends of those that whoever goes on with the run has ended.
     """
 
     frames: Sequence[bytes]
@@ -64,6 +65,7 @@ class LeftRun:
     ended: Mapping[str, ToolCallComplete | ToolCallError]
     sources: Sequence[Source]
     orders: Orders
+    closed: Sequence[ToolCallError] = ()
 
     def first_event(self, run_id: str, agent_id: str) -> Event | None:
         """Return the event that a server begins with which goes on with the run."""
@@ -142,15 +144,25 @@ def end_of_left_run(agent_id: str) -> Error:
 
 
 class KeptRequest(RunRequest):
-    """A request as it is kept. `origin` is what the log and traces say of it: its id, and the header of its trace."""
+    """A request as it is kept. `origin` is what the log and traces say of it.
+
+    That is its id, the headers of its trace, and as `run` the `traceparent` of its run.
+    """
 
     origin: dict[str, str] = Field(default_factory=dict)
 
 
-def find_origin() -> dict[str, str]:
-    """Return the origin of the request that the current task works for."""
+def find_origin(run: Context) -> dict[str, str]:
+    """Return the origin of the request that the current task works for; `run` is the context of its run."""
     request_id = structlog.contextvars.get_contextvars().get("request_id")
-    return headers_for_model() | ({"request_id": request_id} if request_id else {})
+    of_run = headers_of(run)
+    # A request of no trace begins one with its run, and whoever goes on with it stays in that.
+    origin = of_run | headers_of()
+    if "traceparent" in of_run:
+        origin["run"] = of_run["traceparent"]
+    if request_id:
+        origin["request_id"] = request_id
+    return origin
 
 
 def return_to(origin: Mapping[str, str]) -> None:

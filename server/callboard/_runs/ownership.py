@@ -2,18 +2,18 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
 import structlog
 
 from callboard._runs.left_run import LEFT_RUN, read_left_run
-from callboard._runs.reconciliation import close_frames
+from callboard._runs.reconciliation import find_ends, frames_after
 from callboard._runs.watch import Watch
 from callboard.errors import CallboardError, RunLost, StorageError, UnknownChat
 from callboard.storage import LoggedFrame, LoggedRun, RunLog
-from callboard_protocol import Error, encode
+from callboard_protocol import Error, Event, encode
 
 ROUNDS_A_LEASE = 5
 """How often, while a lease lasts, runs are looked for whose server is gone."""
@@ -29,7 +29,7 @@ class Ownership:
     """Owns runs in `run_log` as long as `held` says; ended ones are kept for so long, and so many bytes of a user.
 
     `is_closing`: this server is about to be gone itself, and takes over nothing more. `on_ended` is told of a run that
-    could only be ended, and of its end.
+    could only be ended, and of its last events.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Ownership:
         keep_ended_seconds: float,
         max_user_bytes: int,
         is_closing: Callable[[], bool] = lambda: False,
-        on_ended: Callable[[LoggedRun, Error], None] = lambda _run, _ending: None,
+        on_ended: Callable[[LoggedRun, Sequence[Event]], None] = lambda _run, _last: None,
     ) -> None:
         self._run_log = run_log
         self._watch = watch
@@ -134,10 +134,10 @@ class Ownership:
     async def _end(self, run: LoggedRun, ending: Error) -> None:
         """Close what a server has left open, so that whoever listens sees an end."""
         left = await read_left_run(self._run_log, run.run_id)
-        closing = close_frames(left)
+        ends = find_ends(left)
         await self._run_log.close_calls(run.run_id, waiting=left.waiting)
-        last = encode(len(left.frames) + len(closing) + 1, ending)
-        frames = [*closing, LoggedFrame(last, is_last=True)]
+        last = encode(len(left.frames) + len(ends) + 1, ending)
+        frames = [*frames_after(left, ends), LoggedFrame(last, is_last=True)]
         await self._run_log.append(replace(run, last_seq=len(left.frames)), frames)
-        self._on_ended(run, ending)
-        _log.warning("left_run_ended", run_id=run.run_id, agent=run.agent_id, calls=len(closing))
+        self._on_ended(run, [*ends, ending])
+        _log.warning("left_run_ended", run_id=run.run_id, agent=run.agent_id, calls=len(ends))

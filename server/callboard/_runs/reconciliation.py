@@ -5,7 +5,7 @@ call otherwise than the model is.
 """
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from callboard._history import ChatJournal, StoredTurn
@@ -54,12 +54,14 @@ async def reconcile(run_log: RunLog, logged: LoggedRun, chats: Chats, journal: C
 async def close_calls(run_log: RunLog, logged: LoggedRun, left: LeftRun, again: Collection[str]) -> LeftRun:
     """End the calls that are open, but for those that run again, in rows and frames; return what is left then."""
     await run_log.close_calls(logged.run_id, again, left.waiting)
-    closing = close_frames(left, again)
+    ends = find_ends(left, again)
+    closing = frames_after(left, ends)
     if closing:
         await run_log.append(replace(logged, last_seq=len(left.frames)), closing)
     return replace(
         left,
         frames=[*left.frames, *(frame.frame for frame in closing)],
+        closed=ends,
         open_calls={call_id: start for call_id, start in left.open_calls.items() if call_id in again},
     )
 
@@ -94,9 +96,9 @@ def find_unseen(left: LeftRun, turn: StoredTurn, calls: Mapping[str, StoredCall]
     return [fitting for event in events for fitting in truncate(event)]
 
 
-def close_frames(left: LeftRun, but: Collection[str] = ()) -> list[LoggedFrame]:
-    """Return the frames that end the calls that are open, but for some."""
-    endings = [
+def find_ends(left: LeftRun, but: Collection[str] = ()) -> list[ToolCallError]:
+    """Return the ends of the calls that are open, but for some."""
+    return [
         ToolCallError(
             tool_call_id=call_id,
             tool_name=start.tool_name,
@@ -107,7 +109,11 @@ def close_frames(left: LeftRun, but: Collection[str] = ()) -> list[LoggedFrame]:
         for call_id, start in left.open_calls.items()
         if call_id not in but
     ]
-    return [LoggedFrame(encode(seq, event)) for seq, event in enumerate(endings, len(left.frames) + 1)]
+
+
+def frames_after(left: LeftRun, events: Sequence[Event]) -> list[LoggedFrame]:
+    """Return the frames of events that follow those of a run."""
+    return [LoggedFrame(encode(seq, event)) for seq, event in enumerate(events, len(left.frames) + 1)]
 
 
 def _complete_text(said: str, whole: str) -> list[Event]:

@@ -50,12 +50,12 @@ from callboard._settings import Settings
 from callboard._threads import REQUESTS
 from callboard._tools import ClientTool, Services
 from callboard._trace_context import within
-from callboard._tracing import Tracing
+from callboard._tracing import RunSpans, Tracing
 from callboard.errors import RunConflict, ShuttingDown, StorageError, UnknownAgent, UnknownRun
-from callboard.models import ChatDict
+from callboard.models import ChatDict, content_text
 from callboard.observers import ObservedRun, Observer, RunLeft, RunObservers, RunTakenOver
 from callboard.storage import OWN_CHAT_PREFIX, AuditEntry, LoggedRun, Orders, RunLog
-from callboard_protocol import Done, Error, RunRequest, RunStart
+from callboard_protocol import Done, Error, Event, RunRequest, RunStart
 
 MAX_OWNERS = 3
 """The servers that may try one run: what kills each that runs it is given up."""
@@ -187,8 +187,9 @@ class Runs:
                 return run
             self._refuse_when_closing()
             is_alone = self._run_log is None or await self._run_log.is_alone()
+            spans = self._tracing.begin(_observed(run_id, request), agent.name)
             # Who else started it leaves with this server.
-            packed = await self._pack(request) if continuation is None else None
+            packed = await self._pack(request, spans) if continuation is None else None
             logged = await self._log_run(run_id, owner, request, packed)
             if run := self._attached(run_id, owner):
                 return run
@@ -199,7 +200,7 @@ class Runs:
             self._refuse_when_closing()
             journal = self._journal(conversation, run_id, logged)
             ids = self._ids_of(conversation, is_alone=is_alone)
-            run = self._begin(run_id, owner, agent, conversation, functions, journal, ids, logged, caller=caller)
+            run = self._begin(run_id, owner, agent, conversation, functions, journal, ids, spans, logged, caller=caller)
             run.may_be_left = logged is not None and packed is not None and _goes_on(agent)
             started = True
         finally:
@@ -217,6 +218,7 @@ class Runs:
         functions: Sequence[ClientTool],
         journal: ChatJournal | NoJournal,
         ids: CallIds,
+        spans: RunSpans,
         logged: LoggedRun | None,
         left: LeftRun | None = None,
         caller: str | None = None,
@@ -225,10 +227,11 @@ class Runs:
         history = conversation.history
         account = Account(self._holdings, owner.user_id or "")
         redaction = Redaction(above=self._redaction)
-        observed = _observed(run_id, request)
-        spans = self._tracing.begin(observed, agent.name, redaction)
+        watching = spans.watch(redaction, content_text(_asked(conversation.messages)))
         observers = RunObservers(
-            observed, [*self._quota.observers, *self._observers, *spans.observers], self._tracing.has_contents
+            _observed(run_id, request),
+            [*self._quota.observers, *self._observers, *watching],
+            keeps_answers=self._tracing.has_contents and bool(watching),
         )
         log = EventLog(account=account, on_append=observers.tell)
         enricher = self._make_enricher(run_id, request, account)
@@ -249,6 +252,8 @@ class Runs:
         self._runs[run_id] = run
         if left:
             observers.tell(RunTakenOver(logged.losses if logged else 0))
+            for end in left.closed:
+                observers.tell(end)
             log.restore(left.frames)
             recorder.restore({call_id: start.tool_name for call_id, start in left.open_calls.items()}, left.sources)
             enricher.inputs.take(left.orders.answers)
@@ -383,13 +388,15 @@ class Runs:
         where another server has it by now.
         """
         kept = await self._run_log.load_request(logged.run_id) if self._run_log else None
-        if self._run_log is None or kept is None or logged.losses >= MAX_OWNERS:
+        if self._run_log is None or kept is None:
+            return LEFT_RUN
+        request = unpack_request(kept)
+        return_to(request.origin)
+        if logged.losses >= MAX_OWNERS:
             return LEFT_RUN
         if logged.age_seconds >= self._settings.run_timeout_seconds:
             # Perhaps in a copy of the database that was put back: what it did since then is not known.
             return LEFT_RUN
-        request = unpack_request(kept)
-        return_to(request.origin)
         try:
             agent = self._registry.get(request.agent)
         except UnknownAgent:
@@ -413,17 +420,20 @@ class Runs:
             await self._run_log.hand_over(logged)
             return None
         functions = tuple(map(ClientTool.of, request.functions))
-        run = self._begin(logged.run_id, owner, agent, conversation, functions, journal, ids, logged, reopened.left)
+        spans = self._tracing.begin(_observed(logged.run_id, request), agent.name, request.origin.get("run", ""))
+        run = self._begin(
+            logged.run_id, owner, agent, conversation, functions, journal, ids, spans, logged, reopened.left
+        )
         run.may_be_left = True
         _log.warning("run_carried_on", run_id=logged.run_id, agent=owner.agent_id, losses=logged.losses)
         return None
 
-    async def _pack(self, request: RunRequest) -> bytes | None:
+    async def _pack(self, request: RunRequest, spans: RunSpans) -> bytes | None:
         """Return the request as it is kept, without secrets; None where that is not to be, or it is too large."""
         if self._run_log is None or not _is_kept(request):
             return None
         public = await self._redaction.large(request.model_dump(exclude_unset=True))
-        kept = KeptRequest.model_validate({**public, "origin": find_origin()})
+        kept = KeptRequest.model_validate({**public, "origin": find_origin(spans.context)})
         return await REQUESTS.run(partial(pack_request, kept))
 
     async def _log_run(self, run_id: str, owner: Owner, request: RunRequest, packed: bytes | None) -> LoggedRun | None:
@@ -572,12 +582,14 @@ class Runs:
             ids.distrust()
         return ids
 
-    def _tell_of_end(self, logged: LoggedRun, ending: Error) -> None:
-        """Tell observers of a run of another server's that could only be ended."""
+    def _tell_of_end(self, logged: LoggedRun, last: Sequence[Event]) -> None:
+        """Tell observers of a run of another server's that could only be ended, and of its last events."""
         observed = ObservedRun(logged.run_id, logged.agent_id, logged.chat_id, logged.user_id)
-        observers = RunObservers(observed, self._observers)
+        spans = self._tracing.begin(observed, logged.agent_id)
+        observers = RunObservers(observed, [*self._observers, *spans.watch(self._redaction)])
         observers.tell(RunTakenOver(logged.losses))
-        observers.tell(ending)
+        for event in last:
+            observers.tell(event)
 
     def _end(self, run: Run, chat_id: str | None, account: Account, observers: RunObservers) -> None:
         """Give the run's place back; the log can be read for a while.

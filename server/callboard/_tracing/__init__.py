@@ -4,6 +4,6 @@ Above: runs, which have their spans begun here. Below: observers, by whom the sp
 they are passed on. Knows no agents, no tools and no HTTP.
 """
 
-from callboard._tracing.spans import Tracing
+from callboard._tracing.spans import RunSpans, Tracing
 
-__all__ = ["Tracing"]
+__all__ = ["RunSpans", "Tracing"]

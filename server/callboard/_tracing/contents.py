@@ -33,6 +33,11 @@ def output_messages(deltas: Sequence[ModelDelta]) -> list[dict[str, Any]]:
     return [{"role": "assistant", "parts": parts, "finish_reason": (reasons or [None])[-1] or "stop"}]
 
 
+def said_by_user(text: str) -> list[dict[str, Any]]:
+    """Return what a run was asked as a message."""
+    return [{"role": "user", "parts": [{"type": "text", "content": text}]}]
+
+
 def said_by_agent(text: str, finish_reason: str) -> list[dict[str, Any]]:
     """Return the answer of a run as a message."""
     return [{"role": "assistant", "parts": [{"type": "text", "content": text}], "finish_reason": finish_reason}]

@@ -6,6 +6,8 @@ before they moved into a repository of their own, and the one that receivers rea
 
 from typing import Final
 
+SCOPE: Final = "callboard"
+"""The library that the spans are of."""
 SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.41.0"
 
 OPERATION_NAME: Final = "gen_ai.operation.name"
@@ -38,21 +40,33 @@ REQUEST_OPTIONS: Final = {
 
 FINISH_REASONS: Final = "gen_ai.response.finish_reasons"
 TIME_TO_FIRST_CHUNK: Final = "gen_ai.response.time_to_first_chunk"
-INPUT_TOKENS: Final = "gen_ai.usage.input_tokens"
-OUTPUT_TOKENS: Final = "gen_ai.usage.output_tokens"
-CACHED_TOKENS: Final = "gen_ai.usage.cache_read.input_tokens"
-REASONING_TOKENS: Final = "gen_ai.usage.reasoning.output_tokens"
+
+USAGE: Final = "gen_ai.usage."
+"""What the names of tokens begin with at a request to a model."""
+SUM_OF_USAGE: Final = "gen_ai.aggregated_usage."
+"""What they begin with at a run, of all its requests: receivers add up `gen_ai.usage` of all spans, and would count
+each token twice. The conventions have no name for it; that is the one that others took."""
+INPUT_TOKENS: Final = "input_tokens"
+OUTPUT_TOKENS: Final = "output_tokens"
+CACHED_TOKENS: Final = "cache_read.input_tokens"
+REASONING_TOKENS: Final = "reasoning.output_tokens"
 
 TOOL_NAME: Final = "gen_ai.tool.name"
 TOOL_CALL_ID: Final = "gen_ai.tool.call.id"
 TOOL_TYPE: Final = "gen_ai.tool.type"
 FUNCTION: Final = "function"
+UNKNOWN_TOOL: Final = "unknown"
+"""The name of a tool that there is not, where contents are not told."""
 
 SYSTEM_INSTRUCTIONS: Final = "gen_ai.system_instructions"
 INPUT_MESSAGES: Final = "gen_ai.input.messages"
 OUTPUT_MESSAGES: Final = "gen_ai.output.messages"
 TOOL_CALL_ARGUMENTS: Final = "gen_ai.tool.call.arguments"
 TOOL_CALL_RESULT: Final = "gen_ai.tool.call.result"
+
+# OpenInference's names: what lists of traces show as what went in and out, in Phoenix and elsewhere.
+INPUT_VALUE: Final = "input.value"
+OUTPUT_VALUE: Final = "output.value"
 
 # What the conventions have no name for.
 RUN_ID: Final = "callboard.run.id"

@@ -15,6 +15,7 @@ import structlog
 from opentelemetry import trace
 
 from callboard._extras import how_to_install, is_installed
+from callboard._redaction import Redaction
 from callboard._version import __version__
 from callboard.errors import SettingsError
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 PREFIX = "OTEL_"
 EXPORTERS = "opentelemetry_traces_exporter"
 """The group of entry points by which exporters are found."""
+HTTP = "otlp_proto_http"
+GRPC = "otlp_proto_grpc"
 
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 _HEADERS = ("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS")
@@ -38,14 +41,17 @@ _log = structlog.get_logger(__name__)
 class Export:
     """The spans of this process on their way to whoever takes them."""
 
-    def __init__(self, exporters: Sequence["SpanExporter"]) -> None:
+    def __init__(self, exporters: Sequence["SpanExporter"], redaction: Redaction, *, has_contents: bool) -> None:
         from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
+        from callboard._tracing.clean_export import CleanExporter
+
         self._provider = TracerProvider(resource=Resource.create({"service.version": __version__}))
         for exporter in exporters:
-            self._provider.add_span_processor(BatchSpanProcessor(exporter))
+            clean = CleanExporter(exporter, redaction, has_contents=has_contents)
+            self._provider.add_span_processor(BatchSpanProcessor(clean))
         trace.set_tracer_provider(self._provider)
 
     async def end(self) -> None:
@@ -56,10 +62,11 @@ class Export:
                 await asyncio.to_thread(self._provider.shutdown)
 
 
-def begin_export(variables: Mapping[str, str]) -> Export | None:
+def begin_export(variables: Mapping[str, str], redaction: Redaction, *, has_contents: bool) -> Export | None:
     """Export the spans of this process from here on, if the variables say where to.
 
-    Raises `SettingsError` for an exporter that nobody knows.
+    Secrets that `redaction` knows are in no span; `has_contents`: what was said may be. Raises `SettingsError` for an
+    exporter that nobody knows.
     """
     names = find_exporters(variables)
     if not names:
@@ -71,29 +78,52 @@ def begin_export(variables: Mapping[str, str]) -> Export | None:
     for name, value in variables.items():
         if name.startswith(PREFIX):
             os.environ.setdefault(name, value)
-    if "service.name=" not in variables.get("OTEL_RESOURCE_ATTRIBUTES", ""):
+    if not _names_service(variables):
         os.environ.setdefault("OTEL_SERVICE_NAME", "callboard")
-    exporters = []
-    for name in names:
-        found = tuple(entry_points(group=EXPORTERS, name=name))
-        if not found:
-            raise SettingsError(f"OTEL_TRACES_EXPORTER: there is no exporter {name!r}: install it, or set otlp or none")
-        exporters.append(found[0].load()())
+    exporters = [_make_exporter(name) for name in names]
     _log.info("traces_exported", exporters=names)
-    return Export(exporters)
+    return Export(exporters, redaction, has_contents=has_contents)
+
+
+def _make_exporter(name: str) -> "SpanExporter":
+    found = tuple(entry_points(group=EXPORTERS, name=name))
+    if not found and name == GRPC:
+        raise SettingsError("OTLP by grpc needs a library: pip install opentelemetry-exporter-otlp-proto-grpc")
+    if not found:
+        raise SettingsError(f"OTEL_TRACES_EXPORTER: there is no exporter {name!r}: install it, or set otlp or none")
+    exporter: SpanExporter = found[0].load()()
+    return exporter
+
+
+def _names_service(variables: Mapping[str, str]) -> bool:
+    pairs = variables.get("OTEL_RESOURCE_ATTRIBUTES", "").split(",")
+    return any(pair.partition("=")[0].strip() == "service.name" for pair in pairs)
 
 
 def find_exporters(variables: Mapping[str, str]) -> list[str]:
-    """Return the names of the exporters that the variables ask for: OTLP where they name its endpoint, else none."""
+    """Return the names of the exporters that the variables ask for: OTLP where they name its endpoint, else none.
+
+    Raises `SettingsError` for OTLP in a form that is not spoken.
+    """
     if variables.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return []
     given = variables.get("OTEL_TRACES_EXPORTER", "")
     if not given and any(variables.get(name) for name in _ENDPOINTS):
         given = "otlp"
     names = [name.strip() for name in given.split(",") if name.strip() not in ("", "none")]
-    protocol = next((variables[name] for name in _PROTOCOLS if variables.get(name)), "http/protobuf")
-    otlp = "otlp_proto_grpc" if protocol.strip() == "grpc" else "otlp_proto_http"
-    return [otlp if name == "otlp" else name for name in names]
+    return [_find_otlp(variables) if name == "otlp" else name for name in names]
+
+
+def _find_otlp(variables: Mapping[str, str]) -> str:
+    variable = next((name for name in _PROTOCOLS if variables.get(name)), None)
+    protocol = variables[variable].strip() if variable else "http/protobuf"
+    match protocol:
+        case "http/protobuf":
+            return HTTP
+        case "grpc":
+            return GRPC
+        case _:
+            raise SettingsError(f"{variable}: {protocol!r} is not spoken here: set http/protobuf or grpc")
 
 
 def find_secrets(variables: Mapping[str, str]) -> tuple[str, ...]:

@@ -13,10 +13,18 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 from opentelemetry.util.types import AttributeValue
 
 from callboard._redaction import Redaction
-from callboard._trace_context import RunTrace, with_run
+from callboard._trace_context import RunTrace, current_span_id, is_within, link_to, with_run
 from callboard._tracing import conventions as names
-from callboard._tracing.contents import as_json, input_messages, output_messages, said_by_agent, system_parts
+from callboard._tracing.contents import (
+    as_json,
+    input_messages,
+    output_messages,
+    said_by_agent,
+    said_by_user,
+    system_parts,
+)
 from callboard._version import __version__
+from callboard.errors import ToolCancelled, UnknownTool
 from callboard.models import TokenUsage
 from callboard.observers import ModelAnswered, ModelAsked, Observation, ObservedRun, Observer, RunLeft, RunTakenOver
 from callboard_protocol import Done, Error, Message, Rewind, ToolCallComplete, ToolCallError, ToolCallStart, Usage
@@ -29,10 +37,13 @@ class Tracing:
 
     def __init__(self, *, has_contents: bool = False) -> None:
         self.has_contents = has_contents
-        self._tracer = trace.get_tracer("callboard", __version__, schema_url=names.SCHEMA_URL)
+        self._tracer = trace.get_tracer(names.SCOPE, __version__, schema_url=names.SCHEMA_URL)
 
-    def begin(self, run: ObservedRun, agent_name: str, redaction: Redaction) -> "RunSpans":
-        """Begin the span of a run, in the trace of the current task where that has one."""
+    def begin(self, run: ObservedRun, agent_name: str, former: str = "") -> "RunSpans":
+        """Begin the span of a run, in the trace of the current task where that has one.
+
+        `former` is the `traceparent` of the run at the server that left it.
+        """
         attributes: dict[str, AttributeValue] = {
             names.OPERATION_NAME: names.INVOKE_AGENT,
             names.PROVIDER_NAME: names.OPENAI,
@@ -46,18 +57,21 @@ class Tracing:
             attributes[names.USER_ID] = run.user_id
         if run.task is not None:
             attributes[names.TASK] = run.task
-        span = self._tracer.start_span(f"{names.INVOKE_AGENT} {agent_name}", attributes=attributes)
-        return RunSpans(self._tracer, span, redaction if self.has_contents else None)
+        name = f"{names.INVOKE_AGENT} {agent_name}"
+        span = self._tracer.start_span(name, attributes=attributes, links=link_to(former))
+        return RunSpans(self._tracer, span, has_contents=self.has_contents)
 
 
 class RunSpans:
-    """The spans of one run; `context` is what it is to work within. Contents are told where `redaction` is given."""
+    """The spans of one run; `context` is what it is to work within. One that comes to nothing is let go of."""
 
-    def __init__(self, tracer: trace.Tracer, run: Span, redaction: Redaction | None) -> None:
+    def __init__(self, tracer: trace.Tracer, run: Span, *, has_contents: bool) -> None:
         self._tracer = tracer
         self._run = run
-        self._redaction = redaction
-        self._requests: dict[int, Span] = {}
+        self._has_contents = has_contents
+        self._redaction: Redaction | None = None
+        self._requests: dict[int, tuple[Span, int]] = {}
+        """The spans of open requests by their numbers, with the ids of the spans that they were begun in."""
         self._calls: dict[str, Span] = {}
         self._said: list[str] = []
         self._said_by_call = 0
@@ -77,13 +91,20 @@ class RunSpans:
             Error: self._break,
             RunLeft: self._leave,
         }
-        if redaction:
-            self._makers |= {Message: self._say, Rewind: self._rewind}
 
-    @property
-    def observers(self) -> Sequence[Observer]:
-        """The observer that makes the spans: none where nobody would see them."""
-        return (self._tell,) if self._run.is_recording() else ()
+    def watch(self, redaction: Redaction, question: str = "") -> Sequence[Observer]:
+        """Return the observer that makes the spans of what happens in the run: none where nobody would see them.
+
+        The contents of spans are told without secrets by `redaction`; `question` is what the user has said.
+        """
+        if not self._run.is_recording():
+            return ()
+        if self._has_contents:
+            self._redaction = redaction
+            self._makers |= {Message: self._say, Rewind: self._rewind}
+            self._put_content(self._run, names.INPUT_MESSAGES, said_by_user(question) if question else None)
+            self._put_content(self._run, names.INPUT_VALUE, question)
+        return (self._tell,)
 
     def _tell(self, _: ObservedRun, what: Observation) -> None:
         # By its very class: most of what comes is text, and is to cost nothing.
@@ -100,13 +121,15 @@ class RunSpans:
         self._run.set_attribute(names.LOSSES, taken.losses)
 
     def _count(self, usage: Usage) -> None:
-        self._run.set_attributes(_usage(TokenUsage(**usage.model_dump(exclude={"type"}))))
+        self._run.set_attributes(_usage(TokenUsage(**usage.model_dump(exclude={"type"})), names.SUM_OF_USAGE))
 
     def _finish(self, done: Done) -> None:
         reason = done.finish_reason
         self._run.set_attribute(names.FINISH_REASONS, [reason])
         if self._said:
-            self._put_content(self._run, names.OUTPUT_MESSAGES, said_by_agent("".join(self._said), reason))
+            answer = "".join(self._said)
+            self._put_content(self._run, names.OUTPUT_MESSAGES, said_by_agent(answer, reason))
+            self._put_content(self._run, names.OUTPUT_VALUE, answer)
         self._end()
 
     def _break(self, error: Error) -> None:
@@ -130,20 +153,23 @@ class RunSpans:
                 if isinstance(value, int | float):
                     attributes[name] = value
         name = f"{names.CHAT} {asked.model}".strip()
-        span = self._tracer.start_span(name, self._within, SpanKind.CLIENT, attributes)
+        # An agent in a tool asks within that call; of a framework's requests it is told from outside.
+        around = None if is_within(self._trace) else self._within
+        span = self._tracer.start_span(name, around, SpanKind.CLIENT, attributes)
         if request and self._redaction:
             self._put_content(span, names.SYSTEM_INSTRUCTIONS, system_parts(request.messages))
             self._put_content(span, names.INPUT_MESSAGES, input_messages(request.messages))
-        self._requests[asked.number] = span
         # A framework's request may be on its way already: it is passed on as one of the run.
-        self._trace.asking = trace.set_span_in_context(span, self.context)
+        place = current_span_id()
+        self._trace.asking[place] = trace.set_span_in_context(span, self.context)
+        self._requests[asked.number] = (span, place)
 
     def _answer(self, answered: ModelAnswered) -> None:
-        span = self._requests.pop(answered.number, None)
-        self._trace.asking = None
+        span, place = self._requests.pop(answered.number, (None, 0))
+        self._trace.asking.pop(place, None)
         if span is None:
             return
-        attributes: dict[str, AttributeValue] = _usage(answered.usage) if answered.usage else {}
+        attributes: dict[str, AttributeValue] = _usage(answered.usage, names.USAGE) if answered.usage else {}
         if answered.first_seconds is not None:
             attributes[names.TIME_TO_FIRST_CHUNK] = answered.first_seconds
         if answered.finish_reason is not None:
@@ -179,9 +205,18 @@ class RunSpans:
             span.end()
 
     def _fail_call(self, call: ToolCallError) -> None:
-        if span := self._take_call(call.tool_call_id):
+        span = self._take_call(call.tool_call_id)
+        if span is None:
+            return
+        if call.code == ToolCancelled.code:
+            span.set_attribute(names.ERROR_TYPE, call.code)
+        else:
             self._fail(span, call.code, call.error)
-            span.end()
+        if call.code == UnknownTool.code and not self._redaction:
+            # Its name is the model's words, and no tool's.
+            span.update_name(names.EXECUTE_TOOL)
+            span.set_attribute(names.TOOL_NAME, names.UNKNOWN_TOOL)
+        span.end()
 
     def _take_call(self, call_id: str) -> Span | None:
         self._said_by_call = len(self._said)
@@ -192,7 +227,7 @@ class RunSpans:
         """End the run's span, and before it those that have no end of their own."""
         if not self._run.is_recording():
             return  # It had an end that nobody has seen, and goes on elsewhere.
-        for span in (*self._calls.values(), *self._requests.values()):
+        for span in (*self._calls.values(), *(span for span, _ in self._requests.values())):
             span.end()
         self._calls.clear()
         self._requests.clear()
@@ -209,10 +244,10 @@ class RunSpans:
             span.set_attribute(name, self._redaction(value if isinstance(value, str) else as_json(value)))
 
 
-def _usage(usage: TokenUsage) -> dict[str, AttributeValue]:
-    found = {names.INPUT_TOKENS: usage.input_tokens, names.OUTPUT_TOKENS: usage.output_tokens}
+def _usage(usage: TokenUsage, prefix: str) -> dict[str, AttributeValue]:
+    found = {prefix + names.INPUT_TOKENS: usage.input_tokens, prefix + names.OUTPUT_TOKENS: usage.output_tokens}
     if usage.cached_tokens:
-        found[names.CACHED_TOKENS] = usage.cached_tokens
+        found[prefix + names.CACHED_TOKENS] = usage.cached_tokens
     if usage.reasoning_tokens:
-        found[names.REASONING_TOKENS] = usage.reasoning_tokens
+        found[prefix + names.REASONING_TOKENS] = usage.reasoning_tokens
     return dict(found)

@@ -5,7 +5,9 @@ called; the run reads the events at its own pace.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import copy_context
+from functools import partial
 from itertools import takewhile
 from typing import Any
 
@@ -59,7 +61,7 @@ class Turn:
             context.limits,
         )
         self._requests: list[ObservedRequest] = []
-        self._untold: list[Observation] = []
+        self._untold: list[Callable[[], None]] = []
         self._usage: TokenUsage | None = None
         self._said = self._said_by_then = False
         self._begins_paragraph = False
@@ -181,12 +183,13 @@ class Turn:
             self._tell_next()
 
     def _observe(self, what: Observation) -> None:
-        # In the order of the events, which are read later.
-        self._untold.append(what)
+        # In the order of the events, which are read later, and as whoever asked: it may be an agent in a tool.
+        self._untold.append(partial(copy_context().run, self.context.observers.tell, what))
         self.events.call_in_order(self._tell_next)
 
     def _tell_next(self) -> None:
-        self.context.observers.tell(self._untold.pop(0))
+        tell = self._untold.pop(0)
+        tell()
 
     def _note(self, event: Event) -> None:
         match event:

@@ -4,9 +4,12 @@ import re
 
 import pytest
 
+from callboard._trace_context import read, within
 from callboard.errors import InvalidArguments, ToolError
 from tests.fakes.home_assistant import HomeAssistantServer
 from tests.skills.home.conftest import Room
+
+TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
 async def test_a_query_lists_everything_by_area_with_its_state(room: Room) -> None:
@@ -115,3 +118,16 @@ async def test_a_name_cannot_write_lines_of_its_own(room: Room, assistant: HomeA
 async def test_a_get_needs_targets(room: Room) -> None:
     with pytest.raises(InvalidArguments, match="needs the argument 'targets'"):
         await room.home("get")
+
+
+async def test_home_assistant_is_told_of_which_trace_a_call_is(room: Room, assistant: HomeAssistantServer) -> None:
+    with within(read({"traceparent": TRACEPARENT, "tracestate": "vendor=1"})):
+        await room.home("query", "light.bed_light")
+    told = {
+        (headers.get("upgrade"), headers.get("traceparent"), headers.get("tracestate")) for headers in assistant.headers
+    }
+    assert told == {(None, TRACEPARENT, "vendor=1"), ("websocket", TRACEPARENT, "vendor=1")}
+    assistant.headers.clear()
+    await room.home("query", "light.bed_light")
+    assert assistant.headers
+    assert not [headers for headers in assistant.headers if "traceparent" in headers]

@@ -19,7 +19,7 @@ from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as websocket
 from websockets.exceptions import InvalidStatus, WebSocketException
 
-from callboard._trace_context import pass_on
+from callboard._trace_context import headers_of, pass_on
 from callboard.errors import ToolError, ToolTimeout
 from callboard.skills.home.address import HomeAddress
 from callboard.skills.home.snapshot import (
@@ -152,7 +152,12 @@ async def _open_socket(address: HomeAddress) -> AsyncIterator[ClientConnection]:
     async with _as_tool_errors(HANDSHAKE_SECONDS):
         try:
             connection = await _NoRedirects(
-                url, max_size=MAX_MESSAGE_BYTES, open_timeout=None, close_timeout=CLOSE_SECONDS, logger=_logger
+                url,
+                additional_headers=headers_of(),
+                max_size=MAX_MESSAGE_BYTES,
+                open_timeout=None,
+                close_timeout=CLOSE_SECONDS,
+                logger=_logger,
             )
         except ValueError as error:
             raise _unreachable(error) from error  # the address is none

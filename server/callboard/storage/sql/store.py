@@ -23,7 +23,7 @@ from callboard.storage.sql.run_log import SqlRunLog
 from callboard.storage.sql.run_owners import RunOwners
 from callboard.storage.sql.sqlite import SqliteDatabase
 from callboard.storage.sql.tables import chats, messages, response_items, responses, runs
-from callboard.storage.sql.usage import SqlUsage, drop_usage
+from callboard.storage.sql.usage import SqlUsage, UsageStatements, drop_usage
 from callboard.storage.store import RunLog
 from callboard.storage.values import OWN_CHAT_PREFIX, Line, StoreAccess, StoreQueues
 from callboard_protocol import EXTERNAL_ID_PREFIX
@@ -45,6 +45,7 @@ class SqlStore:
 
     def __init__(self, url: str, redis_url: str | None = None, keep_run_seconds: float = 300) -> None:
         self.database = _make_database(url)
+        self._usage_statements = UsageStatements(self.database)
         self.redis = _make_redis(redis_url) if redis_url else None
         self._keep_run_seconds = keep_run_seconds
 
@@ -128,11 +129,11 @@ class SqlStore:
 
     def usage(self, user_id: str) -> SqlUsage:
         """Return what a user has used of the day."""
-        return SqlUsage(self.database, user_id)
+        return SqlUsage(self.database, self._usage_statements, user_id)
 
     async def drop_usage(self) -> int:
         """Forget what was used on days that are over; returns of how many users."""
-        return await drop_usage(self.database)
+        return await drop_usage(self.database, self._usage_statements)
 
     def run_log(self, server_id: str) -> RunLog:
         """Return the log of runs, as that server writes it."""

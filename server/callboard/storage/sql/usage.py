@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, case, delete, or_, select, true
+from sqlalchemy import BigInteger, Connection, Executable, Integer, bindparam, case, delete, or_, select
 
 from callboard.storage.sql.database import Database
 from callboard.storage.sql.tables import usage
@@ -10,19 +10,49 @@ from callboard.storage.store import Usage
 from callboard.storage.values import SECONDS_A_DAY, DayUsage
 
 
+class UsageStatements:
+    """What is asked of the database for each call and each answer of a model: built once, for that takes longest."""
+
+    def __init__(self, database: Database) -> None:
+        day = bindparam("today", type_=Integer)
+        calls = bindparam("more_calls", type_=BigInteger)
+        tokens = bindparam("more_tokens", type_=BigInteger)
+        is_today = usage.c.day == day
+        counted: dict[Any, Any] = {
+            "day": day,
+            "calls": case((is_today, usage.c.calls), else_=0) + calls,
+            "tokens": case((is_today, usage.c.tokens), else_=0) + tokens,
+        }
+        row = database.insert(usage).values(user_id=bindparam("user"), day=day, calls=calls, tokens=tokens)
+        has_room = usage.c.calls < bindparam("most_calls", type_=BigInteger)
+        self.clock = select(database.now())
+        self.read = select(usage).where(usage.c.user_id == bindparam("user"))
+        # In one statement: of two that come at one time the second sees what the first has counted.
+        self.add = row.on_conflict_do_update(index_elements=["user_id"], set_=counted)
+        self.add_within = row.on_conflict_do_update(
+            index_elements=["user_id"], set_=counted, where=or_(~is_today, has_room)
+        )
+
+    def read_clock(self, connection: Connection) -> float:
+        """Return the seconds since the epoch, by the database's clock."""
+        now: float = connection.execute(self.clock).scalar_one()
+        return now
+
+
 class SqlUsage(Usage):
     """See `callboard.storage.Usage`."""
 
-    def __init__(self, database: Database, user_id: str) -> None:
+    def __init__(self, database: Database, statements: UsageStatements, user_id: str) -> None:
         self._database = database
+        self._statements = statements
         self._user_id = user_id
 
     async def today(self) -> DayUsage:
         """Return what was used today, and when the day ends."""
 
         def read(connection: Connection) -> DayUsage:
-            now = _read_clock(connection, self._database)
-            row = connection.execute(select(usage).where(usage.c.user_id == self._user_id)).one_or_none()
+            now = self._statements.read_clock(connection)
+            row = connection.execute(self._statements.read, {"user": self._user_id}).one_or_none()
             ends_in_seconds = SECONDS_A_DAY - now % SECONDS_A_DAY
             if row is None or row.day != now // SECONDS_A_DAY:
                 return DayUsage(0, 0, ends_in_seconds)
@@ -32,39 +62,26 @@ class SqlUsage(Usage):
 
     async def take_call(self, limit: int) -> bool:
         """Count one call more, unless there have been as many as `limit` today; return whether it was counted."""
-        return await self._add(usage.c.calls < limit, calls=1)
+        return await self._add(self._statements.add_within, more_calls=1, most_calls=limit)
 
     async def add_tokens(self, tokens: int) -> None:
         """Count tokens."""
-        await self._add(true(), tokens=tokens)
+        await self._add(self._statements.add, more_tokens=tokens)
 
-    async def _add(self, has_room: ColumnElement[bool], calls: int = 0, tokens: int = 0) -> bool:
+    async def _add(self, statement: Executable, **values: int) -> bool:
         def add(connection: Connection) -> bool:
-            day = int(_read_clock(connection, self._database) // SECONDS_A_DAY)
-            is_today = usage.c.day == day
-            counted: dict[Any, Any] = {
-                "day": day,
-                "calls": case((is_today, usage.c.calls), else_=0) + calls,
-                "tokens": case((is_today, usage.c.tokens), else_=0) + tokens,
-            }
-            row = self._database.insert(usage).values(user_id=self._user_id, day=day, calls=calls, tokens=tokens)
-            # In one statement: of two that come at one time the second sees what the first has counted.
-            put = row.on_conflict_do_update(index_elements=["user_id"], set_=counted, where=or_(~is_today, has_room))
-            return connection.execute(put).rowcount > 0
+            day = int(self._statements.read_clock(connection) // SECONDS_A_DAY)
+            all_values = {"user": self._user_id, "today": day, "more_calls": 0, "more_tokens": 0, **values}
+            return connection.execute(statement, all_values).rowcount > 0
 
         return await self._database.write(add)
 
 
-async def drop_usage(database: Database) -> int:
+async def drop_usage(database: Database, statements: UsageStatements) -> int:
     """Forget what was used on days that are over; return of how many users."""
 
     def drop(connection: Connection) -> int:
-        day = _read_clock(connection, database) // SECONDS_A_DAY
+        day = statements.read_clock(connection) // SECONDS_A_DAY
         return connection.execute(delete(usage).where(usage.c.day < day)).rowcount
 
     return await database.write(drop)
-
-
-def _read_clock(connection: Connection, database: Database) -> float:
-    now: float = connection.scalars(select(database.now())).one()
-    return now
