@@ -23,7 +23,7 @@ from callboard.storage.sql.run_log import SqlRunLog
 from callboard.storage.sql.run_owners import RunOwners
 from callboard.storage.sql.sqlite import SqliteDatabase
 from callboard.storage.sql.tables import chats, messages, response_items, responses, runs
-from callboard.storage.sql.usage import SqlUsage, drop_usage
+from callboard.storage.sql.usage import SqlUsage, UsageStatements, drop_usage
 from callboard.storage.store import RunLog
 from callboard.storage.values import OWN_CHAT_PREFIX, Line, StoreAccess, StoreQueues
 from callboard_protocol import EXTERNAL_ID_PREFIX
@@ -47,6 +47,8 @@ class SqlStore:
         self.database = _make_database(url)
         self.redis = _make_redis(redis_url) if redis_url else None
         self._keep_run_seconds = keep_run_seconds
+        self._audit = SqlAudit(self.database)
+        self._usage_statements = UsageStatements(self.database)
 
     @classmethod
     async def open(cls, url: str, redis_url: str | None = None) -> "SqlStore":
@@ -124,11 +126,11 @@ class SqlStore:
 
     def audit(self) -> SqlAudit:
         """Return the audit."""
-        return SqlAudit(self.database)
+        return self._audit
 
     def usage(self, user_id: str) -> SqlUsage:
         """Return what a user has used of the day."""
-        return SqlUsage(self.database, user_id)
+        return SqlUsage(self.database, self._usage_statements, user_id)
 
     async def drop_usage(self) -> int:
         """Forget what was used on days that are over; returns of how many users."""

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, case, delete, or_, select, true
+from sqlalchemy import BigInteger, ColumnElement, Connection, Executable, bindparam, case, delete, or_, select, true
 
 from callboard.storage.sql.database import Database
 from callboard.storage.sql.tables import usage
@@ -10,19 +10,45 @@ from callboard.storage.store import Usage
 from callboard.storage.values import SECONDS_A_DAY, DayUsage
 
 
+class UsageStatements:
+    """What is asked of a database, made once: what SQLAlchemy works out of a statement, it keeps with it."""
+
+    def __init__(self, database: Database) -> None:
+        self.clock = select(database.now())
+        self.row = select(usage).where(usage.c.user_id == bindparam("user"))
+        self.take_call = self._add(database, usage.c.calls < bindparam("limit", type_=BigInteger))
+        self.add_tokens = self._add(database, true())
+
+    def _add(self, database: Database, has_room: ColumnElement[bool]) -> Executable:
+        given: dict[str, Any] = {name: bindparam(name) for name in ("user_id", "day", "calls", "tokens")}
+        row = database.insert(usage).values(**given)
+        is_today = usage.c.day == row.excluded.day
+        counted = {
+            "day": row.excluded.day,
+            "calls": case((is_today, usage.c.calls), else_=0) + row.excluded.calls,
+            "tokens": case((is_today, usage.c.tokens), else_=0) + row.excluded.tokens,
+        }
+        # In one statement: of two that come at one time the second sees what the first has counted.
+        put: Executable = row.on_conflict_do_update(
+            index_elements=["user_id"], set_=counted, where=or_(~is_today, has_room)
+        )
+        return put
+
+
 class SqlUsage(Usage):
     """See `callboard.storage.Usage`."""
 
-    def __init__(self, database: Database, user_id: str) -> None:
+    def __init__(self, database: Database, statements: UsageStatements, user_id: str) -> None:
         self._database = database
+        self._statements = statements
         self._user_id = user_id
 
     async def today(self) -> DayUsage:
         """Return what was used today, and when the day ends."""
 
         def read(connection: Connection) -> DayUsage:
-            now = _read_clock(connection, self._database)
-            row = connection.execute(select(usage).where(usage.c.user_id == self._user_id)).one_or_none()
+            now: float = connection.execute(self._statements.clock).scalar_one()
+            row = connection.execute(self._statements.row, {"user": self._user_id}).one_or_none()
             ends_in_seconds = SECONDS_A_DAY - now % SECONDS_A_DAY
             if row is None or row.day != now // SECONDS_A_DAY:
                 return DayUsage(0, 0, ends_in_seconds)
@@ -32,25 +58,17 @@ class SqlUsage(Usage):
 
     async def take_call(self, limit: int) -> bool:
         """Count one call more, unless there have been as many as `limit` today; return whether it was counted."""
-        return await self._add(usage.c.calls < limit, calls=1)
+        return await self._add(self._statements.take_call, calls=1, tokens=0, limit=limit)
 
     async def add_tokens(self, tokens: int) -> None:
         """Count tokens."""
-        await self._add(true(), tokens=tokens)
+        await self._add(self._statements.add_tokens, calls=0, tokens=tokens)
 
-    async def _add(self, has_room: ColumnElement[bool], calls: int = 0, tokens: int = 0) -> bool:
+    async def _add(self, statement: Executable, **given: int) -> bool:
         def add(connection: Connection) -> bool:
-            day = int(_read_clock(connection, self._database) // SECONDS_A_DAY)
-            is_today = usage.c.day == day
-            counted: dict[Any, Any] = {
-                "day": day,
-                "calls": case((is_today, usage.c.calls), else_=0) + calls,
-                "tokens": case((is_today, usage.c.tokens), else_=0) + tokens,
-            }
-            row = self._database.insert(usage).values(user_id=self._user_id, day=day, calls=calls, tokens=tokens)
-            # In one statement: of two that come at one time the second sees what the first has counted.
-            put = row.on_conflict_do_update(index_elements=["user_id"], set_=counted, where=or_(~is_today, has_room))
-            return connection.execute(put).rowcount > 0
+            now: float = connection.execute(self._statements.clock).scalar_one()
+            row = {"user_id": self._user_id, "day": int(now // SECONDS_A_DAY), **given}
+            return connection.execute(statement, row).rowcount > 0
 
         return await self._database.write(add)
 
@@ -59,12 +77,7 @@ async def drop_usage(database: Database) -> int:
     """Forget what was used on days that are over; return of how many users."""
 
     def drop(connection: Connection) -> int:
-        day = _read_clock(connection, database) // SECONDS_A_DAY
+        day = connection.execute(select(database.now())).scalar_one() // SECONDS_A_DAY
         return connection.execute(delete(usage).where(usage.c.day < day)).rowcount
 
     return await database.write(drop)
-
-
-def _read_clock(connection: Connection, database: Database) -> float:
-    now: float = connection.scalars(select(database.now())).one()
-    return now
