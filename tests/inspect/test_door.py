@@ -11,8 +11,9 @@ from playwright.async_api import Browser
 from starlette.requests import HTTPConnection
 
 from callboard._agents import RunContext
-from callboard._http.auth import Principal, api_key
+from callboard._http.auth import THE_KEY, ApiKey, Principal, api_key
 from callboard._inspect.signing_in import COOKIE, SigningIn
+from callboard._named_keys import KeysFile, add_named_key, remove_named_key
 from callboard_protocol import Event, Message
 from tests.inspect.looking import look
 from tests.serving import ScriptedAgent, Service, request, serving
@@ -77,19 +78,90 @@ async def test_a_restart_asks_nobody_again_and_another_key_asks_everybody(tmp_pa
         assert (await service.client.get("/inspect/", headers=kept)).status_code == 401
 
 
+async def test_a_cookie_of_a_named_key_outlives_a_restart_and_ends_with_its_key(tmp_path: Path) -> None:
+    file = tmp_path / "api_keys"
+    keys = {name: add_named_key(file, name) for name in ("ann", "bob")}
+    cookies = {}
+    async with serving(tmp_path, AGENT, api_key=KEY, api_keys_file=file) as service:
+        for name, key in {**keys, "": KEY}.items():
+            await sign_in(service, key)
+            cookies[name] = {"Cookie": f"{COOKIE}={service.client.cookies[COOKIE]}"}
+            service.client.cookies.clear()
+    async with (
+        serving(tmp_path, AGENT, api_key=KEY, api_keys_file=file) as service,
+        serving(tmp_path, AGENT, api_key=KEY, api_keys_file=file) as another,
+    ):
+        for cookie in cookies.values():
+            for server in (service, another):
+                assert (await server.client.get("/inspect/", headers=cookie)).status_code == 200
+        remove_named_key(file, "ann")
+        for name, status in {"ann": 401, "bob": 200, "": 200}.items():
+            assert (await service.client.get("/inspect/", headers=cookies[name])).status_code == status
+        # Another key of the same name is another.
+        add_named_key(file, "ann")
+        assert (await service.client.get("/inspect/", headers=cookies["ann"])).status_code == 401
+        file.write_text("broken")
+        assert (await service.client.get("/inspect/", headers=cookies["bob"])).status_code == 401
+
+
+async def test_who_has_read_the_file_of_hashes_can_make_no_cookie(tmp_path: Path) -> None:
+    file = tmp_path / "keys" / "api_keys"
+    add_named_key(file, "ann")
+    thief = SigningIn(ApiKey(None, KeysFile(file)))
+    forged = thief._make("ann")
+    assert forged
+    async with serving(tmp_path, AGENT, api_keys_file=file) as service:
+        header = {"Cookie": f"{COOKIE}={forged.cookie}"}
+        assert (await service.client.get("/inspect/", headers=header)).status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("settings", "inside"),
+    [
+        ({}, {"ann", "bob", ""}),
+        ({"inspect_keys": "bob"}, {"bob", ""}),
+        # Else a client that Open WebUI signs no user for would read what everybody said.
+        ({"open_webui_jwt_secret": "s" * 32}, {""}),
+        ({"open_webui_jwt_secret": "s" * 32, "inspect_keys": "ann"}, {"ann", ""}),
+    ],
+)
+async def test_which_keys_open_the_pages_can_be_said(
+    tmp_path: Path, settings: dict[str, str], inside: set[str]
+) -> None:
+    file = tmp_path / "api_keys"
+    keys = {**{name: add_named_key(file, name) for name in ("ann", "bob")}, "": KEY}
+    async with serving(tmp_path, AGENT, api_key=KEY, api_keys_file=file, **settings) as service:
+        for name, key in keys.items():
+            service.client.cookies.clear()
+            opens = name in inside
+            assert (await sign_in(service, key)).status_code == (303 if opens else 401)
+            assert (COOKIE in service.client.cookies) is opens
+            by_header = await service.client.get("/inspect/", headers={"Authorization": f"Bearer {key}"})
+            assert by_header.status_code == (200 if opens else 401)
+
+
 async def test_a_cookie_that_is_forged_or_too_old_opens_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with serving(tmp_path, AGENT, api_key=KEY) as service:
         await sign_in(service)
-        until, nonce, signature = service.client.cookies[COOKIE].split(".")
+        until, nonce, key, signature = service.client.cookies[COOKIE].split(".")
         service.client.cookies.clear()
         changed = signature[:-1] + ("1" if signature.endswith("0") else "0")
-        forged = [f"{int(until) + 1}.{nonce}.{signature}", f"{until}.{nonce}.{changed}", "", ".", "a.b.c", "é"]
-        for cookie in forged:
-            header = {b"Cookie": f"{COOKIE}={cookie}".encode()}
+        said = [until, nonce, key, signature]
+        forged = [[str(int(until) + 1), *said[1:]], [*said[:3], changed], [until, nonce, b"other".hex(), signature]]
+        forged += [
+            [until, nonce, "zz", signature],
+            [until, nonce, "ff", ""],
+            ["a", "b", "c", "d"],
+            ["", ""],
+            [""],
+            ["é"],
+        ]
+        for parts in forged:
+            header = {b"Cookie": f"{COOKIE}={'.'.join(parts)}".encode()}
             assert (await service.client.get("/inspect/", headers=header)).status_code == 401
-        header = {b"Cookie": f"{COOKIE}={until}.{nonce}.{signature}".encode()}
+        header = {b"Cookie": f"{COOKIE}={'.'.join(said)}".encode()}
         assert (await service.client.get("/inspect/", headers=header)).status_code == 200
         later = int(until) + 1
         monkeypatch.setattr(time, "time", lambda: later)
@@ -141,8 +213,9 @@ async def test_a_form_needs_the_token_of_its_own_session(tmp_path: Path, key: st
         if key:
             await sign_in(service)
         await service.client.get("/inspect/")
-        another = SigningIn(None)
-        for wrong in ("", "0" * 64, "é", SigningIn(api_key(KEY))._begin().token, another._sign("x")):
+        foreign = SigningIn(api_key(KEY))._make(THE_KEY)
+        assert foreign
+        for wrong in ("", "0" * 64, "é", foreign.token):
             refused = await service.client.post("/inspect/stop", data={"run": "r", "token": wrong})
             assert refused.status_code == 400
             assert "reload the page" in refused.text

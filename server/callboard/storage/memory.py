@@ -874,6 +874,10 @@ class _Records(Records):
     async def put(self, key: str, value: Any) -> None:
         self._mine[key] = write_value(key, value), time.time()
 
+    async def put_new(self, key: str, value: Any) -> bool:
+        written = write_value(key, value), time.time()
+        return self._mine.setdefault(key, written) is written
+
     async def remove(self, key: str) -> bool:
         return self._mine.pop(key, None) is not None
 

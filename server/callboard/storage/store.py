@@ -238,6 +238,9 @@ class Records(Protocol):
     async def put(self, key: str, value: Any) -> None:
         """Keep a value under a key, whatever was there."""
 
+    async def put_new(self, key: str, value: Any) -> bool:
+        """Keep a value under a key where nothing is; False where something is, which stays."""
+
     async def remove(self, key: str) -> bool:
         """Forget what is kept under a key; False where nothing is."""
 
