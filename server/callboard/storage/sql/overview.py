@@ -15,6 +15,7 @@ from sqlalchemy import Connection, Row, Select, and_, case, func, or_, select
 from sqlalchemy.sql.elements import ColumnElement
 
 from callboard._history.records import message_text
+from callboard._text import storable
 from callboard.errors import RequestError
 from callboard.storage.rows import (
     SUMMARY_CHARS,
@@ -360,6 +361,6 @@ def _write_chat_cursor(row: Row[*tuple[Any, ...]]) -> str:
 def _read_chat_cursor(cursor: str) -> tuple[float, str]:
     try:
         at, chat_id = json.loads(base64.urlsafe_b64decode(cursor.encode()))
-        return float(at), str(chat_id)
-    except (ValueError, TypeError, binascii.Error):
+        return float(at), storable(str(chat_id))
+    except (ValueError, TypeError, OverflowError, RecursionError, binascii.Error):
         raise RequestError("cursor: take it from next_cursor of the page before") from None
