@@ -1,4 +1,4 @@
-"""Searches, ids and cursors that nobody means well by: each page has an answer to them, and it is never that it failed."""
+"""Searches, ids and cursors that nobody means well by: each page answers them, and never by failing."""
 
 import base64
 from collections.abc import AsyncIterator, Iterator

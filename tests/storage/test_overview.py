@@ -169,8 +169,8 @@ async def test_a_cursor_of_somebody_elses_making_is_refused(any_store: Store) ->
 
 @pytest.mark.parametrize(
     "written",
-    ["", "1", "[]", "[1]", "{}", "[null, null]", '["x", "y"]', "[" * 20_000, f'[{"9" * 400}, "x"]'],
-    ids=["nothing", "number", "empty", "short", "object", "nulls", "texts", "nested", "huge"],
+    ["", "1", "[]", "[1]", "{}", "[null, null]", '["x", "y"]', "[" * 20_000],
+    ids=["nothing", "number", "empty", "short", "object", "nulls", "texts", "nested"],
 )
 async def test_a_cursor_that_no_page_gave_is_refused(store: Store, written: str) -> None:
     cursor = base64.urlsafe_b64encode(written.encode()).decode()
@@ -178,7 +178,9 @@ async def test_a_cursor_that_no_page_gave_is_refused(store: Store, written: str)
         await store.overview(ANY_USER).chats("", 10, cursor)
 
 
-@pytest.mark.parametrize("chat_id", ["\\ud800", "\\u0000"])
-async def test_a_cursor_that_names_what_cannot_be_kept_finds_nothing(store: Store, chat_id: str) -> None:
-    cursor = base64.urlsafe_b64encode(f'[1, "{chat_id}"]'.encode()).decode()
+@pytest.mark.parametrize(
+    "written", ['[1, "\\ud800"]', '[1, "\\u0000"]', f'[-{"9" * 400}, "x"]'], ids=["surrogate", "NUL", "huge"]
+)
+async def test_a_cursor_that_names_what_cannot_be_kept_finds_nothing(store: Store, written: str) -> None:
+    cursor = base64.urlsafe_b64encode(written.encode()).decode()
     assert (await store.overview(ANY_USER).chats("", 10, cursor)).chats == ()

@@ -68,6 +68,13 @@ class ApiKey:
             return THE_KEY
         return self._named.find_name(key) if key and self._named else None
 
+    def find_secret(self, name: str) -> bytes | None:
+        """Return what to sign with for who has the key of that name; another once the key is another, None without."""
+        if name == THE_KEY:
+            return self._key
+        digest = self._named.find_digest(name) if self._named else None
+        return digest.encode() if digest else None
+
     async def __call__(self, connection: HTTPConnection) -> Principal | None:
         """Return the principal of everybody who has a key, by the key's name."""
         if name := self.find_name(connection):

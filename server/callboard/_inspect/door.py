@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl, quote
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from structlog.contextvars import bound_contextvars
 
 from callboard._http.gate import Access
 from callboard._inspect.rendering import render
@@ -69,7 +70,10 @@ class Door:
         except CallboardError as error:
             status = HTTPStatus.FORBIDDEN if isinstance(error, OriginRefused) else HTTPStatus.BAD_REQUEST
             response = render("refused.html", Visit(base, None), status, title="Refused", reason=str(error))
-        await (response or self._app)(scope, receive, send_guarded)
+        session = scope[SCOPE_KEY].session if SCOPE_KEY in scope else None
+        # What is logged meanwhile says whose key it was, as it does of the API.
+        with bound_contextvars(**({"key": session.caller} if session and session.caller else {})):
+            await (response or self._app)(scope, receive, send_guarded)
 
     async def _enter(self, request: Request, visit: Visit) -> Response | None:
         """Return what answers the request at the door, None where it may go in: its scope then has the visit."""

@@ -5,7 +5,6 @@ grow with what is stored.
 """
 
 import base64
-import binascii
 import json
 from collections import defaultdict
 from collections.abc import Collection, Sequence
@@ -360,7 +359,8 @@ def _write_chat_cursor(row: Row[*tuple[Any, ...]]) -> str:
 
 def _read_chat_cursor(cursor: str) -> tuple[float, str]:
     try:
-        at, chat_id = json.loads(base64.urlsafe_b64decode(cursor.encode()))
+        # A number that is too large for a float becomes infinite; as an integer it would not become one.
+        at, chat_id = json.loads(base64.urlsafe_b64decode(cursor.encode()), parse_int=float)
         return float(at), storable(str(chat_id))
-    except (ValueError, TypeError, OverflowError, RecursionError, binascii.Error):
+    except (ValueError, TypeError, RecursionError):
         raise RequestError("cursor: take it from next_cursor of the page before") from None
