@@ -67,7 +67,7 @@ class KeysFile:
         return found
 
     def find_digest(self, name: str) -> str | None:
-        """Return the hash of the key of a name, None where there is none of that name any more."""
+        """Return the hash of the key of that name, None where there is none, or none any more."""
         self._read_again_if_changed()
         return next((one.digest for one in self._keys if one.name == name), None)
 

@@ -14,7 +14,8 @@ from callboard._agents import RunContext
 from callboard._http.auth import THE_KEY, ApiKey, Principal, api_key
 from callboard._inspect.signing_in import COOKIE, SigningIn
 from callboard._named_keys import KeysFile, add_named_key, remove_named_key
-from callboard_protocol import Event, Message
+from callboard.storage import AuditFilter
+from callboard_protocol import Event, Message, ToolCallComplete, ToolCallStart
 from tests.inspect.looking import look
 from tests.serving import ScriptedAgent, Service, request, serving
 
@@ -78,37 +79,11 @@ async def test_a_restart_asks_nobody_again_and_another_key_asks_everybody(tmp_pa
         assert (await service.client.get("/inspect/", headers=kept)).status_code == 401
 
 
-async def test_a_cookie_of_a_named_key_outlives_a_restart_and_ends_with_its_key(tmp_path: Path) -> None:
-    file = tmp_path / "api_keys"
-    keys = {name: add_named_key(file, name) for name in ("ann", "bob")}
-    cookies = {}
-    async with serving(tmp_path, AGENT, api_key=KEY, api_keys_file=file) as service:
-        for name, key in {**keys, "": KEY}.items():
-            await sign_in(service, key)
-            cookies[name] = {"Cookie": f"{COOKIE}={service.client.cookies[COOKIE]}"}
-            service.client.cookies.clear()
-    async with (
-        serving(tmp_path, AGENT, api_key=KEY, api_keys_file=file) as service,
-        serving(tmp_path, AGENT, api_key=KEY, api_keys_file=file) as another,
-    ):
-        for cookie in cookies.values():
-            for server in (service, another):
-                assert (await server.client.get("/inspect/", headers=cookie)).status_code == 200
-        remove_named_key(file, "ann")
-        for name, status in {"ann": 401, "bob": 200, "": 200}.items():
-            assert (await service.client.get("/inspect/", headers=cookies[name])).status_code == status
-        # Another key of the same name is another.
-        add_named_key(file, "ann")
-        assert (await service.client.get("/inspect/", headers=cookies["ann"])).status_code == 401
-        file.write_text("broken")
-        assert (await service.client.get("/inspect/", headers=cookies["bob"])).status_code == 401
-
-
 async def test_who_has_read_the_file_of_hashes_can_make_no_cookie(tmp_path: Path) -> None:
     file = tmp_path / "keys" / "api_keys"
     add_named_key(file, "ann")
     thief = SigningIn(ApiKey(None, KeysFile(file)))
-    forged = thief._make("ann")
+    forged = thief.begin("ann")
     assert forged
     async with serving(tmp_path, AGENT, api_keys_file=file) as service:
         header = {"Cookie": f"{COOKIE}={forged.cookie}"}
@@ -145,27 +120,65 @@ async def test_a_cookie_that_is_forged_or_too_old_opens_nothing(
 ) -> None:
     async with serving(tmp_path, AGENT, api_key=KEY) as service:
         await sign_in(service)
-        until, nonce, key, signature = service.client.cookies[COOKIE].split(".")
+        until, caller, nonce, signature = service.client.cookies[COOKIE].split(".")
         service.client.cookies.clear()
         changed = signature[:-1] + ("1" if signature.endswith("0") else "0")
-        said = [until, nonce, key, signature]
-        forged = [[str(int(until) + 1), *said[1:]], [*said[:3], changed], [until, nonce, b"other".hex(), signature]]
-        forged += [
-            [until, nonce, "zz", signature],
-            [until, nonce, "ff", ""],
-            ["a", "b", "c", "d"],
-            ["", ""],
-            [""],
-            ["é"],
+        another = b"another".hex()
+        forged = [
+            f"{int(until) + 1}.{caller}.{nonce}.{signature}",
+            f"{until}.{another}.{nonce}.{signature}",
+            f"{until}.{caller}.{nonce}.{changed}",
+            f"{until}..{nonce}.",
+            *("", ".", "a.b.c", "...", "9" * 5000, "é"),
         ]
-        for parts in forged:
-            header = {b"Cookie": f"{COOKIE}={'.'.join(parts)}".encode()}
+        for cookie in forged:
+            header = {b"Cookie": f"{COOKIE}={cookie}".encode()}
             assert (await service.client.get("/inspect/", headers=header)).status_code == 401
-        header = {b"Cookie": f"{COOKIE}={'.'.join(said)}".encode()}
+        header = {b"Cookie": f"{COOKIE}={until}.{caller}.{nonce}.{signature}".encode()}
         assert (await service.client.get("/inspect/", headers=header)).status_code == 200
         later = int(until) + 1
         monkeypatch.setattr(time, "time", lambda: later)
         assert (await service.client.get("/inspect/", headers=header)).status_code == 401
+
+
+async def test_who_has_a_key_with_a_name_stays_signed_in_until_that_key_is_taken_away(tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    given = {name: add_named_key(keys, name) for name in ("ann", "bob")}
+    cookies = {}
+    # Two servers of the same keys, as two workers are.
+    async with serving(tmp_path, AGENT, api_keys_file=keys) as one, serving(tmp_path, AGENT, api_keys_file=keys) as two:
+        for name, key in given.items():
+            assert (await sign_in(one, key)).status_code == 303
+            cookies[name] = {"Cookie": f"{COOKIE}={one.client.cookies[COOKIE]}"}
+            one.client.cookies.clear()
+            assert (await two.client.get("/inspect/", headers=cookies[name])).status_code == 200
+        remove_named_key(keys, "ann")
+        for service in (one, two):
+            assert (await service.client.get("/inspect/", headers=cookies["ann"])).status_code == 401
+            assert (await service.client.get("/inspect/", headers=cookies["bob"])).status_code == 200
+    add_named_key(keys, "ann")
+    async with serving(tmp_path, AGENT, api_keys_file=keys) as service:
+        assert (await service.client.get("/inspect/", headers=cookies["ann"])).status_code == 401
+        assert (await service.client.get("/inspect/", headers=cookies["bob"])).status_code == 200
+
+
+async def test_the_audit_says_whose_key_a_run_of_try_it_was_begun_with(tmp_path: Path) -> None:
+    async def call(_: RunContext) -> AsyncIterator[Event]:
+        yield ToolCallStart(tool_call_id="a", tool_name="look")
+        yield ToolCallComplete(tool_call_id="a", result="x")
+
+    keys = tmp_path / "keys"
+    key = add_named_key(keys, "ann")
+    async with serving(tmp_path, ScriptedAgent(call), api_keys_file=keys, audit=True) as service:
+        await sign_in(service, key)
+        page = await service.client.get("/inspect/try?agent=scripted")
+        token = page.text.split('name="token" value="')[1].split('"')[0]
+        form = {"token": token, "agent": "scripted", "message": "hi"}
+        assert (await service.client.post("/inspect/try/send", data=form)).status_code == 303
+        [run] = service.state.runs
+        await run.wait()
+        entries = [entry async for page in service.state.store.audit().read(AuditFilter()) for entry in page]
+        assert {entry.key for entry in entries} == {"ann"}
 
 
 async def test_signing_out_lets_the_browser_forget(tmp_path: Path) -> None:
@@ -213,9 +226,9 @@ async def test_a_form_needs_the_token_of_its_own_session(tmp_path: Path, key: st
         if key:
             await sign_in(service)
         await service.client.get("/inspect/")
-        foreign = SigningIn(api_key(KEY))._make(THE_KEY)
-        assert foreign
-        for wrong in ("", "0" * 64, "é", foreign.token):
+        elsewhere = SigningIn(api_key(KEY)).begin(THE_KEY)
+        assert elsewhere is not None
+        for wrong in ("", "0" * 64, "é", elsewhere.token):
             refused = await service.client.post("/inspect/stop", data={"run": "r", "token": wrong})
             assert refused.status_code == 400
             assert "reload the page" in refused.text

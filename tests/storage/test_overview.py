@@ -1,5 +1,6 @@
 """Chats, turns and calls as a person looks through them: on SQLite, PostgreSQL and in memory."""
 
+import base64
 import time
 
 import pytest
@@ -164,3 +165,22 @@ async def test_a_cursor_of_somebody_elses_making_is_refused(any_store: Store) ->
         await overview.chats("", 5, "nonsense")
     with pytest.raises(RequestError, match="next_cursor"):
         await overview.calls(ToolCallFilter(), 5, "nonsense")
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["", "1", "[]", "[1]", "{}", "[null, null]", '["x", "y"]', "[" * 20_000],
+    ids=["nothing", "number", "empty", "short", "object", "nulls", "texts", "nested"],
+)
+async def test_a_cursor_that_no_page_gave_is_refused(store: Store, written: str) -> None:
+    cursor = base64.urlsafe_b64encode(written.encode()).decode()
+    with pytest.raises(RequestError, match="next_cursor"):
+        await store.overview(ANY_USER).chats("", 10, cursor)
+
+
+@pytest.mark.parametrize(
+    "written", ['[1, "\\ud800"]', '[1, "\\u0000"]', f'[-{"9" * 400}, "x"]'], ids=["surrogate", "NUL", "huge"]
+)
+async def test_a_cursor_that_names_what_cannot_be_kept_finds_nothing(store: Store, written: str) -> None:
+    cursor = base64.urlsafe_b64encode(written.encode()).decode()
+    assert (await store.overview(ANY_USER).chats("", 10, cursor)).chats == ()

@@ -68,8 +68,8 @@ class ApiKey:
             return THE_KEY
         return self._named.find_name(key) if key and self._named else None
 
-    def find_mark(self, name: str) -> bytes | None:
-        """Return what changes with the key of a name; None where there is no such key any more."""
+    def find_secret(self, name: str) -> bytes | None:
+        """Return what to sign with for who has the key of that name; another once the key is another, None without."""
         if name == THE_KEY:
             return self._key
         digest = self._named.find_digest(name) if self._named else None

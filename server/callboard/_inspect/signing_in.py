@@ -1,9 +1,9 @@
 """Signing in: an API key once, then a cookie that is signed.
 
-The cookie holds until its time is over or its key is another: it says which key it was given for, and is signed with
-what that key is known by and a secret of the store. So a server that is started again knows it, as do others that share
-the store; a key that is taken away takes its cookies along; and who has read the file of hashes can make none. Without
-a key nobody signs in; the cookie is then a number that only the page that sent it can know, for the tokens of forms.
+The cookie holds until its time is over or its key is another, or gone: it is signed with what the key is known by and a
+secret of the store. So a server that is started again knows it, as do others that share the store; and who has read the
+file of hashes can make none. Without a key nobody signs in; the cookie is then a number that only the page that sent it
+can know, for the tokens of its forms.
 """
 
 import hmac
@@ -27,19 +27,23 @@ LIFETIME_SECONDS = 12 * 3600
 NAMESPACE = "inspector"
 COOKIE_SECRET = "cookies"  # noqa: S105 - the key that it is kept under
 
+FindSecret = Callable[[str], bytes | None]
+"""What cookies are signed with, by the name of the key that somebody signed in with."""
+
 _UNSIGNED = re.compile(r"[\w-]{43}", re.ASCII)
+_SIGNED = re.compile(r"(?P<until>[0-9]{1,12})\.(?P<caller>(?:[0-9a-f]{2})*)\.[\w-]{1,64}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
     """Somebody who may look; `cookie` is what their browser sends, `is_new` where it has not been sent it yet.
 
-    `key` is the name of the key that they have signed in with, None where nobody is asked for one.
+    `caller` is the name of the key that they signed in with.
     """
 
     cookie: str
     is_new: bool = False
-    key: str | None = None
+    caller: str | None = None
 
     @property
     def token(self) -> str:
@@ -57,20 +61,20 @@ class SigningIn:
     def __init__(self, authenticate: Authenticate | None, keys: Collection[str] | None = None) -> None:
         self._authenticate = authenticate
         self._keys = keys
-        self._secret = token_bytes()
-        # Who authenticates by something else than a key of ours signs in anew after a restart.
-        own_mark = token_bytes()
-        self._find_mark: Callable[[str], bytes | None] = getattr(authenticate, "find_mark", lambda _: own_mark)
+        self._kept = token_bytes()
+        own = token_bytes()
+        # Who authenticates by something else than keys of ours signs in anew after a restart.
+        self._find_secret: FindSecret = getattr(authenticate, "find_secret", lambda _: own)
 
     async def open(self, store: Store) -> None:
-        """Sign with the secret of a store, made now if there is none; raises `StorageError`."""
+        """Sign with the secret of a store too, made now if there is none; raises `StorageError`."""
         records = store.records(NAMESPACE, "")
         if await records.get(COOKIE_SECRET) is None:
             # Of servers that start at one time one makes it.
             await records.put_new(COOKIE_SECRET, token_hex())
         found = await records.get(COOKIE_SECRET)
         assert found is not None
-        self._secret = str(found.value).encode()
+        self._kept = str(found.value).encode()
 
     @property
     def is_needed(self) -> bool:
@@ -85,47 +89,49 @@ class SigningIn:
         cookie = connection.cookies.get(COOKIE, "")
         if self._authenticate is None:
             return Session(cookie) if _UNSIGNED.fullmatch(cookie) else Session(token_urlsafe(32), is_new=True)
-        return self._read(cookie) or await self._begin(connection)
+        if (caller := self._read(cookie)) is not None:
+            return Session(cookie, caller=caller)
+        return await self._begin_for(connection)
 
     async def sign_in(self, connection: HTTPConnection, key: str) -> Session | None:
-        """Return a new session for who has a key, None for who has not."""
+        """Return a new session for who has the key, None for who has not."""
         others = [(name, value) for name, value in connection.scope["headers"] if name != b"authorization"]
         headers = [*others, (b"authorization", b"Bearer " + key.strip().encode())]
-        return await self._begin(HTTPConnection({**connection.scope, "headers": headers}))
+        return await self._begin_for(HTTPConnection({**connection.scope, "headers": headers}))
 
-    async def _begin(self, connection: HTTPConnection) -> Session | None:
+    async def _begin_for(self, connection: HTTPConnection) -> Session | None:
+        """Return a new session for who may use the API, None for who may not."""
         assert self._authenticate is not None
         try:
             principal = await self._authenticate(connection)
         except Unauthorized:
             return None
-        return self._make(principal.name) if principal else None
+        return self.begin(principal.name) if principal else None
 
-    def _make(self, key: str) -> Session | None:
-        """Return a new session of a key's, None where the key does not count."""
-        said = f"{int(time.time()) + LIFETIME_SECONDS}.{token_urlsafe(16)}.{key.encode().hex()}"
-        signature = self._sign(said, key)
-        return Session(f"{said}.{signature}", is_new=True, key=key) if signature else None
+    def begin(self, caller: str) -> Session | None:
+        """Return a new session for who has the key of that name, None where there is none."""
+        content = f"{int(time.time()) + LIFETIME_SECONDS}.{caller.encode().hex()}.{token_urlsafe(16)}"
+        signature = self._sign(content, caller)
+        return Session(f"{content}.{signature}", is_new=True, caller=caller) if signature else None
 
-    def _read(self, cookie: str) -> Session | None:
-        said, _, signature = cookie.rpartition(".")
-        try:
-            key = bytes.fromhex(said.rpartition(".")[2]).decode()
-        except ValueError:
+    def _read(self, cookie: str) -> str | None:
+        """Return whose cookie it is, None where it is none of ours, or holds no more."""
+        content, _, signature = cookie.rpartition(".")
+        if not (parts := _SIGNED.fullmatch(content)):
             return None
-        expected = self._sign(said, key)
+        caller = bytes.fromhex(parts["caller"]).decode("utf-8", "replace")
+        wanted = self._sign(content, caller)
         # Constant time: the answer must not tell how much of a forged one was right.
-        if expected is None or not hmac.compare_digest(signature.encode(), expected.encode()):
+        if wanted is None or not hmac.compare_digest(signature.encode(), wanted.encode()):
             return None
-        is_over = time.time() >= int(said.partition(".")[0])
-        return None if is_over else Session(cookie, key=key)
+        return caller if time.time() < int(parts["until"]) else None
 
-    def _sign(self, said: str, key: str) -> str | None:
-        """Return the signature of what a cookie says; None where there is no such key, or it does not count."""
-        mark = self._find_mark(key) if self._keys is None or key in self._keys else None
-        if mark is None:
+    def _sign(self, content: str, caller: str) -> str | None:
+        secret = self._find_secret(caller) if self._keys is None or caller in self._keys else None
+        if secret is None:
             return None
-        return hmac.new(hmac.digest(self._secret, mark, "sha256"), said.encode(), "sha256").hexdigest()
+        key = hmac.digest(self._kept, secret, "sha256")
+        return hmac.new(key, content.encode(), "sha256").hexdigest()
 
 
 def send_cookie(response: Response, session: Session, path: str, *, is_secure: bool) -> None:

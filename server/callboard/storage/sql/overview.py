@@ -5,7 +5,6 @@ grow with what is stored.
 """
 
 import base64
-import binascii
 import json
 from collections import defaultdict
 from collections.abc import Collection, Sequence
@@ -15,6 +14,7 @@ from sqlalchemy import Connection, Row, Select, and_, case, func, or_, select
 from sqlalchemy.sql.elements import ColumnElement
 
 from callboard._history.records import message_text
+from callboard._text import storable
 from callboard.errors import RequestError
 from callboard.storage.rows import (
     SUMMARY_CHARS,
@@ -359,7 +359,8 @@ def _write_chat_cursor(row: Row[*tuple[Any, ...]]) -> str:
 
 def _read_chat_cursor(cursor: str) -> tuple[float, str]:
     try:
-        at, chat_id = json.loads(base64.urlsafe_b64decode(cursor.encode()))
-        return float(at), str(chat_id)
-    except (ValueError, TypeError, binascii.Error):
+        # A number that is too large for a float becomes infinite; as an integer it would not become one.
+        at, chat_id = json.loads(base64.urlsafe_b64decode(cursor.encode()), parse_int=float)
+        return float(at), storable(str(chat_id))
+    except (ValueError, TypeError, RecursionError):
         raise RequestError("cursor: take it from next_cursor of the page before") from None
