@@ -53,6 +53,17 @@ async def test_chats_are_listed_with_what_happened_in_them_newest_first(any_stor
     assert [one.chat_id for one in mine.chats] == ["two"]
 
 
+async def test_chats_that_are_not_there_are_found(any_store: Store) -> None:
+    await write_turn(any_store, "one", "r1")
+    await write_turn(any_store, "two", "r2", user_id="bob")
+    wanted = {"one", "two", "three"}
+    assert await any_store.overview(ANY_USER).find_missing(wanted) == {"three"}
+    assert await any_store.overview("bob").find_missing(wanted) == {"one", "three"}
+    await any_store.chats("ann").delete("one")
+    assert await any_store.overview(ANY_USER).find_missing(wanted) == {"one", "three"}
+    assert await any_store.overview(ANY_USER).find_missing(set()) == set()
+
+
 async def test_every_list_goes_on_where_its_page_ended(any_store: Store) -> None:
     for number in range(5):
         await write_turn(any_store, "chat", f"r{number}", ("look", "found", None, 5), ("look", "found", None, 5))

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.contextvars import bound_contextvars
 
 from callboard._http.gate import Access
+from callboard._http.state import server_state
 from callboard._inspect.rendering import render
 from callboard._inspect.signing_in import SigningIn, send_cookie, take_cookie_back
 from callboard._inspect.visit import SCOPE_KEY, Visit, read_visit
@@ -93,6 +94,7 @@ class Door:
             take_cookie_back(leaving, visit.base or "/")
             return leaving
         request.scope[SCOPE_KEY] = Visit(visit.base, session, visit.user, self._signing_in.is_needed, form)
+        await request.app.state.watch.forget_gone(server_state(request).store)
         return None
 
     async def _sign_in(self, request: Request, visit: Visit, form: Mapping[str, str]) -> Response:

@@ -58,6 +58,7 @@ class Inspector:
     async def open(self, state: ServerState) -> None:
         """Show what this state is of, from here on; raises `StorageError`."""
         await self._signing_in.open(state.store)
+        state.runs.on_forgotten = self.watch.forget_user
         self._pages.state.server = state
 
     def before(self, app: ASGIApp) -> ASGIApp:

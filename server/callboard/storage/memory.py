@@ -515,6 +515,9 @@ class _Overview(Overview):
         self._chats = chats
         self._user_id = user_id
 
+    async def find_missing(self, chat_ids: Collection[str]) -> set[str]:
+        return set(chat_ids) - {chat_id for chat_id, _ in self._mine()}
+
     async def chats(self, text: str, limit: int, cursor: str | None = None) -> ChatPage:
         wanted = parse_query(text)
         found = [

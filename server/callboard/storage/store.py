@@ -137,6 +137,9 @@ class Overview(Protocol):
         At most a few hundred; none where runs are logged nowhere.
         """
 
+    async def find_missing(self, chat_ids: Collection[str]) -> set[str]:
+        """Return those of some chats that are not there: never kept, or forgotten."""
+
     async def count_calls(self, chat_id: str, before: float) -> int:
         """Return how many calls of a chat began before then, in seconds since the epoch; raises `UnknownChat`."""
 

@@ -221,6 +221,9 @@ class Database(ABC):
         Raises `StorageError`, for one that is on a server with the command that does it.
         """
 
+    async def leave_no_trace(self) -> None:  # noqa: B027 - PostgreSQL tidies up itself
+        """Remove what the database keeps for itself of rows that are deleted, where that can be done beside others."""
+
     async def check(self) -> None:
         """Raise `StorageError` where nothing can be written; those who ask at one time share one answer."""
         if self._health is None or self._health.done():

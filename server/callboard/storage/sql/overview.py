@@ -209,6 +209,14 @@ class SqlOverview(Overview):
             for row in await self._database.fetch(query)
         ]
 
+    async def find_missing(self, chat_ids: Collection[str]) -> set[str]:
+        """Return those of some chats that are not there: never kept, or forgotten."""
+        query = select(chats.c.id).where(chats.c.id.in_(chat_ids))
+        if self._user_id is not ANY_USER:
+            query = query.where(chats.c.user_id == self._user_id)
+        there = await self._database.fetch(query)
+        return set(chat_ids) - {row.id for row in there}
+
     async def count_calls(self, chat_id: str, before: float) -> int:
         """Return how many calls of a chat began before then; raises `UnknownChat`."""
         query = select(func.count()).where(messages.c.chat_id == chat_id, IS_CALL, messages.c.started_at < before)

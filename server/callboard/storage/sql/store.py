@@ -163,7 +163,9 @@ class SqlStore:
     async def forget_user(self, user_id: str, key: str | None = None) -> Mapping[str, int]:
         """Forget all that is kept of a user but the log of runs; returns how much of each kind there was."""
         forgotten = await users.forget_user(self.database, user_id)
-        return {**forgotten, "audited_arguments": await self.audit().forget_user(user_id, key)}
+        arguments = await self.audit().forget_user(user_id, key)
+        await self.database.leave_no_trace()
+        return {**forgotten, "audited_arguments": arguments}
 
     async def drop_chats(self, before: float) -> int:
         """Forget the chats that a client has named and nobody went on with since then; returns how many."""
