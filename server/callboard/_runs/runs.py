@@ -177,12 +177,13 @@ class Runs:
         self._refuse_when_closing()
         agent = self._registry.get(request.agent)
         self.access.check(agent.agent_id, request.user)
-        await self._quota.check(owner.user_id or "")
         functions = tuple(map(ClientTool.of, request.functions))
         user = owner.user_id or ""
         await self._places.take(user)
         started = False
         try:
+            # Not before: while this run waited for its place, others may have used up what was left.
+            await self._quota.check(user)
             conversation = await open_conversation(self._store, request, run_id, continuation)
             # While the database answered, the same request may have come in a second time, and the server have ended.
             if run := self._attached(run_id, owner):

@@ -369,7 +369,7 @@ def _merge(index: WordIndex, pages: int, connection: Connection) -> bool:
     """Merge some of an index's parts, which drops what was deleted of them; return whether there is more to merge."""
     count = "SELECT total_changes()"
     before = connection.exec_driver_sql(count).scalar_one()
-    connection.exec_driver_sql(f"INSERT INTO {index.name} ({index.name}, rank) VALUES ('merge', ?)", (pages,))
+    connection.exec_driver_sql(f"INSERT INTO {index.name} ({index.name}, rank) VALUES ('merge', ?)", (pages,))  # noqa: S608 - our own names
     # By FTS5's own words: where nothing was merged, only the statement itself is counted.
     return bool(connection.exec_driver_sql(count).scalar_one() - before >= 2)
 
