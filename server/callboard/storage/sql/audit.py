@@ -14,6 +14,8 @@ ROWS_AT_ONCE = 200
 FORGOTTEN = "forgotten"
 
 GIVEN = ("kind", "user_id", "key", "agent_id", "chat_id", "run_id", "tool_call_id", "tool_name", "outcome")
+MAX_TOOL_NAME_CHARS = 255
+MAX_OUTCOME_CHARS = 64
 ADD_ARGUMENTS = insert(audit_arguments)
 
 
@@ -31,6 +33,9 @@ class SqlAudit(Audit):
     async def write(self, entry: AuditEntry, keep_days: float = 0) -> None:
         """Append an entry; its time is the database's."""
         row: dict[str, object] = {name: getattr(entry, name) for name in GIVEN}
+        # A model's word, and that of an agent: everything else is as short as the protocol lets it be.
+        row["tool_name"] = entry.tool_name and entry.tool_name[:MAX_TOOL_NAME_CHARS]
+        row["outcome"] = entry.outcome and entry.outcome[:MAX_OUTCOME_CHARS]
         add = self._add
         if keep_days:
             row["keep_seconds"] = keep_days * SECONDS_A_DAY
