@@ -315,6 +315,7 @@ async def _retain(store: Store, settings: Settings, leaving: asyncio.Event) -> N
 async def _drop_what_is_old(store: Store, settings: Settings) -> None:
     now = time.time()
     await store.drop_usage()
+    await store.drop_traces()
     await store.audit().drop()
     if settings.retention_days:
         chats = await store.drop_chats(now - settings.retention_days * SECONDS_A_DAY)

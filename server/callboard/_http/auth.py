@@ -82,6 +82,8 @@ class ApiKey:
         _, _, given = _read_authorization(connection)
         problem = "is wrong" if given else "is missing: send Authorization: Bearer <key>"
         hint = "it is the server's CALLBOARD_API_KEY, which `callboard key` prints, and the pipe's valve of that name"
+        if self._named and not self._key:
+            hint = "`callboard key --add NAME` makes one, and the pipe has its own in the valve CALLBOARD_API_KEY"
         raise Unauthorized(f"The API key {problem}; {hint}.")
 
 

@@ -233,6 +233,9 @@ class MemoryStore:
         """Return what a user has used of the day."""
         return _Usage(self._usage, user_id)
 
+    async def drop_traces(self) -> None:
+        """Do nothing: what is deleted is gone."""
+
     async def drop_usage(self) -> int:
         """Forget what was used on days that are over; returns of how many users."""
         over = [user_id for user_id, used in self._usage.items() if used.day < time.time() // SECONDS_A_DAY]

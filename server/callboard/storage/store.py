@@ -455,6 +455,9 @@ class Store(Protocol):
         stays until the day is over: else it would be given back.
         """
 
+    async def drop_traces(self) -> None:
+        """Empty what the database keeps for itself of what was deleted, where that can be done beside others."""
+
     async def drop_usage(self) -> int:
         """Forget what was used on days that are over; returns of how many users."""
 

@@ -137,13 +137,22 @@ class SqliteDatabase(Database):
             raise StorageError("the database is in the memory of one process: there is no file to copy")
         sqlite_backup.back_up(self.file, copy, database.PATIENCE_SECONDS)
 
-    async def leave_no_trace(self) -> None:
-        """Write the indexes of words anew, which only mark what is deleted, and empty SQLite's log."""
+    async def drop_deleted_words(self) -> None:
+        """Write the indexes of words anew, which only mark what is deleted; empty the log where nobody else has it.
+
+        Else a program that is gone at once would have changed the file, and that of a server is opened anew for that:
+        its next round empties the log.
+        """
         for index in (MEMORY_WORDS, MESSAGE_WORDS):
             # A negative number begins to merge all that there is, positive ones go on with it.
             pages = -MERGED_PAGES
             while await self.write(partial(_merge, index, pages)):
                 pages = MERGED_PAGES
+        if await self.is_alone():
+            await self.drop_traces()
+
+    async def drop_traces(self) -> None:
+        """Empty SQLite's log; other servers see who has done it."""
         if self._watched:
             await self._transact(Transaction(self._begin_alone, [self._touch], self._empty_log))
 

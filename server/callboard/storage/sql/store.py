@@ -132,6 +132,10 @@ class SqlStore:
         """Return what a user has used of the day."""
         return SqlUsage(self.database, self._usage_statements, user_id)
 
+    async def drop_traces(self) -> None:
+        """Empty what the database keeps for itself of what was deleted, where that can be done beside others."""
+        await self.database.drop_traces()
+
     async def drop_usage(self) -> int:
         """Forget what was used on days that are over; returns of how many users."""
         return await drop_usage(self.database)
@@ -164,7 +168,7 @@ class SqlStore:
         """Forget all that is kept of a user but the log of runs; returns how much of each kind there was."""
         forgotten = await users.forget_user(self.database, user_id)
         arguments = await self.audit().forget_user(user_id, key)
-        await self.database.leave_no_trace()
+        await self.database.drop_deleted_words()
         return {**forgotten, "audited_arguments": arguments}
 
     async def drop_chats(self, before: float) -> int:
