@@ -1,4 +1,4 @@
-"""What it costs to be seen: the same runs at servers with metrics and traces off and on, side by side.
+"""What it costs to be seen and counted: the same runs at servers with metrics, traces, audit and bounds off and on.
 
 Each server is a process of its own, and so is told apart what it takes of the processor. A run is of a chat that is
 kept, asks its model three times, over HTTP, runs three tools and answers; its spans go to a receiver over HTTP, and a
@@ -32,14 +32,19 @@ SCRAPE_SECONDS = 1.0
 OFF = {"METRICS": "false"}
 METRICS: Mapping[str, str] = {}
 CONTENTS = {"TRACE_CONTENT": "true"}
+AUDIT = {**OFF, "AUDIT": "true"}
+BOUNDS = {**OFF, "MAX_USER_CALLS_PER_DAY": "1000000", "MAX_USER_TOKENS_PER_DAY": "1000000000"}
 SEEN: Mapping[str, tuple[Mapping[str, str], bool]] = {
     "off": (OFF, False),
     "off once more, for the noise": (OFF, False),
     "metrics": (METRICS, False),
     "metrics and traces": (METRICS, True),
     "metrics and traces with contents": (CONTENTS, True),
+    "the audit": (AUDIT, False),
+    "bounds of calls and tokens a day": (BOUNDS, False),
 }
 """Settings, and whether spans are sent."""
+BOUNDED = ("metrics and traces", "the audit", "bounds of calls and tokens a day")
 
 
 def answer(body: Body) -> Answer:
@@ -103,7 +108,7 @@ async def measure_observing(folder: Path) -> list[Target]:
         rows,
     )
     say(f"{len(receiver.bodies)} exports were received")
-    return [Target("a run with metrics and traces, more than without", more["metrics and traces"], MOST, "%")]
+    return [Target(f"a run with {name}, more than without", more[name], MOST, "%") for name in BOUNDED]
 
 
 async def _run(server: Served, count: int) -> None:
