@@ -26,7 +26,7 @@ from starlette.types import Message, Receive, Scope, Send
 from callboard._agents import AgentLike, Registry
 from callboard._formats import prepare_reading
 from callboard._http.app import build_routes, put_gate_before
-from callboard._http.auth import Authenticate, api_key
+from callboard._http.auth import THE_KEY, Authenticate, api_key
 from callboard._http.body import BodyMemory
 from callboard._http.gate import Access
 from callboard._http.lifetime import OpensItself, Stopping
@@ -129,7 +129,8 @@ class Application:
             metrics_key=api_key(metrics_key.get_secret_value()) if metrics_key else None,
         )
         access = Access.of(board.settings)
-        self._inspector = Inspector(board.authenticate, access) if board.settings.inspect else None
+        keys = _find_inspecting_keys(board.settings)
+        self._inspector = Inspector(board.authenticate, access, keys) if board.settings.inspect else None
         self._opening = OpensItself(self._inspector.before(self._routes) if self._inspector else self._routes)
         self._app = put_gate_before(self._opening, access)
 
@@ -181,7 +182,7 @@ class Application:
                 opening = _open(self._board, self._links, self._opening.leave, watching)
                 state = routes.state.server = await closing.enter_async_context(opening)
                 if self._inspector:
-                    self._inspector.open(state)
+                    await self._inspector.open(state)
                 self._skill_routes.routes[:] = [
                     Mount(f"/{skill.name}", routes=skill.routes) for skill in state.registry.skills if skill.routes
                 ]
@@ -314,6 +315,7 @@ async def _retain(store: Store, settings: Settings, leaving: asyncio.Event) -> N
 async def _drop_what_is_old(store: Store, settings: Settings) -> None:
     now = time.time()
     await store.drop_usage()
+    await store.drop_traces()
     await store.audit().drop()
     if settings.retention_days:
         chats = await store.drop_chats(now - settings.retention_days * SECONDS_A_DAY)
@@ -333,3 +335,13 @@ def _links(settings: Settings) -> Links:
     secret = settings.api_key.get_secret_value() if settings.api_key else token_hex()
     key = hmac.digest(secret.encode(), b"callboard links", "sha256")
     return Links(settings.public_url or "", settings.result_link_seconds, key)
+
+
+def _find_inspecting_keys(settings: Settings) -> frozenset[str] | None:
+    """Return the names of the keys that open the inspector, None for every one.
+
+    Where users are signed for, a client with a key is nobody by itself: there it shall not see what everybody said.
+    """
+    if settings.inspect_keys or settings.open_webui_jwt_secret:
+        return frozenset({THE_KEY, *settings.inspect_keys})
+    return None

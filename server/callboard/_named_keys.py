@@ -66,6 +66,11 @@ class KeysFile:
                 found = one.name
         return found
 
+    def find_digest(self, name: str) -> str | None:
+        """Return the hash of the key of that name, None where there is none, or none any more."""
+        self._read_again_if_changed()
+        return next((one.digest for one in self._keys if one.name == name), None)
+
     def _read_again_if_changed(self) -> None:
         now = _look_at(self._file)
         if now == self._seen:

@@ -272,6 +272,11 @@ class Settings(BaseSettings):
     inspect: bool = Field(
         default=True, description="Whether `/inspect` shows what runs do, what they did and what models were sent"
     )
+    inspect_keys: Words = Field(
+        default=(),
+        description="Names of the keys that open `/inspect` beside the one without a name, with commas; unset: every "
+        "key, and with `OPEN_WEBUI_JWT_SECRET` the one without a name alone",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="What is logged")
 
     @model_validator(mode="before")

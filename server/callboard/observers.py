@@ -66,9 +66,9 @@ class ModelAnswered:
     """The model has answered; `error` is the exception's name where it failed, or was stopped (`GeneratorExit`).
 
     `first_seconds` is the time to the first piece of the answer, None where there was none. `finish_reason` and
-    `usage` are None where the endpoint gave none, or a framework does not pass them on; then `text_chars` are the
-    characters of text that went there and back, as far as they are known. `deltas` are the pieces of the answer, where
-    contents are traced.
+    `usage` are None where the endpoint gave none, or a framework does not pass them on; then, and where `usage` says of
+    no token, `text_chars` are the characters of text that went there and back, as far as they are known. `deltas` are
+    the pieces of the answer, where contents are traced.
     """
 
     model: str
@@ -172,7 +172,7 @@ class ObservedRequest:
                 finish_reason=self.finish_reason,
                 usage=self.usage,
                 error=type(error).__name__ if error else None,
-                text_chars=0 if self.usage else self.text_chars,
+                text_chars=0 if self.usage and self.usage.total_tokens > 0 else self.text_chars,
                 number=self._number,
                 deltas=self.deltas,
             )

@@ -175,7 +175,8 @@ class ToolCallComplete(CallEvent):
     `result` may be cut on the wire: then `truncated` is true and `result_chars` counts the
     characters of the whole result, which the store keeps; `result_url` is a link to it that
     expires, where the server gives out such links. A file's `url` is a `data:` URL, a web
-    address, or a path of this server (`/v1/runs/…/files/…`) where it is too large for a frame.
+    address, or a path of this server (`/v1/runs/…/files/…`) where it is too large for a frame;
+    its `size` is in bytes then.
     """
 
     type: Literal["tool_call_complete"] = "tool_call_complete"

@@ -32,7 +32,7 @@ SCRAPE_SECONDS = 1.0
 
 OFF = {"METRICS": "false", "INSPECT": "false", "AUDIT": "false"}
 QUOTAS = {"MAX_USER_CALLS_PER_DAY": "100000000", "MAX_USER_TOKENS_PER_DAY": "100000000000"}
-ALL = {**QUOTAS, "AUDIT": "false"}
+ALL = {**QUOTAS, "AUDIT": "true"}
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,7 @@ SEEN: Mapping[str, Seen] = {
     "metrics": Seen({**OFF, "METRICS": "true"}),
     "the inspector": Seen({**OFF, "INSPECT": "true"}),
     "quotas": Seen({**OFF, **QUOTAS}),
+    "the audit": Seen({**OFF, "AUDIT": "true"}),
     "traces": Seen(OFF, is_traced=True),
     "traces with contents": Seen({**OFF, "TRACE_CONTENT": "true"}, is_traced=True),
     "all of these, without contents": Seen(ALL, is_traced=True),

@@ -1,6 +1,7 @@
 """`callboard chat`, as a process in a real pseudo terminal or between pipes, against a real server."""
 
 import asyncio
+import base64
 import json
 import random
 import re
@@ -192,6 +193,50 @@ async def test_reasoning_is_dim_and_sources_and_files_are_named(tmp_path: Path) 
         assert b"\x1b[2mLet me see." in terminal.raw
         assert "⇩ dusk.png (image/png) https://example.org/dusk.png" in terminal.text
         assert "[source1] The Globe https://globe.example" in terminal.text
+
+
+PICTURE = b"\x89PNG" + bytes(range(256)) * 400
+FILES = (
+    {"type": "image", "url": f"data:image/png;base64,{base64.b64encode(PICTURE).decode()}", "name": "../dusk.png"},
+    {"type": "file", "url": "data:text/csv,a%2Cb", "name": "sums.csv"},
+    {"type": "image", "url": "data:image/gif;base64,R0lGODlhAQABAAAAACw="},
+    {"type": "file", "url": "https://example.org/far.pdf", "name": "far.pdf"},
+)
+PAINTS = says(started("a"), ToolCallComplete(tool_call_id="a", tool_name=TOOL, result="done", files=FILES))
+
+
+async def test_a_file_is_named_with_its_type_its_size_and_where_it_is(tmp_path: Path) -> None:
+    async with serving(tmp_path, PAINTS) as service:
+        told = await in_pipes(tmp_path, "chat", "scripted", "hi", "--url", url(service))
+        dusk, sums, tiny, far = [line.strip() for line in told.beside.splitlines() if "⇩" in line]
+        assert dusk.startswith(f"⇩ ../dusk.png (image/png, 100 KiB) {url(service)}/v1/runs/")
+        assert (await service.client.get(dusk.rpartition(" ")[2])).content == PICTURE
+        assert sums.startswith(f"⇩ sums.csv (text/csv, 3 bytes) {url(service)}/v1/runs/")
+        assert tiny == "⇩ file (image/gif, 14 bytes)"
+        assert far == "⇩ far.pdf (file) https://example.org/far.pdf"
+        assert not (tmp_path / "dusk.png").exists()
+
+
+async def test_files_are_kept_in_a_folder_where_one_is_given_and_nothing_there_is_touched(tmp_path: Path) -> None:
+    folder = tmp_path / "kept" / "here"
+    folder.mkdir(parents=True)
+    (folder / "sums.csv").symlink_to(tmp_path / "elsewhere")
+    async with serving(tmp_path, PAINTS) as service:
+        common = ("chat", "scripted", "hi", "--url", url(service), "--files", str(folder))
+        for options in ((), ("--json",)):
+            told = await in_pipes(tmp_path, *common, *options)
+            assert told.exit_code == 0
+            assert f"⇩ {folder}/dusk" in told.beside
+    kept = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    assert kept == {
+        "dusk.png": PICTURE,
+        "dusk-2.png": PICTURE,
+        "sums-2.csv": b"a,b",
+        "sums-3.csv": b"a,b",
+        **dict.fromkeys(("file.gif", "file-2.gif"), base64.b64decode("R0lGODlhAQABAAAAACw=")),
+    }
+    assert not (tmp_path / "elsewhere").exists()
+    assert not (tmp_path / "kept" / "dusk.png").exists()
 
 
 @pytest.mark.parametrize("given", [[], ["--verbose"]])
@@ -691,3 +736,19 @@ async def test_a_chat_of_a_user_is_that_users(tmp_path: Path) -> None:
         assert "search_archive" in hers.out
         others = await in_pipes(tmp_path, *common, "--user", "celia", "remember")
         assert "search_archive" not in others.out
+
+
+async def test_where_users_are_signed_for_the_command_signs_with_the_servers_secret(tmp_path: Path) -> None:
+    secret = "what-open-webui-and-this-server-share"
+    async with serving(tmp_path, demo_agent(pace=0), api_key="k", open_webui_jwt_secret=secret) as service:
+        common = ("chat", "demo", "--url", url(service), "--user", "rosalind", "--chat", "c", "cite")
+        known = await in_pipes(tmp_path, *common, API_KEY="k", OPEN_WEBUI_JWT_SECRET=secret)
+        assert known.exit_code == 0, known.beside
+        again = await in_pipes(tmp_path, *common, API_KEY="k", OPEN_WEBUI_JWT_SECRET=secret)
+        assert again.exit_code == 0, again.beside
+        stranger = await in_pipes(tmp_path, *common, API_KEY="k")
+        assert stranger.exit_code == 1
+        assert "nobody vouches for them" in stranger.beside
+    # In this process too.
+    alone = await in_pipes(tmp_path, "chat", "demo", "--user", "celia", "cite", OPEN_WEBUI_JWT_SECRET=secret)
+    assert alone.exit_code == 0, alone.beside

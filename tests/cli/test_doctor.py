@@ -49,6 +49,7 @@ async def test_where_all_is_well_every_line_says_so_and_it_ends_with_0(tmp_path:
     given = {
         "DATA_DIR": str(database.parent),
         "API_KEY": "the key of all",
+        "OPEN_WEBUI_JWT_SECRET": "the secret that Open WebUI signs with",
         "AGENTS": str(agents),
         "MODEL": "m",
         "MCP_SERVERS": mcp_file(tmp_path, ours={"command": sys.executable, "args": [MCP_SERVER]}),
@@ -74,6 +75,8 @@ async def test_where_all_is_well_every_line_says_so_and_it_ends_with_0(tmp_path:
         "settings",
         "data folder",
         "database",
+        "keys",
+        "users",
         "model",
         "embeddings",
         "agents",

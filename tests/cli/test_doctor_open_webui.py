@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from callboard._named_keys import add_named_key, remove_named_key
 from callboard._version import __version__
 from tests.cli.conftest import Diagnosis, Doctor
 from tests.scripts import stand_in
@@ -131,7 +132,7 @@ def test_the_address_of_another_machine_is_no_fault_and_is_shown_without_its_pas
     assert examine().of("valve CALLBOARD_URL") == ["✓ valve CALLBOARD_URL: https://agents.example:443"]
 
 
-@pytest.mark.parametrize(("there", "words"), [("another-key", "not to this server's key"), ("", "not set, and")])
+@pytest.mark.parametrize(("there", "words"), [("another-key", "not to a key of this server"), ("", "not set, and")])
 def test_a_wrong_key_in_the_valve_is_told_of_and_not_shown(
     examine: Any, webui: StandIn, there: str, words: str
 ) -> None:
@@ -172,3 +173,14 @@ def test_a_server_with_other_agents_is_another_server(examine: Any, webui: Stand
     webui.agents = {"demo": "Demo", "stranger": "Stranger"}
     [line] = examine().broken
     assert "agents are not all of this one: stranger → restart this server" in line
+
+
+def test_a_key_with_a_name_is_one_of_this_servers_too(examine: Any, webui: StandIn, tmp_path: Path) -> None:
+    file = tmp_path / "kept" / "api_keys"
+    webui.valves["callboard"]["CALLBOARD_API_KEY"] = add_named_key(file, "open-webui")
+    line = "valve CALLBOARD_API_KEY: set, to the key 'open-webui'"
+    assert f"✓ {line}" in examine(API_KEYS_FILE=str(file)).lines
+    assert f"✓ {line}" in examine(API_KEYS_FILE=str(file), API_KEY="").lines
+    remove_named_key(file, "open-webui")
+    [lost, *_] = examine(API_KEYS_FILE=str(file)).of("valve CALLBOARD_API_KEY")
+    assert "not to a key of this server" in lost

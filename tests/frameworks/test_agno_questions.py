@@ -1,5 +1,6 @@
 """What tools of Agno ask the user, and what becomes of the answers."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ from agno.tools import tool
 from agno.tools.user_control_flow import UserControlFlowTools
 from agno.tools.user_feedback import UserFeedbackTools
 
-from callboard_protocol import ToolCallError
+from callboard_protocol import InputRequest, ToolCallError
 from tests.frameworks.agno_agents import add, scenario, solo
 from tests.frameworks.scenario import ADD, calls, says
 from tests.frameworks.stage import perform
@@ -30,15 +31,33 @@ async def test_agnos_own_questions_reach_the_user_and_their_answers_the_model(tm
     assert '"value": 42' in seen.sent()[-1]
 
 
-async def test_a_choice_is_offered_and_the_users_is_told(tmp_path: Path) -> None:
-    question = (
-        '{"questions": [{"question": "Which?", "header": "Colour", "multi_select": true, '
-        '"options": [{"label": "red"}, {"label": "blue"}]}]}'
-    )
-    asked = scenario([calls(("ask_user", question)), says("Fine.")], reply="red, blue")
+@pytest.mark.parametrize(
+    ("reply", "chosen"),
+    [
+        ("red, blue", ["red", "blue"]),
+        ("2, 1.", ["blue", "red"]),
+        ("2,green", ["blue", "green"]),
+        # No number of a choice is an answer of the user's own; one that is a label is that label.
+        ("0, 4, 99999", ["0", "4", "99999"]),
+        ("3", ["1"]),
+        ("1", ["1"]),
+    ],
+)
+async def test_a_choice_is_offered_by_number_and_the_users_is_told(
+    tmp_path: Path, reply: str, chosen: list[str]
+) -> None:
+    options = [{"label": "red", "description": "as blood"}, {"label": "blue"}, {"label": "1"}]
+    if reply != "1" and "1." in reply:
+        options.pop()
+    asking = {"question": "Which?", "header": "Colour", "multi_select": True, "options": options}
+    asked = scenario([calls(("ask_user", json.dumps({"questions": [asking]}))), says("Fine.")], reply=reply)
     seen, _ = await perform(solo(UserFeedbackTools()), asked, tmp_path)
-    assert 'result 1 {"Which?":["red","blue"]}' in seen.lines(in_order=True)
-    assert '"selected": ["red", "blue"]' in seen.sent()[-1]
+    [question] = [event for event in seen.events if isinstance(event, InputRequest)]
+    assert question.message.splitlines()[:2] == ["1. red: as blood", "2. blue"]
+    assert question.placeholder == "Numbers or words, with commas between"
+    told = json.dumps({"Which?": chosen}, separators=(",", ":"))
+    assert f"result 1 {told}" in seen.lines(in_order=True)
+    assert f'"selected": {json.dumps(chosen)}' in seen.sent()[-1]
 
 
 @pytest.mark.parametrize(

@@ -154,6 +154,30 @@ async def test_tokens_are_those_that_the_endpoint_says(tmp_path: Path) -> None:
         assert (await service.state.store.usage("ann").today()).tokens == 200
 
 
+@pytest.mark.parametrize("said", [0, 10**30])
+async def test_an_endpoint_that_counts_what_cannot_be_gives_nothing_away(tmp_path: Path, said: int) -> None:
+    def script(_: ModelRequest) -> list[ModelDelta]:
+        return [TextDelta("A long story. " * 100), TokenUsage(total_tokens=said), Finish("stop")]
+
+    teller = Agent("looker", model=ScriptedModel(script))
+    async with serving(tmp_path, teller, max_user_tokens_per_day=300) as service:
+        assert isinstance((await service.events(asked()))[-1], Done)
+        for _ in range(2):
+            await refused(service, asked())
+
+
+async def test_runs_that_have_waited_for_a_place_begin_only_where_something_is_left(tmp_path: Path) -> None:
+    looker = Looker(tokens=50)
+    limits = {"max_user_tokens_per_day": 100, "max_user_runs": 1, "run_queue_seconds": 20}
+    async with serving(tmp_path, looker.agent, **limits) as service:
+        begun = [service.client.post("/v1/runs", json=asked(chat_id=f"c{number}")) for number in range(6)]
+        statuses = sorted(answer.status_code for answer in await asyncio.gather(*begun))
+        assert statuses == [200] + [429] * 5
+        assert (await service.state.store.usage("ann").today()).tokens == 100
+        # The places of those that were refused are free again.
+        assert isinstance((await service.events(asked("bob")))[-1], Done)
+
+
 async def test_who_stops_each_answer_before_its_end_pays_for_it_all_the_same(tmp_path: Path) -> None:
     told = "A long story. " * 100
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -12,6 +13,7 @@ import anyio
 import httpx
 import pytest
 from sqlalchemy import select, update
+from structlog.testing import capture_logs
 
 from callboard import _application
 from callboard._agents import RunContext
@@ -154,8 +156,70 @@ async def test_nothing_is_left_of_a_user_who_goes_on_asking_while_they_are_forgo
         await check_nothing_names(database_of(service), "anneliese")
 
 
+async def test_the_inspector_of_no_server_shows_what_was_forgotten(tmp_path: Path) -> None:
+    async with serving(tmp_path, LOOKS) as here, serving(tmp_path, LOOKS) as there:
+        for service in (here, there):
+            for chat_id in ("anneliese-chat", None):
+                await service.events({**body("anneliese"), "chat_id": chat_id})
+            await service.events(body("bob"))
+        for service in (here, there):
+            assert "anneliese" in (await service.client.get("/inspect/")).text
+        await here.client.delete("/v1/user-data", params={"user_id": "anneliese"})
+        here_now = (await here.client.get("/inspect/")).text
+        assert "anneliese" not in here_now
+        assert "bob-chat" in here_now
+        # What was kept nowhere, nobody can know to be forgotten elsewhere.
+        with anyio.fail_after(20):
+            while "anneliese-chat" in (await there.client.get("/inspect/")).text:  # noqa: ASYNC110 - as a page does
+                await asyncio.sleep(0.05)
+        assert "bob-chat" in (await there.client.get("/inspect/")).text
+
+
+async def test_no_byte_is_left_in_the_file_of_what_a_user_said(tmp_path: Path) -> None:
+    said = (b"zebrafinch", b"pelicanbeak", b"ostrichplume")
+
+    async def tells(_: RunContext) -> AsyncIterator[Event]:
+        yield ToolCallStart(tool_call_id="a", tool_name="look", tool_args={"of": "pelicanbeak"})
+        yield ToolCallComplete(tool_call_id="a", result="seen zebrafinch " * 2_000)
+        yield Message(content="An ostrichplume.")
+
+    async with serving(tmp_path, ScriptedAgent(tells), audit=True, keep_run_seconds=0) as service:
+        question = [{"role": "user", "content": "Where is the flamingoask?"}]
+        for number in range(12):
+            sent = {**body("anneliese"), "chat_id": f"chat-{number % 5}", "messages": question}
+            await service.events(sent)
+            await service.events({**body("bob"), "chat_id": f"bob-{number}"})
+        await service.state.store.memories("anneliese").add("likes the ostrichplume")
+        before = {word: count_bytes(tmp_path, word) for word in (*said, b"flamingoask")}
+        assert all(before.values())
+        await service.client.delete("/v1/user-data", params={"user_id": "anneliese"})
+        # While the server runs, in its file, its log and its indexes: bob has said the same words, and keeps his.
+        assert count_bytes(tmp_path, b"flamingoask") == 0
+        bob = await exported(service, "bob")
+        assert sum(line.get("content") == "An ostrichplume." for line in bob) == 12
+        await service.client.delete("/v1/user-data", params={"user_id": "bob"})
+        assert {word: count_bytes(tmp_path, word) for word in said} == dict.fromkeys(said, 0)
+
+
+async def test_of_servers_that_share_a_file_the_next_round_of_one_empties_the_log(tmp_path: Path) -> None:
+    async with serving(tmp_path, LOOKS, keep_run_seconds=0) as here, serving(tmp_path, LOOKS) as there:
+        for service in (here, there):
+            await service.events({**body("anneliese"), "messages": [{"role": "user", "content": "flamingoask"}]})
+        with capture_logs() as logged:
+            await here.client.delete("/v1/user-data", params={"user_id": "anneliese"})
+            await _application._drop_what_is_old(here.state.store, here.app._board.settings)
+            assert count_bytes(tmp_path, b"flamingoask") == 0
+            for service in (here, there):
+                assert isinstance((await service.events(body("bob")))[-1], Done)
+        assert "database_reopened" not in [line["event"] for line in logged]
+
+
+def count_bytes(folder: Path, word: bytes) -> int:
+    return sum(file.read_bytes().count(word) for file in folder.rglob("*") if file.is_file())
+
+
 def test_the_commands_do_the_same_beside_a_server_that_answers(tmp_path: Path) -> None:
-    with serving_process(tmp_path) as (url, _):
+    with serving_process(tmp_path) as (url, process):
         for user in ("anneliese", "bob"):
             sent = {
                 "agent": "demo",
@@ -173,10 +237,15 @@ def test_the_commands_do_the_same_beside_a_server_that_answers(tmp_path: Path) -
             assert any("tool_call_start" in line for line in lines)
             forgotten = run_command(tmp_path, "forget", "--user", "anneliese")
             assert forgotten.returncode == 0, forgotten.stderr
-            assert "chat: 2\n" in forgotten.stdout
+            assert forgotten.stdout.startswith("chat: 2\n")
+            assert all(re.fullmatch(r"\w+: \d+", line) for line in forgotten.stdout.splitlines())
             assert any('"cancelled"' in line for line in lines)
         assert run_command(tmp_path, "export", "--user", "anneliese").stdout == ""
         assert len(run_command(tmp_path, "export", "--user", "bob").stdout.splitlines()) == 5
+        process.terminate()
+        assert process.stderr
+        # What a command does in the file is no reason to open it anew.
+        assert "database_reopened" not in process.stderr.read()
     for wrong in ([], ["--user", ""]):
         assert run_command(tmp_path, "forget", *wrong).returncode == 2
     assert run_command(tmp_path, "export", "--user", "bob", "--chat", "c").returncode == 2

@@ -11,9 +11,11 @@ from playwright.async_api import Browser
 from starlette.requests import HTTPConnection
 
 from callboard._agents import RunContext
-from callboard._http.auth import Principal, api_key
+from callboard._http.auth import THE_KEY, ApiKey, Principal, api_key
 from callboard._inspect.signing_in import COOKIE, SigningIn
-from callboard_protocol import Event, Message
+from callboard._named_keys import KeysFile, add_named_key, remove_named_key
+from callboard.storage import AuditFilter
+from callboard_protocol import Event, Message, ToolCallComplete, ToolCallStart
 from tests.inspect.looking import look
 from tests.serving import ScriptedAgent, Service, request, serving
 
@@ -77,23 +79,106 @@ async def test_a_restart_asks_nobody_again_and_another_key_asks_everybody(tmp_pa
         assert (await service.client.get("/inspect/", headers=kept)).status_code == 401
 
 
+async def test_who_has_read_the_file_of_hashes_can_make_no_cookie(tmp_path: Path) -> None:
+    file = tmp_path / "keys" / "api_keys"
+    add_named_key(file, "ann")
+    thief = SigningIn(ApiKey(None, KeysFile(file)))
+    forged = thief.begin("ann")
+    assert forged
+    async with serving(tmp_path, AGENT, api_keys_file=file) as service:
+        header = {"Cookie": f"{COOKIE}={forged.cookie}"}
+        assert (await service.client.get("/inspect/", headers=header)).status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("settings", "inside"),
+    [
+        ({}, {"ann", "bob", ""}),
+        ({"inspect_keys": "bob"}, {"bob", ""}),
+        # Else a client that Open WebUI signs no user for would read what everybody said.
+        ({"open_webui_jwt_secret": "s" * 32}, {""}),
+        ({"open_webui_jwt_secret": "s" * 32, "inspect_keys": "ann"}, {"ann", ""}),
+    ],
+)
+async def test_which_keys_open_the_pages_can_be_said(
+    tmp_path: Path, settings: dict[str, str], inside: set[str]
+) -> None:
+    file = tmp_path / "api_keys"
+    keys = {**{name: add_named_key(file, name) for name in ("ann", "bob")}, "": KEY}
+    async with serving(tmp_path, AGENT, api_key=KEY, api_keys_file=file, **settings) as service:
+        for name, key in keys.items():
+            service.client.cookies.clear()
+            opens = name in inside
+            assert (await sign_in(service, key)).status_code == (303 if opens else 401)
+            assert (COOKIE in service.client.cookies) is opens
+            by_header = await service.client.get("/inspect/", headers={"Authorization": f"Bearer {key}"})
+            assert by_header.status_code == (200 if opens else 401)
+
+
 async def test_a_cookie_that_is_forged_or_too_old_opens_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with serving(tmp_path, AGENT, api_key=KEY) as service:
         await sign_in(service)
-        until, nonce, signature = service.client.cookies[COOKIE].split(".")
+        until, caller, nonce, signature = service.client.cookies[COOKIE].split(".")
         service.client.cookies.clear()
         changed = signature[:-1] + ("1" if signature.endswith("0") else "0")
-        forged = [f"{int(until) + 1}.{nonce}.{signature}", f"{until}.{nonce}.{changed}", "", ".", "a.b.c", "é"]
+        another = b"another".hex()
+        forged = [
+            f"{int(until) + 1}.{caller}.{nonce}.{signature}",
+            f"{until}.{another}.{nonce}.{signature}",
+            f"{until}.{caller}.{nonce}.{changed}",
+            f"{until}..{nonce}.",
+            *("", ".", "a.b.c", "...", "9" * 5000, "é"),
+        ]
         for cookie in forged:
             header = {b"Cookie": f"{COOKIE}={cookie}".encode()}
             assert (await service.client.get("/inspect/", headers=header)).status_code == 401
-        header = {b"Cookie": f"{COOKIE}={until}.{nonce}.{signature}".encode()}
+        header = {b"Cookie": f"{COOKIE}={until}.{caller}.{nonce}.{signature}".encode()}
         assert (await service.client.get("/inspect/", headers=header)).status_code == 200
         later = int(until) + 1
         monkeypatch.setattr(time, "time", lambda: later)
         assert (await service.client.get("/inspect/", headers=header)).status_code == 401
+
+
+async def test_who_has_a_key_with_a_name_stays_signed_in_until_that_key_is_taken_away(tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    given = {name: add_named_key(keys, name) for name in ("ann", "bob")}
+    cookies = {}
+    # Two servers of the same keys, as two workers are.
+    async with serving(tmp_path, AGENT, api_keys_file=keys) as one, serving(tmp_path, AGENT, api_keys_file=keys) as two:
+        for name, key in given.items():
+            assert (await sign_in(one, key)).status_code == 303
+            cookies[name] = {"Cookie": f"{COOKIE}={one.client.cookies[COOKIE]}"}
+            one.client.cookies.clear()
+            assert (await two.client.get("/inspect/", headers=cookies[name])).status_code == 200
+        remove_named_key(keys, "ann")
+        for service in (one, two):
+            assert (await service.client.get("/inspect/", headers=cookies["ann"])).status_code == 401
+            assert (await service.client.get("/inspect/", headers=cookies["bob"])).status_code == 200
+    add_named_key(keys, "ann")
+    async with serving(tmp_path, AGENT, api_keys_file=keys) as service:
+        assert (await service.client.get("/inspect/", headers=cookies["ann"])).status_code == 401
+        assert (await service.client.get("/inspect/", headers=cookies["bob"])).status_code == 200
+
+
+async def test_the_audit_says_whose_key_a_run_of_try_it_was_begun_with(tmp_path: Path) -> None:
+    async def call(_: RunContext) -> AsyncIterator[Event]:
+        yield ToolCallStart(tool_call_id="a", tool_name="look")
+        yield ToolCallComplete(tool_call_id="a", result="x")
+
+    keys = tmp_path / "keys"
+    key = add_named_key(keys, "ann")
+    async with serving(tmp_path, ScriptedAgent(call), api_keys_file=keys, audit=True) as service:
+        await sign_in(service, key)
+        page = await service.client.get("/inspect/try?agent=scripted")
+        token = page.text.split('name="token" value="')[1].split('"')[0]
+        form = {"token": token, "agent": "scripted", "message": "hi"}
+        assert (await service.client.post("/inspect/try/send", data=form)).status_code == 303
+        [run] = service.state.runs
+        await run.wait()
+        entries = [entry async for page in service.state.store.audit().read(AuditFilter()) for entry in page]
+        assert {entry.key for entry in entries} == {"ann"}
 
 
 async def test_signing_out_lets_the_browser_forget(tmp_path: Path) -> None:
@@ -141,8 +226,9 @@ async def test_a_form_needs_the_token_of_its_own_session(tmp_path: Path, key: st
         if key:
             await sign_in(service)
         await service.client.get("/inspect/")
-        another = SigningIn(None)
-        for wrong in ("", "0" * 64, "é", SigningIn(api_key(KEY))._begin().token, another._sign("x")):
+        elsewhere = SigningIn(api_key(KEY)).begin(THE_KEY)
+        assert elsewhere is not None
+        for wrong in ("", "0" * 64, "é", elsewhere.token):
             refused = await service.client.post("/inspect/stop", data={"run": "r", "token": wrong})
             assert refused.status_code == 400
             assert "reload the page" in refused.text

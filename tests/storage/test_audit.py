@@ -29,6 +29,16 @@ async def test_entries_are_read_as_they_were_written_in_their_order(any_store: S
     assert sorted(entry.at or 0 for entry in found) == [entry.at for entry in found]
 
 
+async def test_a_name_that_no_column_holds_keeps_no_call_from_being_written(any_store: Store) -> None:
+    long = replace(CALL, tool_name="look" + "k" * 5_000, arguments='{"at": "' + "x" * 3_000_000 + '"}')
+    await any_store.audit().write(long)
+    await any_store.audit().write(replace(long, kind="ended", arguments=None, outcome="far" * 100))
+    call, end = await entries(any_store)
+    assert call.arguments == long.arguments
+    assert (call.tool_name or "").startswith("lookkkk")
+    assert (end.outcome or "").startswith("farfar")
+
+
 async def test_a_filter_narrows(any_store: Store) -> None:
     other = AuditEntry("ended", "bob", None, "cook", "kitchen", "r2", "t2", "stir", outcome="complete")
     for entry in (CALL, other):

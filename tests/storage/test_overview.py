@@ -1,5 +1,6 @@
 """Chats, turns and calls as a person looks through them: on SQLite, PostgreSQL and in memory."""
 
+import base64
 import time
 
 import pytest
@@ -50,6 +51,17 @@ async def test_chats_are_listed_with_what_happened_in_them_newest_first(any_stor
     assert [one.chat_id for one in found.chats] == ["one"]
     mine = await any_store.overview("bob").chats("", 10)
     assert [one.chat_id for one in mine.chats] == ["two"]
+
+
+async def test_chats_that_are_not_there_are_found(any_store: Store) -> None:
+    await write_turn(any_store, "one", "r1")
+    await write_turn(any_store, "two", "r2", user_id="bob")
+    wanted = {"one", "two", "three"}
+    assert await any_store.overview(ANY_USER).find_missing(wanted) == {"three"}
+    assert await any_store.overview("bob").find_missing(wanted) == {"one", "three"}
+    await any_store.chats("ann").delete("one")
+    assert await any_store.overview(ANY_USER).find_missing(wanted) == {"one", "three"}
+    assert await any_store.overview(ANY_USER).find_missing(set()) == set()
 
 
 async def test_every_list_goes_on_where_its_page_ended(any_store: Store) -> None:
@@ -164,3 +176,22 @@ async def test_a_cursor_of_somebody_elses_making_is_refused(any_store: Store) ->
         await overview.chats("", 5, "nonsense")
     with pytest.raises(RequestError, match="next_cursor"):
         await overview.calls(ToolCallFilter(), 5, "nonsense")
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["", "1", "[]", "[1]", "{}", "[null, null]", '["x", "y"]', "[" * 20_000],
+    ids=["nothing", "number", "empty", "short", "object", "nulls", "texts", "nested"],
+)
+async def test_a_cursor_that_no_page_gave_is_refused(store: Store, written: str) -> None:
+    cursor = base64.urlsafe_b64encode(written.encode()).decode()
+    with pytest.raises(RequestError, match="next_cursor"):
+        await store.overview(ANY_USER).chats("", 10, cursor)
+
+
+@pytest.mark.parametrize(
+    "written", ['[1, "\\ud800"]', '[1, "\\u0000"]', f'[-{"9" * 400}, "x"]'], ids=["surrogate", "NUL", "huge"]
+)
+async def test_a_cursor_that_names_what_cannot_be_kept_finds_nothing(store: Store, written: str) -> None:
+    cursor = base64.urlsafe_b64encode(written.encode()).decode()
+    assert (await store.overview(ANY_USER).chats("", 10, cursor)).chats == ()

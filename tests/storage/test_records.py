@@ -1,5 +1,6 @@
 """What a skill keeps for itself: values under keys, in a namespace of its own, each user's apart."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -22,6 +23,19 @@ async def test_a_value_comes_back_as_it_was_until_another_takes_its_place(any_st
     assert await notes.remove("a")
     assert not await notes.remove("a")
     assert await notes.get("a") is None
+
+
+async def test_of_many_who_put_something_where_nothing_is_one_does(any_store: Store) -> None:
+    notes = any_store.records("notes", "ann")
+    put = await asyncio.gather(*(notes.put_new("a", number) for number in range(20)))
+    assert put.count(True) == 1
+    kept = await notes.get("a")
+    assert kept is not None
+    assert kept.value == put.index(True)
+    assert not await notes.put_new("a", "later")
+    assert await notes.get("a") == kept
+    with pytest.raises(ValueError, match="key"):
+        await notes.put_new("", 1)
 
 
 async def test_neither_another_user_nor_another_skill_sees_it(any_store: Store) -> None:

@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict
 from datetime import UTC, datetime
 
+from callboard._cli.logs import set_up_logging
 from callboard._settings import load_settings
 from callboard.storage import AuditFilter
 from callboard.storage.sql import SqlStore
@@ -13,6 +14,7 @@ from callboard.storage.sql import SqlStore
 
 def run(options: argparse.Namespace) -> int:
     """Print the entries that are wanted, oldest first, a line of JSON each."""
+    set_up_logging("warning")
     wanted = AuditFilter(
         kind=options.kind,
         user_id=options.user,

@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import json
 
+from callboard._cli.logs import set_up_logging
 from callboard._settings import load_settings
 from callboard.storage import ANY_USER
 from callboard.storage.sql import SqlStore
@@ -11,6 +12,7 @@ from callboard.storage.sql import SqlStore
 
 def run(options: argparse.Namespace) -> int:
     """Print the chat's messages, or everything of the user, a line each."""
+    set_up_logging("warning")
     asyncio.run(_print_lines(options.chat, options.user))
     return 0
 

@@ -4,6 +4,7 @@ import argparse
 import asyncio
 from secrets import token_hex
 
+from callboard._cli.logs import set_up_logging
 from callboard._runs.forgetting import forget_user
 from callboard._settings import load_settings
 from callboard.storage.sql import SqlStore
@@ -14,6 +15,7 @@ COMMAND = "callboard forget"
 
 def run(options: argparse.Namespace) -> int:
     """Forget the user, and print how much of each kind there was."""
+    set_up_logging("warning")
     asyncio.run(_forget(options.user))
     return 0
 

@@ -2,12 +2,14 @@
 
 import argparse
 
+from callboard._cli.logs import set_up_logging
 from callboard._named_keys import add_named_key, read_named_keys, remove_named_key
 from callboard._settings import make_server_key, read_keys_file
 
 
 def run(options: argparse.Namespace) -> int:
     """Print this server's key, made now if there is none; or add, remove or list keys with names."""
+    set_up_logging("warning")
     if options.add is not None:
         print(add_named_key(read_keys_file(), options.add))
     elif options.remove is not None:

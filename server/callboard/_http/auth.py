@@ -68,6 +68,13 @@ class ApiKey:
             return THE_KEY
         return self._named.find_name(key) if key and self._named else None
 
+    def find_secret(self, name: str) -> bytes | None:
+        """Return what to sign with for who has the key of that name; another once the key is another, None without."""
+        if name == THE_KEY:
+            return self._key
+        digest = self._named.find_digest(name) if self._named else None
+        return digest.encode() if digest else None
+
     async def __call__(self, connection: HTTPConnection) -> Principal | None:
         """Return the principal of everybody who has a key, by the key's name."""
         if name := self.find_name(connection):
@@ -75,6 +82,8 @@ class ApiKey:
         _, _, given = _read_authorization(connection)
         problem = "is wrong" if given else "is missing: send Authorization: Bearer <key>"
         hint = "it is the server's CALLBOARD_API_KEY, which `callboard key` prints, and the pipe's valve of that name"
+        if self._named and not self._key:
+            hint = "`callboard key --add NAME` makes one, and the pipe has its own in the valve CALLBOARD_API_KEY"
         raise Unauthorized(f"The API key {problem}; {hint}.")
 
 

@@ -90,7 +90,8 @@ async def send(request: Request) -> Response:
     }
     if visit.user is not None:
         body["user"] = {"id": visit.user}
-    run = await state.runs.start_or_follow(RunRequest.model_validate(body))
+    caller = visit.session.caller if visit.session else None
+    run = await state.runs.start_or_follow(RunRequest.model_validate(body), caller)
     if isinstance(run, Run):
         listening = asyncio.create_task(_listen(run), name=f"try {run.run_id}")
         _listening.add(listening)

@@ -6,20 +6,24 @@ The server's gate has looked at the request before. Here no other origin may pas
 
 from collections.abc import Mapping
 from http import HTTPStatus
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, quote
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from structlog.contextvars import bound_contextvars
 
 from callboard._http.gate import Access
+from callboard._http.state import server_state
 from callboard._inspect.rendering import render
 from callboard._inspect.signing_in import SigningIn, send_cookie, take_cookie_back
 from callboard._inspect.visit import SCOPE_KEY, Visit, read_visit
+from callboard._text import storable
 from callboard.errors import CallboardError, OriginRefused, RequestError, RequestTooLarge
 
 MAX_FORM_BYTES = 256 * 1024
 MAX_FIELDS = 100
+NUL_AS_KEPT = quote(storable("\0")).encode()
 
 HEADERS = {
     # Scripts, styles and pictures of our own alone; nothing inline; no frame around it.
@@ -56,6 +60,9 @@ class Door:
                 message["headers"] = [*message["headers"], *(pair for pair in added if pair[0] not in own)]
             await send(message)
 
+        # A NUL is kept nowhere, and PostgreSQL is asked for none: it is looked for as what is kept in its place.
+        query = scope["query_string"].replace(b"%00", NUL_AS_KEPT)
+        scope = {**scope, "query_string": query}
         request = Request(scope, receive)
         base = scope["root_path"]
         try:
@@ -64,7 +71,10 @@ class Door:
         except CallboardError as error:
             status = HTTPStatus.FORBIDDEN if isinstance(error, OriginRefused) else HTTPStatus.BAD_REQUEST
             response = render("refused.html", Visit(base, None), status, title="Refused", reason=str(error))
-        await (response or self._app)(scope, receive, send_guarded)
+        session = scope[SCOPE_KEY].session if SCOPE_KEY in scope else None
+        # What is logged meanwhile says whose key it was, as it does of the API.
+        with bound_contextvars(**({"key": session.caller} if session and session.caller else {})):
+            await (response or self._app)(scope, receive, send_guarded)
 
     async def _enter(self, request: Request, visit: Visit) -> Response | None:
         """Return what answers the request at the door, None where it may go in: its scope then has the visit."""
@@ -84,6 +94,7 @@ class Door:
             take_cookie_back(leaving, visit.base or "/")
             return leaving
         request.scope[SCOPE_KEY] = Visit(visit.base, session, visit.user, self._signing_in.is_needed, form)
+        await request.app.state.watch.forget_gone(server_state(request).store)
         return None
 
     async def _sign_in(self, request: Request, visit: Visit, form: Mapping[str, str]) -> Response:
@@ -124,6 +135,7 @@ async def _read_form(request: Request) -> dict[str, str]:
         if len(body) > MAX_FORM_BYTES:
             raise RequestTooLarge(f"a form has at most {MAX_FORM_BYTES // 1024} KiB")
     try:
-        return dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=MAX_FIELDS))
+        fields = parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=MAX_FIELDS)
+        return {name: storable(value) for name, value in fields}
     except ValueError:
         raise RequestError(f"a form has at most {MAX_FIELDS} fields") from None

@@ -1,5 +1,6 @@
 """The inspector as an application of its own, in front of the server's routes."""
 
+from collections.abc import Collection
 from http import HTTPStatus
 
 import structlog
@@ -30,10 +31,14 @@ _log = structlog.get_logger(__name__)
 
 
 class Inspector:
-    """The pages of one application; `watch.tell` is to be one of the observers of its runs."""
+    """The pages of one application; `watch.tell` is to be one of the observers of its runs.
 
-    def __init__(self, authenticate: Authenticate | None, access: Access) -> None:
+    `keys` are the names of the keys that open them, None for every one.
+    """
+
+    def __init__(self, authenticate: Authenticate | None, access: Access, keys: Collection[str] | None) -> None:
         self.watch = RunWatch()
+        self._signing_in = SigningIn(authenticate, keys)
         self._pages = Starlette(
             routes=[
                 Mount("/assets", StaticFiles(packages=[(__package__, "assets")])),
@@ -41,7 +46,7 @@ class Inspector:
                 *list_pages.ROUTES,
                 *agent_pages.ROUTES,
             ],
-            middleware=[Middleware(Door, signing_in=SigningIn(authenticate), access=access)],
+            middleware=[Middleware(Door, signing_in=self._signing_in, access=access)],
             exception_handlers={
                 errors.CallboardError: _answer_error,
                 HTTPException: _answer_http_error,
@@ -50,8 +55,10 @@ class Inspector:
         )
         self._pages.state.watch = self.watch
 
-    def open(self, state: ServerState) -> None:
-        """Show what this state is of, from here on."""
+    async def open(self, state: ServerState) -> None:
+        """Show what this state is of, from here on; raises `StorageError`."""
+        await self._signing_in.open(state.store)
+        state.runs.on_forgotten = self.watch.forget_user
         self._pages.state.server = state
 
     def before(self, app: ASGIApp) -> ASGIApp:

@@ -7,13 +7,16 @@ of those that go on. Other servers' runs it does not see.
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from callboard._history.records import StoredStatus
 from callboard._redaction import Redaction, current
+from callboard.errors import StorageError
 from callboard.models import ChatDict, ModelRequest, TokenUsage
 from callboard.observers import ModelAnswered, ModelAsked, Observation, ObservedRun
+from callboard.storage import ANY_USER, OWN_CHAT_PREFIX, Store
 from callboard_protocol import (
     Done,
     Error,
@@ -27,6 +30,8 @@ from callboard_protocol import (
     ToolStatus,
 )
 
+LOOK_SECONDS = 1.0
+"""The seconds between two looks for chats that were forgotten elsewhere."""
 MAX_RUNS = 500
 MAX_CHARS = 32 * 1024 * 1024
 """The characters of texts that the watch keeps, of all runs together."""
@@ -130,6 +135,7 @@ class RunWatch:
         self._max_runs = max_runs
         self._max_chars = max_chars
         self._chars = 0
+        self._looked_at = -LOOK_SECONDS
         self._last_messages: dict[str, Sequence[ChatDict]] = {}
 
     def __iter__(self) -> Iterator[SeenRun]:
@@ -144,6 +150,32 @@ class RunWatch:
         for seen in self:
             if seen.run.chat_id == chat_id and seen.ended_at is not None:
                 self._drop(seen)
+
+    def forget_user(self, user_id: str) -> None:
+        """Forget the runs of a user that have ended."""
+        for seen in self:
+            if seen.run.user_id == user_id and seen.ended_at is not None:
+                self._drop(seen)
+
+    async def forget_gone(self, store: Store) -> None:
+        """Forget the runs of chats that are no longer there, whoever forgot them: another server, or a command."""
+        now = time.monotonic()
+        if now < self._looked_at + LOOK_SECONDS:
+            return
+        self._looked_at = now
+        # Chats that no client has named are gone with their turns, and tasks are kept nowhere.
+        kept = {
+            seen.run.chat_id
+            for seen in self
+            if seen.ended_at is not None
+            and seen.run.task is None
+            and seen.run.chat_id is not None
+            and not seen.run.chat_id.startswith(OWN_CHAT_PREFIX)
+        }
+        if kept:
+            with suppress(StorageError):
+                for chat_id in await store.overview(ANY_USER).find_missing(kept):
+                    self.forget_chat(chat_id)
 
     def tell(self, run: ObservedRun, what: Observation) -> None:
         """Take note of what a run does."""

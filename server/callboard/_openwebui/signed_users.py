@@ -4,6 +4,8 @@ Open WebUI 0.12 makes one where `FORWARD_USER_INFO_HEADER_JWT_SECRET` is set: HS
 `name`, `email`, `role`, `iss`, `iat` and `exp`. The pipe makes its own with that secret, and adds `groups`.
 """
 
+import time
+
 import jwt
 from pydantic import ValidationError
 
@@ -14,8 +16,16 @@ HEADER = "x-openwebui-user-jwt"
 ISSUER = "open-webui"
 ALGORITHM = "HS256"
 NEEDED = ("sub", "iat", "exp")
+HOLDS_SECONDS = 300
 CLOCKS_DIFFER_SECONDS = 10
 """The seconds by which the clocks of two machines may differ."""
+
+
+def sign_user(user_id: str, secret: str) -> str:
+    """Return a token for a user, as Open WebUI makes it, for who has the secret and asks in that user's name."""
+    now = int(time.time())
+    claims = {"sub": user_id, "iss": ISSUER, "iat": now, "exp": now + HOLDS_SECONDS}
+    return jwt.encode(claims, secret, algorithm=ALGORITHM)
 
 
 def read_signed_user(token: str, secret: str) -> User:

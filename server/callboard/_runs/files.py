@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import structlog
 
-from callboard._data_urls import Data, content_type_of, read_data_url
+from callboard._data_urls import Data, content_type_of, count_bytes, read_data_url
 from callboard._runs.holdings import Account
 from callboard.errors import UnknownFile
 
@@ -30,7 +30,8 @@ class RunFiles:
     def link(self, file: Mapping[str, Any]) -> dict[str, Any]:
         """Return the file with a path of this server in place of its `data:` URL, but for small images.
 
-        `content_type` says what it is. Browsers open no `data:` link, so that only images can stay.
+        `content_type` says what it is, `size` how many bytes. Browsers open no `data:` link, so that only images can
+        stay.
         """
         url = file.get("url")
         if not isinstance(url, str) or not (kind := content_type_of(url)):
@@ -46,7 +47,12 @@ class RunFiles:
         file_id = uuid4().hex
         self._urls[file_id] = self._new[file_id] = url
         self._chars += len(url)
-        return {"content_type": kind, **file, "url": f"/v1/runs/{self._run_id}/files/{file_id}"}
+        return {
+            "content_type": kind,
+            "size": count_bytes(url),
+            **file,
+            "url": f"/v1/runs/{self._run_id}/files/{file_id}",
+        }
 
     def _drop(self, file: Mapping[str, Any], reason: str) -> dict[str, Any]:
         _log.warning("file_dropped", run_id=self._run_id, chars=len(file["url"]), reason=reason)

@@ -17,6 +17,9 @@ from callboard.storage import Store
 CHARS_PER_TOKEN = 4
 """What a token is taken for where the endpoint does not say, or was not heard to its end."""
 
+MOST_TOKENS = 10**12
+"""What one answer may be said to have cost: more is no count, and the sum of a day is to fit into the database."""
+
 _log = structlog.get_logger(__name__)
 
 
@@ -71,9 +74,12 @@ class Quota:
     def _count_tokens(self, run: ObservedRun, what: Observation) -> None:
         if not isinstance(what, ModelAnswered):
             return
-        tokens = what.usage.total_tokens if what.usage else -(-what.text_chars // CHARS_PER_TOKEN)
+        # An endpoint that says 0 does not say.
+        said = what.usage.total_tokens if what.usage else 0
+        tokens = said if said > 0 else -(-what.text_chars // CHARS_PER_TOKEN)
         if tokens:
-            task = asyncio.create_task(self._add_tokens(run.user_id or "", tokens), name="count tokens")
+            counting = self._add_tokens(run.user_id or "", min(tokens, MOST_TOKENS))
+            task = asyncio.create_task(counting, name="count tokens")
             self._counting.add(task)
             task.add_done_callback(self._counting.discard)
 

@@ -1,7 +1,7 @@
 """All runs of the server: started once per id, found again, cancelled, kept for a while after their end."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -98,6 +98,8 @@ class Runs:
         self._runs: dict[str, Run] = {}
         self._forgetting: set[asyncio.Task[None]] = set()
         self._ended: dict[str, Account] = {}
+        self.on_forgotten: Callable[[str], None] = lambda _: None
+        """Is told of each user who is forgotten here: whoever remembers runs forgets theirs."""
         self.is_closing = False
         """True where no runs are taken any more."""
         self._has_left = False
@@ -175,12 +177,13 @@ class Runs:
         self._refuse_when_closing()
         agent = self._registry.get(request.agent)
         self.access.check(agent.agent_id, request.user)
-        await self._quota.check(owner.user_id or "")
         functions = tuple(map(ClientTool.of, request.functions))
         user = owner.user_id or ""
         await self._places.take(user)
         started = False
         try:
+            # Not before: while this run waited for its place, others may have used up what was left.
+            await self._quota.check(user)
             conversation = await open_conversation(self._store, request, run_id, continuation)
             # While the database answered, the same request may have come in a second time, and the server have ended.
             if run := self._attached(run_id, owner):
@@ -371,6 +374,7 @@ class Runs:
         await asyncio.gather(*(run.wait() for run in mine))
         for run in mine:
             self._forget(run.run_id)
+        self.on_forgotten(user_id)
         return await forget_user(self._store, self._run_log, user_id, caller)
 
     async def _find_elsewhere(self, run_id: str) -> FollowedRun | None:

@@ -233,6 +233,9 @@ class MemoryStore:
         """Return what a user has used of the day."""
         return _Usage(self._usage, user_id)
 
+    async def drop_traces(self) -> None:
+        """Do nothing: what is deleted is gone."""
+
     async def drop_usage(self) -> int:
         """Forget what was used on days that are over; returns of how many users."""
         over = [user_id for user_id, used in self._usage.items() if used.day < time.time() // SECONDS_A_DAY]
@@ -514,6 +517,9 @@ class _Overview(Overview):
     def __init__(self, chats: dict[str, _Chat], user_id: object) -> None:
         self._chats = chats
         self._user_id = user_id
+
+    async def find_missing(self, chat_ids: Collection[str]) -> set[str]:
+        return set(chat_ids) - {chat_id for chat_id, _ in self._mine()}
 
     async def chats(self, text: str, limit: int, cursor: str | None = None) -> ChatPage:
         wanted = parse_query(text)
@@ -873,6 +879,10 @@ class _Records(Records):
 
     async def put(self, key: str, value: Any) -> None:
         self._mine[key] = write_value(key, value), time.time()
+
+    async def put_new(self, key: str, value: Any) -> bool:
+        written = write_value(key, value), time.time()
+        return self._mine.setdefault(key, written) is written
 
     async def remove(self, key: str) -> bool:
         return self._mine.pop(key, None) is not None

@@ -137,6 +137,9 @@ class Overview(Protocol):
         At most a few hundred; none where runs are logged nowhere.
         """
 
+    async def find_missing(self, chat_ids: Collection[str]) -> set[str]:
+        """Return those of some chats that are not there: never kept, or forgotten."""
+
     async def count_calls(self, chat_id: str, before: float) -> int:
         """Return how many calls of a chat began before then, in seconds since the epoch; raises `UnknownChat`."""
 
@@ -237,6 +240,9 @@ class Records(Protocol):
 
     async def put(self, key: str, value: Any) -> None:
         """Keep a value under a key, whatever was there."""
+
+    async def put_new(self, key: str, value: Any) -> bool:
+        """Keep a value under a key where nothing is; False where something is, which stays."""
 
     async def remove(self, key: str) -> bool:
         """Forget what is kept under a key; False where nothing is."""
@@ -448,6 +454,9 @@ class Store(Protocol):
         The audit keeps its entries without arguments, and says that `key` had them forgotten. What they have used today
         stays until the day is over: else it would be given back.
         """
+
+    async def drop_traces(self) -> None:
+        """Empty what the database keeps for itself of what was deleted, where that can be done beside others."""
 
     async def drop_usage(self) -> int:
         """Forget what was used on days that are over; returns of how many users."""

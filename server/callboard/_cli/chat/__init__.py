@@ -15,11 +15,14 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from io import TextIOWrapper
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from callboard._cli.chat.client import Address, ListedAgent, ServerClient, is_callboard
+from callboard._cli.chat.answer import Answer
+from callboard._cli.chat.client import Address, ListedAgent, ServerClient, ServerProblem, is_callboard
 from callboard._cli.chat.displays import Display, Drawn, JsonLines, Plain
+from callboard._cli.chat.files import describe_file, keep_file, read_file
 from callboard._cli.chat.keyboard import Keyboard
 from callboard._cli.chat.screen import Painter, Screen, Span, read_size
 from callboard._cli.chat.turn import Ending, Turn
@@ -89,11 +92,22 @@ class _Chat:
                 "run_id": uuid4().hex,
             }
         )
-        display = _make_display(self.options)
+        display = _make_display(self.options, self.client.public_url)
         ending = runner.run(self._play(request, display))
         # With its id alone the server puts the calls of an earlier answer back, with their whole results.
         self.messages.append({"role": "assistant", "id": message_id, "content": display.answer.text})
+        if self.options.files is not None:
+            runner.run(self._keep_files(display.answer, self.options.files))
         return ending
+
+    async def _keep_files(self, answer: Answer, folder: Path) -> None:
+        for file in answer.files:
+            try:
+                content = await read_file(file, self.client.fetch_file)
+                if content is not None:
+                    print(f"⇩ {make_line(str(keep_file(file, content, folder)))}", file=sys.stderr)
+            except (ServerProblem, OSError, ValueError) as problem:
+                print(f"callboard: {describe_file(file)} is not kept: {make_line(str(problem))}", file=sys.stderr)
 
     async def _play(self, request: RunRequest, display: Display) -> Ending:
         return await Turn(self.client, display, _find_keyboard(self.options)).play(request)
@@ -102,10 +116,11 @@ class _Chat:
 def _find_server(runner: asyncio.Runner, url: str | None, settings: Settings) -> Address | None:
     """Return where the server is: at the address that was given, or where the settings say; None where none is."""
     key = settings.api_key.get_secret_value() if settings.api_key else ""
+    user_secret = settings.open_webui_jwt_secret.get_secret_value() if settings.open_webui_jwt_secret else ""
     if url:
-        return Address(url.strip(), key)
+        return Address(url.strip(), key, user_secret=user_secret)
     own = settings.own_url
-    return Address(own, key) if own and runner.run(is_callboard(own)) else None
+    return Address(own, key, user_secret=user_secret) if own and runner.run(is_callboard(own)) else None
 
 
 def _list_agents(agents: Sequence[ListedAgent]) -> list[str]:
@@ -196,13 +211,14 @@ def _write_command(chat: _Chat) -> str:
     return make_line(shlex.join(parts))
 
 
-def _make_display(options: argparse.Namespace) -> Display:
+def _make_display(options: argparse.Namespace, server_url: str) -> Display:
+    answer = Answer(server_url)
     if options.json:
-        return JsonLines(sys.stdout)
+        return JsonLines(answer, sys.stdout)
     if not _may_draw():
-        return Plain(sys.stdout, sys.stderr, is_verbose=options.verbose)
+        return Plain(answer, sys.stdout, sys.stderr, is_verbose=options.verbose)
     screen = Screen(sys.stdout, Painter(_has_colour()))
-    return Drawn(screen, sys.stdout, is_verbose=options.verbose)
+    return Drawn(answer, screen, sys.stdout, is_verbose=options.verbose)
 
 
 def _may_draw() -> bool:

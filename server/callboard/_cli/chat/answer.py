@@ -4,9 +4,11 @@ Pure: it takes the protocol's events in, one after another. It draws nothing.
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from callboard._cli.chat.files import describe_file
 from callboard._text import cut_note
 from callboard_protocol import (
     FROM_TEXT_STATUS,
@@ -77,9 +79,12 @@ Piece = Words | Card
 
 
 class Answer:
-    """One answer, from its first event to its last."""
+    """One answer, from its first event to its last; `server_url` is where the server's own paths are to be found."""
 
-    def __init__(self) -> None:
+    def __init__(self, server_url: str = "") -> None:
+        self._server_url = server_url
+        self.files: list[Mapping[str, object]] = []
+        """The files of all calls."""
         self.pieces: list[Piece] = []
         self.cards: dict[str, Card] = {}
         self.sources: dict[str, str] = {}
@@ -213,7 +218,8 @@ class Answer:
         card.state = state
         card.result = result
         if isinstance(event, ToolCallComplete):
-            card.files = [_describe_file(file) for file in event.files]
+            self.files += event.files
+            card.files = [describe_file(file, self._server_url) for file in event.files]
             card.files += ["a page, which Open WebUI shows"] * len(event.embeds)
         if event.duration_ms is not None:
             card.took_seconds = event.duration_ms / 1000
@@ -254,10 +260,3 @@ def write_arguments(card: Card) -> str:
 
 def _to_json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
-
-
-def _describe_file(file: dict[str, object]) -> str:
-    url = str(file.get("url") or "")
-    # What is in the event itself is no address that anybody could open.
-    where = "" if url.startswith("data:") else f"  {url}"
-    return f"{file.get('name') or 'file'} ({file.get('content_type') or file.get('type') or 'file'}){where}"

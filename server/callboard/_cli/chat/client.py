@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote, urlsplit
@@ -18,6 +18,7 @@ from urllib.parse import quote, urlsplit
 import httpx
 from pydantic import BaseModel
 
+from callboard._openwebui.signed_users import HEADER, sign_user
 from callboard._settings import is_loopback
 from callboard.errors import CallboardError
 from callboard_protocol import Decoder, Done, Error, Event, FrameError, InputAnswer, RunRequest, decode
@@ -54,11 +55,15 @@ class Refusal(ServerProblem):
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a server is: a URL, or a socket of this process in a folder of its own."""
+    """Where a server is: a URL, or a socket of this process in a folder of its own.
+
+    `user_secret` is what users are signed with, where the server asks for that.
+    """
 
     url: str
-    key: str = ""
+    key: str = field(default="", repr=False)
     socket: Path | None = None
+    user_secret: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +99,14 @@ class ServerClient:
 
     def __init__(self, address: Address, user_id: str | None) -> None:
         self._address = address
+        self._user_id = user_id
         self._user = {"user_id": user_id} if user_id else {}
         self._last_seq = 0
+
+    @property
+    def public_url(self) -> str:
+        """The address that a person could open, without a password; nothing where the server is in this process."""
+        return "" if self._address.socket else re.sub(r"//[^/@]*@", "//", self._address.url.rstrip("/"))
 
     async def list_agents(self) -> list[ListedAgent]:
         """Return the agents that there are."""
@@ -131,6 +142,11 @@ class ServerClient:
             return self._send("GET", f"/v1/runs/{request.run_id}/events", headers=headers, params=self._user)
 
         await self._deliver_all(begin, resume, deliver, wait)
+
+    async def fetch_file(self, url: str) -> bytes:
+        """Return a file that the server holds for the run."""
+        async with self._send("GET", url, params=self._user) as response:
+            return await response.aread()
 
     async def answer(self, run_id: str, request_id: str, value: object) -> None:
         """Tell the server what the user answered; one that is away for a moment is waited for."""
@@ -231,12 +247,14 @@ class ServerClient:
 
     def _open(self) -> httpx.AsyncClient:
         key = self._address.key
+        secret = self._address.user_secret
+        signed = {HEADER: sign_user(self._user_id, secret)} if self._user_id and secret else {}
         if not re.fullmatch(r"[\x21-\x7e]*", key):
             # httpx would quote the key in its own message.
             raise ServerProblem(BAD_KEY)
         socket = self._address.socket
         return httpx.AsyncClient(
-            headers={"Authorization": f"Bearer {key}"} if key else {},
+            headers={**signed, **({"Authorization": f"Bearer {key}"} if key else {})},
             timeout=httpx.Timeout(READ_SECONDS, connect=CONNECT_SECONDS),
             transport=httpx.AsyncHTTPTransport(uds=str(socket)) if socket else None,
             # To load the certificates costs 20 ms, which plain HTTP can do without.

@@ -59,8 +59,8 @@ class Display(Protocol):
 class Drawn:
     """Draws the answer in a terminal."""
 
-    def __init__(self, screen: Screen, out: TextIO, *, is_verbose: bool) -> None:
-        self.answer = Answer()
+    def __init__(self, answer: Answer, screen: Screen, out: TextIO, *, is_verbose: bool) -> None:
+        self.answer = answer
         self._screen = screen
         self._out = out
         self._drawing = Drawing(self.answer, is_verbose=is_verbose)
@@ -115,8 +115,8 @@ class Drawn:
 class Plain:
     """Writes the answer's text to one place and everything else, line by line, to another."""
 
-    def __init__(self, out: TextIO, beside: TextIO, *, is_verbose: bool) -> None:
-        self.answer = Answer()
+    def __init__(self, answer: Answer, out: TextIO, beside: TextIO, *, is_verbose: bool) -> None:
+        self.answer = answer
         self._out = out
         self._beside = beside
         self._is_verbose = is_verbose
@@ -248,8 +248,8 @@ class Plain:
 class JsonLines:
     """Writes each event as the server sent it, as JSON on a line; what is ours to say goes beside."""
 
-    def __init__(self, out: TextIO) -> None:
-        self.answer = Answer()
+    def __init__(self, answer: Answer, out: TextIO) -> None:
+        self.answer = answer
         self._out = out
         self._told = ""
 

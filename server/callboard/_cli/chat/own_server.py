@@ -42,7 +42,8 @@ def serving(settings: Settings) -> Iterator[Address]:
     with TemporaryDirectory(prefix="callboard-") as folder, start_blocking_portal() as portal:
         socket = Path(folder) / "socket"
         with portal.wrap_async_context_manager(_listening(board.asgi(), socket)):
-            yield Address("http://localhost", socket=socket)
+            secret = settings.open_webui_jwt_secret
+            yield Address("http://localhost", socket=socket, user_secret=secret.get_secret_value() if secret else "")
 
 
 class _Server(uvicorn.Server):

@@ -16,6 +16,7 @@ from callboard._cli.doctor.agents import check_agents, check_mcp
 from callboard._cli.doctor.database import check_data_dir, check_database
 from callboard._cli.doctor.embeddings import check_embeddings
 from callboard._cli.doctor.findings import Check, Context, Finding, broken
+from callboard._cli.doctor.keys import check_keys, check_users
 from callboard._cli.doctor.model import check_model
 from callboard._cli.doctor.open_webui import check_open_webui
 from callboard._cli.doctor.port import check_port
@@ -30,6 +31,8 @@ CHECKS: tuple[Check, ...] = (
     check_data_dir,
     check_database,
     check_redis,
+    check_keys,
+    check_users,
     check_model,
     check_embeddings,
     check_agents,

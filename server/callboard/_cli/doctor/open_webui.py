@@ -4,16 +4,17 @@ import asyncio
 import re
 from argparse import Namespace
 from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
-
-from pydantic import SecretStr
 
 from callboard._agents import LoadedAgents
 from callboard._cli.doctor.findings import Context, Finding, broken, unset, well
 from callboard._cli.install_pipe import load_install_pipe
+from callboard._named_keys import KeysFile
 from callboard._settings import Settings, is_loopback
 from callboard._version import __version__
+from callboard.errors import SettingsError
 
 SUBJECT = "Open WebUI"
 PIPE = "pipe"
@@ -43,7 +44,7 @@ async def check_open_webui(context: Context) -> AsyncIterator[Finding]:
         )
         valves = stored if isinstance(stored, dict) else {}
         yield _check_url_valve(valves, context.settings)
-        yield _check_key_valve(valves, context.settings.api_key)
+        yield _check_key_valve(valves, context.settings)
         if not function.get("is_active"):
             yield broken(
                 PIPE, "it is turned off there", f"turn it on under Functions, or {UPDATE.format(url=webui.url)}"
@@ -96,16 +97,26 @@ def _check_url_valve(valves: Mapping[str, Any], settings: Settings) -> Finding:
     return well(subject, shown)
 
 
-def _check_key_valve(valves: Mapping[str, Any], own: SecretStr | None) -> Finding:
+def _check_key_valve(valves: Mapping[str, Any], settings: Settings) -> Finding:
     subject = "valve CALLBOARD_API_KEY"
     there = str(valves.get("CALLBOARD_API_KEY") or "")
-    if own is None:
+    if not settings.has_key:
         return well(subject, "set; this server asks for none" if there else "not set, and this server asks for none")
     if not there:
         return broken(subject, "not set, and this server asks for a key", "callboard install-pipe sets it")
-    if there != own.get_secret_value():
-        return broken(subject, "set, and not to this server's key", "callboard install-pipe sets it")
-    return well(subject, "set, to this server's key")
+    if settings.api_key and there == settings.api_key.get_secret_value():
+        return well(subject, "set, to this server's key")
+    if settings.api_keys_file is not None and (name := _find_name(settings.api_keys_file, there)):
+        return well(subject, f"set, to the key {name!r}")
+    return broken(subject, "set, and not to a key of this server", "callboard install-pipe sets it")
+
+
+def _find_name(file: Path, key: str) -> str | None:
+    try:
+        return KeysFile(file).find_name(key)
+    except SettingsError:
+        # What is wrong with the file, another check says.
+        return None
 
 
 def _judge_reach(installed: Any, loaded: LoadedAgents) -> Finding:

@@ -1,7 +1,8 @@
 """The things that a paused run of Agno waits for, asked of the user."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 from uuid import uuid4
 
@@ -20,6 +21,8 @@ from callboard_protocol import InputRequest
 
 READ: Mapping[type, Callable[[str], object]] = {int: int, float: float}
 """The functions that make of an answer what a field holds; all else is text."""
+
+_NUMBER = re.compile(r"[0-9]{1,4}\.?")
 
 ANSWERS_ALONE = frozenset({"get_user_input", "ask_user"})
 """Agno's own tools whose result is what the user said."""
@@ -86,15 +89,34 @@ async def _ask_for_value(field: UserInputField, call_id: str, turn: Turn) -> obj
 
 
 async def _ask_for_choice(question: UserFeedbackQuestion, call_id: str, turn: Turn) -> list[str]:
-    """Return the labels that the user names, with commas between; what is no label is an answer too."""
-    options = [f"- {one.label}{f': {one.description}' if one.description else ''}" for one in question.options or ()]
-    answer = str(await _ask("input", question.question, "\n".join(options), call_id, turn))
+    """Return the labels that the user names, by their numbers or their words; what is no label is an answer too."""
+    labels = [one.label for one in question.options or ()]
+    options = [
+        f"{number}. {one.label}{f': {one.description}' if one.description else ''}"
+        for number, one in enumerate(question.options or (), 1)
+    ]
+    hint = ""
+    if labels:
+        hint = "Numbers or words, with commas between" if question.multi_select else "A number, or your own words"
+    answer = str(await _ask("input", question.question, "\n".join(options), call_id, turn, hint))
     parts = answer.split(",") if question.multi_select else [answer]
-    return [part.strip() for part in parts]
+    return [_read_choice(part.strip(), labels) for part in parts]
 
 
-async def _ask(kind: Literal["input", "confirmation"], title: str, message: str, call_id: str, turn: Turn) -> object:
-    request = InputRequest(request_id=uuid4().hex, kind=kind, title=title, message=message, tool_call_id=call_id)
+def _read_choice(part: str, labels: Sequence[str]) -> str:
+    """Return the label that a part of an answer means; the part itself where it is none's number."""
+    if part in labels or not _NUMBER.fullmatch(part):
+        return part
+    place = int(part.rstrip("."))
+    return labels[place - 1] if 0 < place <= len(labels) else part
+
+
+async def _ask(
+    kind: Literal["input", "confirmation"], title: str, message: str, call_id: str, turn: Turn, hint: str = ""
+) -> object:
+    request = InputRequest(
+        request_id=uuid4().hex, kind=kind, title=title, message=message, placeholder=hint, tool_call_id=call_id
+    )
     answer: object = await turn.ask(request)
     if answer is None:
         raise ToolDenied("Not run: the user was asked and did not answer.")

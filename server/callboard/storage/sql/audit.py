@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, case, delete, func, insert, literal, select
+from sqlalchemy import Connection, Double, Row, and_, bindparam, case, delete, func, insert, literal, select
 
 from callboard.storage.sql.database import Database
 from callboard.storage.sql.tables import audit, audit_arguments
@@ -13,36 +13,38 @@ from callboard.storage.values import SECONDS_A_DAY, AuditEntry, AuditFilter
 ROWS_AT_ONCE = 200
 FORGOTTEN = "forgotten"
 
+GIVEN = ("kind", "user_id", "key", "agent_id", "chat_id", "run_id", "tool_call_id", "tool_name", "outcome")
+MAX_TOOL_NAME_CHARS = 255
+MAX_OUTCOME_CHARS = 64
+ADD_ARGUMENTS = insert(audit_arguments)
+
 
 class SqlAudit(Audit):
     """See `callboard.storage.Audit`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        # Made once: what SQLAlchemy works out of a statement, it keeps with it.
+        now = database.now()
+        given: dict[str, Any] = {name: bindparam(name) for name in GIVEN}
+        self._add = insert(audit).values(**given, at=now).returning(audit.c.id)
+        self._add_for_days = self._add.values(keep_until=now + bindparam("keep_seconds", type_=Double))
 
     async def write(self, entry: AuditEntry, keep_days: float = 0) -> None:
         """Append an entry; its time is the database's."""
-        now = self._database.now()
-        row = {
-            "at": now,
-            "kind": entry.kind,
-            "user_id": entry.user_id,
-            "key": entry.key,
-            "agent_id": entry.agent_id,
-            "chat_id": entry.chat_id,
-            "run_id": entry.run_id,
-            "tool_call_id": entry.tool_call_id,
-            "tool_name": entry.tool_name,
-            "outcome": entry.outcome,
-            "keep_until": now + keep_days * SECONDS_A_DAY if keep_days else None,
-        }
-        added = insert(audit).values(row).returning(audit.c.id)
+        row: dict[str, object] = {name: getattr(entry, name) for name in GIVEN}
+        # A model's word, and that of an agent: everything else is as short as the protocol lets it be.
+        row["tool_name"] = entry.tool_name and entry.tool_name[:MAX_TOOL_NAME_CHARS]
+        row["outcome"] = entry.outcome and entry.outcome[:MAX_OUTCOME_CHARS]
+        add = self._add
+        if keep_days:
+            row["keep_seconds"] = keep_days * SECONDS_A_DAY
+            add = self._add_for_days
 
         def write(connection: Connection) -> None:
-            audit_id = connection.scalars(added).one()
+            audit_id = connection.execute(add, row).scalar_one()
             if entry.arguments is not None:
-                arguments = {"audit_id": audit_id, "arguments": entry.arguments}
-                connection.execute(insert(audit_arguments).values(arguments))
+                connection.execute(ADD_ARGUMENTS, {"audit_id": audit_id, "arguments": entry.arguments})
 
         await self._database.write(write)
 

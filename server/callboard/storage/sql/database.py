@@ -221,6 +221,12 @@ class Database(ABC):
         Raises `StorageError`, for one that is on a server with the command that does it.
         """
 
+    async def drop_deleted_words(self) -> None:  # noqa: B027 - PostgreSQL tidies up itself
+        """Write the indexes of words anew where they only mark what is deleted."""
+
+    async def drop_traces(self) -> None:  # noqa: B027 - PostgreSQL tidies up itself
+        """Empty what the database keeps for itself of what was deleted, where that can be done beside others."""
+
     async def check(self) -> None:
         """Raise `StorageError` where nothing can be written; those who ask at one time share one answer."""
         if self._health is None or self._health.done():

@@ -5,7 +5,6 @@ grow with what is stored.
 """
 
 import base64
-import binascii
 import json
 from collections import defaultdict
 from collections.abc import Collection, Sequence
@@ -15,6 +14,7 @@ from sqlalchemy import Connection, Row, Select, and_, case, func, or_, select
 from sqlalchemy.sql.elements import ColumnElement
 
 from callboard._history.records import message_text
+from callboard._text import storable
 from callboard.errors import RequestError
 from callboard.storage.rows import (
     SUMMARY_CHARS,
@@ -209,6 +209,14 @@ class SqlOverview(Overview):
             for row in await self._database.fetch(query)
         ]
 
+    async def find_missing(self, chat_ids: Collection[str]) -> set[str]:
+        """Return those of some chats that are not there: never kept, or forgotten."""
+        query = select(chats.c.id).where(chats.c.id.in_(chat_ids))
+        if self._user_id is not ANY_USER:
+            query = query.where(chats.c.user_id == self._user_id)
+        there = await self._database.fetch(query)
+        return set(chat_ids) - {row.id for row in there}
+
     async def count_calls(self, chat_id: str, before: float) -> int:
         """Return how many calls of a chat began before then; raises `UnknownChat`."""
         query = select(func.count()).where(messages.c.chat_id == chat_id, IS_CALL, messages.c.started_at < before)
@@ -359,7 +367,8 @@ def _write_chat_cursor(row: Row[*tuple[Any, ...]]) -> str:
 
 def _read_chat_cursor(cursor: str) -> tuple[float, str]:
     try:
-        at, chat_id = json.loads(base64.urlsafe_b64decode(cursor.encode()))
-        return float(at), str(chat_id)
-    except (ValueError, TypeError, binascii.Error):
+        # A number that is too large for a float becomes infinite; as an integer it would not become one.
+        at, chat_id = json.loads(base64.urlsafe_b64decode(cursor.encode()), parse_int=float)
+        return float(at), storable(str(chat_id))
+    except (ValueError, TypeError, RecursionError):
         raise RequestError("cursor: take it from next_cursor of the page before") from None

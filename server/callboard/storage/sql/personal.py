@@ -226,6 +226,12 @@ class SqlRecords(Records):
         values = {"value": write_value(key, value), "updated_at": time.time()}
         await self._database.put(records, {**self._owner, "key": key}, values)
 
+    async def put_new(self, key: str, value: Any) -> bool:
+        """Keep a value under a key where nothing is; False where something is, which stays."""
+        values = {"value": write_value(key, value), "updated_at": time.time()}
+        row = self._database.insert(records).values(**self._owner, key=key, **values)
+        return bool(await self._database.execute(row.on_conflict_do_nothing()))
+
     async def remove(self, key: str) -> bool:
         """Forget what is kept under a key; False where nothing is."""
         return bool(await self._database.execute(delete(records).where(self._mine, records.c.key == key)))

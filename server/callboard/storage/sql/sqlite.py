@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -25,7 +26,7 @@ from callboard.storage.sql.database import Database, T, Transaction, Work
 from callboard.storage.sql.failures import reason
 from callboard.storage.sql.server_file import ServerFile
 from callboard.storage.sql.sqlite_file import DatabaseFile, Found
-from callboard.storage.sql.tables import WordIndex
+from callboard.storage.sql.tables import MEMORY_WORDS, MESSAGE_WORDS, WordIndex
 from callboard.storage.words import Term, to_fts5
 
 REOPEN_SECONDS = 5
@@ -33,6 +34,8 @@ REOPEN_SECONDS = 5
 CHECKPOINT_BYTES = 4 * 1024 * 1024
 LEAST_FREE_BYTES = 1024 * 1024
 MOST_EXAMINED_BYTES = 512 * 1024 * 1024
+MERGED_PAGES = 200
+"""The pages of an index that are merged in one transaction, for which others wait."""
 THREADS = 15
 """The most connections at one time."""
 UNIX_EPOCH_DAY = 2440587.5
@@ -134,6 +137,32 @@ class SqliteDatabase(Database):
             raise StorageError("the database is in the memory of one process: there is no file to copy")
         sqlite_backup.back_up(self.file, copy, database.PATIENCE_SECONDS)
 
+    async def drop_deleted_words(self) -> None:
+        """Write the indexes of words anew, which only mark what is deleted; empty the log where nobody else has it.
+
+        Else a program that is gone at once would have changed the file, and that of a server is opened anew for that:
+        its next round empties the log.
+        """
+        for index in (MEMORY_WORDS, MESSAGE_WORDS):
+            # A negative number begins to merge all that there is, positive ones go on with it.
+            pages = -MERGED_PAGES
+            while await self.write(partial(_merge, index, pages)):
+                pages = MERGED_PAGES
+        if await self.is_alone():
+            await self.drop_traces()
+
+    async def drop_traces(self) -> None:
+        """Empty SQLite's log; other servers see who has done it."""
+        if self._watched:
+            await self._transact(Transaction(self._begin_alone, [self._touch], self._empty_log))
+
+    def _empty_log(self, connection: Connection) -> None:
+        assert self._watched is not None
+        is_busy, *_ = connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()
+        if is_busy:
+            _log.warning("log_not_emptied", database=self.where, reason="somebody reads what is in it")
+        self._watched.remember()
+
     def insert(self, into: Table) -> Any:
         """Return SQLite's `INSERT`."""
         return sqlite.insert(into)
@@ -224,6 +253,8 @@ class SqliteDatabase(Database):
         # In WAL mode NORMAL survives a crash of the process; FULL would sync the disk at every status.
         cursor.execute("PRAGMA synchronous=NORMAL")
         cursor.execute("PRAGMA foreign_keys=ON")
+        # What is deleted is written over: else it stays in the file until its pages are used again.
+        cursor.execute("PRAGMA secure_delete=ON")
         # Checkpoints are made here: see `callboard.storage.sql.sqlite_file`.
         cursor.execute("PRAGMA wal_autocheckpoint=0")
         # Begun anew after one, the log is cut: it is by its size that the next is due.
@@ -341,6 +372,15 @@ class SqliteDatabase(Database):
         else:
             self._is_log_stuck = False
         self._watched.remember()
+
+
+def _merge(index: WordIndex, pages: int, connection: Connection) -> bool:
+    """Merge some of an index's parts, which drops what was deleted of them; return whether there is more to merge."""
+    count = "SELECT total_changes()"
+    before = connection.exec_driver_sql(count).scalar_one()
+    connection.exec_driver_sql(f"INSERT INTO {index.name} ({index.name}, rank) VALUES ('merge', ?)", (pages,))  # noqa: S608 - our own names
+    # By FTS5's own words: where nothing was merged, only the statement itself is counted.
+    return bool(connection.exec_driver_sql(count).scalar_one() - before >= 2)
 
 
 def _find_file(url: URL) -> Path | None:

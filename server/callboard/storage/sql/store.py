@@ -45,9 +45,10 @@ class SqlStore:
 
     def __init__(self, url: str, redis_url: str | None = None, keep_run_seconds: float = 300) -> None:
         self.database = _make_database(url)
-        self._usage_statements = UsageStatements(self.database)
         self.redis = _make_redis(redis_url) if redis_url else None
         self._keep_run_seconds = keep_run_seconds
+        self._audit = SqlAudit(self.database)
+        self._usage_statements = UsageStatements(self.database)
 
     @classmethod
     async def open(cls, url: str, redis_url: str | None = None) -> "SqlStore":
@@ -125,15 +126,19 @@ class SqlStore:
 
     def audit(self) -> SqlAudit:
         """Return the audit."""
-        return SqlAudit(self.database)
+        return self._audit
 
     def usage(self, user_id: str) -> SqlUsage:
         """Return what a user has used of the day."""
         return SqlUsage(self.database, self._usage_statements, user_id)
 
+    async def drop_traces(self) -> None:
+        """Empty what the database keeps for itself of what was deleted, where that can be done beside others."""
+        await self.database.drop_traces()
+
     async def drop_usage(self) -> int:
         """Forget what was used on days that are over; returns of how many users."""
-        return await drop_usage(self.database, self._usage_statements)
+        return await drop_usage(self.database)
 
     def run_log(self, server_id: str) -> RunLog:
         """Return the log of runs, as that server writes it."""
@@ -162,7 +167,9 @@ class SqlStore:
     async def forget_user(self, user_id: str, key: str | None = None) -> Mapping[str, int]:
         """Forget all that is kept of a user but the log of runs; returns how much of each kind there was."""
         forgotten = await users.forget_user(self.database, user_id)
-        return {**forgotten, "audited_arguments": await self.audit().forget_user(user_id, key)}
+        arguments = await self.audit().forget_user(user_id, key)
+        await self.database.drop_deleted_words()
+        return {**forgotten, "audited_arguments": arguments}
 
     async def drop_chats(self, before: float) -> int:
         """Forget the chats that a client has named and nobody went on with since then; returns how many."""

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sqlalchemy import BigInteger, Connection, Executable, Integer, bindparam, case, delete, or_, select
+from sqlalchemy import BigInteger, ColumnElement, Connection, Executable, bindparam, case, delete, or_, select, true
 
 from callboard.storage.sql.database import Database
 from callboard.storage.sql.tables import usage
@@ -11,32 +11,28 @@ from callboard.storage.values import SECONDS_A_DAY, DayUsage
 
 
 class UsageStatements:
-    """What is asked of the database for each call and each answer of a model: built once, for that takes longest."""
+    """What is asked of a database, made once: what SQLAlchemy works out of a statement, it keeps with it."""
 
     def __init__(self, database: Database) -> None:
-        day = bindparam("today", type_=Integer)
-        calls = bindparam("more_calls", type_=BigInteger)
-        tokens = bindparam("more_tokens", type_=BigInteger)
-        is_today = usage.c.day == day
-        counted: dict[Any, Any] = {
-            "day": day,
-            "calls": case((is_today, usage.c.calls), else_=0) + calls,
-            "tokens": case((is_today, usage.c.tokens), else_=0) + tokens,
-        }
-        row = database.insert(usage).values(user_id=bindparam("user"), day=day, calls=calls, tokens=tokens)
-        has_room = usage.c.calls < bindparam("most_calls", type_=BigInteger)
         self.clock = select(database.now())
-        self.read = select(usage).where(usage.c.user_id == bindparam("user"))
+        self.row = select(usage).where(usage.c.user_id == bindparam("user"))
+        self.take_call = self._add(database, usage.c.calls < bindparam("limit", type_=BigInteger))
+        self.add_tokens = self._add(database, true())
+
+    def _add(self, database: Database, has_room: ColumnElement[bool]) -> Executable:
+        given: dict[str, Any] = {name: bindparam(name) for name in ("user_id", "day", "calls", "tokens")}
+        row = database.insert(usage).values(**given)
+        is_today = usage.c.day == row.excluded.day
+        counted = {
+            "day": row.excluded.day,
+            "calls": case((is_today, usage.c.calls), else_=0) + row.excluded.calls,
+            "tokens": case((is_today, usage.c.tokens), else_=0) + row.excluded.tokens,
+        }
         # In one statement: of two that come at one time the second sees what the first has counted.
-        self.add = row.on_conflict_do_update(index_elements=["user_id"], set_=counted)
-        self.add_within = row.on_conflict_do_update(
+        put: Executable = row.on_conflict_do_update(
             index_elements=["user_id"], set_=counted, where=or_(~is_today, has_room)
         )
-
-    def read_clock(self, connection: Connection) -> float:
-        """Return the seconds since the epoch, by the database's clock."""
-        now: float = connection.execute(self.clock).scalar_one()
-        return now
+        return put
 
 
 class SqlUsage(Usage):
@@ -51,8 +47,8 @@ class SqlUsage(Usage):
         """Return what was used today, and when the day ends."""
 
         def read(connection: Connection) -> DayUsage:
-            now = self._statements.read_clock(connection)
-            row = connection.execute(self._statements.read, {"user": self._user_id}).one_or_none()
+            now: float = connection.execute(self._statements.clock).scalar_one()
+            row = connection.execute(self._statements.row, {"user": self._user_id}).one_or_none()
             ends_in_seconds = SECONDS_A_DAY - now % SECONDS_A_DAY
             if row is None or row.day != now // SECONDS_A_DAY:
                 return DayUsage(0, 0, ends_in_seconds)
@@ -62,26 +58,26 @@ class SqlUsage(Usage):
 
     async def take_call(self, limit: int) -> bool:
         """Count one call more, unless there have been as many as `limit` today; return whether it was counted."""
-        return await self._add(self._statements.add_within, more_calls=1, most_calls=limit)
+        return await self._add(self._statements.take_call, calls=1, tokens=0, limit=limit)
 
     async def add_tokens(self, tokens: int) -> None:
         """Count tokens."""
-        await self._add(self._statements.add, more_tokens=tokens)
+        await self._add(self._statements.add_tokens, calls=0, tokens=tokens)
 
-    async def _add(self, statement: Executable, **values: int) -> bool:
+    async def _add(self, statement: Executable, **given: int) -> bool:
         def add(connection: Connection) -> bool:
-            day = int(self._statements.read_clock(connection) // SECONDS_A_DAY)
-            all_values = {"user": self._user_id, "today": day, "more_calls": 0, "more_tokens": 0, **values}
-            return connection.execute(statement, all_values).rowcount > 0
+            now: float = connection.execute(self._statements.clock).scalar_one()
+            row = {"user_id": self._user_id, "day": int(now // SECONDS_A_DAY), **given}
+            return connection.execute(statement, row).rowcount > 0
 
         return await self._database.write(add)
 
 
-async def drop_usage(database: Database, statements: UsageStatements) -> int:
+async def drop_usage(database: Database) -> int:
     """Forget what was used on days that are over; return of how many users."""
 
     def drop(connection: Connection) -> int:
-        day = statements.read_clock(connection) // SECONDS_A_DAY
+        day = connection.execute(select(database.now())).scalar_one() // SECONDS_A_DAY
         return connection.execute(delete(usage).where(usage.c.day < day)).rowcount
 
     return await database.write(drop)

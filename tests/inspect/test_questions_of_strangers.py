@@ -1,0 +1,96 @@
+"""Searches, ids and cursors that nobody means well by: each page answers them, and never by failing."""
+
+import base64
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from callboard._agents import RunContext
+from callboard._agents.demo import demo_agent
+from callboard_protocol import Event, ToolCallComplete, ToolCallStart
+from tests.serving import ScriptedAgent, Service, request, serving
+from tests.storage.postgres import throw_away_cluster
+
+# What it is that a browser sends for each: a lone surrogate, bytes that are no UTF-8, a NUL, half an escape.
+RAW = ("%ED%A0%80", "%FF", "%00", "a%00b", "%", "%zz", "%0d%0a", "..%2f..%2fv1", "%2e%2e/")
+TEXTS = (
+    *("'", '"', '"unbalanced', "*", "a*", "*a", "NEAR(a b)", "a NEAR/5 b", "-a", "NOT a", "a AND", "OR", "(", ")("),
+    *("^a", "content:a", "%", "_", "\\", "\\%", "' OR 1=1 --", "; DROP TABLE chats", "a & !b", "<->", "a:*", "\u202e"),
+    *("a" * 10_000, '"' * 10_000, "(" * 10_000, "é" * 5_000, "a b c d " * 1_000),
+)
+CURSORS = ("0", "-1", "9" * 30, "[]", "[1, null]", "[" * 20_000, f'[{"9" * 400}, "x"]', '[1, "\\ud800"]')
+PAGES = {
+    "chats": ("text", "user", "cursor"),
+    "chat?id=c": ("id", "user", "cursor"),
+    "calls": ("text", "tool", "status", "agent", "user", "since", "cursor"),
+    "tools": ("text", "tool", "agent", "user", "until"),
+    "run?id=r&chat=c": ("id", "chat", "user", "cursor"),
+    "sent?run=r&chat=c": ("run", "chat", "user", "request"),
+    "call?id=call_0_0&run=r&chat=c": ("id", "run", "chat", "user"),
+    "run.jsonl?id=r&chat=c": ("id", "chat"),
+    "file?run=r&file=x": ("run", "file", "of"),
+    "agent?id=demo": ("id",),
+    "try?agent=demo": ("agent", "chat", "user"),
+    "": ("user",),
+}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Path]:
+    with throw_away_cluster() as folder:
+        yield folder
+
+
+@asynccontextmanager
+async def asked(folder: Path, **settings: str) -> AsyncIterator[Service]:
+    """A server with one chat."""
+    async with serving(folder, demo_agent(0), **settings) as service:
+        say = [{"role": "user", "content": "fail"}]
+        await service.events(request(agent="demo", chat_id="c", run_id="r", message_id="m", messages=say))
+        yield service
+
+
+def addresses(page: str, name: str) -> Iterator[str]:
+    """The addresses of a page with every strange value of that name; what stands there already is left out."""
+    path, _, query = page.partition("?")
+    kept = [pair for pair in query.split("&") if pair and not pair.startswith(f"{name}=")]
+    values = [*RAW, *map(quote, TEXTS if name == "text" else TEXTS[-4:])]
+    if name == "cursor":
+        values += [base64.urlsafe_b64encode(one.encode()).decode() for one in CURSORS]
+    yield from (f"/inspect/{path}?{'&'.join([*kept, f'{name}={value}'])}" for value in values)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.partition("?")[0] or "now")
+async def test_no_question_makes_a_page_fail(tmp_path: Path, page: str) -> None:
+    async with asked(tmp_path) as service:
+        for name in PAGES[page]:
+            for address in addresses(page, name):
+                answered = await service.client.get(address)
+                assert answered.status_code < 500, address[:200]
+
+
+@pytest.mark.needs("postgresql")
+async def test_postgresql_is_not_asked_for_what_it_cannot_hold(tmp_path: Path, cluster: Path) -> None:
+    url = f"postgresql+asyncpg://postgres@/postgres?host={cluster}"
+    async with asked(tmp_path, database_url=url) as service:
+        for page, names in PAGES.items():
+            for name in names:
+                path, _, query = page.partition("?")
+                for value in ("a%00b", "%ED%A0%80", quote("' \\ %_")):
+                    pairs = [pair for pair in query.split("&") if not pair.startswith(f"{name}=")]
+                    answered = await service.client.get(f"/inspect/{path}?{'&'.join([*pairs, f'{name}={value}'])}")
+                    assert answered.status_code < 500, (page, name, value)
+
+
+async def test_what_held_a_nul_is_found_as_it_is_kept(tmp_path: Path) -> None:
+    async def answer(_: RunContext) -> AsyncIterator[Event]:
+        yield ToolCallStart(tool_call_id="a", tool_name="look")
+        yield ToolCallComplete(tool_call_id="a", result="left\0right")
+
+    async with serving(tmp_path, ScriptedAgent(answer)) as service:
+        await service.events(request(chat_id="c", run_id="r"))
+        assert "look" in (await service.client.get("/inspect/calls?text=left%00right")).text
+        assert "look" not in (await service.client.get("/inspect/calls?text=right%00left")).text
