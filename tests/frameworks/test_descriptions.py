@@ -45,8 +45,8 @@ def of_pydantic_ai() -> FrameworkAgent[Any]:
 
 
 def of_openai_agents() -> FrameworkAgent[Any]:
-    tools = [function_tool(sell, needs_approval=True)]
-    return from_openai_agents(OpenAIAgent("clerk", instructions=PROMPT, tools=tools, model="large"))
+    selling = function_tool(sell, needs_approval=True)
+    return from_openai_agents(OpenAIAgent("clerk", instructions=PROMPT, tools=[selling], model="large"))
 
 
 def of_langgraph() -> FrameworkAgent[Any]:

@@ -1,6 +1,7 @@
 """The pages of runs: those under way, one with its timeline, a call, what a model was sent."""
 
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
@@ -18,10 +19,12 @@ from callboard._inspect.timeline import draw
 from callboard._inspect.values import is_picture, read_value, web_address
 from callboard._inspect.watch import SeenRun
 from callboard.errors import UnknownChat, UnknownRun, UnknownToolCall
-from callboard.storage import CallSummary, StoredCall, TurnSummary
+from callboard.models import ChatDict
+from callboard.storage import CallSummary, KeptResult, Overview, StoredCall, ToolCallFilter, TurnSummary
 
 CALLS_PER_PAGE = 200
 ENDED_SHOWN = 10
+UNSENT_SHOWN = 50
 # --- Now ------------------------------------------------------------------------------------------------------------
 
 
@@ -87,7 +90,7 @@ async def run_lines(request: Request) -> Response:
 async def sent(request: Request) -> Response:
     """Show the messages that a model was sent, each with its marks."""
     visit, state, watch = state_of(request)
-    chat_id, run_id = _read_place(request)
+    _, run_id = _read_place(request)
     seen = watch.find(run_id)
     index = read_number(request, "request")
     if seen is None or not visit.can_see(seen.run.user_id) or index >= len(seen.requests):
@@ -96,20 +99,11 @@ async def sent(request: Request) -> Response:
         )
     asked = seen.requests[index]
     messages = seen.sent(index)
-    results = {}
-    earlier_calls = 0
-    if messages is not None:
-        # What the agent itself wrote into its prompt nobody has looked through before.
-        messages = await seen.redaction.large(messages)
-        if chat_id or seen.run.chat_id:
-            overview = state.store.overview(seen.run.user_id)
-            try:
-                results = await overview.results(str(seen.run.chat_id), list_call_ids(messages))
-                earlier_calls = await overview.count_calls(str(seen.run.chat_id), seen.began_at)
-            except UnknownChat:
-                pass  # Forgotten, or never kept.
-    marked = None if messages is None else mark_messages(messages, results, run_id, asked.shared)
-    replayed = sum(kept.run_id != run_id for kept in results.values())
+    is_sent = messages is not None
+    # What the agent itself wrote into its prompt nobody has looked through before.
+    told = await seen.redaction.large(messages if messages is not None else list(seen.given))
+    left_out = await seen.redaction.large(list(seen.left_out))
+    results, unsent, unsent_count = await _look_up(state.store.overview(seen.run.user_id), seen, [*told, *left_out])
     shown = show_seen(seen)
     return show(
         request,
@@ -118,11 +112,43 @@ async def sent(request: Request) -> Response:
         run=shown,
         index=index,
         asked=shown.requests[index],  # type: ignore[index] # a run that was seen has its requests
-        messages=marked,
+        messages=mark_messages(told, results, run_id, asked.shared if is_sent else 0),
+        is_sent=is_sent,
+        left_out=mark_messages(left_out, results, run_id, 0),
+        left_out_count=seen.left_out_count,
+        unsent=unsent,
+        unsent_count=unsent_count,
         tools=seen.redaction.value(list(asked.offered)),
         options=seen.redaction.value(dict(asked.options)),
-        left_out=max(0, earlier_calls - replayed),
     )
+
+
+async def _look_up(
+    overview: Overview, seen: SeenRun, messages: Sequence[ChatDict]
+) -> tuple[Mapping[str, KeptResult], Sequence[CallSummary], int]:
+    """Return what the chat keeps of the results among the messages, and the calls before the run that are not there.
+
+    Of those the newest, and how many there are in all.
+    """
+    chat_id = seen.run.chat_id
+    if chat_id is None:
+        return {}, (), 0
+    known = set(list_call_ids(messages))
+    unsent: list[CallSummary] = []
+    try:
+        results = await overview.results(chat_id, known)
+        earlier = await overview.count_calls(chat_id, seen.began_at)
+        unsent_count = max(0, earlier - sum(kept.run_id != seen.run.run_id for kept in results.values()))
+        cursor: str | None = None
+        while len(unsent) < min(unsent_count, UNSENT_SHOWN):
+            page = await overview.calls(ToolCallFilter(chat_id, until=seen.began_at), CALLS_PER_PAGE, cursor)
+            unsent += [one for one in page.calls if one.call.tool_call_id not in known]
+            cursor = page.next_cursor
+            if cursor is None:
+                break
+    except UnknownChat:
+        return {}, (), 0  # Forgotten, or never kept.
+    return results, unsent[:UNSENT_SHOWN], unsent_count
 
 
 async def call(request: Request) -> Response:

@@ -58,9 +58,9 @@ def _describe_tool(tool: Any, notes: list[str]) -> Iterator[DescribedTool]:
         case Function():
             yield _describe_function(tool)
         case dict():
-            function = tool.get("function") or tool
-            name = str(function.get("name") or tool.get("type") or "tool")
-            yield DescribedTool(name, str(function.get("description", "")), function.get("parameters"))
+            written = tool.get("function") or tool
+            name = str(written.get("name") or tool.get("type") or "tool")
+            yield DescribedTool(name, str(written.get("description", "")), written.get("parameters"))
         case _ if callable(tool):
             yield _describe_function(Function.from_callable(tool))
 
