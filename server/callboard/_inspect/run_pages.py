@@ -13,7 +13,17 @@ from starlette.routing import Route
 from callboard._http.state import ServerState
 from callboard._inspect.copying import write_call_curl, write_curl, write_lines, write_test
 from callboard._inspect.messages import list_call_ids, mark_messages
-from callboard._inspect.page import READING, find_address, give, go_to, is_fragment, read_number, show, state_of
+from callboard._inspect.page import (
+    READING,
+    find_address,
+    give,
+    go_to,
+    is_fragment,
+    read_number,
+    show,
+    show_part,
+    state_of,
+)
 from callboard._inspect.shown import ShownCall, ShownRun, show_seen, show_seen_call, show_stored, show_stored_call
 from callboard._inspect.timeline import draw
 from callboard._inspect.values import is_picture, read_value, web_address
@@ -30,7 +40,13 @@ UNSENT_SHOWN = 50
 
 async def now(request: Request) -> Response:
     """Show the runs that are under way, and those that ended a moment ago."""
-    template = "now_rows.html" if is_fragment(request) else "now.html"
+    find = partial(_find_now, request)
+    if is_fragment(request):
+        return await show_part(request, "now_rows.html", find)
+    return show(request, "now.html", **await find())
+
+
+async def _find_now(request: Request) -> dict[str, object]:
     visit, state, watch = state_of(request)
     seen = [one for one in watch if visit.can_see(one.run.user_id)]
     going_on = [show_seen(one) for one in seen if goes_on_here(state, one)]
@@ -38,14 +54,14 @@ async def now(request: Request) -> Response:
     ended = [show_seen(one) for one in newest]
     here = {one.run.run_id for one in seen if one.ended_at is not None} | {run.run_id for run in going_on}
     elsewhere = [run for run in await state.store.overview(visit.sees).open_runs() if run.run_id not in here]
-    return show(request, template, title="Now", runs=going_on, elsewhere=elsewhere, ended=ended, at=time.time())
+    return {"title": "Now", "runs": going_on, "elsewhere": elsewhere, "ended": ended, "at": time.time()}
 
 
 async def stop(request: Request) -> Response:
-    """Stop a run."""
+    """Stop a run; the button says which, and whose it is."""
     visit, state, _ = state_of(request)
-    run_id = visit.form.get("run", "")
-    user_id = visit.form.get("run_user") or None
+    _, run_id = _read_place(request)
+    user_id = request.query_params.get("of") or None
     if not visit.can_see(user_id):
         raise UnknownRun("there is no such run of this user")
     run = await state.runs.find(run_id, user_id)
@@ -58,17 +74,22 @@ async def stop(request: Request) -> Response:
 
 async def run(request: Request) -> Response:
     """Show a run: its timeline, what its agent said, what its model was sent."""
-    visit, _, _ = state_of(request)
-    shown = await _find_run(request)
-    at = time.time()
-    values = {"title": f"Run {shown.run_id}", "run": shown, "timeline": draw(shown, at), "at": at}
     if is_fragment(request):
-        return show(request, "run_live.html", **values)
+        return await show_part(request, "run_live.html", partial(_find_timeline, request))
+    visit, _, _ = state_of(request)
+    values = await _find_timeline(request)
+    shown = values["run"]
     address = find_address(request)
     has_key = visit.can_sign_out
     curl = write_curl(address, shown.agent_id or "", shown.question, has_key=has_key)
     test = write_test(shown)
     return show(request, "run.html", **values, curl=curl, test=test)
+
+
+async def _find_timeline(request: Request) -> dict[str, Any]:
+    shown = await _find_run(request)
+    at = time.time()
+    return {"title": f"Run {shown.run_id}", "run": shown, "timeline": draw(shown, at), "at": at}
 
 
 async def run_lines(request: Request) -> Response:
