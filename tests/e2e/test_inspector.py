@@ -13,6 +13,10 @@ from tests.e2e.up import Up, found
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(300, func_only=True)]
 
 QUESTION = "fail: is there a table for tonight?"
+TOO_WIDE = """[...document.querySelectorAll('*')]
+    .filter(one => document.documentElement.scrollWidth > document.documentElement.clientWidth)
+    .filter(one => one.getBoundingClientRect().right > document.documentElement.clientWidth)
+    .map(one => one.outerHTML.slice(0, 200))"""
 WHY = "The Green Room has no table for 4 at 19:30: fully booked tonight."
 
 
@@ -29,6 +33,7 @@ async def test_a_stranger_finds_why_a_call_failed_and_what_the_model_was_sent(
 
     async def picture(name: str) -> None:
         await page.screenshot(path=artifacts / f"inspector-{name}.png", full_page=True)
+        assert await page.evaluate(TOO_WIDE) == []
 
     # As it is printed: the address, and where the key is.
     await page.goto(found(printed, r"(http://\S+/inspect)"))

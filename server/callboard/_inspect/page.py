@@ -1,11 +1,11 @@
 """What every page works with."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import replace
 from http import HTTPStatus
 
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
 
 from callboard._http.state import ServerState, server_state
 from callboard._inspect.door import keep_session
@@ -66,10 +66,12 @@ def read_number(request: Request, name: str) -> int:
     return int(given)
 
 
-def give(content: str, name: str, media_type: str, *, is_shown: bool = False) -> Response:
-    """Return a text to be saved, or to be shown as that and nothing else."""
+def give(content: str | AsyncIterator[str], name: str, media_type: str, *, is_shown: bool = False) -> Response:
+    """Return a text, or the pieces of one, to be saved, or to be shown as that and nothing else."""
     headers = {
         "Content-Disposition": f'{"inline" if is_shown else "attachment"}; filename="{name}"',
         "Content-Security-Policy": "default-src 'none'; sandbox",
     }
-    return PlainTextResponse(content, media_type=media_type, headers=headers)
+    if isinstance(content, str):
+        return PlainTextResponse(content, media_type=media_type, headers=headers)
+    return StreamingResponse(content, media_type=media_type, headers=headers)

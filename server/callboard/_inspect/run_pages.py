@@ -1,7 +1,7 @@
 """The pages of runs: those under way, one with its timeline, a call, what a model was sent."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
@@ -30,7 +30,7 @@ from callboard._inspect.values import is_picture, read_value, web_address
 from callboard._inspect.watch import SeenRun
 from callboard.errors import UnknownChat, UnknownRun, UnknownToolCall
 from callboard.models import ChatDict
-from callboard.storage import CallSummary, KeptResult, Overview, StoredCall, ToolCallFilter, TurnSummary
+from callboard.storage import CallSummary, KeptResult, Overview, StoredCall, StoredMessage, ToolCallFilter, TurnSummary
 
 CALLS_PER_PAGE = 200
 ENDED_SHOWN = 10
@@ -98,14 +98,26 @@ async def run_lines(request: Request) -> Response:
     chat_id, run_id = _read_place(request)
     seen = watch.find(run_id)
     if chat_id:
-        pages = state.store.chats(visit.sees).message_pages(chat_id)
-        records = [asdict(row) async for page in pages for row in page if row.run_id == run_id]
-    elif seen and visit.can_see(seen.run.user_id):
+        pages = aiter(state.store.chats(visit.sees).message_pages(chat_id))
+        # Before the answer begins: whether there is such a chat.
+        first: list[StoredMessage] = await anext(pages, [])
+        return give(_write_rows(run_id, first, pages), "run.jsonl", "application/x-ndjson")
+    if seen and visit.can_see(seen.run.user_id):
         records = [asdict(show_seen_call(call)) for call in seen.calls.values()]
-    else:
-        raise UnknownRun("there is no such run, or nothing of it is kept")
-    content = await READING.run(partial(write_lines, records))
-    return give(content, "run.jsonl", "application/x-ndjson")
+        return give(await READING.run(partial(write_lines, records)), "run.jsonl", "application/x-ndjson")
+    raise UnknownRun("there is no such run, or nothing of it is kept")
+
+
+async def _write_rows(
+    run_id: str, first: Iterable[StoredMessage], pages: AsyncIterator[Iterable[StoredMessage]]
+) -> AsyncIterator[str]:
+    """Yield the rows of a run as lines, one at a time: all of them may be more than there is memory for."""
+    page: Iterable[StoredMessage] | None = first
+    while page is not None:
+        for row in page:
+            if row.run_id == run_id:
+                yield await READING.run(partial(write_lines, [asdict(row)]))
+        page = await anext(pages, None)
 
 
 async def sent(request: Request) -> Response:
@@ -214,7 +226,8 @@ async def result_text(request: Request) -> Response:
 async def call_lines(request: Request) -> Response:
     """Return a call as a line of JSON."""
     shown, stored = await _find_call(request)
-    return give(write_lines([asdict(stored or shown)]), "call.jsonl", "application/x-ndjson")
+    content = await READING.run(partial(write_lines, [asdict(stored or shown)]))
+    return give(content, "call.jsonl", "application/x-ndjson")
 
 
 async def file(request: Request) -> Response:
