@@ -23,7 +23,7 @@ from starlette.websockets import WebSocket
 
 from callboard import Agent, Callboard, OpenAICompatible, Principal, Settings, Skill, api_key, tool
 from callboard.errors import StorageError
-from callboard.observers import ModelAnswered, ModelAsked, Observation, ObservedRun
+from callboard.observers import ModelAnswered, ModelAsked, Observation, ObservedRun, RunPrepared
 from callboard.testing import Call, FakeModel, client, listening
 from callboard_protocol import (
     Decoder,
@@ -307,6 +307,7 @@ def test_observers_are_told_of_runs_requests_to_models_and_calls(tmp_path: Path)
     assert [what for what in told if isinstance(what, Event)] == run.events
     assert [type(what) for what in told if not isinstance(what, Message | ToolCallArgsDelta | Usage)] == [
         RunStart,
+        RunPrepared,
         ModelAsked,
         ModelAnswered,
         ToolCallStart,

@@ -18,6 +18,7 @@ from typing import Self
 import structlog
 
 from callboard.models import (
+    ChatDict,
     ChatModel,
     Finish,
     ModelDelta,
@@ -43,6 +44,19 @@ class ObservedRun:
     chat_id: str | None = None
     user_id: str | None = None
     task: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunPrepared:
+    """The agent is about to begin: `messages` is the conversation that it is given, to be read and not changed.
+
+    `left_out` are the newest of the messages of earlier turns that had no place in it (`CALLBOARD_HISTORY_TOKENS`), of
+    `left_out_count` in all.
+    """
+
+    messages: Sequence[ChatDict]
+    left_out: Sequence[ChatDict] = ()
+    left_out_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +108,7 @@ class RunLeft:
     """This server stops the run without an end: another one goes on with it. The last that is told of it here."""
 
 
-Observation = Event | ModelAsked | ModelAnswered | RunTakenOver | RunLeft
+Observation = Event | RunPrepared | ModelAsked | ModelAnswered | RunTakenOver | RunLeft
 """The events of the protocol as clients get them (`run_start`, `tool_call_start` … `done`), and requests to models.
 
 A run that goes on at another server begins there with `RunTakenOver`, and with the ends of calls that were open and

@@ -25,6 +25,7 @@ from tests.e2e.library import Library
 from tests.e2e.open_webui_page import Chat
 from tests.e2e.recording_proxy import RecordingProxy, recording
 from tests.e2e.tables import RENDERINGS, Recorder
+from tests.e2e.up import Up
 
 ROOT = Path(__file__).resolve().parents[2]
 ARTIFACTS = ROOT / "artifacts" / "e2e"
@@ -184,6 +185,14 @@ async def chat(
     chat = await Chat.prepare(page, open_webui.url, artifacts, open_webui.version)
     yield chat
     await chat.screenshot(request.node.name.removeprefix("test_"))
+
+
+@pytest.fixture
+def up(tmp_path: Path) -> Iterator[Up]:
+    """`scripts/up`, ended with the test."""
+    up = Up(tmp_path)
+    yield up
+    up.close()
 
 
 def install(webui: OpenWebUI, server: str, function_id: str, rendering: str, key: str = KEY) -> Mapping[str, str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from callboard.models import TokenUsage
-from callboard.observers import ModelAnswered, ModelAsked
+from callboard.observers import ModelAnswered, ModelAsked, RunPrepared
 from callboard_protocol import Done, Error, Message, RunStart, ToolCallArgsDelta, ToolCallComplete, ToolCallStart, Usage
 from tests.fakes.openai_server import Answer, Body, Refusal, Script, call, chunks, finish, text, usage
 from tests.frameworks.builtin_loop import BuiltinLoop
@@ -42,6 +42,7 @@ async def test_they_are_told_of_each_request_in_its_order(framework: Framework, 
     told = [what for what in seen.observed if not isinstance(what, Message | ToolCallArgsDelta | Usage)]
     assert [type(what) for what in told] == [
         RunStart,
+        RunPrepared,
         ModelAsked,
         ModelAnswered,
         ToolCallStart,

@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard._history.bound import bound, estimate_tokens
+from callboard._history.bound import bound, estimate_tokens, list_left_out
 
 SYSTEM = {"role": "system", "content": "be kind"}
 
@@ -58,3 +58,14 @@ def test_a_call_and_its_answer_are_never_parted(results: list[str], max_tokens: 
     assert kept[0] == SYSTEM
     if results:
         assert kept[-4:] == turn(len(results) - 1, results[-1])
+
+
+def test_what_is_left_out_and_what_is_told_are_all_that_there_was() -> None:
+    messages = [{"role": "system", "content": "s"}]
+    for number in range(10):
+        messages += [{"role": "user", "content": f"{number} " * 100}, {"role": "assistant", "content": "x" * 100}]
+    told = bound(messages, 300)
+    left_out = list_left_out(messages, told)
+    assert len(left_out) > 2
+    assert [messages[0], *left_out, *told[1:]] == messages
+    assert list_left_out(messages, messages) == []

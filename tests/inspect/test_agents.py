@@ -6,12 +6,15 @@ from typing import Any
 
 import pytest
 from playwright.async_api import Browser, expect
+from pydantic_ai import Agent as PydanticAgent
+from pydantic_ai.models.test import TestModel
 
 from callboard import Agent, Skill, tool
 from callboard._agents.demo import demo_agent
+from callboard.frameworks.pydantic_ai import from_pydantic_ai
 from callboard.skills.skill import SkillState
 from callboard.testing import Call, FakeModel
-from tests.inspect.looking import PHONE, Looking, look
+from tests.inspect.looking import DESKTOP, PHONE, Looking, look
 from tests.serving import Service, serving
 
 pytestmark = [pytest.mark.needs("browser"), pytest.mark.asyncio(loop_scope="session")]
@@ -96,6 +99,50 @@ async def test_an_agent_is_tried_with_cards_and_approvals(browser: Browser, tmp_
         # The model was told of the first turn, with its call and the call's result.
         roles = [message["role"] for message in model.requests[2].messages]
         assert roles == ["system", "user", "assistant", "tool", "assistant", "user"]
+
+
+def greet(name: str) -> str:
+    """Greets somebody."""
+    return f"Hello {name}"
+
+
+@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
+async def test_an_agent_of_a_framework_tells_what_its_framework_knows_and_what_not(
+    browser: Browser, tmp_path: Path, size: tuple[int, int]
+) -> None:
+    prompt = ["You greet people.", "The key is sk-abcdefghijklmnop0123456789."]
+    pydantic = PydanticAgent(TestModel(model_name="large"), instructions=[*prompt, lambda: "more"], name="greeter")
+    pydantic.tool_plain(requires_approval=True)(greet)
+    agents = [from_pydantic_ai(pydantic), from_pydantic_ai(lambda _: pydantic, agent_id="made")]
+    secret = Agent("clerk", skills=(Skill("s", "s", secrets=("sk-abcdefghijklmnop0123456789",)),), model=FakeModel())
+    async with serving(tmp_path, *agents, secret) as service, look(browser, size) as looking:
+        page = looking.page
+        await page.goto(url(service, "/agents"))
+        await page.get_by_role("link", name="greeter").click()
+        content = page.locator("#content")
+        for said in ("pydantic-ai", "large", "You greet people.", "1 function writes more", "Asks first", "[secret]"):
+            await expect(content).to_contain_text(said)
+        await expect(content).not_to_contain_text("sk-abc")
+        await page.locator("summary", has_text="greet").click()
+        await expect(content).to_contain_text('"type": "string"')
+        await looking.check("agent-framework" if size is DESKTOP else "phone-light-agent-framework")
+        await page.goto(url(service, "/agent?id=made"))
+        await expect(content).to_contain_text("A function makes this agent for each run")
+        await expect(content).to_contain_text("not known before a run")
+        if size is DESKTOP:
+            await looking.check("agent-framework-unknown")
+
+
+async def test_who_only_open_webui_speaks_for_is_not_spoken_for_here(tmp_path: Path) -> None:
+    async with serving(tmp_path, demo_agent(0), open_webui_jwt_secret="x" * 32) as service:
+        page = (await service.client.get("/inspect/try?agent=demo&user=ann")).text
+        assert "only Open WebUI speaks for its users" in page
+        token = (
+            (await service.client.get("/inspect/try?agent=demo")).text.split('name="token" value="')[1].split('"')[0]
+        )
+        form = {"token": token, "agent": "demo", "message": "fail"}
+        assert (await service.client.post("/inspect/try/send?user=ann", data=form)).status_code == 401
+        assert (await service.client.post("/inspect/try/send", data=form)).status_code == 303
 
 
 async def test_only_a_chat_that_was_begun_here_is_gone_on_with(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ async def test_without_the_key_no_page_is_shown_and_every_page_asks_for_it(tmp_p
             assert page.status_code == 401
             assert "nobody else" not in page.text
             assert 'type="password"' in page.text
-        assert (await service.client.post("/inspect/stop", data={"run": "r"})).status_code == 401
+        assert (await service.client.post("/inspect/stop?run=r")).status_code == 401
         assert (await service.client.get("/inspect/assets/inspect.css")).status_code == 200
 
 
@@ -213,7 +213,7 @@ async def test_no_other_origin_reads_or_posts(
             await sign_in(service)
         for answered in (
             await service.client.get("/inspect/", headers=headers),
-            await service.client.post("/inspect/stop", headers=headers, data={"run": "r"}),
+            await service.client.post("/inspect/stop?run=r", headers=headers),
             await service.client.post("/inspect/sign-in", headers=headers, data={"key": KEY}),
         ):
             assert answered.status_code == status
@@ -229,7 +229,7 @@ async def test_a_form_needs_the_token_of_its_own_session(tmp_path: Path, key: st
         elsewhere = SigningIn(api_key(KEY)).begin(THE_KEY)
         assert elsewhere is not None
         for wrong in ("", "0" * 64, "é", elsewhere.token):
-            refused = await service.client.post("/inspect/stop", data={"run": "r", "token": wrong})
+            refused = await service.client.post("/inspect/stop?run=r", data={"token": wrong})
             assert refused.status_code == 400
             assert "reload the page" in refused.text
 

@@ -86,9 +86,10 @@ async def test_a_run_of_another_server_is_listed_and_stopped_too(tmp_path: Path)
         assert "look_around" in (await other.client.get("/inspect/run?id=r&chat=c")).text
         assert "its own server knows" not in (await other.client.get("/inspect/?user=bob")).text
         [token] = set(re.findall(r'name="token" value="(\w+)"', page))
-        form = {"token": token, "run": "r", "run_user": "ann"}
-        assert (await other.client.post("/inspect/stop?user=bob", data=form)).status_code == 404
-        assert (await other.client.post("/inspect/stop", data=form)).status_code == 303
+        form = {"token": token}
+        for query in ("run=r&of=ann&user=bob", "run=r&of=bob", "run=r"):
+            assert (await other.client.post(f"/inspect/stop?{query}", data=form)).status_code == 404
+        assert (await other.client.post("/inspect/stop?run=r&of=ann", data=form)).status_code == 303
         assert (await running)[-1] == Done(finish_reason="cancelled")
 
 

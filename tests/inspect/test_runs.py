@@ -11,11 +11,14 @@ from typing import Any
 
 import pytest
 from playwright.async_api import Browser, expect
+from pydantic_ai import Agent as PydanticAgent
+from pydantic_ai.models.test import TestModel
 
 from callboard import Agent, Skill, tool
 from callboard._agents import RunContext
 from callboard._agents.demo import demo_agent
 from callboard._tools import ToolContext, ToolResult
+from callboard.frameworks.pydantic_ai import from_pydantic_ai
 from callboard.testing import Call, FakeModel
 from callboard_protocol import (
     Done,
@@ -27,7 +30,7 @@ from callboard_protocol import (
     ToolStatus,
     ToolStatusData,
 )
-from tests.inspect.looking import PHONE, Looking, look
+from tests.inspect.looking import DESKTOP, PHONE, Looking, look
 from tests.serving import ScriptedAgent, Service, request, serving
 
 pytestmark = [pytest.mark.needs("browser"), pytest.mark.asyncio(loop_scope="session")]
@@ -278,6 +281,71 @@ async def test_what_was_replayed_and_what_was_mended_is_marked(looking: Looking,
         await expect(page.get_by_role("heading", name="How it was written")).to_be_visible()
         await expect(page.locator("li", has_text="Repaired")).to_contain_text("Remember-Number")
         await looking.check("call-repaired")
+
+
+def said(*turns: tuple[str, str]) -> list[dict[str, str]]:
+    """Turns as a client sends them: what was asked, and the id of the answer."""
+    found = []
+    for question, answer_id in turns:
+        found += [
+            {"role": "user", "content": question},
+            {"role": "assistant", "id": answer_id, "content": f"So {answer_id}."},
+        ]
+    return found
+
+
+@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
+async def test_what_was_left_out_is_there_to_be_read(browser: Browser, tmp_path: Path, size: tuple[int, int]) -> None:
+    long = "Where is the umbrella? " * 40
+    model = FakeModel(
+        *([Call("remember_number", number=number)] if turn == 0 else "Done." for number in range(3) for turn in (0, 1)),
+        [Call("remember_number", number=99)],
+        "Another branch.",
+        "Here.",
+    )
+    clerk = Agent("clerk", skills=(Skill("numbers", "Numbers.", tools=(remember_number,)),), model=model)
+    async with serving(tmp_path, clerk, history_tokens=400) as service, look(browser, size) as looking:
+        turns = [(f"{long}{number}", f"m{number}") for number in range(3)]
+        for number in range(3):
+            messages = [*said(*turns[:number]), {"role": "user", "content": turns[number][0]}]
+            body = request(agent="clerk", chat_id="c", run_id=f"r{number}", message_id=f"m{number}", messages=messages)
+            await service.events(body)
+        # The last answer, asked for once more: what it called is of another branch.
+        again = [*said(*turns[:2]), {"role": "user", "content": turns[2][0]}]
+        await service.events(request(agent="clerk", chat_id="c", run_id="r3", message_id="m3", messages=again))
+        later = [*said(*turns), {"role": "user", "content": "Where?"}]
+        await service.events(request(agent="clerk", chat_id="c", run_id="r4", message_id="m4", messages=later))
+        page = looking.page
+        await page.goto(url(service, "/sent?run=r4&chat=c"))
+        await page.locator("summary", has_text="left out: more than the history may have").click()
+        left_out = page.locator("details.card .message")
+        await expect(left_out).to_have_count(8)
+        await expect(left_out.nth(0)).to_contain_text("user left out")
+        await expect(left_out.nth(0)).to_contain_text("921 characters")
+        await expect(left_out.nth(1)).to_contain_text("remember_number")
+        await left_out.nth(2).locator("summary").click()
+        await expect(left_out.nth(2).locator("pre")).to_have_text("remembered 0")
+        other = page.locator("details.card", has_text="1 earlier call of this chat not sent")
+        await other.locator("summary").click()
+        await expect(other).to_contain_text('{"number": 99}')
+        await looking.check("sent-left-out" if size is DESKTOP else "phone-light-sent-left-out")
+        await other.get_by_role("link", name="remember_number").click()
+        await expect(page.locator("#content")).to_contain_text("remembered 99")
+
+
+async def test_of_a_framework_that_does_not_tell_its_messages_what_it_was_given_is_shown(
+    looking: Looking, tmp_path: Path
+) -> None:
+    greeter = from_pydantic_ai(PydanticAgent(TestModel(custom_output_text="Hello."), name="greeter"))
+    async with serving(tmp_path, greeter) as service:
+        messages = [*said(("Who are you?", "m0")), {"role": "user", "content": "Greet Ann"}]
+        await service.events(request(agent="greeter", chat_id="c", run_id="r", message_id="m", messages=messages))
+        page = looking.page
+        await page.goto(url(service, "/run?id=r&chat=c"))
+        await page.get_by_role("link", name="What the model was sent").click()
+        await expect(page.get_by_text("Its framework does not tell")).to_be_visible()
+        await expect(page.locator(".message.user").last).to_contain_text("Greet Ann")
+        await looking.check("sent-framework")
 
 
 async def test_a_run_of_no_chat_is_shown_while_it_is_remembered_and_to_its_user_alone(

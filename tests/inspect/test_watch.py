@@ -2,7 +2,7 @@
 
 from callboard._inspect.watch import RunWatch, count_chars
 from callboard.models import ModelRequest, TokenUsage
-from callboard.observers import ModelAnswered, ModelAsked, ObservedRun
+from callboard.observers import ModelAnswered, ModelAsked, ObservedRun, RunPrepared
 from callboard_protocol import Done, Message, Rewind, RunStart, ToolCallComplete, ToolCallStart
 
 SYSTEM = {"role": "system", "content": "Be kind."}
@@ -118,3 +118,24 @@ def test_a_request_of_a_framework_that_does_not_say_its_messages_is_not_kept() -
 def test_pictures_count_by_their_size() -> None:
     picture = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x" * 5_000}}]}
     assert 5_000 < count_chars(picture) < 6_000
+
+
+def test_what_an_agent_was_given_is_kept_until_a_request_has_it_and_what_was_left_out_beyond() -> None:
+    watch = RunWatch()
+    watch.tell(run("r"), RunPrepared([user("x" * 1_000)], [user("old")], 7))
+    seen = watch.find("r")
+    assert seen is not None
+    assert (seen.given, seen.left_out, seen.left_out_count) == ((user("x" * 1_000),), (user("old"),), 7)
+    watch.tell(run("r"), asked(user("x" * 1_000)))
+    assert (seen.given, seen.left_out) == ((), (user("old"),))
+    assert seen.chars < 1_500
+
+
+def test_what_was_left_out_makes_room_too() -> None:
+    watch = RunWatch(max_chars=10_000)
+    watch.tell(run("live"), RunPrepared([], [user("x" * 9_500)], 1))
+    watch.tell(run("live"), asked(user("y" * 900)))
+    seen = watch.find("live")
+    assert seen is not None
+    assert (seen.left_out, seen.left_out_count) == ((), 1)
+    assert seen.sent(0) == [user("y" * 900)]

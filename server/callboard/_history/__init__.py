@@ -3,7 +3,7 @@
 Above: storage, which keeps it. Below: errors and text. Knows no database and no requests.
 """
 
-from callboard._history.bound import bound
+from callboard._history.bound import bound, list_left_out
 from callboard._history.journal import ChatJournal, Journal, NewResponse, NoJournal, Turn
 from callboard._history.records import ChatHistory, HistoryCall
 from callboard._history.replay import Replayed, replay
@@ -26,6 +26,7 @@ __all__ = [
     "compact_message_tools",
     "find_cited_numbers",
     "lacks_calls",
+    "list_left_out",
     "replay",
     "restore_calls",
 ]

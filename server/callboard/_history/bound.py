@@ -40,6 +40,12 @@ def bound(messages: Sequence[ChatDict], max_tokens: int) -> list[ChatDict]:
     return [*head, *(message for turn in turns[first:] for message in turn)]
 
 
+def list_left_out(messages: Sequence[ChatDict], bounded: Sequence[ChatDict]) -> list[ChatDict]:
+    """Return the messages of the whole turns that `bounded`, made of `messages` by `bound`, has no more."""
+    head, _ = _split_turns(messages)
+    return list(messages[len(head) : len(head) + len(messages) - len(bounded)])
+
+
 def estimate_tokens(message: ChatDict) -> int:
     """Return the estimate for one message."""
     content = message.get("content")

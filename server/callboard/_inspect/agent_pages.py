@@ -6,6 +6,7 @@ that was begun here goes on until its end, its time or Stop, whoever looks.
 
 import asyncio
 from contextlib import suppress
+from dataclasses import asdict
 from secrets import token_hex
 from typing import Any
 
@@ -14,10 +15,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from callboard._agents import Agent, AgentLike
+from callboard._http.state import ServerState
 from callboard._inspect.page import go_to, is_fragment, show, state_of
 from callboard._inspect.shown import ShownRun, show_seen, show_stored
+from callboard._inspect.visit import Visit
 from callboard._runs import Run
-from callboard.errors import RequestError, UnknownChat, UnknownInput, UnknownRun
+from callboard.errors import RequestError, Unauthorized, UnknownChat, UnknownInput, UnknownRun
+from callboard.frameworks.adapter import FrameworkAgent
+from callboard.frameworks.description import Description
 from callboard.storage import Overview
 from callboard_protocol import RunRequest
 
@@ -27,49 +32,75 @@ TURNS_SHOWN = 20
 CALLS_SHOWN = 100
 MAX_MESSAGE_CHARS = 100_000
 
+NOT_TOLD = "It is an agent of a class of its own: what its prompt, its tools and its model are it does not tell."
+FRAMEWORKS = {
+    "agno": "Agno",
+    "langgraph": "LangGraph",
+    "openai_agents": "OpenAI Agents SDK",
+    "pydantic_ai": "pydantic-ai",
+}
+
 _listening: set[asyncio.Task[None]] = set()
 
 
 async def agents(request: Request) -> Response:
     """Show all agents, and why others are not there."""
     _, state, _ = state_of(request)
-    listed = [(agent, len(agent.tools) if isinstance(agent, Agent) else None) for agent in state.registry]
+    listed = [(agent, _count_tools(agent)) for agent in state.registry]
     return show(request, "agents.html", title="Agents", agents=listed, left_out=state.registry.left_out)
 
 
 async def agent(request: Request) -> Response:
-    """Show an agent: its prompt as it is sent now, its tools with their schemas, its skills and what they depend on."""
+    """Show an agent: its prompt as it is sent now, its tools with their schemas, its skills and what they depend on.
+
+    Of an agent of a framework what the framework's objects tell, and what they do not.
+    """
     _, state, _ = state_of(request)
     found = state.registry.get(request.query_params.get("id", ""))
-    prompt = None
     if isinstance(found, Agent):
-        prompt = state.services.redaction(found.build_system_prompt())
-    default = state.services.model.name
-    own = found.model if isinstance(found, Agent) else None
+        own = found.model
+        return show(
+            request,
+            "agent.html",
+            title=found.name,
+            agent=found,
+            prompt=state.services.redaction(found.build_system_prompt()),
+            model=own.name if own else state.services.model.name,
+            is_default_model=own is None,
+            tools=found.tools,
+        )
+    known = found.describe() if isinstance(found, FrameworkAgent) else Description(notes=(NOT_TOLD,))
+    redaction = state.services.redaction
     return show(
         request,
-        "agent.html",
+        "framework_agent.html",
         title=found.name,
         agent=found,
-        is_own=isinstance(found, Agent),
         kind=_name_kind(found),
-        prompt=prompt,
-        model=own.name if own else default,
-        is_default_model=own is None,
-        tools=found.tools if isinstance(found, Agent) else (),
+        prompt=redaction(known.instructions or ""),
+        model=known.model,
+        tools=[asdict(tool) for tool in known.tools],
+        notes=[redaction(note) for note in known.notes],
     )
 
 
 async def try_it(request: Request) -> Response:
     """Show a small chat with an agent."""
-    _, state, _ = state_of(request)
+    visit, state, _ = state_of(request)
     found = state.registry.get(request.query_params.get("agent", ""))
     chat_id = request.query_params.get("chat") or ""
     turns = await _read_chat(request, chat_id) if chat_id else []
     is_live = any(turn.is_live for turn in turns)
     template = "try_turns.html" if is_fragment(request) else "try.html"
     return show(
-        request, template, title=f"Try {found.name}", agent=found, chat_id=chat_id, turns=turns, is_live=is_live
+        request,
+        template,
+        title=f"Try {found.name}",
+        agent=found,
+        chat_id=chat_id,
+        turns=turns,
+        is_live=is_live,
+        may_send=_may_send(visit, state),
     )
 
 
@@ -80,6 +111,8 @@ async def send(request: Request) -> Response:
     message = visit.form.get("message", "").strip()
     chat_id = visit.form.get("chat") or f"{CHAT_PREFIX}{token_hex(8)}"
     _check_chat(chat_id)
+    if not _may_send(visit, state):
+        raise Unauthorized("here only Open WebUI speaks for its users: try the agent as nobody")
     if not 0 < len(message) <= MAX_MESSAGE_CHARS:
         raise RequestError("write a message first")
     body: dict[str, Any] = {
@@ -159,6 +192,11 @@ async def _list_messages(overview: Overview, chat_id: str) -> list[dict[str, Any
             return found[::-1]
 
 
+def _may_send(visit: Visit, state: ServerState) -> bool:
+    """Return whether a run may be begun for the user whose chats are shown: not where users are to be signed for."""
+    return visit.user is None or not state.vouching.is_asked
+
+
 def _say(role: str, content: str) -> dict[str, Any]:
     return {"role": role, "content": content}
 
@@ -168,9 +206,18 @@ def _check_chat(chat_id: str) -> None:
         raise RequestError("only a chat that was begun here is gone on with here")
 
 
+def _count_tools(found: AgentLike) -> int | None:
+    """Return how many tools an agent has, None where it does not say."""
+    if isinstance(found, Agent):
+        return len(found.tools)
+    return len(found.describe().tools) if isinstance(found, FrameworkAgent) else None
+
+
 def _name_kind(found: AgentLike) -> str:
+    """Return the name of an agent's class, or of the framework that it is of."""
     kind = type(found)
-    return "Callboard" if isinstance(found, Agent) else f"{kind.__module__}.{kind.__qualname__}"
+    package = kind.__module__.removeprefix("callboard.frameworks.").partition(".")[0]
+    return FRAMEWORKS.get(package, f"{kind.__module__}.{kind.__qualname__}")
 
 
 ROUTES = [

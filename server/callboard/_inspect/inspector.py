@@ -21,6 +21,7 @@ from callboard._http.state import ServerState
 from callboard._inspect import agent_pages, list_pages, run_pages
 from callboard._inspect.door import Door
 from callboard._inspect.rendering import render
+from callboard._inspect.sharing import Shared
 from callboard._inspect.signing_in import SigningIn
 from callboard._inspect.visit import SCOPE_KEY, Visit
 from callboard._inspect.watch import RunWatch
@@ -54,6 +55,7 @@ class Inspector:
             },
         )
         self._pages.state.watch = self.watch
+        self._pages.state.shared = Shared()
 
     async def open(self, state: ServerState) -> None:
         """Show what this state is of, from here on; raises `StorageError`."""

@@ -40,6 +40,11 @@ class SentMessage:
     marks: tuple[Mark, ...]
     parts: int
 
+    @property
+    def chars(self) -> int:
+        """The characters of its text and of the arguments that it holds."""
+        return len(self.text) + sum(len(call.arguments) for call in self.calls)
+
 
 def list_call_ids(messages: Sequence[ChatDict]) -> list[str]:
     """Return the ids of the calls whose results are among the messages."""

@@ -1,13 +1,16 @@
 """What every page works with."""
 
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import replace
 from http import HTTPStatus
 
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
 
 from callboard._http.state import ServerState, server_state
 from callboard._inspect.door import keep_session
-from callboard._inspect.rendering import render
+from callboard._inspect.rendering import render, write
+from callboard._inspect.sharing import Shared
 from callboard._inspect.visit import Visit, read_visit
 from callboard._inspect.watch import RunWatch
 from callboard._threads import Threads
@@ -19,6 +22,20 @@ READING = Threads("inspecting", 2)
 def show(request: Request, template: str, **values: object) -> Response:
     """Return a page for this visit."""
     return keep_session(request, render(template, read_visit(request), HTTPStatus.OK, **values))
+
+
+async def show_part(request: Request, template: str, find: Callable[[], Awaitable[Mapping[str, object]]]) -> Response:
+    """Return the living part of a page, the same for all who look at it; `find` returns what it says."""
+    visit = read_visit(request)
+    # No form of somebody's own is in it.
+    everybodys = replace(visit, session=None, form={})
+
+    async def make() -> str:
+        return write(template, everybodys, **await find())
+
+    shared: Shared = request.app.state.shared
+    key = (template, visit.base, visit.user, request.url.query)
+    return keep_session(request, HTMLResponse(await shared.get(key, make)))
 
 
 def state_of(request: Request) -> tuple[Visit, ServerState, RunWatch]:
@@ -49,10 +66,12 @@ def read_number(request: Request, name: str) -> int:
     return int(given)
 
 
-def give(content: str, name: str, media_type: str, *, is_shown: bool = False) -> Response:
-    """Return a text to be saved, or to be shown as that and nothing else."""
+def give(content: str | AsyncIterator[str], name: str, media_type: str, *, is_shown: bool = False) -> Response:
+    """Return a text, or the pieces of one, to be saved, or to be shown as that and nothing else."""
     headers = {
         "Content-Disposition": f'{"inline" if is_shown else "attachment"}; filename="{name}"',
         "Content-Security-Policy": "default-src 'none'; sandbox",
     }
-    return PlainTextResponse(content, media_type=media_type, headers=headers)
+    if isinstance(content, str):
+        return PlainTextResponse(content, media_type=media_type, headers=headers)
+    return StreamingResponse(content, media_type=media_type, headers=headers)

@@ -110,4 +110,9 @@ ENVIRONMENT.globals.update(version=__version__, max_shown_chars=MAX_SHOWN_CHARS)
 
 def render(template: str, visit: Visit, status: int = HTTPStatus.OK, **values: object) -> HTMLResponse:
     """Return a page of that template; `visit` and `values` are what it says."""
-    return HTMLResponse(ENVIRONMENT.get_template(template).render(visit=visit, **values), status)
+    return HTMLResponse(write(template, visit, **values), status)
+
+
+def write(template: str, visit: Visit, **values: object) -> str:
+    """Return what a template says."""
+    return ENVIRONMENT.get_template(template).render(visit=visit, **values)

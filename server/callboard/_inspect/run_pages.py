@@ -1,6 +1,7 @@
 """The pages of runs: those under way, one with its timeline, a call, what a model was sent."""
 
 import time
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
@@ -12,22 +13,40 @@ from starlette.routing import Route
 from callboard._http.state import ServerState
 from callboard._inspect.copying import write_call_curl, write_curl, write_lines, write_test
 from callboard._inspect.messages import list_call_ids, mark_messages
-from callboard._inspect.page import READING, find_address, give, go_to, is_fragment, read_number, show, state_of
+from callboard._inspect.page import (
+    READING,
+    find_address,
+    give,
+    go_to,
+    is_fragment,
+    read_number,
+    show,
+    show_part,
+    state_of,
+)
 from callboard._inspect.shown import ShownCall, ShownRun, show_seen, show_seen_call, show_stored, show_stored_call
 from callboard._inspect.timeline import draw
 from callboard._inspect.values import is_picture, read_value, web_address
 from callboard._inspect.watch import SeenRun
 from callboard.errors import UnknownChat, UnknownRun, UnknownToolCall
-from callboard.storage import CallSummary, StoredCall, TurnSummary
+from callboard.models import ChatDict
+from callboard.storage import CallSummary, KeptResult, Overview, StoredCall, StoredMessage, ToolCallFilter, TurnSummary
 
 CALLS_PER_PAGE = 200
 ENDED_SHOWN = 10
+UNSENT_SHOWN = 50
 # --- Now ------------------------------------------------------------------------------------------------------------
 
 
 async def now(request: Request) -> Response:
     """Show the runs that are under way, and those that ended a moment ago."""
-    template = "now_rows.html" if is_fragment(request) else "now.html"
+    find = partial(_find_now, request)
+    if is_fragment(request):
+        return await show_part(request, "now_rows.html", find)
+    return show(request, "now.html", **await find())
+
+
+async def _find_now(request: Request) -> dict[str, object]:
     visit, state, watch = state_of(request)
     seen = [one for one in watch if visit.can_see(one.run.user_id)]
     going_on = [show_seen(one) for one in seen if goes_on_here(state, one)]
@@ -35,14 +54,14 @@ async def now(request: Request) -> Response:
     ended = [show_seen(one) for one in newest]
     here = {one.run.run_id for one in seen if one.ended_at is not None} | {run.run_id for run in going_on}
     elsewhere = [run for run in await state.store.overview(visit.sees).open_runs() if run.run_id not in here]
-    return show(request, template, title="Now", runs=going_on, elsewhere=elsewhere, ended=ended, at=time.time())
+    return {"title": "Now", "runs": going_on, "elsewhere": elsewhere, "ended": ended, "at": time.time()}
 
 
 async def stop(request: Request) -> Response:
-    """Stop a run."""
+    """Stop a run; the button says which, and whose it is."""
     visit, state, _ = state_of(request)
-    run_id = visit.form.get("run", "")
-    user_id = visit.form.get("run_user") or None
+    _, run_id = _read_place(request)
+    user_id = request.query_params.get("of") or None
     if not visit.can_see(user_id):
         raise UnknownRun("there is no such run of this user")
     run = await state.runs.find(run_id, user_id)
@@ -55,17 +74,22 @@ async def stop(request: Request) -> Response:
 
 async def run(request: Request) -> Response:
     """Show a run: its timeline, what its agent said, what its model was sent."""
-    visit, _, _ = state_of(request)
-    shown = await _find_run(request)
-    at = time.time()
-    values = {"title": f"Run {shown.run_id}", "run": shown, "timeline": draw(shown, at), "at": at}
     if is_fragment(request):
-        return show(request, "run_live.html", **values)
+        return await show_part(request, "run_live.html", partial(_find_timeline, request))
+    visit, _, _ = state_of(request)
+    values = await _find_timeline(request)
+    shown = values["run"]
     address = find_address(request)
     has_key = visit.can_sign_out
     curl = write_curl(address, shown.agent_id or "", shown.question, has_key=has_key)
     test = write_test(shown)
     return show(request, "run.html", **values, curl=curl, test=test)
+
+
+async def _find_timeline(request: Request) -> dict[str, Any]:
+    shown = await _find_run(request)
+    at = time.time()
+    return {"title": f"Run {shown.run_id}", "run": shown, "timeline": draw(shown, at), "at": at}
 
 
 async def run_lines(request: Request) -> Response:
@@ -74,20 +98,32 @@ async def run_lines(request: Request) -> Response:
     chat_id, run_id = _read_place(request)
     seen = watch.find(run_id)
     if chat_id:
-        pages = state.store.chats(visit.sees).message_pages(chat_id)
-        records = [asdict(row) async for page in pages for row in page if row.run_id == run_id]
-    elif seen and visit.can_see(seen.run.user_id):
+        pages = aiter(state.store.chats(visit.sees).message_pages(chat_id))
+        # Before the answer begins: whether there is such a chat.
+        first: list[StoredMessage] = await anext(pages, [])
+        return give(_write_rows(run_id, first, pages), "run.jsonl", "application/x-ndjson")
+    if seen and visit.can_see(seen.run.user_id):
         records = [asdict(show_seen_call(call)) for call in seen.calls.values()]
-    else:
-        raise UnknownRun("there is no such run, or nothing of it is kept")
-    content = await READING.run(partial(write_lines, records))
-    return give(content, "run.jsonl", "application/x-ndjson")
+        return give(await READING.run(partial(write_lines, records)), "run.jsonl", "application/x-ndjson")
+    raise UnknownRun("there is no such run, or nothing of it is kept")
+
+
+async def _write_rows(
+    run_id: str, first: Iterable[StoredMessage], pages: AsyncIterator[Iterable[StoredMessage]]
+) -> AsyncIterator[str]:
+    """Yield the rows of a run as lines, one at a time: all of them may be more than there is memory for."""
+    page: Iterable[StoredMessage] | None = first
+    while page is not None:
+        for row in page:
+            if row.run_id == run_id:
+                yield await READING.run(partial(write_lines, [asdict(row)]))
+        page = await anext(pages, None)
 
 
 async def sent(request: Request) -> Response:
     """Show the messages that a model was sent, each with its marks."""
     visit, state, watch = state_of(request)
-    chat_id, run_id = _read_place(request)
+    _, run_id = _read_place(request)
     seen = watch.find(run_id)
     index = read_number(request, "request")
     if seen is None or not visit.can_see(seen.run.user_id) or index >= len(seen.requests):
@@ -96,20 +132,11 @@ async def sent(request: Request) -> Response:
         )
     asked = seen.requests[index]
     messages = seen.sent(index)
-    results = {}
-    earlier_calls = 0
-    if messages is not None:
-        # What the agent itself wrote into its prompt nobody has looked through before.
-        messages = await seen.redaction.large(messages)
-        if chat_id or seen.run.chat_id:
-            overview = state.store.overview(seen.run.user_id)
-            try:
-                results = await overview.results(str(seen.run.chat_id), list_call_ids(messages))
-                earlier_calls = await overview.count_calls(str(seen.run.chat_id), seen.began_at)
-            except UnknownChat:
-                pass  # Forgotten, or never kept.
-    marked = None if messages is None else mark_messages(messages, results, run_id, asked.shared)
-    replayed = sum(kept.run_id != run_id for kept in results.values())
+    is_sent = messages is not None
+    # What the agent itself wrote into its prompt nobody has looked through before.
+    told = await seen.redaction.large(messages if messages is not None else list(seen.given))
+    left_out = await seen.redaction.large(list(seen.left_out))
+    results, unsent, unsent_count = await _look_up(state.store.overview(seen.run.user_id), seen, [*told, *left_out])
     shown = show_seen(seen)
     return show(
         request,
@@ -118,11 +145,43 @@ async def sent(request: Request) -> Response:
         run=shown,
         index=index,
         asked=shown.requests[index],  # type: ignore[index] # a run that was seen has its requests
-        messages=marked,
+        messages=mark_messages(told, results, run_id, asked.shared if is_sent else 0),
+        is_sent=is_sent,
+        left_out=mark_messages(left_out, results, run_id, 0),
+        left_out_count=seen.left_out_count,
+        unsent=unsent,
+        unsent_count=unsent_count,
         tools=seen.redaction.value(list(asked.offered)),
         options=seen.redaction.value(dict(asked.options)),
-        left_out=max(0, earlier_calls - replayed),
     )
+
+
+async def _look_up(
+    overview: Overview, seen: SeenRun, messages: Sequence[ChatDict]
+) -> tuple[Mapping[str, KeptResult], Sequence[CallSummary], int]:
+    """Return what the chat keeps of the results among the messages, and the calls before the run that are not there.
+
+    Of those the newest, and how many there are in all.
+    """
+    chat_id = seen.run.chat_id
+    if chat_id is None:
+        return {}, (), 0
+    known = set(list_call_ids(messages))
+    unsent: list[CallSummary] = []
+    try:
+        results = await overview.results(chat_id, known)
+        earlier = await overview.count_calls(chat_id, seen.began_at)
+        unsent_count = max(0, earlier - sum(kept.run_id != seen.run.run_id for kept in results.values()))
+        cursor: str | None = None
+        while len(unsent) < min(unsent_count, UNSENT_SHOWN):
+            page = await overview.calls(ToolCallFilter(chat_id, until=seen.began_at), CALLS_PER_PAGE, cursor)
+            unsent += [one for one in page.calls if one.call.tool_call_id not in known]
+            cursor = page.next_cursor
+            if cursor is None:
+                break
+    except UnknownChat:
+        return {}, (), 0  # Forgotten, or never kept.
+    return results, unsent[:UNSENT_SHOWN], unsent_count
 
 
 async def call(request: Request) -> Response:
@@ -167,7 +226,8 @@ async def result_text(request: Request) -> Response:
 async def call_lines(request: Request) -> Response:
     """Return a call as a line of JSON."""
     shown, stored = await _find_call(request)
-    return give(write_lines([asdict(stored or shown)]), "call.jsonl", "application/x-ndjson")
+    content = await READING.run(partial(write_lines, [asdict(stored or shown)]))
+    return give(content, "call.jsonl", "application/x-ndjson")
 
 
 async def file(request: Request) -> Response:

@@ -15,7 +15,7 @@ from callboard._history.records import StoredStatus
 from callboard._redaction import Redaction, current
 from callboard.errors import StorageError
 from callboard.models import ChatDict, ModelRequest, TokenUsage
-from callboard.observers import ModelAnswered, ModelAsked, Observation, ObservedRun
+from callboard.observers import ModelAnswered, ModelAsked, Observation, ObservedRun, RunPrepared
 from callboard.storage import ANY_USER, OWN_CHAT_PREFIX, Store
 from callboard_protocol import (
     Done,
@@ -87,13 +87,20 @@ class SeenCall:
 
 @dataclass(slots=True)
 class SeenRun:
-    """A run as it was seen from its first event on."""
+    """A run as it was seen from its first event on.
+
+    `given` is the conversation that its agent began with, where the agent does not tell what its model is sent;
+    `left_out` the newest of the `left_out_count` messages that had no place in it.
+    """
 
     run: ObservedRun
     began_at: float
     redaction: Redaction
     calls: dict[str, SeenCall] = field(default_factory=dict)
     requests: list[SentRequest] = field(default_factory=list)
+    given: tuple[ChatDict, ...] = ()
+    left_out: tuple[ChatDict, ...] = ()
+    left_out_count: int = 0
     questions: dict[str, InputRequest] = field(default_factory=dict)
     texts: list[str] = field(default_factory=list)
     settled: int = 0
@@ -189,6 +196,11 @@ class RunWatch:
             case Message():
                 seen.texts.append(what.content)
                 seen.chars += len(what.content)
+            case RunPrepared():
+                seen.given = tuple(what.messages)
+                seen.left_out = tuple(what.left_out)
+                seen.left_out_count = what.left_out_count
+                seen.chars += sum(map(count_chars, (*seen.given, *seen.left_out)))
             case ModelAsked():
                 self._take_request(seen, what, now)
             case ModelAnswered():
@@ -215,6 +227,9 @@ class RunWatch:
         if (request := asked.request) is not None:
             last = self._last_messages.get(seen.run.run_id, ())
             _keep_messages(sent, request, last)
+            # The request has all of it.
+            seen.chars -= sum(map(count_chars, seen.given))
+            seen.given = ()
             seen.chars += sum(map(count_chars, sent.tail))
             self._last_messages[seen.run.run_id] = tuple(request.messages)
 
@@ -225,6 +240,11 @@ class RunWatch:
             if seen.ended_at is not None:
                 self._drop(seen)
         for seen in self:
+            if self._chars > self._max_chars:
+                freed = sum(map(count_chars, (*seen.given, *seen.left_out)))
+                seen.given = seen.left_out = ()
+                seen.chars -= freed
+                self._chars -= freed
             for request in seen.requests:
                 if self._chars <= self._max_chars:
                     return

@@ -14,7 +14,7 @@ import structlog
 
 from callboard._agents import AgentAccess, AgentLike, Approval, Limits, Registry, RunContext, left_out
 from callboard._formats import FormatChoice
-from callboard._history import ChatJournal, NoJournal, Replayed, Turn, bound, replay
+from callboard._history import ChatJournal, NoJournal, Replayed, Turn, bound, list_left_out, replay
 from callboard._redaction import Redaction
 from callboard._runs.attachments import ReadableFiles
 from callboard._runs.call_ids import CallIds
@@ -53,7 +53,7 @@ from callboard._trace_context import within
 from callboard._tracing import RunSpans, Tracing
 from callboard.errors import RunConflict, ShuttingDown, StorageError, UnknownAgent, UnknownRun
 from callboard.models import ChatDict, content_text
-from callboard.observers import ObservedRun, Observer, RunLeft, RunObservers, RunTakenOver
+from callboard.observers import ObservedRun, Observer, RunLeft, RunObservers, RunPrepared, RunTakenOver
 from callboard.storage import OWN_CHAT_PREFIX, AuditEntry, LoggedRun, Orders, RunLog
 from callboard_protocol import Done, Error, Event, RunRequest, RunStart
 
@@ -64,6 +64,8 @@ END_SECONDS = 15
 """The seconds that the last events of runs may take to be kept when the server stops."""
 
 USERS_SHARING_MEMORY = 4
+LEFT_OUT_TOLD = 200
+"""The newest of the messages without a place in the history, of which observers are told whole."""
 """One user's runs may take this part of what all may."""
 
 _log = structlog.get_logger(__name__)
@@ -301,18 +303,23 @@ class Runs:
             await self._ask(journal, conversation, messages, files)
         max_tokens = self._settings.history_tokens
 
-        def replayed() -> tuple[list[ChatDict], Replayed]:
+        def replayed() -> tuple[list[ChatDict], list[ChatDict], Replayed]:
             found = replay(messages, history.calls)
-            return bound(found.messages, max_tokens), found
+            bounded = bound(found.messages, max_tokens)
+            return bounded, list_left_out(found.messages, bounded), found
 
         # Long chats take a while, in which others are answered.
-        told, past = await REQUESTS.run(replayed)
+        bounded, left_out, past = await REQUESTS.run(replayed)
         recorder.earlier_sources.add(past.source_map)
         thoughts = {call.tool_call_id: call.thought for call in history.calls if call.thought}
         recorder.thoughts.update(await self._redaction.large(thoughts))
+        told = await self._redaction.large(bounded)
+        if observers.observers:
+            newest = await self._redaction.large(left_out[-LEFT_OUT_TOLD:])
+            observers.tell(RunPrepared(told, newest, len(left_out)))
         return RunContext(
             run_id=run_id,
-            messages=await self._redaction.large(told),
+            messages=told,
             max_source_number=past.max_source_number,
             claim_tool_call_id=recorder.claim,
             model=self._services.model,

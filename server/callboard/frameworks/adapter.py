@@ -10,6 +10,7 @@ from typing import Generic, Literal, TypeVar
 
 from callboard._loop import OnOwnerLoss, RunContext, check_on_owner_loss
 from callboard.errors import AgentError
+from callboard.frameworks.description import MADE_PER_RUN, Description
 from callboard.frameworks.failures import refusing_half_answers
 from callboard.frameworks.passing_on import pass_on_traces
 from callboard.frameworks.turn import Turn
@@ -34,17 +35,25 @@ class FrameworkAgent(ABC, Generic[A]):
     for all: the framework runs in a task of its own, which ends with the run, and what it raises
     ends the run. The client's options for the model are not passed on: the model is its author's.
     `on_owner_loss` is `continue` where the framework, given messages that end in the results of tools,
-    asks its model what comes next. Raises `AgentError` for an id that a model list cannot hold.
+    asks its model what comes next. `known` is the agent where it is the same one for every run.
+    Raises `AgentError` for an id that a model list cannot hold.
     """
 
     def __init__(
-        self, make: Factory[A], agent_id: str, name: str, description: str, on_owner_loss: OnOwnerLoss = "end"
+        self,
+        make: Factory[A],
+        agent_id: str,
+        name: str,
+        description: str,
+        on_owner_loss: OnOwnerLoss = "end",
+        known: A | None = None,
     ) -> None:
         self.agent_id = agent_id
         self.name = name or agent_id
         self.description = description
         self.on_owner_loss = on_owner_loss
         self._make = make
+        self._known = known
         if not agent_id or id_from(agent_id) != agent_id:
             raise AgentError(
                 f"An agent cannot have the id {agent_id!r}: give one as agent_id=…, of 1 to {MAX_ID_CHARS} letters, "
@@ -59,6 +68,15 @@ class FrameworkAgent(ABC, Generic[A]):
     @abstractmethod
     async def answer(self, agent: A, turn: Turn) -> None:
         """Answer a background task of the client: one plain answer of the agent's model, without tools."""
+
+    def describe(self) -> Description:
+        """Return what is known of the agent before it runs."""
+        return MADE_PER_RUN if self._known is None else self.describe_agent(self._known)
+
+    def describe_agent(self, agent: A) -> Description:
+        """Return what the framework's objects tell; an adapter that says nothing else knows nothing."""
+        del agent
+        return Description(notes=("What its prompt, its tools and its model are is known during a run alone.",))
 
     @asynccontextmanager
     async def lifespan(self) -> AsyncGenerator[None, None]:

@@ -8,10 +8,12 @@ from agno.team import Team, TeamMode
 
 from callboard._loop import OnOwnerLoss
 from callboard.frameworks.adapter import Factory, FrameworkAgent, HistoryOf, choose_on_owner_loss, id_from
+from callboard.frameworks.agno.description import describe
 from callboard.frameworks.agno.hooks import EventTranslator, Item
 from callboard.frameworks.agno.messages import tell_team, to_messages
 from callboard.frameworks.agno.model import AgnoAgent, Hooks, current_hooks, hook_agents_in_tools, with_hooked_models
 from callboard.frameworks.agno.tools import resolve
+from callboard.frameworks.description import Description
 from callboard.frameworks.turn import Turn
 
 
@@ -45,7 +47,7 @@ def from_agno(
         ready = with_hooked_models(agent)
         if isinstance(agent, Team) and (agent.mode == TeamMode.tasks or not agent.determine_input_for_members):
             on_owner_loss = on_owner_loss or "end"
-        return _FromAgno(lambda _: ready, agent_id, name, description, history, on_owner_loss)
+        return _FromAgno(lambda _: ready, agent_id, name, description, history, on_owner_loss, known=agent)
     return _FromAgno(agent, agent_id, name, description, history, on_owner_loss)
 
 
@@ -58,10 +60,14 @@ class _FromAgno(FrameworkAgent[AgnoAgent]):
         description: str,
         history: HistoryOf,
         on_owner_loss: OnOwnerLoss | None,
+        known: AgnoAgent | None = None,
     ) -> None:
         on_owner_loss = choose_on_owner_loss(agent_id, on_owner_loss, has_own_history=history == "own")
-        super().__init__(make, agent_id, name, description, on_owner_loss)
+        super().__init__(make, agent_id, name, description, on_owner_loss, known)
         self._history = history
+
+    def describe_agent(self, agent: AgnoAgent) -> Description:
+        return describe(agent)
 
     async def play(self, agent: AgnoAgent, turn: Turn) -> None:
         hooks = self._make_hooks(turn)

@@ -1,14 +1,13 @@
 """Graphs of LangGraph, and LangChain's agents, which are graphs too: their runs as turns."""
 
-import inspect
 import re
-from collections.abc import Awaitable, Callable, Collection, Iterator
+from collections.abc import Awaitable, Callable, Collection
 from inspect import isawaitable
 from typing import Any
 
-from langchain_core.language_models import BaseChatModel, LanguageModelLike
+from langchain_core.language_models import LanguageModelLike
 from langchain_core.messages import BaseMessage
-from langchain_core.runnables import Runnable, RunnableBinding, RunnableConfig, RunnableSequence
+from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.prebuilt import ToolNode
@@ -17,6 +16,9 @@ from langgraph.pregel import Pregel
 from callboard._loop import OnOwnerLoss, RunContext
 from callboard.errors import AgentError
 from callboard.frameworks.adapter import Factory, FrameworkAgent, HistoryOf, choose_on_owner_loss, id_from
+from callboard.frameworks.description import Description
+from callboard.frameworks.langgraph.description import describe
+from callboard.frameworks.langgraph.held import model_of
 from callboard.frameworks.langgraph.hooks import Hooks, current_hooks
 from callboard.frameworks.langgraph.interrupts import resolve
 from callboard.frameworks.langgraph.messages import ends_of_open_calls, to_messages, words_of
@@ -82,7 +84,7 @@ def from_langgraph(
         if is_agent_loop(agent):
             on_owner_loss = choose_on_owner_loss(agent_id, on_owner_loss, has_own_history=history == "own")
         return _FromLangGraph(
-            lambda _: agent, agent_id, name, description, history, on_owner_loss, model, answers, context
+            lambda _: agent, agent_id, name, description, history, on_owner_loss, model, answers, context, known=agent
         )
     return _FromLangGraph(agent, agent_id, name, description, history, on_owner_loss, model, answers, context)
 
@@ -99,14 +101,18 @@ class _FromLangGraph(FrameworkAgent[Graph]):
         model: LanguageModelLike | None,
         answers: Collection[str],
         context: Context | None,
+        known: Graph | None = None,
     ) -> None:
         is_own = history == "own"
         on_owner_loss = choose_on_owner_loss(agent_id, on_owner_loss, has_own_history=is_own, usual="end")
-        super().__init__(make, agent_id, name, description, on_owner_loss)
+        super().__init__(make, agent_id, name, description, on_owner_loss, known)
         self._history = history
         self._model = model
         self._answers = frozenset(answers)
         self._context = context
+
+    def describe_agent(self, agent: Graph) -> Description:
+        return describe(agent, self._model or model_of(agent))
 
     async def play(self, agent: Graph, turn: Turn) -> None:
         _refuse_unfit(agent, self._history)
@@ -186,38 +192,3 @@ async def _ask(model: LanguageModelLike, messages: list[BaseMessage], hooks: Hoo
             if reasoning:
                 hooks.turn.think(words.reasoning)
             hooks.turn.say(words.text)
-
-
-def model_of(graph: Graph) -> BaseChatModel | None:
-    """Return the first model that a node of the graph is, or holds, or names in its function; None where none does."""
-    found = (model for node in graph.nodes.values() for model in _models(node.bound))
-    nested = (model for _, inner in graph.get_subgraphs() if isinstance(inner, Pregel) and (model := model_of(inner)))
-    return next(found, None) or next(nested, None)
-
-
-def _models(value: object) -> Iterator[BaseChatModel]:
-    match value:
-        case BaseChatModel():
-            yield value
-        case RunnableBinding():
-            yield from _models(value.bound)
-        case RunnableSequence():
-            for step in value.steps:
-                yield from _models(step)
-        case Runnable() if not isinstance(value, Pregel):
-            for function in (getattr(value, "afunc", None), getattr(value, "func", None)):
-                for held in _held(function):
-                    # What a function's function holds is not its own.
-                    if isinstance(held, BaseChatModel | RunnableBinding | RunnableSequence):
-                        yield from _models(held)
-
-
-def _held(function: object) -> Iterator[object]:
-    """Return what a function sees from where it was made, and what a method's object has."""
-    function = inspect.unwrap(function) if callable(function) else function
-    if inspect.ismethod(function):
-        yield from vars(function.__self__).values()
-        function = function.__func__
-    if inspect.isfunction(function):
-        seen = inspect.getclosurevars(function)
-        yield from [*seen.nonlocals.values(), *seen.globals.values()]

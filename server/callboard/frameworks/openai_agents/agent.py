@@ -13,7 +13,9 @@ from agents.memory import Session
 from callboard._loop import OnOwnerLoss, RunContext
 from callboard.errors import AgentError
 from callboard.frameworks.adapter import Factory, FrameworkAgent, choose_on_owner_loss, id_from
+from callboard.frameworks.description import Description
 from callboard.frameworks.failures import model_error
+from callboard.frameworks.openai_agents.description import describe
 from callboard.frameworks.openai_agents.hooks import Hooks, TurnOver
 from callboard.frameworks.openai_agents.mcp import KeptServers
 from callboard.frameworks.openai_agents.messages import to_items
@@ -70,7 +72,8 @@ class _FromOpenAIAgents(FrameworkAgent[OpenAIAgent]):
     ) -> None:
         on_owner_loss = choose_on_owner_loss(agent_id, on_owner_loss, has_own_history=session is not None)
         make = (lambda _: agent) if isinstance(agent, Agent) else agent
-        super().__init__(make, agent_id, name, description, on_owner_loss)
+        known = agent if isinstance(agent, Agent) else None
+        super().__init__(make, agent_id, name, description, on_owner_loss, known)
         # Then its MCP servers are the same for all runs too.
         self._is_one_agent = isinstance(agent, Agent)
         self._context = context
@@ -86,6 +89,9 @@ class _FromOpenAIAgents(FrameworkAgent[OpenAIAgent]):
             yield
         finally:
             await self._servers.close()
+
+    def describe_agent(self, agent: OpenAIAgent) -> Description:
+        return describe(agent)
 
     async def play(self, agent: OpenAIAgent, turn: Turn) -> None:
         options = {

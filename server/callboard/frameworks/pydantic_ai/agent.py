@@ -13,7 +13,9 @@ from pydantic_ai.usage import UsageLimits
 from callboard._loop import OnOwnerLoss, RunContext
 from callboard.errors import AgentError
 from callboard.frameworks.adapter import Factory, FrameworkAgent, id_from
+from callboard.frameworks.description import Description
 from callboard.frameworks.failures import model_error
+from callboard.frameworks.pydantic_ai.description import describe
 from callboard.frameworks.pydantic_ai.hooks import Client, EventTranslator, Hooks, TurnOver
 from callboard.frameworks.pydantic_ai.messages import to_conversation
 from callboard.frameworks.pydantic_ai.tools import hook_agents_in_tools
@@ -45,7 +47,7 @@ def from_pydantic_ai(
     if isinstance(agent, AbstractAgent):
         agent_id = agent_id or id_from(agent.name or "")
         name = name or agent.name or ""
-        return _FromPydanticAI(lambda _: agent, agent_id, name, description, on_owner_loss, deps)
+        return _FromPydanticAI(lambda _: agent, agent_id, name, description, on_owner_loss, deps, known=agent)
     return _FromPydanticAI(agent, agent_id, name, description, on_owner_loss, deps)
 
 
@@ -58,9 +60,13 @@ class _FromPydanticAI(FrameworkAgent[PydanticAgent]):
         description: str,
         on_owner_loss: OnOwnerLoss,
         deps: Dependencies | None,
+        known: PydanticAgent | None = None,
     ) -> None:
-        super().__init__(make, agent_id, name, description, on_owner_loss)
+        super().__init__(make, agent_id, name, description, on_owner_loss, known)
         self._deps = deps
+
+    def describe_agent(self, agent: PydanticAgent) -> Description:
+        return describe(agent)
 
     async def play(self, agent: PydanticAgent, turn: Turn) -> None:
         made = self._deps(turn.context) if self._deps else None

@@ -1,0 +1,54 @@
+"""What an agent of pydantic-ai says of itself."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic_ai.agent import AbstractAgent
+from pydantic_ai.models import Model
+from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
+
+from callboard.frameworks.description import DescribedTool, Description
+
+
+def describe(agent: AbstractAgent[Any, Any]) -> Description:
+    """Return what is known of it before it runs."""
+    notes: list[str] = []
+    tools: list[DescribedTool] = []
+
+    def visit(toolset: AbstractToolset[Any]) -> None:
+        if isinstance(toolset, FunctionToolset):
+            tools.extend(map(_describe_tool, toolset.tools.values()))
+        elif toolset.id != "<output>":
+            notes.append(f"{toolset.label}: its tools are known during a run alone.")
+
+    for toolset in agent.toolsets:
+        toolset.apply(visit)
+    model = getattr(agent, "model", None)
+    name = model.model_name if isinstance(model, Model) else model
+    return Description(_read_instructions(agent, notes), str(name) if name else None, tools, notes)
+
+
+def _describe_tool(tool: Any) -> DescribedTool:
+    known = tool.tool_def
+    return DescribedTool(known.name, known.description or "", known.parameters_json_schema, tool.requires_approval)
+
+
+def _read_instructions(agent: AbstractAgent[Any, Any], notes: list[str]) -> str | None:
+    """Return the texts that its author wrote; functions that write more of them are noted."""
+    # pydantic-ai has no public name for them: they are told where they are found, and noted where they are not.
+    found = [_as_sequence(getattr(agent, name, None)) for name in ("_system_prompts", "_instructions")]
+    if None in found:
+        notes.append("Its instructions are known during a run alone.")
+    # Newer releases say with each where it comes from.
+    written = [getattr(one, "instruction", one) for part in found for one in part or ()]
+    texts = [one for one in written if isinstance(one, str)]
+    functions = len(written) - len(texts) + len(getattr(agent, "_system_prompt_functions", ()))
+    if functions:
+        notes.append(f"{functions} {'function writes' if functions == 1 else 'functions write'} more, for each run.")
+    return "\n\n".join(texts) or None
+
+
+def _as_sequence(value: object) -> Sequence[object] | None:
+    if isinstance(value, str):
+        return (value,)
+    return value if isinstance(value, list | tuple) else None

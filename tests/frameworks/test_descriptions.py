@@ -1,0 +1,103 @@
+"""What agents of frameworks tell of themselves before they run, and what is said where they do not."""
+
+from typing import Any
+
+import pytest
+from agents import Agent as OpenAIAgent
+from agents import WebSearchTool, function_tool
+from agno.agent import Agent as AgnoAgent
+from agno.models.openai import OpenAIChat
+from agno.team import Team
+from agno.tools import Toolkit
+from agno.tools import tool as agno_tool
+from langchain.agents import create_agent
+from langchain_core.tools import tool as langchain_tool
+from langchain_openai import ChatOpenAI
+from pydantic import SecretStr
+from pydantic_ai import Agent as PydanticAgent
+from pydantic_ai.models.test import TestModel
+
+from callboard.frameworks.adapter import FrameworkAgent
+from callboard.frameworks.agno import from_agno
+from callboard.frameworks.description import MADE_PER_RUN
+from callboard.frameworks.langgraph import from_langgraph
+from callboard.frameworks.openai_agents import from_openai_agents
+from callboard.frameworks.pydantic_ai import from_pydantic_ai
+
+PROMPT = "You sell seats."
+
+
+def sell(seats: int) -> str:
+    """Sells seats."""
+    return f"sold {seats}"
+
+
+def of_agno() -> FrameworkAgent[Any]:
+    model = OpenAIChat(id="large", api_key="key")
+    tools = [agno_tool(requires_confirmation=True)(sell)]
+    return from_agno(AgnoAgent(id="clerk", model=model, instructions=PROMPT, tools=tools))
+
+
+def of_pydantic_ai() -> FrameworkAgent[Any]:
+    agent = PydanticAgent(TestModel(model_name="large"), instructions=PROMPT, name="clerk")
+    agent.tool_plain(requires_approval=True)(sell)
+    return from_pydantic_ai(agent)
+
+
+def of_openai_agents() -> FrameworkAgent[Any]:
+    selling = function_tool(sell, needs_approval=True)
+    return from_openai_agents(OpenAIAgent("clerk", instructions=PROMPT, tools=[selling], model="large"))
+
+
+def of_langgraph() -> FrameworkAgent[Any]:
+    model = ChatOpenAI(model="large", api_key=SecretStr("key"))
+    return from_langgraph(create_agent(model, [langchain_tool(sell)], system_prompt=PROMPT, name="clerk"))
+
+
+EVERY = pytest.mark.parametrize("make", [of_agno, of_pydantic_ai, of_openai_agents, of_langgraph])
+
+
+@EVERY
+def test_an_agent_tells_its_prompt_its_model_and_its_tools_with_their_schemas(make: Any) -> None:
+    known = make().describe()
+    assert (known.instructions, known.model) == (PROMPT, "large")
+    [tool] = known.tools
+    assert (tool.name, tool.description) == ("sell", "Sells seats.")
+    assert tool.parameters["properties"]["seats"]["type"] == "integer"
+    # A graph's middleware asks, which no tool knows of.
+    assert tool.asks_first is (make is not of_langgraph)
+
+
+@pytest.mark.parametrize("adapt", [from_agno, from_pydantic_ai, from_openai_agents, from_langgraph])
+def test_of_an_agent_that_is_made_for_each_run_nothing_is_known(adapt: Any) -> None:
+    assert adapt(lambda _: None, agent_id="clerk").describe() == MADE_PER_RUN
+
+
+def test_what_functions_write_is_said_to_be_written_for_each_run() -> None:
+    agent = PydanticAgent(TestModel(), instructions=[PROMPT, lambda: "more"], system_prompt="First.", name="clerk")
+    known = from_pydantic_ai(agent).describe()
+    assert known.instructions == f"First.\n\n{PROMPT}"
+    assert known.notes == ["1 function writes more, for each run."]
+    for known in (
+        from_agno(AgnoAgent(id="a", instructions=lambda: PROMPT)).describe(),
+        from_openai_agents(OpenAIAgent("a", instructions=lambda *_: PROMPT)).describe(),
+    ):
+        assert known.instructions is None
+        assert any("A function writes" in note for note in known.notes)
+
+
+def test_what_else_takes_part_is_named() -> None:
+    team = Team(id="team", members=[AgnoAgent(name="Ann"), AgnoAgent(id="bob")], model=OpenAIChat(id="m", api_key="k"))
+    assert "Ann, bob" in from_agno(team).describe().notes[-1]
+    desk = OpenAIAgent("desk", handoffs=[OpenAIAgent("Clerk")], tools=[WebSearchTool()])
+    known = from_openai_agents(desk).describe()
+    assert any("Clerk" in note for note in known.notes)
+    [search] = known.tools
+    assert (search.name, search.parameters) == ("web_search", None)
+
+
+def test_tools_that_a_connection_brings_are_said_to_be_unknown_until_then() -> None:
+    agent = AgnoAgent(id="a", tools=[Toolkit("wiki"), Toolkit("seats", tools=[sell])])
+    known = from_agno(agent).describe()
+    assert [tool.name for tool in known.tools] == ["sell"]
+    assert any("wiki" in note for note in known.notes)

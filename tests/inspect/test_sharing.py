@@ -1,0 +1,92 @@
+"""Many who look at one run: its living part is made once for all of them, and is nobody's own."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from callboard._agents import RunContext
+from callboard._inspect.sharing import Shared
+from callboard.errors import UnknownRun
+from callboard_protocol import Event, ToolCallStart
+from tests.serving import ScriptedAgent, request, serving
+
+PART = {"HX-Request": "true"}
+
+
+async def test_what_is_asked_for_at_once_is_made_once_and_by_its_key() -> None:
+    shared = Shared()
+    made: list[str] = []
+
+    async def make() -> str:
+        made.append("page")
+        await asyncio.sleep(0)
+        return f"page {len(made)}"
+
+    found = await asyncio.gather(*(shared.get("a", make) for _ in range(50)), shared.get("b", make))
+    assert found == ["page 2"] * 51 or found == ["page 1"] * 50 + ["page 2"]
+    assert len(made) == 2
+
+
+async def test_it_is_made_anew_after_its_moment() -> None:
+    shared = Shared(lifetime_seconds=0)
+    made = 0
+
+    async def make() -> str:
+        nonlocal made
+        made += 1
+        return str(made)
+
+    assert [await shared.get("a", make), await shared.get("a", make)] == ["1", "2"]
+
+
+async def test_who_leaves_takes_it_from_nobody_else() -> None:
+    shared = Shared()
+    may_end = asyncio.Event()
+
+    async def make() -> str:
+        await may_end.wait()
+        return "page"
+
+    first, second = (asyncio.create_task(shared.get("a", make)) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    may_end.set()
+    assert await second == "page"
+
+
+async def test_what_cannot_be_made_is_told_to_everybody() -> None:
+    async def fail() -> str:
+        raise UnknownRun("no")
+
+    shared = Shared()
+    found = await asyncio.gather(*(shared.get("a", fail) for _ in range(3)), return_exceptions=True)
+    assert [type(one) for one in found] == [UnknownRun] * 3
+
+
+async def test_fifty_who_watch_a_run_cost_what_one_does_and_each_stays_who_they_are(
+    tmp_path: Path,
+) -> None:
+    is_working = asyncio.Event()
+
+    async def work(_: RunContext) -> AsyncIterator[Event]:
+        yield ToolCallStart(tool_call_id="a", tool_name="look_around")
+        is_working.set()
+        await asyncio.Event().wait()
+
+    key = "a-long-secret-key"
+    async with serving(tmp_path, ScriptedAgent(work), api_key=key) as service:
+        service.client.headers["Authorization"] = f"Bearer {key}"
+        running = asyncio.create_task(service.events(request(chat_id="c", run_id="r", user={"id": "ann"})))
+        await is_working.wait()
+        for path in ("/inspect/run?id=r&chat=c", "/inspect/"):
+            parts = await asyncio.gather(*(service.client.get(path, headers=PART) for _ in range(50)))
+            # Each has the time that has gone by in it: made anew, no two would be the same.
+            assert len({part.text for part in parts}) == 1
+            assert "look_around" in parts[0].text
+            assert 'name="token"' not in parts[0].text
+            # What another user sees is made for them.
+            others = await service.client.get(f"{path}{'&' if '?' in path else '?'}user=bob", headers=PART)
+            assert "look_around" not in others.text
+        [run] = service.state.runs
+        run.cancel()
+        await running
