@@ -35,8 +35,8 @@ HERMES = Row(
     markers=("</tool_call>",),
     models=(
         r"hermes",
-        r"qwen-?2\.5(?!.*coder)",
-        r"qwen-?3(?!.*coder)(?!\.5)",
+        r"(?<!deepseek.*)qwen-?2\.5",
+        r"(?<!deepseek.*)qwen-?3(?!.*coder)(?!\.5)",
         r"qwq",
         r"granite-?4",
         r"(ling|ring)-?(lite|mini|flash|1t|2)",
@@ -87,7 +87,15 @@ MISTRAL = Row(
     reasoning=(Tags("[THINK]", "[/THINK]"), THINK),
     stops=("[TOOL_RESULTS]", "[INST]"),
     markers=("[/TOOL_CALLS]", "[/TOOL_RESULTS]", "[/AVAILABLE_TOOLS]"),
-    models=(r"mistral", r"mixtral", r"ministral", r"magistral", r"devstral", r"codestral", r"pixtral"),
+    models=(
+        r"(?<!dolphin.*)mistral(?!.*orca)",
+        r"mixtral",
+        r"ministral",
+        r"magistral",
+        r"devstral",
+        r"codestral",
+        r"pixtral",
+    ),
     template=("[TOOL_CALLS]",),
 )
 DEEPSEEK = Row(
@@ -109,7 +117,7 @@ DEEPSEEK = Row(
         "tool_calls_end", "tool_call_end", "tool_sep", "tool_outputs_begin", "tool_outputs_end", "tool_output_begin",
         "tool_output_end",
     ),
-    models=(r"deepseek-?(v3(?![._-]?2)|r1|chat|reasoner)",),
+    models=(r"deepseek-?(v3(?![._-]?2)|v3[._-]?2.*exp|r1|chat|reasoner)",),
     template=("<｜tool▁calls▁begin｜>",),
 )  # fmt: skip
 KIMI = Row(
@@ -167,7 +175,7 @@ LLAMA3 = Row(
     head=r"<\|python_tag\|> (?=\{ [\"']|\[ [{\]])",
     end=r"<\|eom_id\|>|<\|eot_id\|>",
     stops=("<|eom_id|>", "<|start_header_id|>ipython"),
-    models=(r"llama-?3", r"llama-?4"),
+    models=(r"llama-?3(?!.*nemotron.*v1[._]?5)",),
     template=("<|python_tag|>",),
 )
 
@@ -246,7 +254,7 @@ DEEPSEEK_V3_2 = _dsml(
     "https://huggingface.co/deepseek-ai/DeepSeek-V3.2/blob/main/encoding/encoding_dsv32.py",
     word="DSML",
     section="function_calls",
-    models=(r"deepseek-?v3[._-]?2",),
+    models=(r"deepseek-?v3[._-]?2(?!.*exp)",),
 )
 DEEPSEEK_V4 = _dsml(
     "deepseek_v4",
@@ -296,7 +304,7 @@ KIMI_K3 = Row(
     section_end=r"<\|close\|>tools<\|sep\|>",
     head=(
         r"<\|open\|>call\s{1,9}tool=\"(?P<name>[^\"<>]{1,128})\"[^<>]{0,99}+<\|sep\|>"
-        r"(?: <\|open\|>json[^<>]{0,99}+<\|sep\|>(?= \{)|(?! <\|open\|>json))"
+        r"(?: <\|open\|>json[^<>]{0,99}+<\|sep\|>(?= \{)|(?= (?:[^<\s]|<[^|]|<\|[^o]|<\|open\|>[^j])))"
     ),
     end=r"(?:<\|close\|>json<\|sep\|> )?<\|close\|>call<\|sep\|>",
     key=r"<\|open\|>argument\s{1,9}key=\"(?P<key>[^\"<>]{1,128})\"(?:\s{1,9}type=\"(?P<type>\w{1,20})\")?\s{0,9}<\|sep\|>",
@@ -414,7 +422,7 @@ GRANITE = Row(
     end=r"<\|/tool_call\|>",
     stops=("<|end_of_text|>", "<|start_of_role|>user"),
     markers=("<|/tool_call|>",),
-    models=(r"granite-?3",),
+    models=(r"granite-?3", r"granite-?20b"),
 )
 PHI4_MINI = Row(
     name="phi4_mini",
