@@ -8,7 +8,6 @@ from typing import Any, NoReturn
 from callboard_formats.arguments import ReadArguments, read_arguments
 from callboard_formats.errors import InvalidArguments, UnknownTool
 from callboard_formats.fitting import fit_arguments
-from callboard_formats.json_text import plain
 from callboard_formats.names import closest_name, resolve_name
 from callboard_formats.syntax import Schemas, WrittenCall
 
@@ -69,11 +68,17 @@ def _read(call: WrittenCall, schema: Schema) -> ReadArguments:
         return ReadArguments({only: _bare(words)}, (f"bare text taken as '{only}'",))
 
 
+_AROUND_WORDS = ('"""', "'''", '"', "'", "`")
+
+
 def _bare(words: str) -> str:
+    """Return bare text without the quotation marks that stand around all of it."""
     try:
         value = json.loads(words)
     except (ValueError, RecursionError):
-        return plain(words)
+        mark = next((one for one in _AROUND_WORDS if words.startswith(one) and words.endswith(one)), "")
+        inner = words[len(mark) : len(words) - len(mark)]
+        return inner if mark and len(words) > 2 * len(mark) and mark[0] not in inner else words
     return value if isinstance(value, str) else words
 
 

@@ -68,7 +68,8 @@ def convert(value: Any, types: Iterable[str]) -> Any:
     """Return `value` as the first of the types that can say all that it says; else `NOT_CONVERTED`.
 
     `"5"` and `5.0` are the integer 5, 5.5 is none; `"true"` is true, `"yes"` is a word; 5 is
-    the string `"5"`; a string that is the JSON of an object or an array is that.
+    the string `"5"`, 5.5 no string: it may have been written as 5.50; a string that is the JSON
+    of an object or an array is that.
     """
     for name in types:
         converted = _to(name, value)
@@ -116,8 +117,6 @@ def _to(name: str, value: Any) -> Any:
             return "true" if value else "false"
         case ("string", int()) if value.bit_length() < MAX_NUMBER_CHARS:
             return str(value)
-        case ("string", float()) if math.isfinite(value):
-            return json.dumps(value)
         case ("integer" | "number" | "boolean" | "null" | "array" | "object", str()):
             return _from_text(name, value)
         case _:
@@ -145,9 +144,16 @@ def _parsed(text: str, name: str) -> Any:
     if not text.startswith("[" if name == "array" else "{"):
         return NOT_CONVERTED
     try:
-        return json.loads(text, strict=False)
+        return json.loads(text, strict=False, object_pairs_hook=_without_doubles)
     except (ValueError, RecursionError):
         return NOT_CONVERTED
+
+
+def _without_doubles(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(members)
+    if len(found) < len(members):
+        raise ValueError("a key is given twice")
+    return found
 
 
 def _spells(value: Any, one: Any) -> bool:

@@ -246,7 +246,7 @@ def call_in(value: Value, *, keyed: bool = False) -> WrittenCall:
     if given:
         arguments = members[given[0]]
         truncated = not value.whole and not is_whole(arguments)
-        return WrittenCall(name, arguments, truncated, words=value.whole)
+        return WrittenCall(name, arguments, truncated)
     others = members.keys() - {name_key, "type", "id", "tool_call_id", "index"}
     return WrittenCall(name, value.text if others or not name_key else "", not value.whole)
 

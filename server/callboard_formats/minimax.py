@@ -20,6 +20,7 @@ _MARK = r"\]<\]minimax\[>\["
 _SECTION = pattern(rf"(?:{_MARK} )?<tool_call>(?= {_MARK} <invoke)")
 _SECTION_END = pattern(rf"{_MARK} </tool_call>")
 _CALL = pattern(rf"{_MARK} <invoke\s{{1,9}}name = [\"']?{NAME}[\"']? >")
+MAX_DEPTH = 50
 _TAG = pattern(rf"{_MARK} <(?P<closes>/?)(?P<name>[^<>/\s]{{1,128}}+)[^<>]{{0,160}}+>")
 
 
@@ -30,6 +31,11 @@ class _Element:
     name: str
     text: list[str] = field(default_factory=list)
     elements: list["_Element"] = field(default_factory=list)
+
+    @property
+    def has_words(self) -> bool:
+        """Whether more than white space stands in it, beside its elements."""
+        return bool("".join(self.text).strip())
 
     def as_json(self) -> str:
         """Return what it holds: a list of its items, an object of its elements, or its text."""
@@ -83,21 +89,30 @@ class MiniMaxM3:
     def _call(self, tape: Tape, name: str) -> Reading[WrittenCall]:
         root = _Element("")
         open_elements = [root]
+        begin = tape.keep()
+        readable = True
         while True:
-            start = tape.keep()
+            start = tape.at
             tag = yield from tape.find(_TAG)
             inner = open_elements[-1]
             inner.text.append(tape.cut(start, tape.at))
             if tag is None:
+                if not readable:
+                    return WrittenCall(name, "{" + tape.cut(begin, tape.at), truncated=True)
                 return WrittenCall(name, root.as_object(), truncated=True, untyped=True)
             tape.at += len(tag[0])
             if not tag["closes"]:
                 element = _Element(tag["name"])
                 inner.elements.append(element)
                 open_elements.append(element)
+                readable = readable and len(open_elements) <= MAX_DEPTH
             elif inner is not root and tag["name"] == inner.name:
+                readable = readable and not (inner.elements and inner.has_words)
                 open_elements.pop()
             elif inner is root and tag["name"].lower() == "invoke":
+                if not readable or root.has_words:
+                    # What stands between elements would be left out: it was a value's.
+                    return WrittenCall(name, "{" + tape.cut(begin, tape.at))
                 return WrittenCall(name, root.as_object(), untyped=True)
             else:
                 inner.text.append(tag[0])

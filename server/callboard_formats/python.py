@@ -31,7 +31,7 @@ _STRING = re.compile(r'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _NOTATION_WORDS = {"true": True, "false": False, "null": None, "none": None}
 
 
-_NOTATION_MARK = regex.compile(r"<escape>|<\|\"\|>|[{}\[\]\"]", regex.IGNORECASE)
+_NOTATION_MARK = regex.compile(r"<escape>|<\|\"\|>|[{}\[\]]|(?<!<\|)\"", regex.IGNORECASE)
 _STRING_GOES_ON = regex.compile(r"\s*+[,}\]:]")
 
 
@@ -379,7 +379,9 @@ def _literal(node: ast.expr, depth: int = 0) -> object:
     match node:
         case ast.Constant(value=str() | bool() | None as value):
             return value
-        case ast.Constant(value=int() | float() as value) if math.isfinite(value):
+        case ast.Constant(value=int() as value):
+            return value
+        case ast.Constant(value=float() as value) if math.isfinite(value):
             return value
         case ast.Name(id=word) if word in _WORDS:
             return _WORDS[word]
@@ -387,7 +389,7 @@ def _literal(node: ast.expr, depth: int = 0) -> object:
             return -value
         case ast.List(elts=elements) | ast.Tuple(elts=elements):
             return [_literal(element, depth + 1) for element in elements]
-        case ast.Dict(keys=keys, values=values):
+        case ast.Dict(keys=keys, values=values) if len({_key(key) for key in keys}) == len(keys):
             return {_key(key): _literal(value, depth + 1) for key, value in zip(keys, values, strict=True)}
         case ast.JoinedStr(values=[ast.Constant(value=str() as value)]):
             # An f-string without a field is a string.

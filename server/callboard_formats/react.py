@@ -83,6 +83,9 @@ _NAMED = regex.compile(
 )
 _SCAFFOLD = regex.compile(r"[*_`#> -]{0,7}(?:thought|action|tool|function)[*_`]{0,3} ?:", regex.IGNORECASE)
 _LINE = regex.compile(r"\n")
+_BLANK_LINE = regex.compile(r"\n[ \t\r]*\n")
+_ANY_FENCE = regex.compile(r"```[ \t]{0,4}[\w+-]{0,20}[ \t]{0,4}\r?\n")
+_FENCE_CLOSES = regex.compile(r"\r?\n[ \t]{0,9}```")
 _BLANKS = regex.compile(r"[*_`\"'\[]{0,6}")
 _CLOSING = regex.compile(r"[)\]]")
 
@@ -118,6 +121,10 @@ class React:
             for opener, closer in product(openers, closers)
         ]
 
+    def begins_answer(self, block: str) -> bool:
+        """Return whether the block is the marker of the final answer."""
+        return _ANSWER.fullmatch(block) is not None
+
     def read(self, tape: Tape, spot: Spot, watcher: Watcher) -> Reading[Items]:
         """Read an action with its input, a fence of calls, or the marker of the final answer."""
         return (yield from _Action(tape, spot, watcher, leaked=self.leaked).read())
@@ -137,6 +144,8 @@ class _Action:
         tape = self._tape
         if not self._leaked and self._spot.line_start and (yield from tape.take(_ANSWER)):
             return []
+        if self._spot.answering and not self._leaked:
+            return None
         if (yield from tape.match(_FENCE)):
             return (yield from self._fenced()) if self._spot.line_start else None
         return (yield from self._action())
@@ -200,8 +209,9 @@ class _Action:
         if following == "`" and is_tool and (yield from tape.match(_FENCE)):
             return (yield from self._written(name, tape.at, sure=True))
         alone = self._spot.line_start and not self._leaked and resolve_name(name, self._known)
+        ends_in_name = name_end == tape.end
         tape.rewind(name_end)
-        return [WrittenCall(name, "")] if alone else None
+        return [WrittenCall(name, "", truncated=ends_in_name)] if alone else None
 
     def _written(self, name: str, behind: int, *, sure: bool) -> Reading[Items]:
         """Read the input that begins here: an object, perhaps in a fence, or the rest of the line."""
@@ -209,6 +219,7 @@ class _Action:
         following = yield from tape.peek()
         if not following:
             return [WrittenCall(name, "")] if sure else None
+        fence_at = tape.keep()
         fenced = False
         if following == "`":
             fenced = (yield from tape.take(_FENCE)) is not None
@@ -225,14 +236,27 @@ class _Action:
             return [WrittenCall(name, value.text.strip(), truncated=not value.whole)]
         if not sure:
             return None
-        start = tape.keep()
-        marker_at = max(behind, start - 1)
-        tape.rewind(marker_at)
+        tape.rewind(fence_at)
+        if (yield from tape.take(_ANY_FENCE)):
+            return (yield from self._words_in_fence(name))
+        start = fence_at
+        tape.rewind(max(behind, start - 1))
         if (yield from tape.match(_MARKER)):
             return [WrittenCall(name, "")]
         tape.at = start
-        yield from tape.find(_LINE)
-        return [WrittenCall(name, tape.cut(start, tape.at).strip().strip("`"), words=True)]
+        yield from tape.find(_MARKER)
+        words = tape.cut(start, tape.at).strip()
+        # Behind a blank line the model may have gone on to speak: then nobody knows where the input ends.
+        return [WrittenCall(name, words, words=not _BLANK_LINE.search(words))]
+
+    def _words_in_fence(self, name: str) -> Reading[Items]:
+        """Read bare text up to the end of the fence that it stands in."""
+        tape = self._tape
+        start = tape.keep()
+        closed = yield from tape.find(_FENCE_CLOSES)
+        words = tape.cut(start, tape.at)
+        tape.at += len(closed[0]) if closed else 0
+        return [WrittenCall(name, words, truncated=closed is None, words=True)]
 
     def _in_brackets(self, name: str, bracket: str) -> Reading[Items]:
         """Read `search({"query": …})`, `search(query="…")` or `search[storms]`."""
@@ -306,7 +330,7 @@ class _Action:
             end = tape.at
             if not value.whole or not fenced:
                 break
-        if fenced and not (yield from self._fence_end()) and not tape.is_at_end():
+        if fenced and not (yield from self._fence_end()):
             yield from tape.space()
             if (yield from tape.peek()) and value.whole:
                 return None

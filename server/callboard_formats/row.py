@@ -158,7 +158,7 @@ class _Block:
                 break
             begun = True
             calls += found
-            if found and found[-1].truncated and tape.is_at_end():
+            if found and found[-1].truncated and tape.final and tape.is_at_end():
                 return calls
         if not begun:
             return None
@@ -204,7 +204,7 @@ class _Block:
         tape.at = tape.end
         # A group that the text ends in has no text yet.
         name = cut.groupdict().get("name") or _LAST_WORD.search(cut[0])[0]
-        return [WrittenCall(name, "", truncated=not self._row.name_alone)] if name else []
+        return [WrittenCall(name, "", truncated=True)] if name else []
 
     def _json(self, name: str, watcher: Watcher | None, head: str) -> Reading[list[WrittenCall] | None]:
         tape = self._tape
@@ -230,7 +230,9 @@ class _Block:
             value = yield from read_value(tape, patterns.ends, watcher, self._resolved(name))
             return (yield from self._named(name, value.text, whole=value.whole, fenced=fenced))
         if self._row.name_alone and not head.lower().rstrip().endswith("]"):
-            return [WrittenCall(name, "")] if following == "" or "\n" in head else None
+            # Where the text ends in a name, it may be the beginning of a longer one, and arguments may have followed.
+            is_alone = "\n" in head
+            return [WrittenCall(name, "", truncated=not is_alone)] if following == "" or is_alone else None
         words, closed = yield from self._words()
         return [WrittenCall(name, words.strip(), truncated=not closed)]
 
@@ -291,6 +293,8 @@ class _Block:
         source, closed = yield from read_source(tape, patterns.ends)
         yield from tape.take(patterns.end)
         source = source.strip().removesuffix("```").rstrip()
+        # The name may only have begun when it was first looked at: `print(` may stand around it.
+        named = _CALLED.match(source) or named
         calls = calls_in_source(source)
         if calls is None and not closed:
             calls = calls_before_cut(source)
@@ -304,6 +308,10 @@ class _Block:
         written, whole = yield from read_escaped(tape, self._patterns.ends)
         arguments = escaped_json(written) if whole else None
         closed = yield from self._end()
+        if whole and not closed and not (yield from self._may_follow()):
+            # More of the call stands before its end: the bracket was no last one.
+            words, closed = yield from self._words()
+            return [WrittenCall(name, f"{written} {words.rstrip()}", truncated=not closed)]
         return [WrittenCall(name, arguments or written, truncated=not whole and not closed)]
 
     def _resolved(self, name: str) -> str:
@@ -319,6 +327,9 @@ class _Block:
         if (yield from tape.peek()) == "{":
             value = yield from read_value(tape, patterns.ends, watcher, self._resolved(name))
             closed = yield from self._end()
+            if value.whole and not closed and not (yield from self._may_follow()):
+                words, closed = yield from self._words()
+                return [WrittenCall(name, f"{value.text} {words.rstrip()}", truncated=True)]
             return [WrittenCall(name, value.text, truncated=not value.whole or not closed)]
         start = tape.keep()
         arguments: list[tuple[str, str]] = []

@@ -47,11 +47,12 @@ class Tags:
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """Where a block may begin: at the beginning of a line, of the answer, and among these tools."""
+    """Where a block may begin: at the beginning of a line, of the text, among these tools, within the final answer."""
 
     line_start: bool
     first: bool
     schemas: Schemas
+    answering: bool = False
 
 
 class Watcher(Protocol):
@@ -103,4 +104,13 @@ class Closing(Protocol):
 
     def is_closed(self, block: str) -> bool:
         """Return whether a block of calls has the end that this syntax gives it."""
+        ...
+
+
+@runtime_checkable
+class Answering(Protocol):
+    """A syntax that has a marker of the final answer."""
+
+    def begins_answer(self, block: str) -> bool:
+        """Return whether a block that it read is that marker."""
         ...
