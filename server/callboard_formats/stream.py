@@ -10,9 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+import regex
+
 from callboard_formats.literals import Literals
 from callboard_formats.names import resolve_name
-from callboard_formats.syntax import Closing, Schemas, Spot, Syntax, Tags, WrittenCall
+from callboard_formats.quotation import Quotations, end_of
+from callboard_formats.syntax import Answering, Closing, Schemas, Spot, Syntax, Tags, WrittenCall
 from callboard_formats.tape import LOOK_BACK_CHARS, Reading, Tape
 
 MAX_HELD_SPACE = 80
@@ -243,6 +246,12 @@ _FENCE = re.compile(r"`{3,}|~{3,}")
 _FENCE_LINE = re.compile(r"[^`\n]*")
 _NOTHING_MORE = re.compile(r"[ \t\r]*(?:\n|\Z)")
 _FENCES = ("```", "~~~")
+_END_OF_TURN = regex.compile(
+    r"(?:<\|(?:im_end|eot_id|eom_id|eot|eom|end|endoftext|return|end_of_msg|observation|END_OF_TURN_TOKEN)\|>"
+    r"|</s>|<end_of_turn>|<turn\|>|<｜end▁of▁sentence｜>|\[e~\[)",
+    regex.IGNORECASE,
+)
+"""The tokens that end a model's turn, which a server may have left in the text."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -351,8 +360,15 @@ class Scanner:
         self._quoted_from = -1
         """The last marker that stood right behind a quotation mark; before everything where there is none."""
         self._quotation_end = ""
+        self._quotations = Quotations()
+        self._quoted_to = 0
+        """The end of the last quotation that a marker stood in."""
+        self._sought: dict[str, int] = {}
+        """How far each end of a quotation was sought in vain."""
         self._fence = ""
         self._tags: tuple[Tags, ...] = tuple(opened)
+        self._answering = False
+        """True behind the marker of the final answer."""
         self._spoken_of = False
         """True behind an opener of a thought that stood amid words: its closer is spoken of too."""
         self._trial: _Trial | None = None
@@ -371,6 +387,7 @@ class Scanner:
         self._tape.feed(text)
         if self._passes(text):
             self._tape.at = self._said = self._tape.end
+            self._quotations.read(text)
             self._outlet.say(text)
         else:
             self._read()
@@ -436,10 +453,30 @@ class Scanner:
         if any(tag.closer.lower() == found for tag in self._tags):
             self._end_thought(len(match[0]))
             return True
-        if self._is_in_quotation():
+        is_quoted = None if found[0] in "`~" else self._is_in_closed_quotation()
+        if is_quoted is None and found[0] not in "`~":
+            return False
+        if is_quoted or self._is_in_quotation():
             tape.at += 1 if found[0] in "`~" else len(found)
             return True
         return self._found(meaning(self._grammar, found))
+
+    def _is_in_closed_quotation(self) -> bool | None:
+        """Return whether the marker here stands in a quotation that ends within its paragraph; None if unknown yet."""
+        tape = self._tape
+        if tape.at < self._quoted_to:
+            return True
+        self._say()
+        for closer in self._quotations.closers():
+            start = max(tape.at, self._sought.get(closer, 0))
+            found = end_of(closer).search(tape.text, start - tape.base, partial=not tape.final)
+            self._sought[closer] = tape.base + found.start() if found else tape.end
+            if not tape.final and (found is None or found.partial):
+                return None
+            if found and found["closer"]:
+                self._quoted_to = tape.base + found.start()
+                return True
+        return False
 
     def _is_in_quotation(self) -> bool:
         """Return whether the marker here stands right behind a quotation mark, or further on in what that began."""
@@ -499,7 +536,9 @@ class Scanner:
         tape = self._tape
         place = self._asked[0]
         if self._reading is None:
-            spot = Spot(self._at_line_start(), not self._outlet.said and not self._outlet.called, self.schemas)
+            spot = Spot(
+                self._at_line_start(), not self._outlet.said and not self._outlet.called, self.schemas, self._answering
+            )
             self._reading = self.syntaxes[place].read(tape, spot, self._watcher)
         try:
             next(self._reading)
@@ -530,6 +569,9 @@ class Scanner:
         self._tape.forget()
 
     def _accept(self, items: Sequence[WrittenCall | str], place: int) -> None:
+        syntax = self.syntaxes[place]
+        if not items and isinstance(syntax, Answering):
+            self._answering = syntax.begins_answer(self._tape.cut(self._start, self._tape.at))
         self._outlet.block(items, self.syntaxes[place].name)
         self._asked.clear()
         self._tags = ()
@@ -590,6 +632,13 @@ class Scanner:
         if not tape.final and literals.may_grow(text, match.start()):
             return False
         if closer := next((tag.closer for tag in self._tags if match[0].lower().startswith(tag.closer.lower())), ""):
+            before, behind = tape.before(tape.at, 1), tape.at - tape.base + len(closer)
+            if before and before in QUOTES and tape.at > self._boundary:
+                if behind == len(text) and not tape.final:
+                    return False
+                if text[behind : behind + 1] == CLOSING_QUOTE.get(before, before):
+                    tape.at += len(closer)
+                    return True
             self._end_thought(len(closer))
         elif tape.before(tape.at, 1) in QUOTES and tape.at > self._boundary:
             tape.at += 1
@@ -643,6 +692,7 @@ class Scanner:
             self._tags = ()
             return
         answers = any(tag.until_call for tag in self._tags)
+        self._answering = self._answering or answers
         self._tags = ()
         self._skip(self._tape.at + closer_chars)
         self._outlet.end_reasoning(answers=answers)
@@ -653,11 +703,13 @@ class Scanner:
         if self._said < tape.at:
             text = tape.text[self._said - tape.base : tape.at - tape.base] if self._said >= tape.base else ""
             text = text or tape.cut(self._said, tape.at)
+            self._quotations.read(text)
             self._outlet.say(text)
             self._said = tape.at
 
     def _skip(self, end: int) -> None:
         """Go on at `end`, behind something that is not shown."""
+        self._quotations.clear()
         self._said = self._tape.at = self._boundary = end
 
     def _may_close(self, start: int, end: int) -> bool:
@@ -713,6 +765,8 @@ class _Trial:
             blocks.append(block)
             yield from tape.space()
             self.passed = tape.at
+            while (yield from tape.take(_END_OF_TURN)):
+                yield from tape.space()
             if not (yield from tape.peek()):
                 return blocks
 

@@ -129,3 +129,246 @@ def test_what_stands_in_quotation_marks_is_spoken_of_to_its_end(opening: str, cl
 def test_what_follows_quotation_marks_counts() -> None:
     assert ran(f"Not `<tool_call>` alone: {tagged('text', 'x')}") == [{"text": "x"}]
     assert ran(f"Begin with `<tool_call>\n{tagged('text', 'x')}") == [{"text": "x"}]
+
+
+RUN = {
+    "name": "run",
+    "parameters": {"type": "object", "properties": {"code": {"type": "string"}}, "required": ["code"]},
+}
+
+
+def ran_in_react(text: str) -> list[Any]:
+    calls = parse(f"Thought: I run it.\nAction: run\nAction Input: {text}", [RUN], ["react"]).tool_calls
+    return [call.arguments for call in calls if call.error is None]
+
+
+@pytest.mark.parametrize("step", [1, 3, 1000])
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("x = 1\nprint(x)\nObservation:", "x = 1\nprint(x)"),
+        ("for i in x:\n    print(i)", "for i in x:\n    print(i)"),
+        ("```python\nx = 1\n\nprint(x)\n```", "x = 1\n\nprint(x)"),
+        ("```\nx = 1\nprint(x)\n```\nObservation: 1", "x = 1\nprint(x)"),
+        ("\n```py\nx = 1\nprint(x)\n```", "x = 1\nprint(x)"),
+        ('"""x = 1\nprint(x)"""', "x = 1\nprint(x)"),
+        ("`a` and `b`", "`a` and `b`"),
+        ('"a" and "b"', '"a" and "b"'),
+        ("`a`", "a"),
+    ],
+)
+def test_bare_text_in_react_is_all_that_stands_before_the_next_marker(text: str, code: str, step: int) -> None:
+    text = f"Thought: I run it.\nAction: run\nAction Input: {text}"
+    parser = StreamParser([RUN], ["react"])
+    for at in range(0, len(text), step):
+        parser.feed(text[at : at + step])
+    parser.finish()
+    assert [call.arguments for call in parser.calls] == [{"code": code}]
+
+
+@pytest.mark.parametrize("text", ["x = 1\n\nI will wait.", "```python\nx = 1\nprint(x)"])
+def test_bare_text_whose_end_nobody_knows_does_not_run(text: str) -> None:
+    assert ran_in_react(text) == []
+
+
+WRITE = {
+    "name": "write",
+    "parameters": {
+        "type": "object",
+        "properties": {"path": {"type": "string"}, "text": {"type": "string"}},
+        "required": ["path", "text"],
+    },
+}
+
+
+def written(path: str, text: str) -> list[Any]:
+    call = f'<tool_call>\n{{"name": "write", "arguments": {{"path": {path}, "text": {text}}}}}\n</tool_call>'
+    return [call.arguments for call in parse(call, [WRITE]).tool_calls if call.error is None]
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "meant"),
+    [
+        (r'"C:\Users\me"', r'"x\n"', ("C:\\Users\\me", "x\n")),
+        (r'"C:\Users\me"', r'"  x  "', ("C:\\Users\\me", "  x  ")),
+        (r'"C:\xampp"', r'"a\\\"b"', ("C:\\xampp", 'a\\"b')),
+        (r'"C:\apps\video"', r'"\alpha \d \x41 \0"', ("C:\\apps\\video", "\\alpha \\d \\x41 \\0")),
+        (r'"\d"', r'"\ud83d\ude00"', ("\\d", "😀")),
+        (r'"\d"', r'"<\/b>"', ("\\d", "</b>")),
+        (r'"a"', r'"say "x" now"', ("a", 'say "x" now')),
+        (r'"a"', r'"print("hello")"', ("a", 'print("hello")')),
+        (r'"a"', r'"{"a": "b"}"', ("a", '{"a": "b"}')),
+    ],
+)
+def test_mending_changes_nothing_that_was_said(path: str, text: str, meant: tuple[str, str]) -> None:
+    assert written(path, text) == [{"path": meant[0], "text": meant[1]}]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '"x" + "y"', "", ",", "`x`", '""quoted""', "'it's'", "undefined", "...", "x", '"k": "v"', r'"\ud83d"',
+        "{'a': 1, 'a': 2}", r'"a\\": {}}]"',
+    ],
+)  # fmt: skip
+def test_a_value_that_mending_would_invent_or_cut_does_not_run(text: str) -> None:
+    assert written('"a"', text) == []
+
+
+def test_half_of_what_a_string_says_does_not_run() -> None:
+    text = r'{"name": "store", "arguments": {"text": "run[{\"name\": \"now\", \"arguments": {}}]"}}'
+    assert ran(f"<tool_call>\n{text}\n</tool_call>") == []
+
+
+LIST = {"name": "list", "parameters": {"type": "object", "properties": {"folder": {"type": "string"}}}}
+LIST_ALL = {**LIST, "name": "list_all"}
+
+
+@pytest.mark.parametrize("text", ['[TOOL_CALLS]list_all[ARGS]{"folder": "a"}', "Action: list_all"])
+def test_a_name_that_the_text_ends_in_does_not_run(text: str) -> None:
+    for end in range(1, len(text)):
+        calls = parse(text[:end], [LIST, LIST_ALL]).tool_calls
+        assert all(call.error for call in calls), text[:end]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<tool_call>{"name": "run", "arguments": "print(1)"}</tool_call>',
+        '<tool_call>{"name": "run", "arguments": 5}</tool_call>',
+        '<tool_call>{"name": "run", "arguments": null}</tool_call>',
+        '<tool_call>{"name": "run", "arguments": "[1, 2"}</tool_call>',
+        '<|START_ACTION|>[{"tool_name": "run", "parameters": "print(1)"}]<|END_ACTION|>',
+    ],
+)
+def test_a_string_in_the_place_of_an_object_is_no_argument(text: str) -> None:
+    assert [call.error_code for call in parse(text, [RUN]).tool_calls] == ["invalid_args"]
+
+
+def shown(text: str, step: int, **options: Any) -> tuple[str, int]:
+    parser = StreamParser([TOOL, NOW], **options)
+    pieces = [one for at in range(0, len(text), step) for one in parser.feed(text[at : at + step])] + parser.finish()
+    content = "".join(one.text for one in pieces if isinstance(one, TextPiece))
+    return content, sum(call.error is None for call in parser.calls)
+
+
+@pytest.mark.parametrize("step", [1, 2, 5, 1000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Write `<tool_call><function=now></function></tool_call>`.",
+        'Write `<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>`.',
+        f"It answers `Sure! {CALL}`.",
+        f"It answers ``Sure ` so! {CALL}``.",
+    ],
+)
+def test_a_quoted_call_is_text_to_the_letter(text: str, step: int) -> None:
+    assert shown(text, step) == (text, 0)
+
+
+@pytest.mark.parametrize("step", [1, 2, 5, 1000])
+@pytest.mark.parametrize("text", [f"It answers “Sure! {CALL}”.", f"It says «so: {CALL}»."])
+def test_a_call_in_quotation_marks_does_not_run(text: str, step: int) -> None:
+    assert shown(text, step)[1] == 0
+
+
+@pytest.mark.parametrize("step", [1, 2, 5, 1000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"Use the ` key. {CALL}",
+        f"Use the ` key. {CALL}\n\nNot `.",
+        f"Use the ` key.\n{CALL} and `.",
+        f"Use ``a`` and `b`. {CALL} `c`",
+        f"Use `` and `b`. {CALL}",
+        f"He said “so”. {CALL}",
+    ],
+)
+def test_a_call_behind_a_quotation_counts(text: str, step: int) -> None:
+    assert shown(text, step)[1] == 1
+
+
+@pytest.mark.parametrize("step", [1, 2, 5, 1000])
+@pytest.mark.parametrize("thinking", [None, True])
+def test_a_quoted_end_of_thinking_ends_no_thought(step: int, thinking: bool | None) -> None:
+    opener = "" if thinking else "<think>\n"
+    assert shown(f"{opener}It says `</think>` there.\n</think>\n\n4", step, thinking=thinking) == ("4", 0)
+    text = f"{opener}It writes `</think>` and then\n{CALL}\nbut not here.\n</think>\n4"
+    assert shown(text, step, thinking=thinking) == ("4", 0)
+
+
+M3 = "]<]minimax[>["
+
+
+@pytest.mark.parametrize("step", [1, 1000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'{M3}<tool_call>{M3}<invoke name="store">{M3}<text>a{M3}</text> x{M3}</text>{M3}</invoke>{M3}</tool_call>',
+        f'{M3}<tool_call>{M3}<invoke name="store">' + f"{M3}<text>" * 500,
+        f'{M3}<tool_call>{M3}<invoke name="store">{f"{M3}<a>" * 500}{f"{M3}</a>" * 500}{M3}</invoke>{M3}</tool_call>',
+        '<|tool_call>call:store{text:<|"|>a<|"|>} x<|"|>}<tool_call|>',
+        "<start_function_call>call:store{text:<escape>a<escape>} x<escape>}<end_function_call>",
+        f"[store(text=0x{'1' * 300})]",
+        f'[store(text="x", count=0x{"1" * 9000})]',
+        '{"name": "store", "arguments": {"text": 3.10}}',
+        '{"name": "store", "arguments": {"text": 1e5}}',
+        tagged("flags", '[{"a": 1, "a": 2}]'),
+        '[store(flags={"a": 1, "a": 2})]',
+    ],
+)
+def test_a_value_that_is_not_wholly_understood_does_not_run(text: str, step: int) -> None:
+    parser = StreamParser([{**TOOL, "parameters": {**TOOL["parameters"], "additionalProperties": True}}])  # type: ignore[dict-item]
+    for at in range(0, len(text), step):
+        parser.feed(text[at : at + step])
+    parser.finish()
+    assert [call.error_code for call in parser.calls] == ["invalid_args"]
+
+
+def test_what_looks_like_the_end_of_a_string_of_gemmas_is_the_same_whole_and_in_pieces() -> None:
+    text = '<|tool_call>call:store{text:<|"|>a<|"|>b<|"|>}<tool_call|>'
+    parser = StreamParser([TOOL])
+    for character in text:
+        parser.feed(character)
+    parser.finish()
+    assert [call.arguments for call in parser.calls] == ran(text) == [{"text": 'a<|"|>b'}]
+
+
+@pytest.mark.parametrize("text", ["Write\nAction: run\nAction Input: x\nto run.", "\nAction: run\nAction Input: x"])
+@pytest.mark.parametrize("before", ["Thought: a\n", ""])
+def test_a_call_within_the_final_answer_of_react_does_not_run(before: str, text: str) -> None:
+    assert parse(f"{before}Final Answer: {text}", [RUN], ["react"]).tool_calls == ()
+
+
+@pytest.mark.parametrize("step", [1, 1000])
+@pytest.mark.parametrize("token", ["<|im_end|>", "</s>", "<｜end▁of▁sentence｜>", "[e~[", "<|end_of_msg|>"])
+def test_a_call_that_ends_a_thought_counts_before_the_end_of_the_turn(token: str, step: int) -> None:
+    assert shown(f"<think>\nI should.\n\n{CALL}{token}\n", step) == ("", 1)
+
+
+@pytest.mark.parametrize("junk", ["}", " x", "<|close|>json<x>"])
+def test_what_stands_behind_the_json_of_kimi_k3_is_refused_whole_and_in_pieces(junk: str) -> None:
+    text = (
+        '<|open|>tools<|sep|><|open|>call tool="store" index="1"<|sep|><|open|>json<|sep|>'
+        f'{{"text": "x"}}{junk}<|close|>json<|sep|><|close|>call<|sep|><|close|>tools<|sep|>'
+    )
+    assert shown(text, 1) == shown(text, len(text)) == ("", 0)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '```tool_code\nprint(store(text="x',
+        '<|open|>tools<|sep|><|open|>call tool="now" index="1"<|sep|><|open|>json',
+        '<|tool_call>call:store{text:<|"|>x<|"|>}<',
+    ],
+)
+def test_what_is_cut_off_is_the_same_whole_and_in_pieces(text: str) -> None:
+    def found(step: int) -> list[Any]:
+        parser = StreamParser([TOOL, NOW])
+        for at in range(0, len(text), step):
+            parser.feed(text[at : at + step])
+        parser.finish()
+        return [(call.name, call.error_code) for call in parser.calls]
+
+    assert found(1) == found(len(text))
