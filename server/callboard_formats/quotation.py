@@ -40,7 +40,7 @@ class Quotations:
                 self._open.clear()
             elif mark[0] in self._open:
                 self._close(mark[0])
-            elif mark[0] in PAIRS:
+            elif mark[0] in PAIRS and PAIRS[mark[0]] not in self._open:
                 self._open.append(PAIRS[mark[0]])
 
     def closers(self) -> tuple[str, ...]:
@@ -48,6 +48,10 @@ class Quotations:
         if self._run:
             self._end_run()
         return tuple(self._open)
+
+    def forget(self, closer: str) -> None:
+        """Take the quotation for none: its paragraph ends without `closer`."""
+        self._open.remove(closer)
 
     def _end_run(self) -> None:
         run, self._run = self._run, ""
@@ -62,6 +66,5 @@ class Quotations:
 
 def end_of(closer: str) -> "regex.Pattern[str]":
     """Return the pattern of `closer`, as the group `closer`, or of the end of the paragraph before it."""
-    mark = regex.escape(closer)
-    alone = f"(?<!`){mark}(?!`)" if closer[0] == "`" else mark
+    alone = f"(?<!`)`{{{len(closer)}}}(?!`)" if closer[0] == "`" else closer
     return regex.compile(rf"(?P<closer>{alone})|{_PARAGRAPH_END}")

@@ -65,6 +65,7 @@ _WORDS = r"(?P<words>[\w.\- \"'*`:/\]]{0,64}?)"
 _NAMED_UP_TO = regex.compile(f"{_WORDS}(?P<end>{_NAME_END.pattern})", regex.IGNORECASE)
 _NAMED_AT_END = regex.compile(f"{_WORDS}(?P<end>)\\s*\\Z", regex.IGNORECASE)
 _NO_TOOL = regex.compile(r"(?:none|n/?a|no action|no tool)(?: (?:needed|required|necessary))?\.?", regex.IGNORECASE)
+_NO_INPUT = regex.compile(r"(?:none|n/a)\.?", regex.IGNORECASE)
 _MARKER = regex.compile(
     r"\n[ \t]{0,9}[*_`#>-]{0,6} ?(?:observation|thought|final answer|action|tool|function)[*_`]{0,3} ?:",
     regex.IGNORECASE,
@@ -214,7 +215,7 @@ class _Action:
         return [WrittenCall(name, "", truncated=ends_in_name)] if alone else None
 
     def _written(self, name: str, behind: int, *, sure: bool) -> Reading[Items]:
-        """Read the input that begins here: an object, perhaps in a fence, or the rest of the line."""
+        """Read the input that begins here: an object or bare text, perhaps in a fence."""
         tape = self._tape
         following = yield from tape.peek()
         if not following:
@@ -239,13 +240,20 @@ class _Action:
         tape.rewind(fence_at)
         if (yield from tape.take(_ANY_FENCE)):
             return (yield from self._words_in_fence(name))
-        start = fence_at
+        return (yield from self._words(name, behind))
+
+    def _words(self, name: str, behind: int) -> Reading[Items]:
+        """Read bare text up to the next marker, or the end; `behind` is the end of the input's own marker."""
+        tape = self._tape
+        start = tape.keep()
         tape.rewind(max(behind, start - 1))
         if (yield from tape.match(_MARKER)):
             return [WrittenCall(name, "")]
         tape.at = start
         yield from tape.find(_MARKER)
         words = tape.cut(start, tape.at).strip()
+        if _NO_INPUT.fullmatch(words):
+            return [WrittenCall(name, "")]
         # Behind a blank line the model may have gone on to speak: then nobody knows where the input ends.
         return [WrittenCall(name, words, words=not _BLANK_LINE.search(words))]
 

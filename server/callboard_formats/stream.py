@@ -476,6 +476,7 @@ class Scanner:
             if found and found["closer"]:
                 self._quoted_to = tape.base + found.start()
                 return True
+            self._quotations.forget(closer)
         return False
 
     def _is_in_quotation(self) -> bool:

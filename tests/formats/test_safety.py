@@ -372,3 +372,16 @@ def test_what_is_cut_off_is_the_same_whole_and_in_pieces(text: str) -> None:
         return [(call.name, call.error_code) for call in parser.calls]
 
     assert found(1) == found(len(text))
+
+
+def test_a_schema_that_was_asked_for_is_text() -> None:
+    text = '{"name": "store", "parameters": {"type": "object", "properties": {"text": {"type": "string"}}}}'
+    assert shown(text, 1) == shown(text, len(text)) == (text, 0)
+    assert parse(text, [TOOL]).tool_calls == ()
+
+
+def test_no_input_in_react_is_no_argument() -> None:
+    for words in ("None", "N/A", "none."):
+        [call] = parse(f"Action: now\nAction Input: {words}", [NOW], ["react"]).tool_calls
+        assert call.arguments == {}
+    assert ran_in_react("None") == []
