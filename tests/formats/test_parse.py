@@ -5,6 +5,7 @@ from typing import Any, get_args
 import pytest
 
 from callboard._formats import FormatName, Parsed, ParsedCall, parse
+from callboard_formats.formats import FELLOWS
 
 SEARCH: dict[str, Any] = {
     "name": "search",
@@ -63,9 +64,9 @@ READ_BY = {
 
 @pytest.mark.parametrize("text", READ_BY)
 @pytest.mark.parametrize("name", get_args(FormatName))
-def test_a_call_is_read_by_its_own_format_and_by_rescue_and_elsewhere_it_is_text(name: str, text: str) -> None:
+def test_a_call_is_read_by_its_own_format_its_fellows_and_rescue_and_elsewhere_it_is_text(name: str, text: str) -> None:
     parsed = parse(text, TOOLS, name)
-    if name in READ_BY[text]:
+    if READ_BY[text] & {name, *FELLOWS.get(name, ())}:
         assert [call.arguments for call in parsed.tool_calls] == [{"query": "a"}]
     else:
         assert (parsed.content, parsed.tool_calls) == (text, ())
