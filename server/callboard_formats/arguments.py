@@ -336,7 +336,7 @@ def _without_doubles(members: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(members):
         keys = [key for key, _ in members]
         double = next(key for key in found if keys.count(key) > 1)
-        raise _NoGuess(f"'{_excerpt(double)}' is given twice")
+        raise _NoGuess(f"'{excerpt(double)}' is given twice")
     return found
 
 
@@ -347,7 +347,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 def _finite(digits: str) -> float:
     if math.isinf(number := float(digits)):
-        raise _NoGuess(f"{_excerpt(digits)} is too large")
+        raise _NoGuess(f"{excerpt(digits)} is too large")
     return number
 
 
@@ -374,12 +374,12 @@ def _cut_off(text: str, error: ValueError) -> str:
 
 
 def _no_json(error: Exception, text: str, schema: Mapping[str, Any]) -> InvalidArguments:
-    return InvalidArguments(f"The arguments are not valid JSON ({error}): {_excerpt(text)} {_advice(schema)}")
+    return InvalidArguments(f"The arguments are not valid JSON ({error}): {excerpt(text)} {_advice(schema)}")
 
 
 def _no_object(value: object, text: str, schema: Mapping[str, Any]) -> InvalidArguments:
     kind = KINDS.get(type(value), "something else")
-    return InvalidArguments(f"The arguments must be one JSON object, not {kind}: {_excerpt(text)} {_advice(schema)}")
+    return InvalidArguments(f"The arguments must be one JSON object, not {kind}: {excerpt(text)} {_advice(schema)}")
 
 
 def _advice(schema: Mapping[str, Any]) -> str:
@@ -388,5 +388,6 @@ def _advice(schema: Mapping[str, Any]) -> str:
     return f"Write one JSON object, {{{keys}}}, and call again." if keys else "Write one JSON object and call again."
 
 
-def _excerpt(text: str) -> str:
+def excerpt(text: str) -> str:
+    """Return the beginning of `text`, for an error message."""
     return text if len(text) <= EXCERPT_CHARS else text[:EXCERPT_CHARS] + "…"

@@ -12,16 +12,28 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from callboard_formats.row import NAME, pattern
+from callboard_formats.row import NAME, name_of_broken, pattern
 from callboard_formats.syntax import Spot, Tags, Watcher, WrittenCall
 from callboard_formats.tape import Reading, Tape
 
 _MARK = r"\]<\]minimax\[>\["
 _SECTION = pattern(rf"(?:{_MARK} )?<tool_call>(?= {_MARK} <invoke)")
 _SECTION_END = pattern(rf"{_MARK} </tool_call>")
+_ANY_SECTION = pattern(rf"(?:{_MARK} )?<tool_call>(?= {_MARK})")
+_BROKEN = pattern(_MARK)
+_CALL_END = pattern(rf"{_MARK} </invoke>|{_MARK} </tool_call>|{_MARK} <invoke")
 _CALL = pattern(rf"{_MARK} <invoke\s{{1,9}}name = [\"']?{NAME}[\"']? >")
 MAX_DEPTH = 50
 _TAG = pattern(rf"{_MARK} <(?P<closes>/?)(?P<name>[^<>/\s]{{1,128}}+)[^<>]{{0,160}}+>")
+
+
+class _Nobody:
+    """Nobody who is shown arguments."""
+
+    def arguments(self, name: str, text: str) -> None: ...
+
+
+_NOBODY = _Nobody()
 
 
 @dataclass(slots=True)
@@ -85,6 +97,28 @@ class MiniMaxM3:
             return [] if in_section and tape.final and tape.is_at_end() else None
         yield from tape.take(_SECTION_END)
         return calls
+
+    def refuse(self, tape: Tape, spot: Spot) -> Reading[Sequence[WrittenCall] | None]:
+        """Read a call that names a tool and then is not written as it should be, up to its end."""
+        start = tape.at
+        in_section = (yield from tape.take(_ANY_SECTION)) is not None
+        yield from tape.space()
+        marked = yield from tape.take(_BROKEN)
+        name = (yield from name_of_broken(tape, spot.schemas, in_section=in_section)) if marked else None
+        if name is None:
+            tape.rewind(start)
+            return None
+        begin = tape.keep()
+        end = yield from tape.find(_CALL_END)
+        refused = WrittenCall(name, tape.cut(begin, tape.at).strip(), broken=True)
+        if end and end[0].lower().endswith("</invoke>"):
+            tape.at += len(end[0])
+        yield from tape.space()
+        rest = yield from self.read(tape, spot, _NOBODY)
+        calls = [one for one in rest or () if isinstance(one, WrittenCall)]
+        if not calls:
+            yield from tape.take(_SECTION_END)
+        return [refused, *calls]
 
     def _call(self, tape: Tape, name: str) -> Reading[WrittenCall]:
         root = _Element("")

@@ -7,7 +7,7 @@ structure: a marker within a value is the value's, for the value ends only where
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -15,7 +15,7 @@ from typing import Literal
 import regex
 
 from callboard_formats.json_text import read_calls, read_value
-from callboard_formats.names import resolve_name
+from callboard_formats.names import MAX_NAME_CHARS, is_tool_name, resolve_name
 from callboard_formats.python import calls_before_cut, calls_in_source, escaped_json, read_escaped, read_source
 from callboard_formats.syntax import Spot, Tags, Watcher, WrittenCall
 from callboard_formats.tape import Reading, Tape
@@ -63,6 +63,7 @@ class Row:
     section_end: str = ""
     key: str = ""
     value_end: str = ""
+    tail: str = ""
     exact: bool = False
     keyed: bool = False
     cdata: bool = False
@@ -79,9 +80,13 @@ class Row:
         """Read the block at `tape.at`: see `Syntax`."""
         return _Block(self, tape, spot, watcher).read()
 
+    def refuse(self, tape: Tape, spot: Spot) -> "Reading[Sequence[WrittenCall] | None]":
+        """Read the block at `tape.at` as calls that are refused: see `Refusing`."""
+        return _Block(self, tape, spot, None).refuse()
+
     def is_closed(self, block: str) -> bool:
         """Return whether a block of calls has the end that this syntax gives it."""
-        closer = "|".join(filter(None, (self.end, self.section_end)))
+        closer = "|".join(filter(None, (self.end, self.tail, self.section_end)))
         return bool(closer) and pattern(f"(?:{closer}) \\Z").search(block[-200:]) is not None
 
     @cached_property
@@ -92,20 +97,26 @@ class Row:
         keys_open = regex.sub(r"\(\?P<\w+>", "(?:", key)
         head = regex.sub(r"\(\?P<\w+>", "(?:", self.head)
         stops = "|".join(regex.escape(stop) for stop in self.stops) or "(?!)"
-        inside = f"(?:{self.end}) (?:{head}|{self.section_end}|{stops})" if self.section else f"(?:{self.end})"
+        tail = f"(?:{self.tail} )?" if self.tail else ""
+        inside = f"(?:{self.end}) {tail}(?:{head}|{self.section_end}|{stops})" if self.section else f"(?:{self.end})"
         return Patterns(
             section=pattern(self.section),
             section_end=pattern(self.section_end),
             head=pattern(self.head),
             end=pattern(self.end),
+            tail=pattern(self.tail),
             end_or_line=pattern(rf"(?P<end>{self.end})|\n"),
+            opener=pattern("|".join(map(regex.escape, sorted(self.openers, key=len, reverse=True)))),
+            ends_or_head=pattern(
+                "|".join(filter(None, (self.end, self.section_end, head, *map(regex.escape, self.stops))))
+            ),
             ends=pattern("|".join(filter(None, (self.end, self.section_end, *map(regex.escape, self.stops))))),
             key=pattern(key),
             value_mark=pattern(f"(?P<close>{self.value_end or '(?!)'})|(?P<open>{keys_open})|(?P<cdata>{cdata})"),
             more=pattern(f"{self.value_end} {keys_open}"),
             over=pattern(f"{self.value_end} (?:{self.end})"),
             over_section=pattern(f"{self.value_end} (?:{inside})"),
-            over_at_end=pattern(rf"{self.value_end} (?:{inside}|(?:{self.end}) \Z)"),
+            over_at_end=pattern(rf"{self.value_end} (?:{inside}|(?:{self.end}) {tail}\Z)"),
         )
 
 
@@ -117,7 +128,10 @@ class Patterns:
     section_end: "regex.Pattern[str]"
     head: "regex.Pattern[str]"
     end: "regex.Pattern[str]"
+    tail: "regex.Pattern[str]"
     end_or_line: "regex.Pattern[str]"
+    opener: "regex.Pattern[str]"
+    ends_or_head: "regex.Pattern[str]"
     ends: "regex.Pattern[str]"
     key: "regex.Pattern[str]"
     value_mark: "regex.Pattern[str]"
@@ -133,7 +147,7 @@ _FENCE_BEGIN = regex.compile(r"```\w{0,12}[ \t]{0,9}+\r?\n")
 class _Block:
     """The reading of one block."""
 
-    def __init__(self, row: Row, tape: Tape, spot: Spot, watcher: Watcher) -> None:
+    def __init__(self, row: Row, tape: Tape, spot: Spot, watcher: Watcher | None) -> None:
         self._row = row
         self._patterns = row.patterns
         self._tape = tape
@@ -154,10 +168,15 @@ class _Block:
             if begun:
                 yield from tape.space()
             found = yield from self._call(first=not calls)
+            if found is None and self._in_section and calls and not (yield from tape.match(patterns.ends)):
+                found = yield from self._refused()
             if found is None:
                 break
             begun = True
             calls += found
+            if self._row.tail:
+                yield from tape.space()
+                yield from tape.take(patterns.tail)
             if found and found[-1].truncated and tape.final and tape.is_at_end():
                 return calls
         if not begun:
@@ -167,6 +186,56 @@ class _Block:
         if calls or closed or (tape.final and tape.is_at_end()):
             return calls
         return None
+
+    def refuse(self) -> Reading[Sequence[WrittenCall] | None]:
+        """Read calls, of which the first cannot be read."""
+        tape = self._tape
+        start = tape.at
+        self._in_section = bool(self._row.section) and (yield from tape.take(self._patterns.section)) is not None
+        yield from tape.space()
+        refused = yield from self._refused()
+        if refused is None:
+            tape.rewind(start)
+            return None
+        if not self._in_section:
+            return refused
+        self._watcher = None
+        rest = yield from self.read()
+        return [*refused, *(one for one in rest or () if isinstance(one, WrittenCall))]
+
+    def _refused(self) -> Reading[list[WrittenCall] | None]:
+        """Read a call that names a tool and then is not written as it should be, up to its end; None where it is none.
+
+        Its end is one that nothing follows in its line, but more of the structure.
+        """
+        tape = self._tape
+        patterns = self._patterns
+        start = tape.at
+        yield from tape.take(patterns.opener)
+        name = yield from name_of_broken(tape, self._spot.schemas, in_section=self._in_section)
+        if name is None:
+            tape.rewind(start)
+            return None
+        begin = tape.keep()
+        while found := (yield from tape.find(patterns.ends_or_head)):
+            end = yield from tape.match(patterns.end)
+            if not end or not self._row.end:
+                break
+            over = tape.at
+            tape.at += len(found[0])
+            if (yield from self._goes_on()):
+                return [WrittenCall(name, tape.cut(begin, over).strip(), broken=True)]
+        return [WrittenCall(name, tape.cut(begin, tape.at).strip(), broken=True)]
+
+    def _goes_on(self) -> Reading[bool]:
+        """Return whether the structure goes on here, or the line ends."""
+        tape = self._tape
+        patterns = self._patterns
+        while (following := (yield from tape.peek())) in (" ", "\t"):
+            tape.at += 1
+        if following in ("", "\r", "\n"):
+            return True
+        return bool((yield from tape.match(patterns.ends_or_head)) or (yield from tape.match(patterns.opener)))
 
     def _call(self, *, first: bool) -> Reading[list[WrittenCall] | None]:
         """Read one call; None where none begins."""
@@ -461,6 +530,55 @@ class _Block:
             return text.strip("\r\n") if begins or ends else text
         # An empty value on two lines shares its only line end.
         return "" if begins and begins.end() == len(text) else text
+
+
+_MARKS = frozenset(" \t\r\n<>{}[]()\"'`=:,;/\\｜|▁")
+_BEFORE_TAGS = frozenset("</|｜▁:")
+_BEHIND_NAMES = frozenset(" \t\"'>)]},:;=｜|")
+_STRUCTURE = frozenset({
+    "name", "function", "functions", "invoke", "call", "tool", "tool_name", "tool_call", "tool_call_id",
+    "function_name", "type", "id", "index", "parameter", "parameters", "arguments", "json", "python",
+})  # fmt: skip
+_WORDS_BEFORE_NAME = 12
+_GAP_CHARS = 99
+
+
+def name_of_broken(tape: Tape, known: Collection[str], *, in_section: bool) -> Reading[str | None]:
+    """Return the tool's name that stands behind an opener, and move behind it; None where prose stands there.
+
+    No words may stand before it but those that stand around names, and tags. It is followed by the end of its
+    line or by more marks: `<function=search> opens a call` is prose. In a section one mark is enough, and any
+    name will do.
+    """
+    for _ in range(_WORDS_BEFORE_NAME):
+        yield from _pass(tape, lambda character: character in _MARKS, _GAP_CHARS)
+        start = tape.at
+        word = yield from _pass(tape, lambda character: character.isalnum() or character in "_-.", MAX_NAME_CHARS)
+        if not word:
+            return None
+        is_tool = is_tool_name(word, known)
+        if not is_tool and (tape.before(start, 1) in _BEFORE_TAGS or word.lower() in _STRUCTURE):
+            continue
+        return word if (is_tool or in_section) and (yield from _no_prose_follows(tape, in_section=in_section)) else None
+    return None
+
+
+def _no_prose_follows(tape: Tape, *, in_section: bool) -> Reading[bool]:
+    place = tape.at
+    marks = yield from _pass(tape, lambda character: character in _BEHIND_NAMES, _GAP_CHARS)
+    following = yield from tape.peek()
+    tape.rewind(place)
+    if in_section and marks.strip():
+        return True
+    return following in ("", "\r", "\n", "(", "{", "<", "[") or marks.endswith(('"', "'"))
+
+
+def _pass(tape: Tape, belongs: Callable[[str], bool], limit: int) -> Reading[str]:
+    """Move behind the characters that belong together, so many at most, and return them."""
+    start = tape.keep()
+    while tape.at < start + limit and (following := (yield from tape.peek())) and belongs(following):
+        tape.at += 1
+    return tape.cut(start, tape.at)
 
 
 _LAST_WORD = regex.compile(r"[\w.-]*\Z")

@@ -15,7 +15,7 @@ import regex
 from callboard_formats.literals import Literals
 from callboard_formats.names import resolve_name
 from callboard_formats.quotation import Quotations, end_of
-from callboard_formats.syntax import Answering, Closing, Schemas, Spot, Syntax, Tags, WrittenCall
+from callboard_formats.syntax import Answering, Closing, Refusing, Schemas, Spot, Syntax, Tags, WrittenCall
 from callboard_formats.tape import LOOK_BACK_CHARS, Reading, Tape
 
 MAX_HELD_SPACE = 80
@@ -373,10 +373,13 @@ class Scanner:
         """True behind an opener of a thought that stood amid words: its closer is spoken of too."""
         self._trial: _Trial | None = None
         """The calls that a thought may end in which is never closed."""
-        self._asked: list[int] = []
-        """The syntaxes still to be asked about the block at `_start`; empty outside of one."""
+        self._asked: list[tuple[int, bool]] = []
+        """The syntaxes still to be asked about the block at `_start`; empty outside of one.
+
+        First all whether they can read it, then some whether it is a call that they have to refuse.
+        """
         self._start = 0
-        self._reading: Reading[Sequence[WrittenCall | str] | None] | None = None
+        self._reading: Reading[Sequence[WrittenCall | str] | None] | Reading[Sequence[WrittenCall] | None] | None = None
         if opened:
             self._outlet.begin_reasoning(keep=not surely, is_thought=False)
 
@@ -471,7 +474,8 @@ class Scanner:
             start = max(tape.at, self._sought.get(closer, 0))
             found = end_of(closer).search(tape.text, start - tape.base, partial=not tape.final)
             self._sought[closer] = tape.base + found.start() if found else tape.end
-            if not tape.final and (found is None or found.partial):
+            # Another back-tick may follow the last one.
+            if not tape.final and (found is None or found.partial or found.end() == len(tape.text)):
                 return None
             if found and found["closer"]:
                 self._quoted_to = tape.base + found.start()
@@ -513,7 +517,8 @@ class Scanner:
         self._spoken_of = self._spoken_of or bool(found.tags)
         if found.owners:
             self._say()
-            self._asked = list(found.owners)
+            refusing = [one for one in found.owners if isinstance(self.syntaxes[one], Refusing)]
+            self._asked = [*((one, False) for one in found.owners), *((one, True) for one in refusing)]
             self._start = tape.keep()
             return True
         return self._no_block()
@@ -535,12 +540,16 @@ class Scanner:
     def _ask(self) -> bool:
         """Ask the next syntax about the block that may begin here."""
         tape = self._tape
-        place = self._asked[0]
+        place, refuses = self._asked[0]
         if self._reading is None:
             spot = Spot(
                 self._at_line_start(), not self._outlet.said and not self._outlet.called, self.schemas, self._answering
             )
-            self._reading = self.syntaxes[place].read(tape, spot, self._watcher)
+            syntax = self.syntaxes[place]
+            if refuses and isinstance(syntax, Refusing):
+                self._reading = syntax.refuse(tape, spot)
+            else:
+                self._reading = syntax.read(tape, spot, self._watcher)
         try:
             next(self._reading)
         except StopIteration as done:
@@ -772,16 +781,21 @@ class _Trial:
                 return blocks
 
     def _block(self, owners: Sequence[int]) -> "Reading[tuple[Sequence[WrittenCall | str], str] | None]":
-        """Read whole calls that are closed, or stand on lines of their own."""
+        """Read calls that are closed, or stand whole on lines of their own."""
         tape = self.tape
         start = tape.keep()
         for place in owners:
             syntax = self._syntaxes[place]
             items = yield from syntax.read(tape, self._spot, _Preview(None, {}))
             calls = [item for item in items or () if isinstance(item, WrittenCall)]
-            if calls and not any(call.truncated for call in calls):
-                is_closed = syntax.is_closed(tape.cut(start, tape.at)) if isinstance(syntax, Closing) else False
+            is_closed = isinstance(syntax, Closing) and syntax.is_closed(tape.cut(start, tape.at))
+            if calls and (is_closed or not any(call.truncated for call in calls)):
                 return (calls, syntax.name) if is_closed or self._spot.line_start else None
+            tape.rewind(start)
+        for place in owners:
+            syntax = self._syntaxes[place]
+            if isinstance(syntax, Refusing) and (refused := (yield from syntax.refuse(tape, self._spot))):
+                return refused, syntax.name
             tape.rewind(start)
         return None
 

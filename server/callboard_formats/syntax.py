@@ -16,7 +16,7 @@ class WrittenCall:
 
     `truncated`: its end was not seen. `untyped`: values stood between tags, so that only the schema tells
     the number 5 from the word. `words`: where the arguments are no JSON they may be the one text that the
-    tool takes.
+    tool takes. `broken`: it is not written as its syntax is, so it is refused, whatever may be read in it.
     """
 
     name: str
@@ -24,6 +24,7 @@ class WrittenCall:
     truncated: bool = False
     untyped: bool = False
     words: bool = False
+    broken: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +105,18 @@ class Closing(Protocol):
 
     def is_closed(self, block: str) -> bool:
         """Return whether a block of calls has the end that this syntax gives it."""
+        ...
+
+
+@runtime_checkable
+class Refusing(Protocol):
+    """A syntax that knows a call of its own though it is not quite right."""
+
+    def refuse(self, tape: Tape, spot: Spot) -> "Reading[Sequence[WrittenCall] | None]":
+        """Read the block at `tape.at`, in which no syntax could read a call, as calls that are refused.
+
+        None where it names no tool, or only speaks of one: what stands there is prose.
+        """
         ...
 
 

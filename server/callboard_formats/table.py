@@ -528,13 +528,13 @@ STEP3 = Row(
     body="tags",
     openers=(*_deepseek("tool_calls_begin", "tool_call_begin"), "<|tool_calls_begin|>", "<steptml:invoke"),
     section=r"<[｜|]tool[▁_]calls[▁_]begin[｜|]>",
-    section_end=r"(?:<[｜|]tool[▁_]call[▁_]end[｜|]> )?<[｜|]tool[▁_]calls[▁_]end[｜|]>",
+    section_end=r"<[｜|]tool[▁_]calls[▁_]end[｜|]>",
     head=(
-        r"(?:<[｜|]tool[▁_]call[▁_]end[｜|]> )?"
         r"(?:<[｜|]tool[▁_]call[▁_]begin[｜|]> (?:function )?(?:<[｜|]tool[▁_]sep[｜|]> )?)?"
         rf"<steptml:invoke\s{{1,9}}name = {_NAME_IN_QUOTES} >"
     ),
-    end=r"</steptml:invoke>(?: <[｜|]tool[▁_]call[▁_]end[｜|]>)?",
+    end="</steptml:invoke>",
+    tail=r"<[｜|]tool[▁_]call[▁_]end[｜|]>",
     key=rf"<steptml:parameter\s{{1,9}}name = {_KEY_IN_QUOTES} >",
     value_end="</steptml:parameter>",
     prompt_opens=True,

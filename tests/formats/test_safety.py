@@ -245,10 +245,15 @@ def test_a_string_in_the_place_of_an_object_is_no_argument(text: str) -> None:
     assert [call.error_code for call in parse(text, [RUN]).tool_calls] == ["invalid_args"]
 
 
-def shown(text: str, step: int, **options: Any) -> tuple[str, int]:
+def streamed(text: str, step: int, **options: Any) -> tuple[StreamParser, str]:
     parser = StreamParser([TOOL, NOW], **options)
-    pieces = [one for at in range(0, len(text), step) for one in parser.feed(text[at : at + step])] + parser.finish()
-    content = "".join(one.text for one in pieces if isinstance(one, TextPiece))
+    pieces = [one for at in range(0, len(text), step) for one in parser.feed(text[at : at + step])]
+    content = "".join(one.text for one in [*pieces, *parser.finish()] if isinstance(one, TextPiece))
+    return parser, content
+
+
+def shown(text: str, step: int, **options: Any) -> tuple[str, int]:
+    parser, content = streamed(text, step, **options)
     return content, sum(call.error is None for call in parser.calls)
 
 
@@ -385,3 +390,76 @@ def test_no_input_in_react_is_no_argument() -> None:
         [call] = parse(f"Action: now\nAction Input: {words}", [NOW], ["react"]).tool_calls
         assert call.arguments == {}
     assert ran_in_react("None") == []
+
+
+BROKEN = [
+    '<｜DSML｜tool_calls>\n<｜DSML｜invoke name="store">\nnow the text\n<｜DSML｜parameter name="text" string="true">a'
+    "</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>",
+    '<｜DSML｜tool_calls>\n<｜DSML｜invoke name="store">\n<｜DSML｜parameter name="text" string="">a'
+    "</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>",
+    "<tool_call>store\n<arg_key>text</ag_key>\n<arg_value>a</arg_value>\n</tool_call>",
+    "<longcat_tool_call>store\n<longcat_arg_key>text <longcat_arg_value>a</longcat_arg_value>\n</longcat_tool_call>",
+    '<tool_call>"name": "store", "arguments": {"text": "a"}}</tool_call>',
+    '<minimax:tool_call>\n<invoke store>\n<parameter name="text">a</parameter>\n</invoke>\n</minimax:tool_call>',
+    "<seed:tool_call>\n<function=store\n<parameter=text>a</parameter>\n</function>\n</seed:tool_call>",
+    "]<]minimax[>[<tool_call>\n]<]minimax[>[<invoke name=store]<]minimax[>[<text>a]<]minimax[>[</text>"
+    "]<]minimax[>[</invoke>\n]<]minimax[>[</tool_call>",
+    '<|tool_calls_section_begin|><|tool_call_begin|>functions.store:0<|tool_call_arg_begin|>{"text": "a"}'
+    "<|tool_call_end|><|tool_calls_section_end|>",
+    '[TOOL_CALLS]store[ARG]{"text": "a"}',
+]
+
+
+@pytest.mark.parametrize("thinking", [None, True])
+@pytest.mark.parametrize("step", [1, 1000])
+@pytest.mark.parametrize("text", BROKEN)
+def test_a_call_that_is_not_quite_right_is_refused_and_nothing_of_it_is_shown(
+    text: str, step: int, thinking: bool | None
+) -> None:
+    parser, content = streamed(f"I will.\n\n{text}", step, thinking=thinking)
+    [call] = parser.calls
+    assert (call.name, call.arguments, content) == ("store", None, "" if thinking else "I will.")
+
+
+@pytest.mark.parametrize("step", [1, 1000])
+def test_in_a_section_the_calls_around_one_that_is_not_quite_right_are_read(step: int) -> None:
+    good = '<｜DSML｜invoke name="now">\n</｜DSML｜invoke>\n'
+    bad = BROKEN[0].removeprefix("<｜DSML｜tool_calls>\n").removesuffix("</｜DSML｜tool_calls>")
+    for calls, meant in (((good, bad, good), [{}, None, {}]), ((bad, good), [None, {}])):
+        parser, content = streamed(f"<｜DSML｜tool_calls>\n{''.join(calls)}</｜DSML｜tool_calls>", step)
+        assert ([call.arguments for call in parser.calls], content) == (meant, "")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<function=store> opens a call.",
+        "Behind <tool_calls> store and now may stand.",
+        '<invoke name="store"> is how it begins.',
+        "[TOOL_CALLS]store is what it writes.",
+    ],
+)
+def test_text_that_names_a_tool_behind_a_marker_is_no_call(text: str) -> None:
+    assert parse(text, [TOOL, NOW]).tool_calls == ()
+
+
+STEP_3 = (
+    '<｜tool_calls_begin｜>\n<｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name="now">\n</steptml:invoke>'
+    "<｜tool_call_end｜>\n"
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{STEP_3}<｜tool_call_begin｜>function<｜tool_sep｜>and more",
+        f"{STEP_3}and more\n<｜tool_calls_end｜>",
+        "`<tool_calls>\n<tool_call>store<tool_sep>\n<arg_key>text</arg_key>\n<arg_value>```json\n{}\n```</arg_value>\n"
+        "</tool_call>\n</tool_calls>",
+    ],
+)
+def test_what_may_still_grow_is_the_same_whole_and_in_pieces(text: str) -> None:
+    whole, content = streamed(text, len(text))
+    for step in (1, 2, 3):
+        parser, shown_then = streamed(text, step)
+        assert (parser.calls, shown_then) == (whole.calls, content)

@@ -30,7 +30,15 @@ def understand(call: RequestedCall, schemas: Mapping[str, Schema]) -> MeantCall:
     """
     with _told():
         return understand_written(
-            WrittenCall(call.name, call.arguments_text, call.truncated, call.untyped, call.words), schemas
+            WrittenCall(
+                call.name,
+                call.arguments_text,
+                truncated=call.truncated,
+                untyped=call.untyped,
+                words=call.words,
+                broken=call.broken,
+            ),
+            schemas,
         )
 
 
