@@ -29,6 +29,7 @@ class Thoughts:
     openers: tuple[str, ...] = ()
     reasoning = (THINK,)
     stops: tuple[str, ...] = ()
+    markers: tuple[str, ...] = ()
 
     def read(
         self,
@@ -48,6 +49,7 @@ class XmlFence:
     openers = ("```",)
     reasoning: tuple[Tags, ...] = ()
     stops: tuple[str, ...] = ()
+    markers: tuple[str, ...] = ()
 
     def read(
         self,

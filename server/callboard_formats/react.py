@@ -25,7 +25,7 @@ import regex
 from callboard_formats.json_text import NAME_KEYS, call_in, plain, read_value
 from callboard_formats.names import is_tool_name, resolve_name
 from callboard_formats.python import Brackets, calls_in_source, read_brackets
-from callboard_formats.syntax import Spot, Tags, Watcher, WrittenCall
+from callboard_formats.syntax import END_OF_TURN, Spot, Tags, Watcher, WrittenCall
 from callboard_formats.tape import Reading, Tape
 
 Items = Sequence[WrittenCall | str] | None
@@ -84,6 +84,7 @@ _NAMED = regex.compile(
 )
 _SCAFFOLD = regex.compile(r"[*_`#> -]{0,7}(?:thought|action|tool|function)[*_`]{0,3} ?:", regex.IGNORECASE)
 _LINE = regex.compile(r"\n")
+_ENDS_OF_TURN = regex.compile(rf"(?:\s{{0,9}}+{END_OF_TURN.pattern})+\s{{0,9}}\Z", regex.IGNORECASE)
 _BLANK_LINE = regex.compile(r"\n[ \t\r]*\n")
 _ANY_FENCE = regex.compile(r"```[ \t]{0,4}[\w+-]{0,20}[ \t]{0,4}\r?\n")
 _FENCE_CLOSES = regex.compile(r"\r?\n[ \t]{0,9}```")
@@ -250,12 +251,13 @@ class _Action:
         if (yield from tape.match(_MARKER)):
             return [WrittenCall(name, "")]
         tape.at = start
-        yield from tape.find(_MARKER)
-        words = tape.cut(start, tape.at).strip()
+        following = yield from tape.find(_MARKER)
+        words = _ENDS_OF_TURN.sub("", tape.cut(start, tape.at)).strip()
         if _NO_INPUT.fullmatch(words):
             return [WrittenCall(name, "")]
         # Behind a blank line the model may have gone on to speak: then nobody knows where the input ends.
-        return [WrittenCall(name, words, words=not _BLANK_LINE.search(words))]
+        is_clear = not _BLANK_LINE.search(words)
+        return [WrittenCall(name, words, truncated=following is None and _is_cut_off(words), words=is_clear)]
 
     def _words_in_fence(self, name: str) -> Reading[Items]:
         """Read bare text up to the end of the fence that it stands in."""
@@ -374,6 +376,19 @@ class _Action:
         else:
             tape.rewind(end)
         return []
+
+
+_LABELS = ("Observation:", "Thought:", "Final Answer:", "Action:", "Action Input:")
+_QUOTES_AROUND = ("```", '"""', "'''", "`", '"', "'")
+
+
+def _is_cut_off(words: str) -> bool:
+    """Return whether bare text ends in half of a label, or the quotation mark that it begins with is never closed."""
+    *_, last = words.split("\n")
+    if "\n" in words and any(label.startswith(last.strip("*_ ")) for label in _LABELS):
+        return True
+    mark = next((one for one in _QUOTES_AROUND if words.startswith(one)), "")
+    return bool(mark) and mark not in words[len(mark) :]
 
 
 _BETWEEN = regex.compile(r"[\s\[\],]")

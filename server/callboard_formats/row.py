@@ -446,6 +446,7 @@ class _Block:
         start = tape.keep()
         depth = 0
         first_end: int | None = None
+        last_closer = start
         while mark := (yield from tape.find(patterns.value_mark)):
             place = tape.at
             if mark["cdata"]:
@@ -458,6 +459,7 @@ class _Block:
                 depth += 1
                 tape.at += len(mark[0])
                 continue
+            last_closer = place
             more = yield from tape.match(patterns.more)
             over = None if more else (yield from self._over())
             if over or (more and not depth):
@@ -468,10 +470,18 @@ class _Block:
                 tape.at = place
             depth = max(0, depth - 1)
             tape.at = place + len(mark[0])
-        if first_end is not None and tape.may_look_back():
+        if first_end == last_closer and tape.may_look_back() and self._is_only_end(start, first_end):
             tape.rewind(first_end)
             return (yield from self._close(start, first_end))
         return self._trimmed(tape.cut(start, tape.at), closed=False), False
+
+    def _is_only_end(self, start: int, place: int) -> bool:
+        """Return whether a value that seems to end at `place`, and no other, cannot go on behind the text's end.
+
+        A call in the value would have its own end there, and half a closer at the end of the text may be the value's.
+        """
+        holds_call = self._patterns.head.search(self._tape.cut(start, place)) is not None
+        return not holds_call and not self._ends_in_half_of_a_mark(place + 1)
 
     def _close(self, start: int, place: int) -> Reading[tuple[str, bool]]:
         text = self._tape.cut(start, place)
@@ -490,11 +500,15 @@ class _Block:
         return found
 
     def _closes_again(self, after: int) -> Reading[bool]:
-        """Return whether behind the end of the call a value is closed that was not opened there."""
+        """Return whether behind the end of the call a value is closed that was not opened there, or half of one is."""
         tape = self._tape
         tape.at = after
         mark = yield from tape.find(self._patterns.value_mark)
-        return mark is not None and mark["close"] is not None
+        return mark["close"] is not None if mark else self._ends_in_half_of_a_mark(after)
+
+    def _ends_in_half_of_a_mark(self, start: int) -> bool:
+        half = self._patterns.value_mark.search(self._tape.cut(start, self._tape.end), partial=True)
+        return half is not None and half.end() > half.start()
 
     def _is_next(self, opening: str, given: set[str], name: str, place: int) -> bool:
         """Return whether the next value begins here, though this one was not closed."""

@@ -14,8 +14,8 @@ import regex
 
 from callboard_formats.literals import Literals
 from callboard_formats.names import resolve_name
-from callboard_formats.quotation import Quotations, end_of
-from callboard_formats.syntax import Answering, Closing, Refusing, Schemas, Spot, Syntax, Tags, WrittenCall
+from callboard_formats.quotation import Quotations, StraightMarks, end_of
+from callboard_formats.syntax import END_OF_TURN, Answering, Closing, Refusing, Schemas, Spot, Syntax, Tags, WrittenCall
 from callboard_formats.tape import LOOK_BACK_CHARS, Reading, Tape
 
 MAX_HELD_SPACE = 80
@@ -246,12 +246,7 @@ _FENCE = re.compile(r"`{3,}|~{3,}")
 _FENCE_LINE = re.compile(r"[^`\n]*")
 _NOTHING_MORE = re.compile(r"[ \t\r]*(?:\n|\Z)")
 _FENCES = ("```", "~~~")
-_END_OF_TURN = regex.compile(
-    r"(?:<\|(?:im_end|eot_id|eom_id|eot|eom|end|endoftext|return|end_of_msg|observation|END_OF_TURN_TOKEN)\|>"
-    r"|</s>|<end_of_turn>|<turn\|>|<｜end▁of▁sentence｜>|\[e~\[)",
-    regex.IGNORECASE,
-)
-"""The tokens that end a model's turn, which a server may have left in the text."""
+_TOKEN = re.compile(r"<[|｜]\S+[|｜]>|<[A-Z_]+\d+>|\[e~\[")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -314,6 +309,13 @@ def meaning(known: Grammar, found: str) -> Meaning:
     return Meaning(tuple(sorted(owners)), tags, closes, any(one in known.results for one in beginnings))
 
 
+@lru_cache(maxsize=64)
+def end_of_turn(syntaxes: tuple[Syntax, ...]) -> "regex.Pattern[str]":
+    """Return the pattern of a token that may end a turn."""
+    own = {text for one in syntaxes for text in (*one.stops, *one.markers) if _TOKEN.fullmatch(text)}
+    return regex.compile("|".join([END_OF_TURN.pattern, *map(regex.escape, sorted(own))]), regex.IGNORECASE)
+
+
 @lru_cache(maxsize=256)
 def closing(syntaxes: tuple[Syntax, ...], tags: tuple[Tags, ...]) -> Literals:
     """Return what to look for in a thought that was opened by these tags."""
@@ -327,7 +329,8 @@ def closing(syntaxes: tuple[Syntax, ...], tags: tuple[Tags, ...]) -> Literals:
 @lru_cache(maxsize=256)
 def in_thought(syntaxes: tuple[Syntax, ...], tags: tuple[Tags, ...]) -> Literals:
     """Return what to look for in a thought that is closed or ends with the answer: its closers, and calls."""
-    return Literals({*(tag.closer for tag in tags), *(opener for one in syntaxes for opener in one.openers)})
+    openers = (opener for one in syntaxes for opener in one.openers) if all(tag.calls for tag in tags) else ()
+    return Literals({*(tag.closer for tag in tags), *openers})
 
 
 class Scanner:
@@ -361,6 +364,7 @@ class Scanner:
         """The last marker that stood right behind a quotation mark; before everything where there is none."""
         self._quotation_end = ""
         self._quotations = Quotations()
+        self._straight_marks = StraightMarks()
         self._quoted_to = 0
         """The end of the last quotation that a marker stood in."""
         self._sought: dict[str, int] = {}
@@ -471,6 +475,14 @@ class Scanner:
             return True
         self._say()
         for closer in self._quotations.closers():
+            if closer == '"':
+                if not self._read_straight_marks():
+                    return None
+                if (end := self._straight_marks.closer(tape.at)) is not None:
+                    self._quoted_to = end
+                    return True
+                self._quotations.forget(closer)
+                continue
             start = max(tape.at, self._sought.get(closer, 0))
             found = end_of(closer).search(tape.text, start - tape.base, partial=not tape.final)
             self._sought[closer] = tape.base + found.start() if found else tape.end
@@ -482,6 +494,20 @@ class Scanner:
                 return True
             self._quotations.forget(closer)
         return False
+
+    def _read_straight_marks(self) -> bool:
+        """Read the straight quotation marks in the rest of the line; return False where that has not come yet."""
+        tape = self._tape
+        if tape.at < self._straight_marks.end:
+            return True
+        sought = max(tape.at, self._sought.get('"', 0))
+        line_end = tape.text.find("\n", sought - tape.base)
+        if line_end < 0 and not tape.final:
+            self._sought['"'] = tape.end
+            return False
+        index = tape.at - tape.base
+        self._straight_marks.read(tape.text[index : line_end if line_end >= 0 else len(tape.text)], tape.at)
+        return True
 
     def _is_in_quotation(self) -> bool:
         """Return whether the marker here stands right behind a quotation mark, or further on in what that began."""
@@ -642,13 +668,12 @@ class Scanner:
         if not tape.final and literals.may_grow(text, match.start()):
             return False
         if closer := next((tag.closer for tag in self._tags if match[0].lower().startswith(tag.closer.lower())), ""):
-            before, behind = tape.before(tape.at, 1), tape.at - tape.base + len(closer)
-            if before and before in QUOTES and tape.at > self._boundary:
-                if behind == len(text) and not tape.final:
-                    return False
-                if text[behind : behind + 1] == CLOSING_QUOTE.get(before, before):
-                    tape.at += len(closer)
-                    return True
+            is_quoted = self._is_quoted_closer(len(closer))
+            if is_quoted is None:
+                return False
+            if is_quoted:
+                tape.at += len(closer)
+                return True
             self._end_thought(len(closer))
         elif tape.before(tape.at, 1) in QUOTES and tape.at > self._boundary:
             tape.at += 1
@@ -656,6 +681,17 @@ class Scanner:
             self._say()
             self._trial = _Trial(self, tape.keep(), line_start=self._at_line_start())
         return True
+
+    def _is_quoted_closer(self, chars: int) -> bool | None:
+        """Return whether the closer here, so many characters long, stands in quotation marks; None if unknown yet."""
+        tape = self._tape
+        before = tape.before(tape.at, 1)
+        behind = tape.at - tape.base + chars
+        if not before or before not in QUOTES or tape.at <= self._boundary:
+            return False
+        if behind == len(tape.text) and not tape.final:
+            return None
+        return tape.text[behind : behind + 1] == CLOSING_QUOTE.get(before, before)
 
     def _try(self) -> bool:
         """Read on what may be the calls that the answer ends in; the end of the thought ends them too."""
@@ -670,6 +706,13 @@ class Scanner:
         trial.tape.feed(text[index:end])
         tape.at = tape.base + end
         if match:
+            is_quoted = self._is_quoted_closer(len(match[0]))
+            if is_quoted is None:
+                return False
+            if is_quoted:
+                trial.tape.feed(match[0])
+                tape.at += len(match[0])
+                return True
             self._leave_trial()
             self._end_thought(len(match[0]))
             return True
@@ -765,6 +808,7 @@ class _Trial:
         tape = self.tape
         blocks: list[tuple[Sequence[WrittenCall | str], str]] = []
         openers = self._grammar.outside
+        tokens = end_of_turn(self._syntaxes)
         while True:
             while not tape.final and openers.may_grow(tape.text, tape.at - tape.base):
                 yield
@@ -775,7 +819,7 @@ class _Trial:
             blocks.append(block)
             yield from tape.space()
             self.passed = tape.at
-            while (yield from tape.take(_END_OF_TURN)):
+            while (yield from tape.take(tokens)):
                 yield from tape.space()
             if not (yield from tape.peek()):
                 return blocks

@@ -4,10 +4,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+import regex
+
 from callboard_formats.tape import Reading, Tape
 
 Schemas = Mapping[str, Mapping[str, Any]]
 """The JSON schemas of the tools' parameters, by the tools' names."""
+
+END_OF_TURN = regex.compile(
+    r"(?:<\|(?:im_end|eot_id|eom_id|eot|eom|end|endoftext|return|end_of_msg|observation|END_OF_TURN_TOKEN)\|>"
+    r"|</s>|<end_of_turn>|<turn\|>|<｜end▁of▁sentence｜>|\[e~\[)",
+    regex.IGNORECASE,
+)
+"""The tokens that end a model's turn, which a server may have left in the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +44,8 @@ class Tags:
     they are spoken of. `first`: only where no text has come before. `until_call`: any block
     ends it as well as the closer does (`Thought:` … `Action:`); otherwise nothing within is
     looked at. `is_thought`: the model is shown it again, before the call that follows it.
-    `is_text`: what stands between is the answer, and nothing in it a call.
+    `is_text`: what stands between is the answer, and nothing in it a call. `calls`: calls that an answer ends in
+    count though this was never closed before them.
     """
 
     opener: str
@@ -44,6 +54,7 @@ class Tags:
     until_call: bool = False
     is_thought: bool = False
     is_text: bool = False
+    calls: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +99,11 @@ class Syntax(Protocol):
 
         A server may ignore them: what follows one of them after a call is dropped, calls too.
         """
+        ...
+
+    @property
+    def markers(self) -> Sequence[str]:
+        """What the user is never shown of it, besides the openers."""
         ...
 
     def read(self, tape: Tape, spot: Spot, watcher: Watcher) -> "Reading[Sequence[WrittenCall | str] | None]":

@@ -138,7 +138,7 @@ KIMI = Row(
     markers=(
         "<|tool_calls_section_end|>", "<|tool_call_section_end|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>",
     ),
-    models=(r"kimi-?(k2|dev|vl)", r"^moonshot"),
+    models=(r"kimi-?(k2|dev|vl)", r"^moonshot(?!.*k3)"),
     template=("<|tool_calls_section_begin|>",),
 )  # fmt: skip
 GEMMA_3 = Row(
@@ -159,10 +159,17 @@ GEMMA = Row(
     body="escaped",
     openers=("<start_function_call>", "<|tool_call>"),
     head=rf"(?:<start_function_call>|<\|tool_call>) call: {NAME} (?=\{{)",
-    end=r"<end_function_call>|<tool_call\|>",
+    end=r"<end_function_call>|<tool_call\|>|<turn\|>",
     reasoning=(Tags("<|channel>thought", "<channel|>"), THINK),
     stops=("<start_function_response>", "<|tool_response>"),
-    markers=("<tool_call|>", "<|tool_response>", "<tool_response|>", "<end_function_call>", "<end_function_response>"),
+    markers=(
+        "<tool_call|>",
+        "<turn|>",
+        "<|tool_response>",
+        "<tool_response|>",
+        "<end_function_call>",
+        "<end_function_response>",
+    ),
     models=(r"functiongemma", r"gemma-?4"),
     template=("<start_function_call>", "<|tool_call>"),
 )

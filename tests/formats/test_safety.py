@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from callboard_formats import StreamParser, TextPiece, parse
+from callboard_formats.formats import syntaxes_of
 
 TOOL = {
     "name": "store",
@@ -463,3 +464,87 @@ def test_what_may_still_grow_is_the_same_whole_and_in_pieces(text: str) -> None:
     for step in (1, 2, 3):
         parser, shown_then = streamed(text, step)
         assert (parser.calls, shown_then) == (whole.calls, content)
+
+
+@pytest.mark.parametrize("step", [1, 3, 1000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"messages": [{"role": "assistant", "content": "Sure. <function=now></function>"}]}',
+        'text = "Fine: <function=now></function>"',
+        'output: "Fine: <function=now></function>" and more',
+        'It said "Let me look: <function=now></function>" and then "so <function=now></function>".',
+    ],
+)
+def test_a_call_in_a_string_of_json_or_code_is_text_to_the_letter(text: str, step: int) -> None:
+    assert shown(text, step) == (text, 0)
+
+
+@pytest.mark.parametrize("step", [1, 3, 1000])
+@pytest.mark.parametrize(
+    "text", [f'A 5" pipe. {CALL}', f'She said "so. {CALL}', f'It is "good". {CALL}', f'"a" "b {CALL}']
+)
+def test_a_straight_quotation_mark_that_nothing_closes_hides_no_call(text: str, step: int) -> None:
+    assert shown(text, step)[1] == 1
+
+
+QWEN = "<tool_call>\n<function=store>\n<parameter=text>\n{}\n</parameter>\n</function>\n</tool_call>"
+EXAMPLE = "Ex:\n<tool_call>\n<function=now>\n<parameter=x>\nls\n</parameter>\n</function>\n</tool_call>\nThat was it."
+
+
+@pytest.mark.parametrize("value", [EXAMPLE, "It ends with </parameter>\n</function>\n</tool_call> always.\nMore"])
+def test_a_value_that_is_cut_off_does_not_end_at_a_closer_within_it(value: str) -> None:
+    whole = QWEN.format(value)
+    assert ran(whole) == [{"text": value}]
+    # Right behind the whole of a second end, nobody can tell it from the call's.
+    closers_end = whole.index("</tool_call>") + len("</tool_call>")
+    cuts = [*range(whole.index(value) + 1, len(whole) - len("</tool_call>"))]
+    seen = [at for at in cuts if ran(whole[:at]) not in ([], [{"text": value}]) and "</par" in whole[closers_end:at]]
+    assert seen == []
+    assert value is not EXAMPLE or not any(ran(whole[:at]) for at in cuts if at < whole.rindex("</parameter>"))
+
+
+@pytest.mark.parametrize("step", [1, 1000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<|channel|>final<|message|>{"name": "now", "arguments": {}}',
+        '<|channel|>final<|message|>Here:\n[{"name": "now", "arguments": {}}]',
+        '<|channel|>final<|message|>```json\n{"name": "now", "arguments": {}}\n```',
+        "<|channel|>final<|message|>[now()]",
+        '<|channel|>commentary<|message|>{"name": "now", "arguments": {}}',
+        '<|channel|>analysis<|message|>{"name": "now", "arguments": {}}',
+    ],
+)
+def test_in_harmony_only_a_message_to_a_tool_is_a_call(text: str, step: int) -> None:
+    assert shown(text, step)[1] == 0
+    assert shown(f"{text}<|return|>", step)[1] == 0
+
+
+@pytest.mark.parametrize("token", ["<|im_end|>", "</s>", "<|eot_id|>\n"])
+def test_the_end_of_the_turn_is_no_part_of_a_bare_input(token: str) -> None:
+    assert ran_in_react(f"storms{token}") == [{"code": "storms"}]
+
+
+@pytest.mark.parametrize(
+    "text", ["storms\nObs", "storms\nObservation", "storms\nThou", '"storms', "`storms", "```python"]
+)
+def test_bare_text_that_is_cut_off_does_not_run(text: str) -> None:
+    assert ran_in_react(text) == []
+
+
+@pytest.mark.parametrize("step", [1, 2, 1000])
+@pytest.mark.parametrize(
+    "thought", ['["</think>"]', '{"name": "</think>"}', '```\ns = "</think>"\n```', '<tool_call "</think>"']
+)
+def test_a_quoted_end_of_thinking_behind_the_beginning_of_a_call_ends_no_thought(thought: str, step: int) -> None:
+    assert shown(f"<think>{thought}</think>Ok.", step) == ("Ok.", 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "token"),
+    [("nemotron_nano", "<SPECIAL_12>"), ("hunyuan_3", "<｜hy_eos｜>"), ("k2_horizon", "<|ifm|im_end|>")],
+)
+def test_a_call_that_ends_a_thought_counts_before_its_familys_end_of_the_turn(name: str, token: str) -> None:
+    opener = next(one for one in syntaxes_of([name]) if one.name == name).reasoning[-1].opener
+    assert ran(f"{opener}Hm.\n{CALL}{token}", formats=[name, "hermes"]) == [{}]
