@@ -191,14 +191,17 @@ class _Block:
         """Read calls, of which the first cannot be read."""
         tape = self._tape
         start = tape.at
-        self._in_section = bool(self._row.section) and (yield from tape.take(self._patterns.section)) is not None
+        section = (yield from tape.take(self._patterns.section)) if self._row.section else None
+        # Anybody may write `<tool_call>`: there it takes as much to be a call as without a section.
+        self._in_section = section is not None and not _ANYBODYS.fullmatch(section[0])
         yield from tape.space()
         refused = yield from self._refused()
         if refused is None:
             tape.rewind(start)
             return None
-        if not self._in_section:
+        if section is None:
             return refused
+        self._in_section = True
         self._watcher = None
         rest = yield from self.read()
         return [*refused, *(one for one in rest or () if isinstance(one, WrittenCall))]
@@ -270,9 +273,12 @@ class _Block:
         opener = next((one for one in self._row.openers if cut[0].lower().startswith(one.lower())), "")
         if not self._in_section and not opener.endswith((">", "]")):
             return None
-        tape.at = tape.end
         # A group that the text ends in has no text yet.
         name = cut.groupdict().get("name") or _LAST_WORD.search(cut[0])[0]
+        is_begun = any(is_tool_name(name, [one]) or one.startswith(name) for one in self._spot.schemas)
+        if cut[0].endswith(_ENDS_OF_PROSE) or (name and not is_begun and _ANYBODYS.match(cut[0])):
+            return None
+        tape.at = tape.end
         return [WrittenCall(name, "", truncated=True)] if name else []
 
     def _json(self, name: str, watcher: Watcher | None, head: str) -> Reading[list[WrittenCall] | None]:
@@ -324,6 +330,9 @@ class _Block:
             return True
         yield from tape.space()
         if not (yield from tape.peek()):
+            return True
+        if tape.final and any(tape.cut_off(one) for one in (patterns.end, patterns.ends)):
+            tape.at = tape.end
             return True
         return bool((yield from tape.match(patterns.head)) or (yield from tape.match(patterns.ends)))
 
@@ -555,6 +564,7 @@ _STRUCTURE = frozenset({
 })  # fmt: skip
 _WORDS_BEFORE_NAME = 12
 _GAP_CHARS = 99
+_ANYBODYS = regex.compile(r"<\w+\s*>")
 
 
 def name_of_broken(tape: Tape, known: Collection[str], *, in_section: bool) -> Reading[str | None]:
@@ -595,6 +605,7 @@ def _pass(tape: Tape, belongs: Callable[[str], bool], limit: int) -> Reading[str
     return tape.cut(start, tape.at)
 
 
+_ENDS_OF_PROSE = (".", ",", ";", "!", "?", ")")
 _LAST_WORD = regex.compile(r"[\w.-]*\Z")
 _CDATA_END = regex.compile(r"\]\]>")
 _CDATA = regex.compile(r"\s*<!\[CDATA\[(.*)\]\]>\s*", regex.DOTALL)

@@ -12,6 +12,7 @@ from functools import lru_cache
 
 import regex
 
+from callboard_formats.fitting import typed_json
 from callboard_formats.literals import Literals
 from callboard_formats.names import resolve_name
 from callboard_formats.quotation import Quotations, StraightMarks, end_of
@@ -73,7 +74,8 @@ Shown = AllWasThought | AnswerBegan | TextPiece | ReasoningPiece | CallPiece | F
 class Outlet:
     """The pieces of one answer."""
 
-    def __init__(self) -> None:
+    def __init__(self, schemas: Schemas) -> None:
+        self._schemas = schemas
         self.called = False
         """True once there was a call."""
         self.stopped = False
@@ -210,7 +212,7 @@ class Outlet:
         self._space = ""
         self.called = True
         number = self._previewed
-        rest = call.arguments
+        rest = self._shown_arguments(call)
         if number is not None:
             rest = rest[self._previewed_chars :]
             self._previewed = None
@@ -221,6 +223,11 @@ class Outlet:
             self._out.append(CallPiece(number, call.name, rest))
         self._out.append(FoundCall(number, syntax, call, "".join(self._before_call)))
         self._before_call.clear()
+
+    def _shown_arguments(self, call: WrittenCall) -> str:
+        """Return the arguments as the call will have them: texts between tags are what the schema says."""
+        resolved = resolve_name(call.name, self._schemas) if call.untyped and not call.truncated else None
+        return typed_json(call.arguments, self._schemas[resolved.name]) if resolved else call.arguments
 
     def _number(self) -> int:
         self._calls += 1
@@ -353,7 +360,7 @@ class Scanner:
         self.syntaxes = tuple(syntaxes)
         self._grammar = grammar(self.syntaxes)
         self.schemas = schemas
-        self._outlet = Outlet()
+        self._outlet = Outlet(schemas)
         self._watcher = _Preview(self._outlet if previews else None, schemas)
         self._tape = Tape()
         self._said = 0
@@ -384,6 +391,8 @@ class Scanner:
         """
         self._start = 0
         self._reading: Reading[Sequence[WrittenCall | str] | None] | Reading[Sequence[WrittenCall] | None] | None = None
+        self._repeated = {tag.opener.lower() for tag in opened}
+        """What would begin the thought again that the prompt has opened; empty once that place is past."""
         if opened:
             self._outlet.begin_reasoning(keep=not surely, is_thought=False)
 
@@ -403,7 +412,7 @@ class Scanner:
     def _passes(self, text: str) -> bool:
         """Return whether `text`, which has come last, has no marker and no beginning of one: most has not."""
         tape = self._tape
-        if self._said + len(text) != tape.end or self._asked or self._trial:
+        if self._said + len(text) != tape.end or self._asked or self._trial or self._repeated:
             return False
         if self._fence:
             return self._fence[0] not in text
@@ -475,7 +484,7 @@ class Scanner:
             return True
         self._say()
         for closer in self._quotations.closers():
-            if closer == '"':
+            if closer == '"' and tape.before(tape.at, 1) != '"':
                 if not self._read_straight_marks():
                     return None
                 if (end := self._straight_marks.closer(tape.at)) is not None:
@@ -514,6 +523,8 @@ class Scanner:
         tape = self._tape
         start = max(0, self._boundary)
         before = tape.before(tape.at, 1)
+        if tape.at > start and before == "\\":
+            return True
         if tape.at > start and before in QUOTES:
             self._quoted_from = tape.at
             self._quotation_end = CLOSING_QUOTE.get(before, before)
@@ -653,6 +664,8 @@ class Scanner:
     def _in_thought(self) -> bool:
         """Pass a thought on, up to its end, or to calls that may be the end of the answer."""
         tape = self._tape
+        if self._repeated:
+            return self._pass_repeated()
         if self._trial:
             return self._try()
         literals = in_thought(self.syntaxes, self._tags)
@@ -680,6 +693,19 @@ class Scanner:
         else:
             self._say()
             self._trial = _Trial(self, tape.keep(), line_start=self._at_line_start())
+        return True
+
+    def _pass_repeated(self) -> bool:
+        """Pass over the opener of a thought that the prompt has opened already."""
+        tape = self._tape
+        text = tape.text[tape.at - tape.base :]
+        begun = text.lstrip().lower()
+        if not tape.final and any(one.startswith(begun) for one in self._repeated):
+            return False
+        found = max((one for one in self._repeated if begun.startswith(one)), key=len, default="")
+        if found:
+            self._skip(tape.end - len(begun) + len(found))
+        self._repeated.clear()
         return True
 
     def _is_quoted_closer(self, chars: int) -> bool | None:
