@@ -250,6 +250,9 @@ CLOSING_QUOTE = {"“": "”", "‘": "’", "«": "»", "„": "“", "‹": "�
 __all__ = ["AnswerBegan", "CallPiece", "FoundCall", "ReasoningPiece", "Scanner", "Shown", "TextPiece"]
 
 _FENCE = re.compile(r"`{3,}|~{3,}")
+_BEFORE_FENCE = re.compile(r"[ \t>]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)*[ \t]*")
+_BEFORE_CLOSING = re.compile(r"[ \t>]*")
+_BLOCK_QUOTATION = re.compile(r" {0,3}>")
 _FENCE_LINE = re.compile(r"[^`\n]*")
 _NOTHING_MORE = re.compile(r"[ \t\r]*(?:\n|\Z)")
 _FENCES = ("```", "~~~")
@@ -523,7 +526,7 @@ class Scanner:
         tape = self._tape
         start = max(0, self._boundary)
         before = tape.before(tape.at, 1)
-        if tape.at > start and before == "\\":
+        if tape.at > start and (before == "\\" or _BLOCK_QUOTATION.match(self._line_before())):
             return True
         if tape.at > start and before in QUOTES:
             self._quoted_from = tape.at
@@ -638,7 +641,9 @@ class Scanner:
         if end == len(tape.text) and not tape.final and end - index < MAX_FENCE_LINE_CHARS:
             return False
         # Back-ticks further on in the line make it code within the line, says CommonMark.
-        if self._at_line_start() and not (fence[0][0] == "`" and tape.text[end : end + 1] == "`"):
+        if _BEFORE_FENCE.fullmatch(self._line_before()) and not (
+            fence[0][0] == "`" and tape.text[end : end + 1] == "`"
+        ):
             self._fence = fence[0]
         tape.at += len(fence[0])
         return True
@@ -656,7 +661,7 @@ class Scanner:
         rest = _NOTHING_MORE.match(tape.text, end)
         if not tape.final and (rest is None or not rest[0].endswith("\n")) and self._may_close(index, end):
             return False
-        if rest is not None and self._at_line_start():
+        if rest is not None and _BEFORE_CLOSING.fullmatch(self._line_before()):
             self._fence = ""
         tape.at = tape.base + end
         return True
@@ -795,6 +800,13 @@ class Scanner:
         """Return whether the line of the fence from `start` to `end` may go on with nothing."""
         text = self._tape.text
         return len(text) - start < MAX_FENCE_LINE_CHARS and not text[end:].strip(" \t\r")
+
+    def _line_before(self) -> str:
+        """Return what stands before this place in its line, or a part of it that is long enough to be no beginning."""
+        tape = self._tape
+        start = max(tape.base, tape.at - LOOK_BACK_CHARS, self._boundary)
+        before = tape.text[start - tape.base : tape.at - tape.base]
+        return before[before.rfind("\n") + 1 :]
 
     def _at_line_start(self) -> bool:
         tape = self._tape

@@ -667,3 +667,22 @@ def test_a_fence_within_a_fenced_input_of_react_does_not_end_it() -> None:
     code = 'print("""\n```\n""")'
     assert ran_in_react(f"\n```python\n{code}\n```\nObservation: ") == [{"code": code}]
     assert ran_in_react(f"\n```python\n{code}\n```") == [{"code": code}]
+
+
+@pytest.mark.parametrize("step", [1, 3, 1000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"1. ```\n   {CALL}\n   ```\n2. Done.",
+        f"- ```xml\n  {CALL}\n  ```\n\nThat is all.",
+        f"> ```\n> {CALL}\n> ```\nThat is all.",
+        f"> {CALL}\n\nThat is what it wrote.",
+    ],
+)
+def test_a_call_in_the_code_of_a_list_or_in_a_block_quotation_does_not_run(text: str, step: int) -> None:
+    assert shown(text, step)[1] == 0
+
+
+def test_behind_a_lists_code_and_a_block_quotation_a_call_counts() -> None:
+    assert shown(f"1. ```\n   x\n   ```\n\n{CALL}", 1)[1] == 1
+    assert shown(f"> It is so.\n\n{CALL}", 1)[1] == 1
