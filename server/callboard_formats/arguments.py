@@ -12,8 +12,8 @@ from typing import Any, NoReturn
 
 import json_repair
 
-from callboard_formats.errors import InvalidArguments
 from callboard_formats.mending import says_the_same
+from callboard_formats.syntax import InvalidArguments
 
 EXCERPT_CHARS = 120
 

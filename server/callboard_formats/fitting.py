@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from callboard_formats.arguments import python_value
-from callboard_formats.errors import InvalidArguments
 from callboard_formats.names import Resolved, fold, nearest, spellings
+from callboard_formats.syntax import InvalidArguments
 
 VALUE_CHARS = 80
 MAX_NUMBER_CHARS = 100

@@ -13,8 +13,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
+from callboard_formats.broken import name_of_broken
 from callboard_formats.names import resolve_name
-from callboard_formats.row import NAME, name_of_broken, pattern
+from callboard_formats.row import NAME, pattern
 from callboard_formats.syntax import Schemas, Spot, Tags, Watcher, WrittenCall
 from callboard_formats.tape import Reading, Tape
 
