@@ -196,7 +196,8 @@ class _Block:
         # Anybody may write `<tool_call>`: there it takes as much to be a call as without a section.
         self._in_section = section is not None and not _ANYBODYS.fullmatch(section[0])
         yield from tape.space()
-        refused = yield from self._refused()
+        again = section is not None and (yield from tape.match(self._patterns.section))
+        refused = None if again else (yield from self._refused())
         if refused is None:
             tape.rewind(start)
             return None
@@ -216,7 +217,11 @@ class _Block:
         patterns = self._patterns
         start = tape.at
         yield from tape.take(patterns.opener)
-        name = yield from name_of_broken(tape, self._spot.schemas, in_section=self._in_section)
+        yield from tape.take(_OPENER_ENDS)
+        yield from tape.space()
+        # An opener too many: at the next one a call may be read.
+        again = yield from tape.match(patterns.opener)
+        name = None if again else (yield from name_of_broken(tape, self._spot.schemas, in_section=self._in_section))
         if name is None:
             tape.rewind(start)
             return None
@@ -557,6 +562,7 @@ class _Block:
 
 
 _ANYBODYS = regex.compile(r"<\w+\s*>")
+_OPENER_ENDS = regex.compile(r"\s{0,9}>")
 _ENDS_OF_PROSE = (".", ",", ";", "!", "?", ")")
 _LAST_WORD = regex.compile(r"[\w.-]*\Z")
 _CDATA_END = regex.compile(r"\]\]>")

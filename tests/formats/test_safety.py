@@ -686,3 +686,15 @@ def test_a_call_in_the_code_of_a_list_or_in_a_block_quotation_does_not_run(text:
 def test_behind_a_lists_code_and_a_block_quotation_a_call_counts() -> None:
     assert shown(f"1. ```\n   x\n   ```\n\n{CALL}", 1)[1] == 1
     assert shown(f"> It is so.\n\n{CALL}", 1)[1] == 1
+
+
+def test_an_opener_too_many_hides_no_call() -> None:
+    assert ran(f"<tool_call>{CALL}") == [{}]
+
+
+@pytest.mark.parametrize("opening", ["", "["])
+def test_openais_schema_of_a_tool_is_text(opening: str) -> None:
+    schema = '{"type": "function", "function": {"name": "now", "parameters": {"type": "object", "properties": {}}}}'
+    text = f"{opening}{schema}{']' if opening else ''}"
+    assert shown(text, 1) == (text, 0)
+    assert parse(text, [NOW]).tool_calls == ()
