@@ -5,14 +5,15 @@ import json
 import math
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, NoReturn
 
 import json_repair
 
-from callboard_formats.errors import InvalidArguments
+from callboard_formats.mending import says_the_same
+from callboard_formats.syntax import InvalidArguments
 
 EXCERPT_CHARS = 120
 
@@ -46,8 +47,9 @@ def read_arguments(text: str, schema: Mapping[str, Any]) -> ReadArguments:
 
     A ladder, and no step is taken where the one before sufficed: JSON; JSON with control
     characters in its strings; unwrapped once from a JSON string; the first balanced object in
-    it; that as Python literals; `json-repair`; the same without comments. `schema`, the tool's
-    parameters, is not checked here: it says whether `null` may mean "no arguments", and completes the error message.
+    it; that with its stray backslashes doubled; as Python literals; `json-repair`; the same without comments.
+    `schema`, the tool's parameters, is not checked here: it says whether `null` may mean "no arguments", and
+    completes the error message.
 
     Raises `InvalidArguments` where there is no object, where one was only guessed from text
     with something lost, and for NaN and Infinity, which JSON does not have.
@@ -55,7 +57,9 @@ def read_arguments(text: str, schema: Mapping[str, Any]) -> ReadArguments:
     if not text.strip():
         return ReadArguments({})
     try:
-        read = _climb(text, unwrap=True)
+        read = _climb(_joined(text), unwrap=True)
+        if _SURROGATE.search(text):
+            _refuse_halves(read.value)
     except (ValueError, RecursionError) as error:
         raise _no_json(error, text, schema) from error
     match read.value:
@@ -150,7 +154,7 @@ def _inside(text: str) -> _Read | None:
         # "Use {} here": an empty object in prose is prose. What says nothing is not run with nothing.
         return None
     if end is not None:
-        for reader in (_whole, _literal):
+        for reader in (_whole, _backslashes_doubled, _literal):
             try:
                 read = reader(candidate)
             except _NoGuess:
@@ -159,10 +163,21 @@ def _inside(text: str) -> _Read | None:
                 continue
             return _Read(read.value, (*aside, *read.repairs))
     mended = _mended(candidate, whole=end is not None)
-    if mended is None:
+    if mended is None or (end is not None and _BRACKET_OR_QUOTE.search(text, end)):
+        # Where the object is broken, more of it may stand behind what looks like its end.
         return None
     how = "broken JSON mended" if end is not None else "completed, for the text ended inside the object"
     return _Read(mended, (*aside, how), truncated=end is None)
+
+
+_BRACKET_OR_QUOTE = re.compile(r"[\"{}\[\]]")
+_NO_ESCAPE = re.compile(r'(\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))|\\', re.DOTALL)
+
+
+def _backslashes_doubled(candidate: str) -> _Read:
+    """Read JSON whose strings have backslashes that begin no escape: those of paths, and of LaTeX."""
+    doubled = _NO_ESCAPE.sub(lambda found: found[1] or "\\\\", candidate)
+    return _Read(_whole(doubled).value, ("backslashes doubled",))
 
 
 # As JSON5 has them. After a colon two slashes are an address without quotation marks rather.
@@ -230,19 +245,34 @@ def _string_end(text: str, at: int, tokens: re.Pattern[str]) -> int | None:
 
 
 def _literal(candidate: str) -> _Read:
-    if len(candidate) > MAX_LITERAL_CHARS:
+    value = python_value(candidate)
+    if not isinstance(value, dict):
+        raise ValueError("no Python dictionary")  # noqa: TRY004 - every rung fails with a ValueError
+    return _Read(value, ("read as Python literals",))
+
+
+def python_value(text: str) -> Any:
+    """Return what `text`, a Python literal, is in JSON. Raises `ValueError` where it is none."""
+    if len(text) > MAX_LITERAL_CHARS:
         raise ValueError("too long for Python literals")
     try:
         with warnings.catch_warnings():
             # An unknown escape (`'\d'`) is a warning to programmers, not to whoever runs a server.
             warnings.simplefilter("ignore")
-            value = ast.literal_eval(candidate)
-        value = _as_json(value)
+            tree = ast.parse(text.strip(), mode="eval")
+        _refuse_doubles(tree)
+        value = _as_json(ast.literal_eval(tree))
+        json.dumps(value)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as error:
         raise ValueError("no Python literals") from error
-    if not isinstance(value, dict):
-        raise ValueError("no Python dictionary")  # noqa: TRY004 - every rung fails with a ValueError
-    return _Read(value, ("read as Python literals",))
+    return value
+
+
+def _refuse_doubles(tree: ast.AST) -> None:
+    for node in ast.walk(tree):
+        keys = [key.value for key in node.keys if isinstance(key, ast.Constant)] if isinstance(node, ast.Dict) else []
+        if len(set(keys)) < len(keys):
+            raise ValueError("a key is given twice")
 
 
 def _as_json(value: Any) -> Any:
@@ -273,35 +303,12 @@ def _mended(candidate: str, *, whole: bool) -> dict[str, Any] | None:
         value = _as_json(json_repair.repair_json(candidate, return_objects=True, skip_json_loads=True))
         if not isinstance(value, dict) or not value:
             return None
-        # json-repair leaves out what it cannot place: fine where the text broke off, and nowhere else.
-        if whole and _letters(json.dumps(value, ensure_ascii=False)) < _letters(candidate):
-            return None
-        return value if all(_is_held(leaf, candidate) for leaf in _leaves(value)) else None
+        return value if not whole or says_the_same(value, candidate) else None
     except (ValueError, RecursionError, IndexError, KeyError, TypeError, AttributeError, AssertionError):
         # What json-repair itself breaks on is as unreadable as what it gives up on.
         return None
 
 
-def _leaves(value: Any) -> Iterator[Any]:
-    match value:
-        case dict():
-            for inner in value.values():
-                yield from _leaves(inner)
-        case list():
-            for inner in value:
-                yield from _leaves(inner)
-        case _:
-            yield value
-
-
-def _is_held(leaf: Any, text: str) -> bool:
-    """Return whether a number stands in the text as it is: of a broken one json-repair takes the beginning."""
-    if isinstance(leaf, bool) or not isinstance(leaf, int | float):
-        return True
-    return str(leaf) in text or any(float(number) == leaf for number in _NUMBERS.findall(text))
-
-
-_NUMBERS = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.`])")
 _CONSTANT = re.compile(r"[:\[,]\s*-?(?:NaN|Infinity)\b")
 
 
@@ -335,7 +342,7 @@ def _without_doubles(members: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(members):
         keys = [key for key, _ in members]
         double = next(key for key in found if keys.count(key) > 1)
-        raise _NoGuess(f"'{_excerpt(double)}' is given twice")
+        raise _NoGuess(f"'{excerpt(double)}' is given twice")
     return found
 
 
@@ -346,8 +353,23 @@ def _refuse_constant(name: str) -> NoReturn:
 
 def _finite(digits: str) -> float:
     if math.isinf(number := float(digits)):
-        raise _NoGuess(f"{_excerpt(digits)} is too large")
+        raise _NoGuess(f"{excerpt(digits)} is too large")
     return number
+
+
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
+
+
+def _joined(text: str) -> str:
+    """Return `text` with halves of a character joined that stand beside each other; a half alone stays one."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass") if _SURROGATE.search(text) else text
+
+
+def _refuse_halves(value: object) -> None:
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise _NoGuess("half of a character in UTF-16 is no text") from None
 
 
 def _cut_off(text: str, error: ValueError) -> str:
@@ -358,12 +380,12 @@ def _cut_off(text: str, error: ValueError) -> str:
 
 
 def _no_json(error: Exception, text: str, schema: Mapping[str, Any]) -> InvalidArguments:
-    return InvalidArguments(f"The arguments are not valid JSON ({error}): {_excerpt(text)} {_advice(schema)}")
+    return InvalidArguments(f"The arguments are not valid JSON ({error}): {excerpt(text)} {_advice(schema)}")
 
 
 def _no_object(value: object, text: str, schema: Mapping[str, Any]) -> InvalidArguments:
     kind = KINDS.get(type(value), "something else")
-    return InvalidArguments(f"The arguments must be one JSON object, not {kind}: {_excerpt(text)} {_advice(schema)}")
+    return InvalidArguments(f"The arguments must be one JSON object, not {kind}: {excerpt(text)} {_advice(schema)}")
 
 
 def _advice(schema: Mapping[str, Any]) -> str:
@@ -372,5 +394,6 @@ def _advice(schema: Mapping[str, Any]) -> str:
     return f"Write one JSON object, {{{keys}}}, and call again." if keys else "Write one JSON object and call again."
 
 
-def _excerpt(text: str) -> str:
+def excerpt(text: str) -> str:
+    """Return the beginning of `text`, for an error message."""
     return text if len(text) <= EXCERPT_CHARS else text[:EXCERPT_CHARS] + "…"

@@ -5,12 +5,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from callboard_formats.arguments import ReadArguments, read_arguments
-from callboard_formats.errors import InvalidArguments, UnknownTool
+from callboard_formats.arguments import ReadArguments, excerpt, read_arguments
 from callboard_formats.fitting import fit_arguments
-from callboard_formats.json_text import plain
 from callboard_formats.names import closest_name, resolve_name
-from callboard_formats.syntax import Schemas, WrittenCall
+from callboard_formats.syntax import InvalidArguments, Schemas, UnknownTool, WrittenCall
 
 Schema = Any
 
@@ -42,12 +40,21 @@ def understand(call: WrittenCall, schemas: Schemas) -> MeantCall:
     if resolved is None:
         raise UnknownTool(_no_such_tool(call.name, schemas))
     schema = schemas[resolved.name]
+    if call.broken:
+        raise InvalidArguments(_not_as_calls_are(call))
     read = _read(call, schema)
     if read.truncated or call.truncated:
         _refuse_truncated()
     arguments, fitted = fit_arguments(read.arguments, schema, resolved, untyped=call.untyped)
     named = (resolved.repair,) if resolved.repair else ()
     return MeantCall(resolved.name, arguments, (*named, *read.repairs, *fitted))
+
+
+def _not_as_calls_are(call: WrittenCall) -> str:
+    return (
+        f"The call cannot be read, for a part of it is missing or in the wrong place: {excerpt(call.arguments)} "
+        "Write the whole call again, exactly in the format that calls have."
+    )
 
 
 def _refuse_truncated() -> NoReturn:
@@ -69,11 +76,17 @@ def _read(call: WrittenCall, schema: Schema) -> ReadArguments:
         return ReadArguments({only: _bare(words)}, (f"bare text taken as '{only}'",))
 
 
+_AROUND_WORDS = ('"""', "'''", '"', "'", "`")
+
+
 def _bare(words: str) -> str:
+    """Return bare text without the quotation marks that stand around all of it."""
     try:
         value = json.loads(words)
     except (ValueError, RecursionError):
-        return plain(words)
+        mark = next((one for one in _AROUND_WORDS if words.startswith(one) and words.endswith(one)), "")
+        inner = words[len(mark) : len(words) - len(mark)]
+        return inner if mark and len(words) > 2 * len(mark) and mark[0] not in inner else words
     return value if isinstance(value, str) else words
 
 

@@ -13,8 +13,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from callboard_formats.errors import InvalidArguments
+from callboard_formats.arguments import python_value
 from callboard_formats.names import Resolved, fold, nearest, spellings
+from callboard_formats.syntax import InvalidArguments
 
 VALUE_CHARS = 80
 MAX_NUMBER_CHARS = 100
@@ -68,7 +69,8 @@ def convert(value: Any, types: Iterable[str]) -> Any:
     """Return `value` as the first of the types that can say all that it says; else `NOT_CONVERTED`.
 
     `"5"` and `5.0` are the integer 5, 5.5 is none; `"true"` is true, `"yes"` is a word; 5 is
-    the string `"5"`; a string that is the JSON of an object or an array is that.
+    the string `"5"`, 5.5 no string: it may have been written as 5.50; a string that is the JSON
+    of an object or an array is that.
     """
     for name in types:
         converted = _to(name, value)
@@ -116,8 +118,6 @@ def _to(name: str, value: Any) -> Any:
             return "true" if value else "false"
         case ("string", int()) if value.bit_length() < MAX_NUMBER_CHARS:
             return str(value)
-        case ("string", float()) if math.isfinite(value):
-            return json.dumps(value)
         case ("integer" | "number" | "boolean" | "null" | "array" | "object", str()):
             return _from_text(name, value)
         case _:
@@ -145,9 +145,25 @@ def _parsed(text: str, name: str) -> Any:
     if not text.startswith("[" if name == "array" else "{"):
         return NOT_CONVERTED
     try:
-        return json.loads(text, strict=False)
+        return json.loads(text, strict=False, object_pairs_hook=_without_doubles)
     except (ValueError, RecursionError):
         return NOT_CONVERTED
+
+
+def _from_python(text: str, name: str) -> Any:
+    """Return the list or object that `text` is as Python writes it: templates show values so, and models follow."""
+    try:
+        value = python_value(text)
+    except ValueError:
+        return NOT_CONVERTED
+    return value if kind_of(value) == name else NOT_CONVERTED
+
+
+def _without_doubles(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(members)
+    if len(found) < len(members):
+        raise ValueError("a key is given twice")
+    return found
 
 
 def _spells(value: Any, one: Any) -> bool:
@@ -345,6 +361,18 @@ def fit_arguments(
     return fitted, tuple(_listed(trace.repairs, MAX_REPAIRS))
 
 
+def typed_json(texts: str, schema: Mapping[str, Any]) -> str:
+    """Return the arguments that stood between tags, an object of texts, as the JSON that the schema would have them be.
+
+    As they are where they are no such object.
+    """
+    try:
+        given = json.loads(texts, object_pairs_hook=_without_doubles)
+        return json.dumps(_Gate(Schemas(schema)).typed(given, schema), ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return texts
+
+
 @dataclass(slots=True)
 class _Trace:
     """The record of what was changed and what is wrong."""
@@ -387,6 +415,8 @@ class _Gate:
             if name == "string":
                 return text
             converted = convert(text, (name,))
+            if converted is NOT_CONVERTED and name in ("array", "object"):
+                converted = _from_python(text, name)
             if converted is not NOT_CONVERTED:
                 return converted
         return text

@@ -29,6 +29,7 @@ class Thoughts:
     openers: tuple[str, ...] = ()
     reasoning = (THINK,)
     stops: tuple[str, ...] = ()
+    markers: tuple[str, ...] = ()
 
     def read(
         self,
@@ -48,6 +49,7 @@ class XmlFence:
     openers = ("```",)
     reasoning: tuple[Tags, ...] = ()
     stops: tuple[str, ...] = ()
+    markers: tuple[str, ...] = ()
 
     def read(
         self,
@@ -65,6 +67,16 @@ _FENCE = regex.compile(
     regex.IGNORECASE,
 )
 _THOUGHTS = Thoughts()
+
+FELLOWS = {
+    "deepseek_v3_2": ("deepseek", "xml"),
+    "granite": ("hermes", "xml"),
+    "llama3": ("qwen3_coder",),
+    "llama4": ("llama3",),
+    "minicpm": ("lfm2",),
+    "phi4_mini": ("granite",),
+}
+"""The other syntaxes that models of a family write, by the family's own: those of its older or smaller members."""
 
 
 @cache
@@ -86,7 +98,8 @@ def _of(formats: tuple[str, ...]) -> tuple[Syntax, ...]:
         raise ValueError(f"There is no format {sorted(strange)}; there are: {', '.join(names())}")
     every = (REACT if one is LEAKED_REACT else one for one in SYNTAXES)
     fence = (XmlFence(),) if "xml" in formats else ()
-    return (*fence, *(one for one in every if one.name in formats), _THOUGHTS)
+    written = {*formats, *(fellow for one in formats for fellow in FELLOWS.get(one, ()))}
+    return (*fence, *(one for one in every if one.name in written), _THOUGHTS)
 
 
 def thought_opened_for(model: str, formats: Sequence[str] | None, *, thinking: bool | None) -> tuple[Tags, ...]:

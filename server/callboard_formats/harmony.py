@@ -25,6 +25,8 @@ from callboard_formats.tape import Reading, Tape
 
 _ANALYSIS = "<|channel|>analysis<|message|>"
 _FINAL = "<|channel|>final<|message|>"
+_PREAMBLE = "<|channel|>commentary<|message|>"
+_TO_TOOL = "<|channel|>commentary to="
 _STRIPPED = ("assistantcommentary to=functions.", "commentary to=functions.", "analysis to=functions.")
 _PREFILLED = ("to=functions.", " to=functions.")
 
@@ -57,11 +59,11 @@ class Harmony:
     markers: tuple[str, ...] = ()
     reasoning = tuple(
         # The next message may begin without an end of this one.
-        Tags(before + opener, closer, is_text=opener == _FINAL)
+        Tags(before + opener, closer, is_text=opener != _ANALYSIS, calls=False)
         for before in ("", "<|start|>assistant")
         for opener, closers in (
             (_ANALYSIS, ("<|end|>", "<|return|>", "<|start|>assistant", _FINAL)),
-            (_FINAL, ("<|end|>", "<|return|>", "<|start|>assistant")),
+            *((text, ("<|end|>", "<|return|>", "<|start|>assistant", _TO_TOOL)) for text in (_FINAL, _PREAMBLE)),
         )
         for closer in closers
     )
@@ -107,6 +109,9 @@ class Harmony:
             return [WrittenCall(name, words.strip(), truncated=not closed)]
         start = tape.keep()
         value = yield from read_value(tape, _MESSAGE_END, watcher, name)
+        yield from tape.space()
+        if tape.final and tape.cut_off(_MESSAGE_END):
+            tape.at = tape.end
         words, closed = yield from self._message(tape)
         written = tape.cut(start, start + len(value.text)) + words.rstrip()
         return [WrittenCall(name, written, truncated=not value.whole and not closed)]

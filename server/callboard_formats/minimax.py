@@ -9,18 +9,34 @@ are elements named `item`. A tag without the mark is text, and so is one that cl
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
+from callboard_formats.broken import name_of_broken
+from callboard_formats.names import resolve_name
 from callboard_formats.row import NAME, pattern
-from callboard_formats.syntax import Spot, Tags, Watcher, WrittenCall
+from callboard_formats.syntax import Schemas, Spot, Tags, Watcher, WrittenCall
 from callboard_formats.tape import Reading, Tape
 
 _MARK = r"\]<\]minimax\[>\["
 _SECTION = pattern(rf"(?:{_MARK} )?<tool_call>(?= {_MARK} <invoke)")
 _SECTION_END = pattern(rf"{_MARK} </tool_call>")
+_ANY_SECTION = pattern(rf"(?:{_MARK} )?<tool_call>(?= {_MARK})")
+_BROKEN = pattern(_MARK)
+_CALL_END = pattern(rf"{_MARK} </invoke>|{_MARK} </tool_call>|{_MARK} <invoke")
 _CALL = pattern(rf"{_MARK} <invoke\s{{1,9}}name = [\"']?{NAME}[\"']? >")
+MAX_DEPTH = 50
 _TAG = pattern(rf"{_MARK} <(?P<closes>/?)(?P<name>[^<>/\s]{{1,128}}+)[^<>]{{0,160}}+>")
+
+
+class _Nobody:
+    """Nobody who is shown arguments."""
+
+    def arguments(self, name: str, text: str) -> None: ...
+
+
+_NOBODY = _Nobody()
 
 
 @dataclass(slots=True)
@@ -31,6 +47,11 @@ class _Element:
     text: list[str] = field(default_factory=list)
     elements: list["_Element"] = field(default_factory=list)
 
+    @property
+    def has_words(self) -> bool:
+        """Whether more than white space stands in it, beside its elements."""
+        return bool("".join(self.text).strip())
+
     def as_json(self) -> str:
         """Return what it holds: a list of its items, an object of its elements, or its text."""
         if not self.elements:
@@ -39,10 +60,22 @@ class _Element:
             return "[" + ", ".join(element.as_json() for element in self.elements) + "]"
         return self.as_object()
 
-    def as_object(self) -> str:
-        """Return the object of its elements; a name that is there twice stays so."""
-        members = (f"{json.dumps(one.name, ensure_ascii=False)}: {one.as_json()}" for one in self.elements)
-        return "{" + ", ".join(members) + "}"
+    def as_object(self, lists: Collection[str] = ()) -> str:
+        """Return the object of its elements; a name that is there twice stays so, unless it is one of `lists`."""
+        values: list[tuple[str, str]] = []
+        for name, same in groupby(self.elements, key=lambda element: element.name):
+            texts = [element.as_json() for element in same]
+            if len(texts) > 1 and name in lists:
+                texts = [f"[{', '.join(texts)}]"]
+            values += ((name, text) for text in texts)
+        return "{" + ", ".join(f"{json.dumps(name, ensure_ascii=False)}: {text}" for name, text in values) + "}"
+
+
+def _lists_of(name: str, schemas: Schemas) -> frozenset[str]:
+    """Return the arguments of a tool that are lists: their items may be elements of the same name."""
+    resolved = resolve_name(name, schemas)
+    properties = schemas[resolved.name].get("properties", {}) if resolved else {}
+    return frozenset(key for key, schema in properties.items() if schema.get("type") == "array")
 
 
 class MiniMaxM3:
@@ -62,7 +95,7 @@ class MiniMaxM3:
     def read(
         self,
         tape: Tape,
-        spot: Spot,  # noqa: ARG002 - the mark says it is a call
+        spot: Spot,
         watcher: Watcher,  # noqa: ARG002 - arguments come as elements, not as JSON
     ) -> Reading[Sequence[WrittenCall | str] | None]:
         """Read a section of calls, or calls without one."""
@@ -74,30 +107,61 @@ class MiniMaxM3:
             head = yield from tape.take(_CALL)
             if head is None:
                 break
-            calls.append((yield from self._call(tape, head["name"])))
+            calls.append((yield from self._call(tape, head["name"], _lists_of(head["name"], spot.schemas))))
         if not calls:
             return [] if in_section and tape.final and tape.is_at_end() else None
         yield from tape.take(_SECTION_END)
         return calls
 
-    def _call(self, tape: Tape, name: str) -> Reading[WrittenCall]:
+    def refuse(self, tape: Tape, spot: Spot) -> Reading[Sequence[WrittenCall] | None]:
+        """Read a call that names a tool and then is not written as it should be, up to its end."""
+        start = tape.at
+        in_section = (yield from tape.take(_ANY_SECTION)) is not None
+        yield from tape.space()
+        marked = yield from tape.take(_BROKEN)
+        name = (yield from name_of_broken(tape, spot.schemas, in_section=in_section)) if marked else None
+        if name is None:
+            tape.rewind(start)
+            return None
+        begin = tape.keep()
+        end = yield from tape.find(_CALL_END)
+        refused = WrittenCall(name, tape.cut(begin, tape.at).strip(), broken=True)
+        if end and end[0].lower().endswith("</invoke>"):
+            tape.at += len(end[0])
+        yield from tape.space()
+        rest = yield from self.read(tape, spot, _NOBODY)
+        calls = [one for one in rest or () if isinstance(one, WrittenCall)]
+        if not calls:
+            yield from tape.take(_SECTION_END)
+        return [refused, *calls]
+
+    def _call(self, tape: Tape, name: str, lists: Collection[str]) -> Reading[WrittenCall]:
         root = _Element("")
         open_elements = [root]
+        begin = tape.keep()
+        readable = True
         while True:
-            start = tape.keep()
+            start = tape.at
             tag = yield from tape.find(_TAG)
             inner = open_elements[-1]
             inner.text.append(tape.cut(start, tape.at))
             if tag is None:
-                return WrittenCall(name, root.as_object(), truncated=True, untyped=True)
+                if not readable:
+                    return WrittenCall(name, "{" + tape.cut(begin, tape.at), truncated=True)
+                return WrittenCall(name, root.as_object(lists), truncated=True, untyped=True)
             tape.at += len(tag[0])
             if not tag["closes"]:
                 element = _Element(tag["name"])
                 inner.elements.append(element)
                 open_elements.append(element)
+                readable = readable and len(open_elements) <= MAX_DEPTH
             elif inner is not root and tag["name"] == inner.name:
+                readable = readable and not (inner.elements and inner.has_words)
                 open_elements.pop()
             elif inner is root and tag["name"].lower() == "invoke":
-                return WrittenCall(name, root.as_object(), untyped=True)
+                if not readable or root.has_words:
+                    # What stands between elements would be left out: it was a value's.
+                    return WrittenCall(name, "{" + tape.cut(begin, tape.at))
+                return WrittenCall(name, root.as_object(lists), untyped=True)
             else:
                 inner.text.append(tag[0])

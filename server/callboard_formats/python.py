@@ -31,7 +31,7 @@ _STRING = re.compile(r'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _NOTATION_WORDS = {"true": True, "false": False, "null": None, "none": None}
 
 
-_NOTATION_MARK = regex.compile(r"<escape>|<\|\"\|>|[{}\[\]\"]", regex.IGNORECASE)
+_NOTATION_MARK = regex.compile(r"<escape>|<\|\"\|>|[{}\[\]]|(?<!<\|)\"", regex.IGNORECASE)
 _STRING_GOES_ON = regex.compile(r"\s*+[,}\]:]")
 
 
@@ -256,6 +256,9 @@ def calls_in_source(source: str) -> Sequence[WrittenCall] | None:
     `print(call)` and `name = call` are the call: Gemma's documentation has its models write them.
     """
     tree = _parsed(source)
+    if tree is None and "\n" in source and (mended := _line_ends_escaped(source)):
+        source = mended
+        tree = _parsed(source)
     if tree is None or not tree.body:
         return None
     calls: list[ast.Call] = []
@@ -268,6 +271,31 @@ def calls_in_source(source: str) -> Sequence[WrittenCall] | None:
                 return None
             calls.append(call)
     return [_written(source, call) for call in calls] or None
+
+
+_STRING_BEGINS = regex.compile(r"(?<=[=(\[{,:]\s{0,9})(?P<mark>[\"'])(?!(?P=mark))")
+
+
+def _line_ends_escaped(source: str) -> str | None:
+    """Return `source` with its strings on one line each; None where it is not sure where one ends.
+
+    LFM2's template escapes nothing, so a text of several lines stands there as it is. A string ends where
+    more of the call follows.
+    """
+    parts: list[str] = []
+    at = 0
+    while begin := _STRING_BEGINS.search(source, at):
+        end = regex.compile(rf"(?:[^{begin['mark']}\\]|\\.)*+", regex.DOTALL).match(source, begin.end())
+        if end is None or not _CALL_GOES_ON.match(source, end.end()):
+            return None
+        text = end[0].replace("\r", "\\r").replace("\n", "\\n")
+        parts += (source[at : begin.end()], text)
+        at = end.end() + 1
+        parts.append(begin["mark"])
+    return "".join([*parts, source[at:]])
+
+
+_CALL_GOES_ON = regex.compile(r"[\"']\s*+[,)\]}:]")
 
 
 def calls_before_cut(source: str) -> Sequence[WrittenCall] | None:
@@ -379,7 +407,9 @@ def _literal(node: ast.expr, depth: int = 0) -> object:
     match node:
         case ast.Constant(value=str() | bool() | None as value):
             return value
-        case ast.Constant(value=int() | float() as value) if math.isfinite(value):
+        case ast.Constant(value=int() as value):
+            return value
+        case ast.Constant(value=float() as value) if math.isfinite(value):
             return value
         case ast.Name(id=word) if word in _WORDS:
             return _WORDS[word]
@@ -387,7 +417,7 @@ def _literal(node: ast.expr, depth: int = 0) -> object:
             return -value
         case ast.List(elts=elements) | ast.Tuple(elts=elements):
             return [_literal(element, depth + 1) for element in elements]
-        case ast.Dict(keys=keys, values=values):
+        case ast.Dict(keys=keys, values=values) if len({_key(key) for key in keys}) == len(keys):
             return {_key(key): _literal(value, depth + 1) for key, value in zip(keys, values, strict=True)}
         case ast.JoinedStr(values=[ast.Constant(value=str() as value)]):
             # An f-string without a field is a string.

@@ -25,7 +25,7 @@ import regex
 from callboard_formats.json_text import NAME_KEYS, call_in, plain, read_value
 from callboard_formats.names import is_tool_name, resolve_name
 from callboard_formats.python import Brackets, calls_in_source, read_brackets
-from callboard_formats.syntax import Spot, Tags, Watcher, WrittenCall
+from callboard_formats.syntax import END_OF_TURN, Spot, Tags, Watcher, WrittenCall
 from callboard_formats.tape import Reading, Tape
 
 Items = Sequence[WrittenCall | str] | None
@@ -52,11 +52,9 @@ _OBSERVATIONS = _markers("observation")
 _DECORATED = r"[*_`#> -]{0,7}"
 
 _ANSWER = regex.compile(r"[*_`#> -]{0,7}final answer[*_` ]{0,4}:[*_`]{0,4}", regex.IGNORECASE)
-_HEAD = regex.compile(
-    _DECORATED + r"(?:action|tool|function)(?: name)?[*_`]{0,3}[ \t]?:[*_`]{0,3}[ \t]{0,9}", regex.IGNORECASE
-)
+_HEAD = regex.compile(_DECORATED + r"(?:action|tool|function)(?: name)?[*_`]{0,3}[ \t]?:", regex.IGNORECASE)
 _INPUT = regex.compile(
-    _DECORATED + r"(?:(?:action|tool|function)[ _])?(?:input|arguments?|args|parameters?)[*_`]{0,3}[ \t]?:[*_`]{0,3}",
+    _DECORATED + r"(?:(?:action|tool|function)[ _])?(?:input|arguments?|args|parameters?)[*_`]{0,3}[ \t]?:",
     regex.IGNORECASE,
 )
 _NAME_END = regex.compile(r"\r?[\n({\[]|[ \t,.;][ \t]{0,9}(?=" + _INPUT.pattern + ")", regex.IGNORECASE)
@@ -65,6 +63,7 @@ _WORDS = r"(?P<words>[\w.\- \"'*`:/\]]{0,64}?)"
 _NAMED_UP_TO = regex.compile(f"{_WORDS}(?P<end>{_NAME_END.pattern})", regex.IGNORECASE)
 _NAMED_AT_END = regex.compile(f"{_WORDS}(?P<end>)\\s*\\Z", regex.IGNORECASE)
 _NO_TOOL = regex.compile(r"(?:none|n/?a|no action|no tool)(?: (?:needed|required|necessary))?\.?", regex.IGNORECASE)
+_NO_INPUT = regex.compile(r"(?:none|n/a)\.?", regex.IGNORECASE)
 _MARKER = regex.compile(
     r"\n[ \t]{0,9}[*_`#>-]{0,6} ?(?:observation|thought|final answer|action|tool|function)[*_`]{0,3} ?:",
     regex.IGNORECASE,
@@ -83,6 +82,14 @@ _NAMED = regex.compile(
 )
 _SCAFFOLD = regex.compile(r"[*_`#> -]{0,7}(?:thought|action|tool|function)[*_`]{0,3} ?:", regex.IGNORECASE)
 _LINE = regex.compile(r"\n")
+_ENDS_OF_TURN = regex.compile(rf"(?:\s{{0,9}}+{END_OF_TURN.pattern})+\s{{0,9}}\Z", regex.IGNORECASE)
+_BLANK_LINE = regex.compile(r"\n[ \t\r]*\n")
+_ANY_FENCE = regex.compile(r"```[ \t]{0,4}[\w+-]{0,20}[ \t]{0,4}\r?\n")
+_FENCE_CLOSES = regex.compile(r"\r?\n[ \t]{0,9}```")
+_BEHIND_FENCE = regex.compile(
+    rf"[ \t]{{0,9}}(?:\r?\n\s{{0,99}})?{_MARKER.pattern}|{END_OF_TURN.pattern}", regex.IGNORECASE
+)
+_EMPHASIS = regex.compile(r"[#> -]{0,7}(\*{1,2}|_{1,2}|`)")
 _BLANKS = regex.compile(r"[*_`\"'\[]{0,6}")
 _CLOSING = regex.compile(r"[)\]]")
 
@@ -118,9 +125,21 @@ class React:
             for opener, closer in product(openers, closers)
         ]
 
+    def begins_answer(self, block: str) -> bool:
+        """Return whether the block is the marker of the final answer."""
+        return _ANSWER.fullmatch(block) is not None
+
     def read(self, tape: Tape, spot: Spot, watcher: Watcher) -> Reading[Items]:
         """Read an action with its input, a fence of calls, or the marker of the final answer."""
         return (yield from _Action(tape, spot, watcher, leaked=self.leaked).read())
+
+
+@dataclass(frozen=True, slots=True)
+class _Label:
+    """A label up to its colon, and the marks of emphasis that are open behind it."""
+
+    text: str
+    opened: str
 
 
 class _Action:
@@ -132,20 +151,37 @@ class _Action:
         self._known = spot.schemas
         self._watcher = watcher
         self._leaked = leaked
+        self._around = ""
+        """The marks that the label of the input stands in together with the input: `**Action Input: …**`."""
 
     def read(self) -> Reading[Items]:
         tape = self._tape
         if not self._leaked and self._spot.line_start and (yield from tape.take(_ANSWER)):
             return []
+        if self._spot.answering and not self._leaked:
+            return None
         if (yield from tape.match(_FENCE)):
             return (yield from self._fenced()) if self._spot.line_start else None
         return (yield from self._action())
 
+    def _label(self, pattern: "regex.Pattern[str]") -> "Reading[_Label | None]":
+        """Read a label up to its colon, and behind that the marks that it began with."""
+        tape = self._tape
+        found = yield from tape.take(pattern)
+        if found is None:
+            return None
+        marks = _EMPHASIS.match(found[0])
+        opened = marks[1] if marks and not found[0].removesuffix(":").rstrip().endswith(marks[1]) else ""
+        at = tape.at
+        while opened and (yield from tape.peek()) in opened and tape.at < at + len(opened):
+            tape.at += 1
+        return _Label(found[0], "" if tape.at > at else opened)
+
     def _action(self) -> Reading[Items]:
         """Read an action whose marker stands here."""
         tape = self._tape
-        head = yield from tape.take(_HEAD)
-        if head is None or (head[0][0] == "`" and not self._spot.line_start):
+        head = yield from self._label(_HEAD)
+        if head is None or (head.text[0] == "`" and not self._spot.line_start):
             return None
         behind = tape.keep()
         yield from tape.space()
@@ -190,8 +226,9 @@ class _Action:
         if delimiter not in ("{", "\n", "\r\n", ""):
             tape.at += len(delimiter)
         yield from tape.space()
-        if (yield from tape.take(_INPUT)):
+        if label := (yield from self._label(_INPUT)):
             behind = tape.at
+            self._around = label.opened
             yield from tape.space()
             return (yield from self._written(name, behind, sure=is_tool))
         following = yield from tape.peek()
@@ -200,15 +237,17 @@ class _Action:
         if following == "`" and is_tool and (yield from tape.match(_FENCE)):
             return (yield from self._written(name, tape.at, sure=True))
         alone = self._spot.line_start and not self._leaked and resolve_name(name, self._known)
+        ends_in_name = name_end == tape.end
         tape.rewind(name_end)
-        return [WrittenCall(name, "")] if alone else None
+        return [WrittenCall(name, "", truncated=ends_in_name)] if alone else None
 
     def _written(self, name: str, behind: int, *, sure: bool) -> Reading[Items]:
-        """Read the input that begins here: an object, perhaps in a fence, or the rest of the line."""
+        """Read the input that begins here: an object or bare text, perhaps in a fence."""
         tape = self._tape
         following = yield from tape.peek()
         if not following:
             return [WrittenCall(name, "")] if sure else None
+        fence_at = tape.keep()
         fenced = False
         if following == "`":
             fenced = (yield from tape.take(_FENCE)) is not None
@@ -225,14 +264,42 @@ class _Action:
             return [WrittenCall(name, value.text.strip(), truncated=not value.whole)]
         if not sure:
             return None
+        tape.rewind(fence_at)
+        if (yield from tape.take(_ANY_FENCE)):
+            return (yield from self._words_in_fence(name))
+        return (yield from self._words(name, behind))
+
+    def _words(self, name: str, behind: int) -> Reading[Items]:
+        """Read bare text up to the next marker, or the end; `behind` is the end of the input's own marker."""
+        tape = self._tape
         start = tape.keep()
-        marker_at = max(behind, start - 1)
-        tape.rewind(marker_at)
+        tape.rewind(max(behind, start - 1))
         if (yield from tape.match(_MARKER)):
             return [WrittenCall(name, "")]
         tape.at = start
-        yield from tape.find(_LINE)
-        return [WrittenCall(name, tape.cut(start, tape.at).strip().strip("`"), words=True)]
+        following = yield from tape.find(_MARKER)
+        words = _ENDS_OF_TURN.sub("", tape.cut(start, tape.at)).strip()
+        if self._around and words.endswith(self._around):
+            words = words.removesuffix(self._around).rstrip()
+        if _NO_INPUT.fullmatch(words):
+            return [WrittenCall(name, "")]
+        # Behind a blank line the model may have gone on to speak: then nobody knows where the input ends.
+        is_clear = not _BLANK_LINE.search(words)
+        return [WrittenCall(name, words, truncated=following is None and _is_cut_off(words), words=is_clear)]
+
+    def _words_in_fence(self, name: str) -> Reading[Items]:
+        """Read bare text up to the end of the fence that it stands in."""
+        tape = self._tape
+        start = tape.keep()
+        while closed := (yield from tape.find(_FENCE_CLOSES)):
+            place = tape.at
+            tape.at += len(closed[0])
+            behind = tape.at
+            yield from tape.space()
+            tape.rewind(behind if (yield from tape.peek()) else tape.at)
+            if tape.is_at_end() or (yield from tape.match(_BEHIND_FENCE)):
+                return [WrittenCall(name, tape.cut(start, place), words=True)]
+        return [WrittenCall(name, tape.cut(start, tape.at), truncated=True, words=True)]
 
     def _in_brackets(self, name: str, bracket: str) -> Reading[Items]:
         """Read `search({"query": …})`, `search(query="…")` or `search[storms]`."""
@@ -306,7 +373,7 @@ class _Action:
             end = tape.at
             if not value.whole or not fenced:
                 break
-        if fenced and not (yield from self._fence_end()) and not tape.is_at_end():
+        if fenced and not (yield from self._fence_end()):
             yield from tape.space()
             if (yield from tape.peek()) and value.whole:
                 return None
@@ -342,6 +409,19 @@ class _Action:
         else:
             tape.rewind(end)
         return []
+
+
+_LABELS = ("Observation:", "Thought:", "Final Answer:", "Action:", "Action Input:")
+_QUOTES_AROUND = ("```", '"""', "'''", "`", '"', "'")
+
+
+def _is_cut_off(words: str) -> bool:
+    """Return whether bare text ends in half of a label, or the quotation mark that it begins with is never closed."""
+    *_, last = words.split("\n")
+    if "\n" in words and any(label.startswith(last.strip("*_ ")) for label in _LABELS):
+        return True
+    mark = next((one for one in _QUOTES_AROUND if words.startswith(one)), "")
+    return bool(mark) and mark not in words[len(mark) :]
 
 
 _BETWEEN = regex.compile(r"[\s\[\],]")

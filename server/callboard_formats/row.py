@@ -14,8 +14,9 @@ from typing import Literal
 
 import regex
 
+from callboard_formats.broken import name_of_broken
 from callboard_formats.json_text import read_calls, read_value
-from callboard_formats.names import resolve_name
+from callboard_formats.names import is_tool_name, resolve_name
 from callboard_formats.python import calls_before_cut, calls_in_source, escaped_json, read_escaped, read_source
 from callboard_formats.syntax import Spot, Tags, Watcher, WrittenCall
 from callboard_formats.tape import Reading, Tape
@@ -63,6 +64,7 @@ class Row:
     section_end: str = ""
     key: str = ""
     value_end: str = ""
+    tail: str = ""
     exact: bool = False
     keyed: bool = False
     cdata: bool = False
@@ -79,9 +81,13 @@ class Row:
         """Read the block at `tape.at`: see `Syntax`."""
         return _Block(self, tape, spot, watcher).read()
 
+    def refuse(self, tape: Tape, spot: Spot) -> "Reading[Sequence[WrittenCall] | None]":
+        """Read the block at `tape.at` as calls that are refused: see `Refusing`."""
+        return _Block(self, tape, spot, None).refuse()
+
     def is_closed(self, block: str) -> bool:
         """Return whether a block of calls has the end that this syntax gives it."""
-        closer = "|".join(filter(None, (self.end, self.section_end)))
+        closer = "|".join(filter(None, (self.end, self.tail, self.section_end)))
         return bool(closer) and pattern(f"(?:{closer}) \\Z").search(block[-200:]) is not None
 
     @cached_property
@@ -92,20 +98,26 @@ class Row:
         keys_open = regex.sub(r"\(\?P<\w+>", "(?:", key)
         head = regex.sub(r"\(\?P<\w+>", "(?:", self.head)
         stops = "|".join(regex.escape(stop) for stop in self.stops) or "(?!)"
-        inside = f"(?:{self.end}) (?:{head}|{self.section_end}|{stops})" if self.section else f"(?:{self.end})"
+        tail = f"(?:{self.tail} )?" if self.tail else ""
+        inside = f"(?:{self.end}) {tail}(?:{head}|{self.section_end}|{stops})" if self.section else f"(?:{self.end})"
         return Patterns(
             section=pattern(self.section),
             section_end=pattern(self.section_end),
             head=pattern(self.head),
             end=pattern(self.end),
+            tail=pattern(self.tail),
             end_or_line=pattern(rf"(?P<end>{self.end})|\n"),
+            opener=pattern("|".join(map(regex.escape, sorted(self.openers, key=len, reverse=True)))),
+            ends_or_head=pattern(
+                "|".join(filter(None, (self.end, self.section_end, head, *map(regex.escape, self.stops))))
+            ),
             ends=pattern("|".join(filter(None, (self.end, self.section_end, *map(regex.escape, self.stops))))),
             key=pattern(key),
             value_mark=pattern(f"(?P<close>{self.value_end or '(?!)'})|(?P<open>{keys_open})|(?P<cdata>{cdata})"),
             more=pattern(f"{self.value_end} {keys_open}"),
             over=pattern(f"{self.value_end} (?:{self.end})"),
             over_section=pattern(f"{self.value_end} (?:{inside})"),
-            over_at_end=pattern(rf"{self.value_end} (?:{inside}|(?:{self.end}) \Z)"),
+            over_at_end=pattern(rf"{self.value_end} (?:{inside}|(?:{self.end}) {tail}\Z)"),
         )
 
 
@@ -117,7 +129,10 @@ class Patterns:
     section_end: "regex.Pattern[str]"
     head: "regex.Pattern[str]"
     end: "regex.Pattern[str]"
+    tail: "regex.Pattern[str]"
     end_or_line: "regex.Pattern[str]"
+    opener: "regex.Pattern[str]"
+    ends_or_head: "regex.Pattern[str]"
     ends: "regex.Pattern[str]"
     key: "regex.Pattern[str]"
     value_mark: "regex.Pattern[str]"
@@ -133,7 +148,7 @@ _FENCE_BEGIN = regex.compile(r"```\w{0,12}[ \t]{0,9}+\r?\n")
 class _Block:
     """The reading of one block."""
 
-    def __init__(self, row: Row, tape: Tape, spot: Spot, watcher: Watcher) -> None:
+    def __init__(self, row: Row, tape: Tape, spot: Spot, watcher: Watcher | None) -> None:
         self._row = row
         self._patterns = row.patterns
         self._tape = tape
@@ -154,11 +169,16 @@ class _Block:
             if begun:
                 yield from tape.space()
             found = yield from self._call(first=not calls)
+            if found is None and self._in_section and calls and not (yield from tape.match(patterns.ends)):
+                found = yield from self._refused()
             if found is None:
                 break
             begun = True
             calls += found
-            if found and found[-1].truncated and tape.is_at_end():
+            if self._row.tail:
+                yield from tape.space()
+                yield from tape.take(patterns.tail)
+            if found and found[-1].truncated and tape.final and tape.is_at_end():
                 return calls
         if not begun:
             return None
@@ -167,6 +187,64 @@ class _Block:
         if calls or closed or (tape.final and tape.is_at_end()):
             return calls
         return None
+
+    def refuse(self) -> Reading[Sequence[WrittenCall] | None]:
+        """Read calls, of which the first cannot be read."""
+        tape = self._tape
+        start = tape.at
+        section = (yield from tape.take(self._patterns.section)) if self._row.section else None
+        # Anybody may write `<tool_call>`: there it takes as much to be a call as without a section.
+        self._in_section = section is not None and not _ANYBODYS.fullmatch(section[0])
+        yield from tape.space()
+        again = section is not None and (yield from tape.match(self._patterns.section))
+        refused = None if again else (yield from self._refused())
+        if refused is None:
+            tape.rewind(start)
+            return None
+        if section is None:
+            return refused
+        self._in_section = True
+        self._watcher = None
+        rest = yield from self.read()
+        return [*refused, *(one for one in rest or () if isinstance(one, WrittenCall))]
+
+    def _refused(self) -> Reading[list[WrittenCall] | None]:
+        """Read a call that names a tool and then is not written as it should be, up to its end; None where it is none.
+
+        Its end is one that nothing follows in its line, but more of the structure.
+        """
+        tape = self._tape
+        patterns = self._patterns
+        start = tape.at
+        yield from tape.take(patterns.opener)
+        yield from tape.take(_OPENER_ENDS)
+        yield from tape.space()
+        # An opener too many: at the next one a call may be read.
+        again = yield from tape.match(patterns.opener)
+        name = None if again else (yield from name_of_broken(tape, self._spot.schemas, in_section=self._in_section))
+        if name is None:
+            tape.rewind(start)
+            return None
+        begin = tape.keep()
+        while found := (yield from tape.find(patterns.ends_or_head)):
+            end = yield from tape.match(patterns.end)
+            if not end or not self._row.end:
+                break
+            over = tape.at
+            tape.at += len(found[0])
+            if (yield from self._goes_on()):
+                return [WrittenCall(name, tape.cut(begin, over).strip(), broken=True)]
+        return [WrittenCall(name, tape.cut(begin, tape.at).strip(), broken=True)]
+
+    def _goes_on(self) -> Reading[bool]:
+        """Return whether the structure goes on here, or the line ends."""
+        tape = self._tape
+        patterns = self._patterns
+        while (following := (yield from tape.peek())) in (" ", "\t"):
+            tape.at += 1
+        if following in ("", "\r", "\n"):
+            return True
+        return bool((yield from tape.match(patterns.ends_or_head)) or (yield from tape.match(patterns.opener)))
 
     def _call(self, *, first: bool) -> Reading[list[WrittenCall] | None]:
         """Read one call; None where none begins."""
@@ -201,10 +279,13 @@ class _Block:
         opener = next((one for one in self._row.openers if cut[0].lower().startswith(one.lower())), "")
         if not self._in_section and not opener.endswith((">", "]")):
             return None
-        tape.at = tape.end
         # A group that the text ends in has no text yet.
         name = cut.groupdict().get("name") or _LAST_WORD.search(cut[0])[0]
-        return [WrittenCall(name, "", truncated=not self._row.name_alone)] if name else []
+        is_begun = any(is_tool_name(name, [one]) or one.startswith(name) for one in self._spot.schemas)
+        if cut[0].endswith(_ENDS_OF_PROSE) or (name and not is_begun and _ANYBODYS.match(cut[0])):
+            return None
+        tape.at = tape.end
+        return [WrittenCall(name, "", truncated=True)] if name else []
 
     def _json(self, name: str, watcher: Watcher | None, head: str) -> Reading[list[WrittenCall] | None]:
         tape = self._tape
@@ -230,7 +311,9 @@ class _Block:
             value = yield from read_value(tape, patterns.ends, watcher, self._resolved(name))
             return (yield from self._named(name, value.text, whole=value.whole, fenced=fenced))
         if self._row.name_alone and not head.lower().rstrip().endswith("]"):
-            return [WrittenCall(name, "")] if following == "" or "\n" in head else None
+            # Where the text ends in a name, it may be the beginning of a longer one, and arguments may have followed.
+            is_alone = "\n" in head
+            return [WrittenCall(name, "", truncated=not is_alone)] if following == "" or is_alone else None
         words, closed = yield from self._words()
         return [WrittenCall(name, words.strip(), truncated=not closed)]
 
@@ -253,6 +336,9 @@ class _Block:
             return True
         yield from tape.space()
         if not (yield from tape.peek()):
+            return True
+        if tape.final and any(tape.cut_off(one) for one in (patterns.end, patterns.ends)):
+            tape.at = tape.end
             return True
         return bool((yield from tape.match(patterns.head)) or (yield from tape.match(patterns.ends)))
 
@@ -291,6 +377,8 @@ class _Block:
         source, closed = yield from read_source(tape, patterns.ends)
         yield from tape.take(patterns.end)
         source = source.strip().removesuffix("```").rstrip()
+        # The name may only have begun when it was first looked at: `print(` may stand around it.
+        named = _CALLED.match(source) or named
         calls = calls_in_source(source)
         if calls is None and not closed:
             calls = calls_before_cut(source)
@@ -304,6 +392,10 @@ class _Block:
         written, whole = yield from read_escaped(tape, self._patterns.ends)
         arguments = escaped_json(written) if whole else None
         closed = yield from self._end()
+        if whole and not closed and not (yield from self._may_follow()):
+            # More of the call stands before its end: the bracket was no last one.
+            words, closed = yield from self._words()
+            return [WrittenCall(name, f"{written} {words.rstrip()}", truncated=not closed)]
         return [WrittenCall(name, arguments or written, truncated=not whole and not closed)]
 
     def _resolved(self, name: str) -> str:
@@ -319,6 +411,9 @@ class _Block:
         if (yield from tape.peek()) == "{":
             value = yield from read_value(tape, patterns.ends, watcher, self._resolved(name))
             closed = yield from self._end()
+            if value.whole and not closed and not (yield from self._may_follow()):
+                words, closed = yield from self._words()
+                return [WrittenCall(name, f"{value.text} {words.rstrip()}", truncated=True)]
             return [WrittenCall(name, value.text, truncated=not value.whole or not closed)]
         start = tape.keep()
         arguments: list[tuple[str, str]] = []
@@ -366,6 +461,7 @@ class _Block:
         start = tape.keep()
         depth = 0
         first_end: int | None = None
+        last_closer = start
         while mark := (yield from tape.find(patterns.value_mark)):
             place = tape.at
             if mark["cdata"]:
@@ -378,6 +474,7 @@ class _Block:
                 depth += 1
                 tape.at += len(mark[0])
                 continue
+            last_closer = place
             more = yield from tape.match(patterns.more)
             over = None if more else (yield from self._over())
             if over or (more and not depth):
@@ -388,10 +485,18 @@ class _Block:
                 tape.at = place
             depth = max(0, depth - 1)
             tape.at = place + len(mark[0])
-        if first_end is not None and tape.may_look_back():
+        if first_end == last_closer and tape.may_look_back() and self._is_only_end(start, first_end):
             tape.rewind(first_end)
             return (yield from self._close(start, first_end))
         return self._trimmed(tape.cut(start, tape.at), closed=False), False
+
+    def _is_only_end(self, start: int, place: int) -> bool:
+        """Return whether a value that seems to end at `place`, and no other, cannot go on behind the text's end.
+
+        A call in the value would have its own end there, and half a closer at the end of the text may be the value's.
+        """
+        holds_call = self._patterns.head.search(self._tape.cut(start, place)) is not None
+        return not holds_call and not self._ends_in_half_of_a_mark(place + 1)
 
     def _close(self, start: int, place: int) -> Reading[tuple[str, bool]]:
         text = self._tape.cut(start, place)
@@ -410,11 +515,15 @@ class _Block:
         return found
 
     def _closes_again(self, after: int) -> Reading[bool]:
-        """Return whether behind the end of the call a value is closed that was not opened there."""
+        """Return whether behind the end of the call a value is closed that was not opened there, or half of one is."""
         tape = self._tape
         tape.at = after
         mark = yield from tape.find(self._patterns.value_mark)
-        return mark is not None and mark["close"] is not None
+        return mark["close"] is not None if mark else self._ends_in_half_of_a_mark(after)
+
+    def _ends_in_half_of_a_mark(self, start: int) -> bool:
+        half = self._patterns.value_mark.search(self._tape.cut(start, self._tape.end), partial=True)
+        return half is not None and half.end() > half.start()
 
     def _is_next(self, opening: str, given: set[str], name: str, place: int) -> bool:
         """Return whether the next value begins here, though this one was not closed."""
@@ -452,6 +561,9 @@ class _Block:
         return "" if begins and begins.end() == len(text) else text
 
 
+_ANYBODYS = regex.compile(r"<\w+\s*>")
+_OPENER_ENDS = regex.compile(r"\s{0,9}>")
+_ENDS_OF_PROSE = (".", ",", ";", "!", "?", ")")
 _LAST_WORD = regex.compile(r"[\w.-]*\Z")
 _CDATA_END = regex.compile(r"\]\]>")
 _CDATA = regex.compile(r"\s*<!\[CDATA\[(.*)\]\]>\s*", regex.DOTALL)

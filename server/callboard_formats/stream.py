@@ -10,9 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+import regex
+
+from callboard_formats.fitting import typed_json
 from callboard_formats.literals import Literals
 from callboard_formats.names import resolve_name
-from callboard_formats.syntax import Closing, Schemas, Spot, Syntax, Tags, WrittenCall
+from callboard_formats.quotation import Quotations, StraightMarks, end_of
+from callboard_formats.syntax import END_OF_TURN, Answering, Closing, Refusing, Schemas, Spot, Syntax, Tags, WrittenCall
 from callboard_formats.tape import LOOK_BACK_CHARS, Reading, Tape
 
 MAX_HELD_SPACE = 80
@@ -70,7 +74,8 @@ Shown = AllWasThought | AnswerBegan | TextPiece | ReasoningPiece | CallPiece | F
 class Outlet:
     """The pieces of one answer."""
 
-    def __init__(self) -> None:
+    def __init__(self, schemas: Schemas) -> None:
+        self._schemas = schemas
         self.called = False
         """True once there was a call."""
         self.stopped = False
@@ -207,7 +212,7 @@ class Outlet:
         self._space = ""
         self.called = True
         number = self._previewed
-        rest = call.arguments
+        rest = self._shown_arguments(call)
         if number is not None:
             rest = rest[self._previewed_chars :]
             self._previewed = None
@@ -218,6 +223,11 @@ class Outlet:
             self._out.append(CallPiece(number, call.name, rest))
         self._out.append(FoundCall(number, syntax, call, "".join(self._before_call)))
         self._before_call.clear()
+
+    def _shown_arguments(self, call: WrittenCall) -> str:
+        """Return the arguments as the call will have them: texts between tags are what the schema says."""
+        resolved = resolve_name(call.name, self._schemas) if call.untyped and not call.truncated else None
+        return typed_json(call.arguments, self._schemas[resolved.name]) if resolved else call.arguments
 
     def _number(self) -> int:
         self._calls += 1
@@ -240,9 +250,13 @@ CLOSING_QUOTE = {"“": "”", "‘": "’", "«": "»", "„": "“", "‹": "�
 __all__ = ["AnswerBegan", "CallPiece", "FoundCall", "ReasoningPiece", "Scanner", "Shown", "TextPiece"]
 
 _FENCE = re.compile(r"`{3,}|~{3,}")
+_BEFORE_FENCE = re.compile(r"[ \t>]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)*[ \t]*")
+_BEFORE_CLOSING = re.compile(r"[ \t>]*")
+_BLOCK_QUOTATION = re.compile(r" {0,3}>")
 _FENCE_LINE = re.compile(r"[^`\n]*")
 _NOTHING_MORE = re.compile(r"[ \t\r]*(?:\n|\Z)")
 _FENCES = ("```", "~~~")
+_TOKEN = re.compile(r"<[|｜]\S+[|｜]>|<[A-Z_]+\d+>|\[e~\[")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -305,6 +319,13 @@ def meaning(known: Grammar, found: str) -> Meaning:
     return Meaning(tuple(sorted(owners)), tags, closes, any(one in known.results for one in beginnings))
 
 
+@lru_cache(maxsize=64)
+def end_of_turn(syntaxes: tuple[Syntax, ...]) -> "regex.Pattern[str]":
+    """Return the pattern of a token that may end a turn."""
+    own = {text for one in syntaxes for text in (*one.stops, *one.markers) if _TOKEN.fullmatch(text)}
+    return regex.compile("|".join([END_OF_TURN.pattern, *map(regex.escape, sorted(own))]), regex.IGNORECASE)
+
+
 @lru_cache(maxsize=256)
 def closing(syntaxes: tuple[Syntax, ...], tags: tuple[Tags, ...]) -> Literals:
     """Return what to look for in a thought that was opened by these tags."""
@@ -318,7 +339,8 @@ def closing(syntaxes: tuple[Syntax, ...], tags: tuple[Tags, ...]) -> Literals:
 @lru_cache(maxsize=256)
 def in_thought(syntaxes: tuple[Syntax, ...], tags: tuple[Tags, ...]) -> Literals:
     """Return what to look for in a thought that is closed or ends with the answer: its closers, and calls."""
-    return Literals({*(tag.closer for tag in tags), *(opener for one in syntaxes for opener in one.openers)})
+    openers = (opener for one in syntaxes for opener in one.openers) if all(tag.calls for tag in tags) else ()
+    return Literals({*(tag.closer for tag in tags), *openers})
 
 
 class Scanner:
@@ -341,7 +363,7 @@ class Scanner:
         self.syntaxes = tuple(syntaxes)
         self._grammar = grammar(self.syntaxes)
         self.schemas = schemas
-        self._outlet = Outlet()
+        self._outlet = Outlet(schemas)
         self._watcher = _Preview(self._outlet if previews else None, schemas)
         self._tape = Tape()
         self._said = 0
@@ -351,16 +373,29 @@ class Scanner:
         self._quoted_from = -1
         """The last marker that stood right behind a quotation mark; before everything where there is none."""
         self._quotation_end = ""
+        self._quotations = Quotations()
+        self._straight_marks = StraightMarks()
+        self._quoted_to = 0
+        """The end of the last quotation that a marker stood in."""
+        self._sought: dict[str, int] = {}
+        """How far each end of a quotation was sought in vain."""
         self._fence = ""
         self._tags: tuple[Tags, ...] = tuple(opened)
+        self._answering = False
+        """True behind the marker of the final answer."""
         self._spoken_of = False
         """True behind an opener of a thought that stood amid words: its closer is spoken of too."""
         self._trial: _Trial | None = None
         """The calls that a thought may end in which is never closed."""
-        self._asked: list[int] = []
-        """The syntaxes still to be asked about the block at `_start`; empty outside of one."""
+        self._asked: list[tuple[int, bool]] = []
+        """The syntaxes still to be asked about the block at `_start`; empty outside of one.
+
+        First all whether they can read it, then some whether it is a call that they have to refuse.
+        """
         self._start = 0
-        self._reading: Reading[Sequence[WrittenCall | str] | None] | None = None
+        self._reading: Reading[Sequence[WrittenCall | str] | None] | Reading[Sequence[WrittenCall] | None] | None = None
+        self._repeated = {tag.opener.lower() for tag in opened}
+        """What would begin the thought again that the prompt has opened; empty once that place is past."""
         if opened:
             self._outlet.begin_reasoning(keep=not surely, is_thought=False)
 
@@ -371,6 +406,7 @@ class Scanner:
         self._tape.feed(text)
         if self._passes(text):
             self._tape.at = self._said = self._tape.end
+            self._quotations.read(text)
             self._outlet.say(text)
         else:
             self._read()
@@ -379,7 +415,7 @@ class Scanner:
     def _passes(self, text: str) -> bool:
         """Return whether `text`, which has come last, has no marker and no beginning of one: most has not."""
         tape = self._tape
-        if self._said + len(text) != tape.end or self._asked or self._trial:
+        if self._said + len(text) != tape.end or self._asked or self._trial or self._repeated:
             return False
         if self._fence:
             return self._fence[0] not in text
@@ -436,16 +472,62 @@ class Scanner:
         if any(tag.closer.lower() == found for tag in self._tags):
             self._end_thought(len(match[0]))
             return True
-        if self._is_in_quotation():
+        is_quoted = None if found[0] in "`~" else self._is_in_closed_quotation()
+        if is_quoted is None and found[0] not in "`~":
+            return False
+        if is_quoted or self._is_in_quotation():
             tape.at += 1 if found[0] in "`~" else len(found)
             return True
         return self._found(meaning(self._grammar, found))
+
+    def _is_in_closed_quotation(self) -> bool | None:
+        """Return whether the marker here stands in a quotation that ends within its paragraph; None if unknown yet."""
+        tape = self._tape
+        if tape.at < self._quoted_to:
+            return True
+        self._say()
+        for closer in self._quotations.closers():
+            if closer == '"' and tape.before(tape.at, 1) != '"':
+                if not self._read_straight_marks():
+                    return None
+                if (end := self._straight_marks.closer(tape.at)) is not None:
+                    self._quoted_to = end
+                    return True
+                self._quotations.forget(closer)
+                continue
+            start = max(tape.at, self._sought.get(closer, 0))
+            found = end_of(closer).search(tape.text, start - tape.base, partial=not tape.final)
+            self._sought[closer] = tape.base + found.start() if found else tape.end
+            # Another back-tick may follow the last one.
+            if not tape.final and (found is None or found.partial or found.end() == len(tape.text)):
+                return None
+            if found and found["closer"]:
+                self._quoted_to = tape.base + found.start()
+                return True
+            self._quotations.forget(closer)
+        return False
+
+    def _read_straight_marks(self) -> bool:
+        """Read the straight quotation marks in the rest of the line; return False where that has not come yet."""
+        tape = self._tape
+        if tape.at < self._straight_marks.end:
+            return True
+        sought = max(tape.at, self._sought.get('"', 0))
+        line_end = tape.text.find("\n", sought - tape.base)
+        if line_end < 0 and not tape.final:
+            self._sought['"'] = tape.end
+            return False
+        index = tape.at - tape.base
+        self._straight_marks.read(tape.text[index : line_end if line_end >= 0 else len(tape.text)], tape.at)
+        return True
 
     def _is_in_quotation(self) -> bool:
         """Return whether the marker here stands right behind a quotation mark, or further on in what that began."""
         tape = self._tape
         start = max(0, self._boundary)
         before = tape.before(tape.at, 1)
+        if tape.at > start and (before == "\\" or _BLOCK_QUOTATION.match(self._line_before())):
+            return True
         if tape.at > start and before in QUOTES:
             self._quoted_from = tape.at
             self._quotation_end = CLOSING_QUOTE.get(before, before)
@@ -475,7 +557,8 @@ class Scanner:
         self._spoken_of = self._spoken_of or bool(found.tags)
         if found.owners:
             self._say()
-            self._asked = list(found.owners)
+            refusing = [one for one in found.owners if isinstance(self.syntaxes[one], Refusing)]
+            self._asked = [*((one, False) for one in found.owners), *((one, True) for one in refusing)]
             self._start = tape.keep()
             return True
         return self._no_block()
@@ -497,10 +580,16 @@ class Scanner:
     def _ask(self) -> bool:
         """Ask the next syntax about the block that may begin here."""
         tape = self._tape
-        place = self._asked[0]
+        place, refuses = self._asked[0]
         if self._reading is None:
-            spot = Spot(self._at_line_start(), not self._outlet.said and not self._outlet.called, self.schemas)
-            self._reading = self.syntaxes[place].read(tape, spot, self._watcher)
+            spot = Spot(
+                self._at_line_start(), not self._outlet.said and not self._outlet.called, self.schemas, self._answering
+            )
+            syntax = self.syntaxes[place]
+            if refuses and isinstance(syntax, Refusing):
+                self._reading = syntax.refuse(tape, spot)
+            else:
+                self._reading = syntax.read(tape, spot, self._watcher)
         try:
             next(self._reading)
         except StopIteration as done:
@@ -530,6 +619,9 @@ class Scanner:
         self._tape.forget()
 
     def _accept(self, items: Sequence[WrittenCall | str], place: int) -> None:
+        syntax = self.syntaxes[place]
+        if not items and isinstance(syntax, Answering):
+            self._answering = syntax.begins_answer(self._tape.cut(self._start, self._tape.at))
         self._outlet.block(items, self.syntaxes[place].name)
         self._asked.clear()
         self._tags = ()
@@ -549,7 +641,9 @@ class Scanner:
         if end == len(tape.text) and not tape.final and end - index < MAX_FENCE_LINE_CHARS:
             return False
         # Back-ticks further on in the line make it code within the line, says CommonMark.
-        if self._at_line_start() and not (fence[0][0] == "`" and tape.text[end : end + 1] == "`"):
+        if _BEFORE_FENCE.fullmatch(self._line_before()) and not (
+            fence[0][0] == "`" and tape.text[end : end + 1] == "`"
+        ):
             self._fence = fence[0]
         tape.at += len(fence[0])
         return True
@@ -567,7 +661,7 @@ class Scanner:
         rest = _NOTHING_MORE.match(tape.text, end)
         if not tape.final and (rest is None or not rest[0].endswith("\n")) and self._may_close(index, end):
             return False
-        if rest is not None and self._at_line_start():
+        if rest is not None and _BEFORE_CLOSING.fullmatch(self._line_before()):
             self._fence = ""
         tape.at = tape.base + end
         return True
@@ -575,6 +669,8 @@ class Scanner:
     def _in_thought(self) -> bool:
         """Pass a thought on, up to its end, or to calls that may be the end of the answer."""
         tape = self._tape
+        if self._repeated:
+            return self._pass_repeated()
         if self._trial:
             return self._try()
         literals = in_thought(self.syntaxes, self._tags)
@@ -590,6 +686,12 @@ class Scanner:
         if not tape.final and literals.may_grow(text, match.start()):
             return False
         if closer := next((tag.closer for tag in self._tags if match[0].lower().startswith(tag.closer.lower())), ""):
+            is_quoted = self._is_quoted_closer(len(closer))
+            if is_quoted is None:
+                return False
+            if is_quoted:
+                tape.at += len(closer)
+                return True
             self._end_thought(len(closer))
         elif tape.before(tape.at, 1) in QUOTES and tape.at > self._boundary:
             tape.at += 1
@@ -597,6 +699,30 @@ class Scanner:
             self._say()
             self._trial = _Trial(self, tape.keep(), line_start=self._at_line_start())
         return True
+
+    def _pass_repeated(self) -> bool:
+        """Pass over the opener of a thought that the prompt has opened already."""
+        tape = self._tape
+        text = tape.text[tape.at - tape.base :]
+        begun = text.lstrip().lower()
+        if not tape.final and any(one.startswith(begun) for one in self._repeated):
+            return False
+        found = max((one for one in self._repeated if begun.startswith(one)), key=len, default="")
+        if found:
+            self._skip(tape.end - len(begun) + len(found))
+        self._repeated.clear()
+        return True
+
+    def _is_quoted_closer(self, chars: int) -> bool | None:
+        """Return whether the closer here, so many characters long, stands in quotation marks; None if unknown yet."""
+        tape = self._tape
+        before = tape.before(tape.at, 1)
+        behind = tape.at - tape.base + chars
+        if not before or before not in QUOTES or tape.at <= self._boundary:
+            return False
+        if behind == len(tape.text) and not tape.final:
+            return None
+        return tape.text[behind : behind + 1] == CLOSING_QUOTE.get(before, before)
 
     def _try(self) -> bool:
         """Read on what may be the calls that the answer ends in; the end of the thought ends them too."""
@@ -611,6 +737,13 @@ class Scanner:
         trial.tape.feed(text[index:end])
         tape.at = tape.base + end
         if match:
+            is_quoted = self._is_quoted_closer(len(match[0]))
+            if is_quoted is None:
+                return False
+            if is_quoted:
+                trial.tape.feed(match[0])
+                tape.at += len(match[0])
+                return True
             self._leave_trial()
             self._end_thought(len(match[0]))
             return True
@@ -643,6 +776,7 @@ class Scanner:
             self._tags = ()
             return
         answers = any(tag.until_call for tag in self._tags)
+        self._answering = self._answering or answers
         self._tags = ()
         self._skip(self._tape.at + closer_chars)
         self._outlet.end_reasoning(answers=answers)
@@ -653,17 +787,26 @@ class Scanner:
         if self._said < tape.at:
             text = tape.text[self._said - tape.base : tape.at - tape.base] if self._said >= tape.base else ""
             text = text or tape.cut(self._said, tape.at)
+            self._quotations.read(text)
             self._outlet.say(text)
             self._said = tape.at
 
     def _skip(self, end: int) -> None:
         """Go on at `end`, behind something that is not shown."""
+        self._quotations.clear()
         self._said = self._tape.at = self._boundary = end
 
     def _may_close(self, start: int, end: int) -> bool:
         """Return whether the line of the fence from `start` to `end` may go on with nothing."""
         text = self._tape.text
         return len(text) - start < MAX_FENCE_LINE_CHARS and not text[end:].strip(" \t\r")
+
+    def _line_before(self) -> str:
+        """Return what stands before this place in its line, or a part of it that is long enough to be no beginning."""
+        tape = self._tape
+        start = max(tape.base, tape.at - LOOK_BACK_CHARS, self._boundary)
+        before = tape.text[start - tape.base : tape.at - tape.base]
+        return before[before.rfind("\n") + 1 :]
 
     def _at_line_start(self) -> bool:
         tape = self._tape
@@ -703,6 +846,7 @@ class _Trial:
         tape = self.tape
         blocks: list[tuple[Sequence[WrittenCall | str], str]] = []
         openers = self._grammar.outside
+        tokens = end_of_turn(self._syntaxes)
         while True:
             while not tape.final and openers.may_grow(tape.text, tape.at - tape.base):
                 yield
@@ -713,20 +857,27 @@ class _Trial:
             blocks.append(block)
             yield from tape.space()
             self.passed = tape.at
+            while (yield from tape.take(tokens)):
+                yield from tape.space()
             if not (yield from tape.peek()):
                 return blocks
 
     def _block(self, owners: Sequence[int]) -> "Reading[tuple[Sequence[WrittenCall | str], str] | None]":
-        """Read whole calls that are closed, or stand on lines of their own."""
+        """Read calls that are closed, or stand whole on lines of their own."""
         tape = self.tape
         start = tape.keep()
         for place in owners:
             syntax = self._syntaxes[place]
             items = yield from syntax.read(tape, self._spot, _Preview(None, {}))
             calls = [item for item in items or () if isinstance(item, WrittenCall)]
-            if calls and not any(call.truncated for call in calls):
-                is_closed = syntax.is_closed(tape.cut(start, tape.at)) if isinstance(syntax, Closing) else False
+            is_closed = isinstance(syntax, Closing) and syntax.is_closed(tape.cut(start, tape.at))
+            if calls and (is_closed or not any(call.truncated for call in calls)):
                 return (calls, syntax.name) if is_closed or self._spot.line_start else None
+            tape.rewind(start)
+        for place in owners:
+            syntax = self._syntaxes[place]
+            if isinstance(syntax, Refusing) and (refused := (yield from syntax.refuse(tape, self._spot))):
+                return refused, syntax.name
             tape.rewind(start)
         return None
 

@@ -1,13 +1,25 @@
-"""What every syntax is made of: calls as they were written, thoughts between tags, and a way to read one block."""
+"""What every syntax is made of: calls as they were written, thoughts between tags, a way to read one block.
+
+And why a call cannot be run, in words that a model can act on.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+import regex
+
 from callboard_formats.tape import Reading, Tape
 
 Schemas = Mapping[str, Mapping[str, Any]]
 """The JSON schemas of the tools' parameters, by the tools' names."""
+
+END_OF_TURN = regex.compile(
+    r"(?:<\|(?:im_end|eot_id|eom_id|eot|eom|end|endoftext|return|end_of_msg|observation|END_OF_TURN_TOKEN)\|>"
+    r"|</s>|<end_of_turn>|<turn\|>|<｜end▁of▁sentence｜>|\[e~\[)",
+    regex.IGNORECASE,
+)
+"""The tokens that end a model's turn, which a server may have left in the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +28,7 @@ class WrittenCall:
 
     `truncated`: its end was not seen. `untyped`: values stood between tags, so that only the schema tells
     the number 5 from the word. `words`: where the arguments are no JSON they may be the one text that the
-    tool takes.
+    tool takes. `broken`: it is not written as its syntax is, so it is refused, whatever may be read in it.
     """
 
     name: str
@@ -24,6 +36,7 @@ class WrittenCall:
     truncated: bool = False
     untyped: bool = False
     words: bool = False
+    broken: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +47,8 @@ class Tags:
     they are spoken of. `first`: only where no text has come before. `until_call`: any block
     ends it as well as the closer does (`Thought:` … `Action:`); otherwise nothing within is
     looked at. `is_thought`: the model is shown it again, before the call that follows it.
-    `is_text`: what stands between is the answer, and nothing in it a call.
+    `is_text`: what stands between is the answer, and nothing in it a call. `calls`: calls that an answer ends in
+    count though this was never closed before them.
     """
 
     opener: str
@@ -43,15 +57,17 @@ class Tags:
     until_call: bool = False
     is_thought: bool = False
     is_text: bool = False
+    calls: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """Where a block may begin: at the beginning of a line, of the answer, and among these tools."""
+    """Where a block may begin: at the beginning of a line, of the text, among these tools, within the final answer."""
 
     line_start: bool
     first: bool
     schemas: Schemas
+    answering: bool = False
 
 
 class Watcher(Protocol):
@@ -88,6 +104,11 @@ class Syntax(Protocol):
         """
         ...
 
+    @property
+    def markers(self) -> Sequence[str]:
+        """What the user is never shown of it, besides the openers."""
+        ...
+
     def read(self, tape: Tape, spot: Spot, watcher: Watcher) -> "Reading[Sequence[WrittenCall | str] | None]":
         """Read the block whose opener stands at `tape.at`, and move behind it.
 
@@ -104,3 +125,42 @@ class Closing(Protocol):
     def is_closed(self, block: str) -> bool:
         """Return whether a block of calls has the end that this syntax gives it."""
         ...
+
+
+@runtime_checkable
+class Refusing(Protocol):
+    """A syntax that knows a call of its own though it is not quite right."""
+
+    def refuse(self, tape: Tape, spot: Spot) -> "Reading[Sequence[WrittenCall] | None]":
+        """Read the block at `tape.at`, in which no syntax could read a call, as calls that are refused.
+
+        None where it names no tool, or only speaks of one: what stands there is prose.
+        """
+        ...
+
+
+@runtime_checkable
+class Answering(Protocol):
+    """A syntax that has a marker of the final answer."""
+
+    def begins_answer(self, block: str) -> bool:
+        """Return whether a block that it read is that marker."""
+        ...
+
+
+class CallError(Exception):
+    """A call that cannot be run; `code` is the word for the reason."""
+
+    code = "invalid_call"
+
+
+class UnknownTool(CallError):
+    """There is no such tool."""
+
+    code = "unknown_tool"
+
+
+class InvalidArguments(CallError):
+    """The arguments cannot be read, or are not what the tool's schema asks for."""
+
+    code = "invalid_args"

@@ -35,8 +35,8 @@ HERMES = Row(
     markers=("</tool_call>",),
     models=(
         r"hermes",
-        r"qwen-?2\.5(?!.*coder)",
-        r"qwen-?3(?!.*coder)(?!\.5)",
+        r"(?<!deepseek.*)qwen-?2\.5",
+        r"(?<!deepseek.*)qwen-?3(?!.*coder)(?!\.5)",
         r"qwq",
         r"granite-?4",
         r"(ling|ring)-?(lite|mini|flash|1t|2)",
@@ -87,7 +87,15 @@ MISTRAL = Row(
     reasoning=(Tags("[THINK]", "[/THINK]"), THINK),
     stops=("[TOOL_RESULTS]", "[INST]"),
     markers=("[/TOOL_CALLS]", "[/TOOL_RESULTS]", "[/AVAILABLE_TOOLS]"),
-    models=(r"mistral", r"mixtral", r"ministral", r"magistral", r"devstral", r"codestral", r"pixtral"),
+    models=(
+        r"(?<!dolphin.*)mistral(?!.*orca)",
+        r"mixtral",
+        r"ministral",
+        r"magistral",
+        r"devstral",
+        r"codestral",
+        r"pixtral",
+    ),
     template=("[TOOL_CALLS]",),
 )
 DEEPSEEK = Row(
@@ -109,7 +117,7 @@ DEEPSEEK = Row(
         "tool_calls_end", "tool_call_end", "tool_sep", "tool_outputs_begin", "tool_outputs_end", "tool_output_begin",
         "tool_output_end",
     ),
-    models=(r"deepseek-?(v3(?![._-]?2)|r1|chat|reasoner)",),
+    models=(r"deepseek-?(v3(?![._-]?2)|v3[._-]?2.*exp|r1|chat|reasoner)",),
     template=("<｜tool▁calls▁begin｜>",),
 )  # fmt: skip
 KIMI = Row(
@@ -130,7 +138,7 @@ KIMI = Row(
     markers=(
         "<|tool_calls_section_end|>", "<|tool_call_section_end|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>",
     ),
-    models=(r"kimi-?(k2|dev|vl)", r"^moonshot"),
+    models=(r"kimi-?(k2|dev|vl)", r"^moonshot(?!.*k3)"),
     template=("<|tool_calls_section_begin|>",),
 )  # fmt: skip
 GEMMA_3 = Row(
@@ -151,10 +159,17 @@ GEMMA = Row(
     body="escaped",
     openers=("<start_function_call>", "<|tool_call>"),
     head=rf"(?:<start_function_call>|<\|tool_call>) call: {NAME} (?=\{{)",
-    end=r"<end_function_call>|<tool_call\|>",
+    end=r"<end_function_call>|<tool_call\|>|<turn\|>",
     reasoning=(Tags("<|channel>thought", "<channel|>"), THINK),
     stops=("<start_function_response>", "<|tool_response>"),
-    markers=("<tool_call|>", "<|tool_response>", "<tool_response|>", "<end_function_call>", "<end_function_response>"),
+    markers=(
+        "<tool_call|>",
+        "<turn|>",
+        "<|tool_response>",
+        "<tool_response|>",
+        "<end_function_call>",
+        "<end_function_response>",
+    ),
     models=(r"functiongemma", r"gemma-?4"),
     template=("<start_function_call>", "<|tool_call>"),
 )
@@ -167,7 +182,7 @@ LLAMA3 = Row(
     head=r"<\|python_tag\|> (?=\{ [\"']|\[ [{\]])",
     end=r"<\|eom_id\|>|<\|eot_id\|>",
     stops=("<|eom_id|>", "<|start_header_id|>ipython"),
-    models=(r"llama-?3", r"llama-?4"),
+    models=(r"llama-?3(?!.*nemotron.*v1[._]?5)",),
     template=("<|python_tag|>",),
 )
 
@@ -246,7 +261,7 @@ DEEPSEEK_V3_2 = _dsml(
     "https://huggingface.co/deepseek-ai/DeepSeek-V3.2/blob/main/encoding/encoding_dsv32.py",
     word="DSML",
     section="function_calls",
-    models=(r"deepseek-?v3[._-]?2",),
+    models=(r"deepseek-?v3[._-]?2(?!.*exp)",),
 )
 DEEPSEEK_V4 = _dsml(
     "deepseek_v4",
@@ -296,7 +311,7 @@ KIMI_K3 = Row(
     section_end=r"<\|close\|>tools<\|sep\|>",
     head=(
         r"<\|open\|>call\s{1,9}tool=\"(?P<name>[^\"<>]{1,128})\"[^<>]{0,99}+<\|sep\|>"
-        r"(?: <\|open\|>json[^<>]{0,99}+<\|sep\|>(?= \{)|(?! <\|open\|>json))"
+        r"(?: <\|open\|>json[^<>]{0,99}+<\|sep\|>(?= \{)|(?= (?:[^<\s]|<[^|]|<\|[^o]|<\|open\|>[^j])))"
     ),
     end=r"(?:<\|close\|>json<\|sep\|> )?<\|close\|>call<\|sep\|>",
     key=r"<\|open\|>argument\s{1,9}key=\"(?P<key>[^\"<>]{1,128})\"(?:\s{1,9}type=\"(?P<type>\w{1,20})\")?\s{0,9}<\|sep\|>",
@@ -345,7 +360,7 @@ HUNYUAN_A13B = Row(
     head="<tool_calls>",
     end="</tool_calls>",
     stops=("<tool_response>", "<|extra_0|>"),
-    markers=("</tool_calls>", "<answer>\n", "\n</answer>", "<|eos|>"),
+    markers=("</tool_calls>", "<|eos|>"),
     models=(r"hunyuan.*a13b", r"minimax-?m1"),
 )
 MINIMAX_M2 = Row(
@@ -414,7 +429,7 @@ GRANITE = Row(
     end=r"<\|/tool_call\|>",
     stops=("<|end_of_text|>", "<|start_of_role|>user"),
     markers=("<|/tool_call|>",),
-    models=(r"granite-?3",),
+    models=(r"granite-?3", r"granite-?20b"),
 )
 PHI4_MINI = Row(
     name="phi4_mini",
@@ -520,13 +535,13 @@ STEP3 = Row(
     body="tags",
     openers=(*_deepseek("tool_calls_begin", "tool_call_begin"), "<|tool_calls_begin|>", "<steptml:invoke"),
     section=r"<[｜|]tool[▁_]calls[▁_]begin[｜|]>",
-    section_end=r"(?:<[｜|]tool[▁_]call[▁_]end[｜|]> )?<[｜|]tool[▁_]calls[▁_]end[｜|]>",
+    section_end=r"<[｜|]tool[▁_]calls[▁_]end[｜|]>",
     head=(
-        r"(?:<[｜|]tool[▁_]call[▁_]end[｜|]> )?"
         r"(?:<[｜|]tool[▁_]call[▁_]begin[｜|]> (?:function )?(?:<[｜|]tool[▁_]sep[｜|]> )?)?"
         rf"<steptml:invoke\s{{1,9}}name = {_NAME_IN_QUOTES} >"
     ),
-    end=r"</steptml:invoke>(?: <[｜|]tool[▁_]call[▁_]end[｜|]>)?",
+    end="</steptml:invoke>",
+    tail=r"<[｜|]tool[▁_]call[▁_]end[｜|]>",
     key=rf"<steptml:parameter\s{{1,9}}name = {_KEY_IN_QUOTES} >",
     value_end="</steptml:parameter>",
     prompt_opens=True,

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import regex
 
-from callboard_formats.json_text import ARGUMENTS_KEYS, Value, call_in, plain, read_value
+from callboard_formats.json_text import ARGUMENTS_KEYS, Value, call_in, plain, read_value, value_of
 from callboard_formats.names import resolve_name
 from callboard_formats.python import SOURCE_CHARS, Brackets, calls_in_source, read_brackets, read_source
 from callboard_formats.row import THINK
@@ -160,13 +160,22 @@ def _pass_blanks(tape: Tape) -> Reading[str]:
 def _is_call(value: Value) -> bool:
     """Return whether the object has a call's members and no others."""
     members = value.members
-    if value.too_deep or value.doubled or not members.keys() <= _CALL_KEYS:
+    if value.too_deep or value.doubled or not members.keys() <= _CALL_KEYS or _describes_a_tool(members):
         return False
     if members.get("function", "").startswith("{"):
         return True
     if "type" in members and plain(members["type"]) not in ("function", "tool_use", "tool_call"):
         return False
     return not value.whole or any(key in members for key in ARGUMENTS_KEYS)
+
+
+def _describes_a_tool(members: dict[str, str]) -> bool:
+    """Return whether the arguments are a JSON schema: a tool that the model tells of, not one that it calls."""
+    if members.get("function", "").startswith("{"):
+        members = value_of(members["function"]).members
+    given = next((members[key] for key in ARGUMENTS_KEYS if members.get(key, "").startswith("{")), "")
+    schema = value_of(given).members if given else {}
+    return plain(schema.get("type", "")) == "object" and schema.get("properties", "").startswith("{")
 
 
 _TAG = regex.compile(r"<\|python_tag\|>\s{0,99}+", regex.IGNORECASE)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard_formats.arguments import ReadArguments, read_arguments
-from callboard_formats.errors import InvalidArguments
+from callboard_formats.syntax import InvalidArguments
 
 SCHEMA = {"type": "object", "properties": {"q": {"type": "string"}, "n": {"type": "integer"}}, "required": ["q"]}
 
@@ -41,7 +41,8 @@ COMPLETED = "completed, for the text ended inside the object"
     ("{'q': 'it is {', 'n': (1, 2)}", {"q": "it is {", "n": [1, 2]}, (PYTHON,)),
     ('{"q": "a", "n": True,}', {"q": "a", "n": True}, (PYTHON,)),
     ("x {'q': '\\d'}", {"q": "\\d"}, (AROUND, PYTHON)),
-    ("{q: cats, n: 5}", {"q": "cats", "n": 5}, (MENDED,)),
+    ("{q: 'cats', n: 5}", {"q": "cats", "n": 5}, (MENDED,)),
+    (r'{"q": "\d\n\/"}', {"q": "\\d\n/"}, ("backslashes doubled",)),
     ("{'q': 'a', 'n': true}", {"q": "a", "n": True}, (MENDED,)),
     ('{“q”: “a”}', {"q": "a"}, (MENDED,)),
     ('{"q": "the "best" film"}', {"q": 'the "best" film'}, (MENDED,)),
@@ -94,7 +95,7 @@ def test_a_truncated_object_in_a_string_is_marked_too() -> None:
         "hello", "[1]", "5", "true", '"cats"', '[{"q": "a"}]', '"[1]"', "{", '{"', '{"q', '{"q":', "{braces}",
         "Use {} here.",
         r'"\"{}\""', '{"q": NaN}', '{"q": 1e999}', "{'q': Infinity}", '{"q": "a", "n"}', '{"n": 007}',
-        "[" * 100_000, '{"q":' * 100_000, "{'q': " + "-" * 19_000 + "}", "q=a", "q: a",
+        "[" * 100_000, '{"q":' * 100_000, "{'q': " + "-" * 19_000 + "}", "q=a", "q: a", "{q: cats, n: 5}",
     ],
 )  # fmt: skip
 def test_what_holds_no_clear_object_is_refused_with_advice(text: str) -> None:

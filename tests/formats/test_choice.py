@@ -8,6 +8,7 @@ from structlog.testing import capture_logs
 from callboard._formats import FormatChoice, FormatName, RequestedCall, choose_format
 from callboard._tools import tool
 from callboard.models import TextDelta, ToolCallDelta
+from callboard_formats import parse
 from callboard_formats.formats import find_format, names
 
 
@@ -111,6 +112,14 @@ def test_a_chat_template_says_more_than_a_name() -> None:
         ("nvidia/NVIDIA-Nemotron-Nano-9B-v2", "nemotron_nano"),
         ("ByteDance-Seed/Seed-OSS-36B-Instruct", "seed_oss"),
         ("swiss-ai/Apertus-8B-Instruct", "apertus"),
+        ("llama4:scout", "llama4"),
+        ("meta-llama/Llama-4-Scout-17B-16E-Instruct", "llama4"),
+        ("meta-llama/Llama-3.3-70B-Instruct", "llama3"),
+        ("nvidia/Llama-3_3-Nemotron-Super-49B-v1_5", "nemotron_nano"),
+        ("DeepSeek-R1-0528-Qwen3-8B", "deepseek"),
+        ("qwen2.5-coder:7b", "hermes"),
+        ("DeepSeek-V3.2-Exp", "deepseek"),
+        ("granite-20b-functioncalling", "granite"),
     ],
 )
 def test_a_name_says_which_family_a_model_is_of(model: str, name: str) -> None:
@@ -121,3 +130,26 @@ def test_a_name_says_which_family_a_model_is_of(model: str, name: str) -> None:
 
 def test_a_name_of_no_family_says_nothing() -> None:
     assert find_format("gpt-5") is None
+
+
+@pytest.mark.parametrize("model", ["dolphin-mistral", "mistral-openorca"])
+def test_a_model_that_was_trained_anew_is_not_of_the_family_that_its_name_begins_with(model: str) -> None:
+    assert find_format(model) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("phi4_mini", '<|tool_call|>[{"name": "now", "arguments": {}}]<|/tool_call|>'),
+        ("granite", '<tool_call>[{"name": "now", "arguments": {}}]'),
+        ("granite", '<function_call> {"name": "now", "arguments": {}}'),
+        ("minicpm", "<|tool_call_start|>\n```python\nnow()\n```\n<|tool_call_end|>"),
+        ("llama4", "[now()]"),
+        ("llama4", '{"name": "now", "parameters": {}}<|eot|>'),
+        ("llama3", "<function=now>{}</function><|eom_id|>"),
+        ("deepseek_v3_2", '<function_calls>\n<invoke name="now">\n</invoke>\n</function_calls>'),
+    ],
+)
+def test_a_family_is_read_in_all_the_syntaxes_that_its_models_write(name: str, text: str) -> None:
+    parsed = parse(text, [now.schema()], [name])
+    assert (parsed.content, [call.arguments for call in parsed.tool_calls]) == ("", [{}])

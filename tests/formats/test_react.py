@@ -130,7 +130,8 @@ def test_prose_is_prose(text: str) -> None:
         ('Action: get_wether\nAction Input: {"city": "L"}', "get_wether", "Did you mean 'get_weather'?"),
         ('Action: search\nAction Input: {"query": "sto', "search", "cut off"),
         ("Action: search\nAction Input: [1, 2]", "search", "must be one JSON object, not a list"),
-        ("Action: search", "search", "argument 'query' is missing"),
+        ("Action: search\n", "search", "argument 'query' is missing"),
+        ("Action: search", "search", "cut off"),
         ('Action: search\nAction Input: {"limit": 1}', "search", "argument 'query' is missing"),
     ],
 )

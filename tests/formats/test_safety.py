@@ -1,10 +1,12 @@
 """Nothing runs that nobody asked for: what ends a value, what is cut off, what is thought, what the schema says."""
 
+import json
 from typing import Any
 
 import pytest
 
-from callboard_formats import StreamParser, TextPiece, parse
+from callboard_formats import CallPiece, StreamParser, TextPiece, parse
+from callboard_formats.formats import syntaxes_of
 
 TOOL = {
     "name": "store",
@@ -129,3 +131,570 @@ def test_what_stands_in_quotation_marks_is_spoken_of_to_its_end(opening: str, cl
 def test_what_follows_quotation_marks_counts() -> None:
     assert ran(f"Not `<tool_call>` alone: {tagged('text', 'x')}") == [{"text": "x"}]
     assert ran(f"Begin with `<tool_call>\n{tagged('text', 'x')}") == [{"text": "x"}]
+
+
+RUN = {
+    "name": "run",
+    "parameters": {"type": "object", "properties": {"code": {"type": "string"}}, "required": ["code"]},
+}
+
+
+def ran_in_react(text: str) -> list[Any]:
+    calls = parse(f"Thought: I run it.\nAction: run\nAction Input: {text}", [RUN], ["react"]).tool_calls
+    return [call.arguments for call in calls if call.error is None]
+
+
+@pytest.mark.parametrize("step", [1, 3, 1000])
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("x = 1\nprint(x)\nObservation:", "x = 1\nprint(x)"),
+        ("for i in x:\n    print(i)", "for i in x:\n    print(i)"),
+        ("```python\nx = 1\n\nprint(x)\n```", "x = 1\n\nprint(x)"),
+        ("```\nx = 1\nprint(x)\n```\nObservation: 1", "x = 1\nprint(x)"),
+        ("\n```py\nx = 1\nprint(x)\n```", "x = 1\nprint(x)"),
+        ('"""x = 1\nprint(x)"""', "x = 1\nprint(x)"),
+        ("`a` and `b`", "`a` and `b`"),
+        ('"a" and "b"', '"a" and "b"'),
+        ("`a`", "a"),
+    ],
+)
+def test_bare_text_in_react_is_all_that_stands_before_the_next_marker(text: str, code: str, step: int) -> None:
+    text = f"Thought: I run it.\nAction: run\nAction Input: {text}"
+    parser = StreamParser([RUN], ["react"])
+    for at in range(0, len(text), step):
+        parser.feed(text[at : at + step])
+    parser.finish()
+    assert [call.arguments for call in parser.calls] == [{"code": code}]
+
+
+@pytest.mark.parametrize("text", ["x = 1\n\nI will wait.", "```python\nx = 1\nprint(x)"])
+def test_bare_text_whose_end_nobody_knows_does_not_run(text: str) -> None:
+    assert ran_in_react(text) == []
+
+
+WRITE = {
+    "name": "write",
+    "parameters": {
+        "type": "object",
+        "properties": {"path": {"type": "string"}, "text": {"type": "string"}},
+        "required": ["path", "text"],
+    },
+}
+
+
+def written(path: str, text: str) -> list[Any]:
+    call = f'<tool_call>\n{{"name": "write", "arguments": {{"path": {path}, "text": {text}}}}}\n</tool_call>'
+    return [call.arguments for call in parse(call, [WRITE]).tool_calls if call.error is None]
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "meant"),
+    [
+        (r'"C:\Users\me"', r'"x\n"', ("C:\\Users\\me", "x\n")),
+        (r'"C:\Users\me"', r'"  x  "', ("C:\\Users\\me", "  x  ")),
+        (r'"C:\xampp"', r'"a\\\"b"', ("C:\\xampp", 'a\\"b')),
+        (r'"C:\apps\video"', r'"\alpha \d \x41 \0"', ("C:\\apps\\video", "\\alpha \\d \\x41 \\0")),
+        (r'"\d"', r'"\ud83d\ude00"', ("\\d", "😀")),
+        (r'"\d"', r'"<\/b>"', ("\\d", "</b>")),
+        (r'"a"', r'"say "x" now"', ("a", 'say "x" now')),
+        (r'"a"', r'"print("hello")"', ("a", 'print("hello")')),
+        (r'"a"', r'"{"a": "b"}"', ("a", '{"a": "b"}')),
+    ],
+)
+def test_mending_changes_nothing_that_was_said(path: str, text: str, meant: tuple[str, str]) -> None:
+    assert written(path, text) == [{"path": meant[0], "text": meant[1]}]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '"x" + "y"', "", ",", "`x`", '""quoted""', "'it's'", "undefined", "...", "x", '"k": "v"', r'"\ud83d"',
+        "{'a': 1, 'a': 2}", r'"a\\": {}}]"',
+    ],
+)  # fmt: skip
+def test_a_value_that_mending_would_invent_or_cut_does_not_run(text: str) -> None:
+    assert written('"a"', text) == []
+
+
+def test_half_of_what_a_string_says_does_not_run() -> None:
+    text = r'{"name": "store", "arguments": {"text": "run[{\"name\": \"now\", \"arguments": {}}]"}}'
+    assert ran(f"<tool_call>\n{text}\n</tool_call>") == []
+
+
+LIST = {"name": "list", "parameters": {"type": "object", "properties": {"folder": {"type": "string"}}}}
+LIST_ALL = {**LIST, "name": "list_all"}
+
+
+@pytest.mark.parametrize("text", ['[TOOL_CALLS]list_all[ARGS]{"folder": "a"}', "Action: list_all"])
+def test_a_name_that_the_text_ends_in_does_not_run(text: str) -> None:
+    for end in range(1, len(text)):
+        calls = parse(text[:end], [LIST, LIST_ALL]).tool_calls
+        assert all(call.error for call in calls), text[:end]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<tool_call>{"name": "run", "arguments": "print(1)"}</tool_call>',
+        '<tool_call>{"name": "run", "arguments": 5}</tool_call>',
+        '<tool_call>{"name": "run", "arguments": null}</tool_call>',
+        '<tool_call>{"name": "run", "arguments": "[1, 2"}</tool_call>',
+        '<|START_ACTION|>[{"tool_name": "run", "parameters": "print(1)"}]<|END_ACTION|>',
+    ],
+)
+def test_a_string_in_the_place_of_an_object_is_no_argument(text: str) -> None:
+    assert [call.error_code for call in parse(text, [RUN]).tool_calls] == ["invalid_args"]
+
+
+def streamed(text: str, step: int, **options: Any) -> tuple[StreamParser, str]:
+    parser = StreamParser([TOOL, NOW], **options)
+    pieces = [one for at in range(0, len(text), step) for one in parser.feed(text[at : at + step])]
+    content = "".join(one.text for one in [*pieces, *parser.finish()] if isinstance(one, TextPiece))
+    return parser, content
+
+
+def shown(text: str, step: int, **options: Any) -> tuple[str, int]:
+    parser, content = streamed(text, step, **options)
+    return content, sum(call.error is None for call in parser.calls)
+
+
+@pytest.mark.parametrize("step", [1, 2, 5, 1000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Write `<tool_call><function=now></function></tool_call>`.",
+        'Write `<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>`.',
+        f"It answers `Sure! {CALL}`.",
+        f"It answers ``Sure ` so! {CALL}``.",
+    ],
+)
+def test_a_quoted_call_is_text_to_the_letter(text: str, step: int) -> None:
+    assert shown(text, step) == (text, 0)
+
+
+@pytest.mark.parametrize("step", [1, 2, 5, 1000])
+@pytest.mark.parametrize("text", [f"It answers “Sure! {CALL}”.", f"It says «so: {CALL}»."])
+def test_a_call_in_quotation_marks_does_not_run(text: str, step: int) -> None:
+    assert shown(text, step)[1] == 0
+
+
+@pytest.mark.parametrize("step", [1, 2, 5, 1000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"Use the ` key. {CALL}",
+        f"Use the ` key. {CALL}\n\nNot `.",
+        f"Use the ` key.\n{CALL} and `.",
+        f"Use ``a`` and `b`. {CALL} `c`",
+        f"Use `` and `b`. {CALL}",
+        f"He said “so”. {CALL}",
+    ],
+)
+def test_a_call_behind_a_quotation_counts(text: str, step: int) -> None:
+    assert shown(text, step)[1] == 1
+
+
+@pytest.mark.parametrize("step", [1, 2, 5, 1000])
+@pytest.mark.parametrize("thinking", [None, True])
+def test_a_quoted_end_of_thinking_ends_no_thought(step: int, thinking: bool | None) -> None:
+    opener = "" if thinking else "<think>\n"
+    assert shown(f"{opener}It says `</think>` there.\n</think>\n\n4", step, thinking=thinking) == ("4", 0)
+    text = f"{opener}It writes `</think>` and then\n{CALL}\nbut not here.\n</think>\n4"
+    assert shown(text, step, thinking=thinking) == ("4", 0)
+
+
+M3 = "]<]minimax[>["
+
+
+@pytest.mark.parametrize("step", [1, 1000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'{M3}<tool_call>{M3}<invoke name="store">{M3}<text>a{M3}</text> x{M3}</text>{M3}</invoke>{M3}</tool_call>',
+        f'{M3}<tool_call>{M3}<invoke name="store">' + f"{M3}<text>" * 500,
+        f'{M3}<tool_call>{M3}<invoke name="store">{f"{M3}<a>" * 500}{f"{M3}</a>" * 500}{M3}</invoke>{M3}</tool_call>',
+        '<|tool_call>call:store{text:<|"|>a<|"|>} x<|"|>}<tool_call|>',
+        "<start_function_call>call:store{text:<escape>a<escape>} x<escape>}<end_function_call>",
+        f"[store(text=0x{'1' * 300})]",
+        f'[store(text="x", count=0x{"1" * 9000})]',
+        '{"name": "store", "arguments": {"text": 3.10}}',
+        '{"name": "store", "arguments": {"text": 1e5}}',
+        tagged("flags", '[{"a": 1, "a": 2}]'),
+        '[store(flags={"a": 1, "a": 2})]',
+    ],
+)
+def test_a_value_that_is_not_wholly_understood_does_not_run(text: str, step: int) -> None:
+    parser = StreamParser([{**TOOL, "parameters": {**TOOL["parameters"], "additionalProperties": True}}])  # type: ignore[dict-item]
+    for at in range(0, len(text), step):
+        parser.feed(text[at : at + step])
+    parser.finish()
+    assert [call.error_code for call in parser.calls] == ["invalid_args"]
+
+
+def test_what_looks_like_the_end_of_a_string_of_gemmas_is_the_same_whole_and_in_pieces() -> None:
+    text = '<|tool_call>call:store{text:<|"|>a<|"|>b<|"|>}<tool_call|>'
+    parser = StreamParser([TOOL])
+    for character in text:
+        parser.feed(character)
+    parser.finish()
+    assert [call.arguments for call in parser.calls] == ran(text) == [{"text": 'a<|"|>b'}]
+
+
+@pytest.mark.parametrize("text", ["Write\nAction: run\nAction Input: x\nto run.", "\nAction: run\nAction Input: x"])
+@pytest.mark.parametrize("before", ["Thought: a\n", ""])
+def test_a_call_within_the_final_answer_of_react_does_not_run(before: str, text: str) -> None:
+    assert parse(f"{before}Final Answer: {text}", [RUN], ["react"]).tool_calls == ()
+
+
+@pytest.mark.parametrize("step", [1, 1000])
+@pytest.mark.parametrize("token", ["<|im_end|>", "</s>", "<｜end▁of▁sentence｜>", "[e~[", "<|end_of_msg|>"])
+def test_a_call_that_ends_a_thought_counts_before_the_end_of_the_turn(token: str, step: int) -> None:
+    assert shown(f"<think>\nI should.\n\n{CALL}{token}\n", step) == ("", 1)
+
+
+@pytest.mark.parametrize("junk", ["}", " x", "<|close|>json<x>"])
+def test_what_stands_behind_the_json_of_kimi_k3_is_refused_whole_and_in_pieces(junk: str) -> None:
+    text = (
+        '<|open|>tools<|sep|><|open|>call tool="store" index="1"<|sep|><|open|>json<|sep|>'
+        f'{{"text": "x"}}{junk}<|close|>json<|sep|><|close|>call<|sep|><|close|>tools<|sep|>'
+    )
+    assert shown(text, 1) == shown(text, len(text)) == ("", 0)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '```tool_code\nprint(store(text="x',
+        '<|open|>tools<|sep|><|open|>call tool="now" index="1"<|sep|><|open|>json',
+        '<|tool_call>call:store{text:<|"|>x<|"|>}<',
+    ],
+)
+def test_what_is_cut_off_is_the_same_whole_and_in_pieces(text: str) -> None:
+    def found(step: int) -> list[Any]:
+        parser = StreamParser([TOOL, NOW])
+        for at in range(0, len(text), step):
+            parser.feed(text[at : at + step])
+        parser.finish()
+        return [(call.name, call.error_code) for call in parser.calls]
+
+    assert found(1) == found(len(text))
+
+
+def test_a_schema_that_was_asked_for_is_text() -> None:
+    text = '{"name": "store", "parameters": {"type": "object", "properties": {"text": {"type": "string"}}}}'
+    assert shown(text, 1) == shown(text, len(text)) == (text, 0)
+    assert parse(text, [TOOL]).tool_calls == ()
+
+
+def test_no_input_in_react_is_no_argument() -> None:
+    for words in ("None", "N/A", "none."):
+        [call] = parse(f"Action: now\nAction Input: {words}", [NOW], ["react"]).tool_calls
+        assert call.arguments == {}
+    assert ran_in_react("None") == []
+
+
+BROKEN = [
+    '<｜DSML｜tool_calls>\n<｜DSML｜invoke name="store">\nnow the text\n<｜DSML｜parameter name="text" string="true">a'
+    "</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>",
+    '<｜DSML｜tool_calls>\n<｜DSML｜invoke name="store">\n<｜DSML｜parameter name="text" string="">a'
+    "</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>",
+    "<tool_call>store\n<arg_key>text</ag_key>\n<arg_value>a</arg_value>\n</tool_call>",
+    "<longcat_tool_call>store\n<longcat_arg_key>text <longcat_arg_value>a</longcat_arg_value>\n</longcat_tool_call>",
+    '<tool_call>"name": "store", "arguments": {"text": "a"}}</tool_call>',
+    '<minimax:tool_call>\n<invoke store>\n<parameter name="text">a</parameter>\n</invoke>\n</minimax:tool_call>',
+    "<seed:tool_call>\n<function=store\n<parameter=text>a</parameter>\n</function>\n</seed:tool_call>",
+    "]<]minimax[>[<tool_call>\n]<]minimax[>[<invoke name=store]<]minimax[>[<text>a]<]minimax[>[</text>"
+    "]<]minimax[>[</invoke>\n]<]minimax[>[</tool_call>",
+    '<|tool_calls_section_begin|><|tool_call_begin|>functions.store:0<|tool_call_arg_begin|>{"text": "a"}'
+    "<|tool_call_end|><|tool_calls_section_end|>",
+    '[TOOL_CALLS]store[ARG]{"text": "a"}',
+]
+
+
+@pytest.mark.parametrize("thinking", [None, True])
+@pytest.mark.parametrize("step", [1, 1000])
+@pytest.mark.parametrize("text", BROKEN)
+def test_a_call_that_is_not_quite_right_is_refused_and_nothing_of_it_is_shown(
+    text: str, step: int, thinking: bool | None
+) -> None:
+    parser, content = streamed(f"I will.\n\n{text}", step, thinking=thinking)
+    [call] = parser.calls
+    assert (call.name, call.arguments, content) == ("store", None, "" if thinking else "I will.")
+
+
+@pytest.mark.parametrize("step", [1, 1000])
+def test_in_a_section_the_calls_around_one_that_is_not_quite_right_are_read(step: int) -> None:
+    good = '<｜DSML｜invoke name="now">\n</｜DSML｜invoke>\n'
+    bad = BROKEN[0].removeprefix("<｜DSML｜tool_calls>\n").removesuffix("</｜DSML｜tool_calls>")
+    for calls, meant in (((good, bad, good), [{}, None, {}]), ((bad, good), [None, {}])):
+        parser, content = streamed(f"<｜DSML｜tool_calls>\n{''.join(calls)}</｜DSML｜tool_calls>", step)
+        assert ([call.arguments for call in parser.calls], content) == (meant, "")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<function=store> opens a call.",
+        "Behind <tool_calls> store and now may stand.",
+        '<invoke name="store"> is how it begins.',
+        "[TOOL_CALLS]store is what it writes.",
+    ],
+)
+def test_text_that_names_a_tool_behind_a_marker_is_no_call(text: str) -> None:
+    assert parse(text, [TOOL, NOW]).tool_calls == ()
+
+
+STEP_3 = (
+    '<｜tool_calls_begin｜>\n<｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name="now">\n</steptml:invoke>'
+    "<｜tool_call_end｜>\n"
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{STEP_3}<｜tool_call_begin｜>function<｜tool_sep｜>and more",
+        f"{STEP_3}and more\n<｜tool_calls_end｜>",
+        "`<tool_calls>\n<tool_call>store<tool_sep>\n<arg_key>text</arg_key>\n<arg_value>```json\n{}\n```</arg_value>\n"
+        "</tool_call>\n</tool_calls>",
+    ],
+)
+def test_what_may_still_grow_is_the_same_whole_and_in_pieces(text: str) -> None:
+    whole, content = streamed(text, len(text))
+    for step in (1, 2, 3):
+        parser, shown_then = streamed(text, step)
+        assert (parser.calls, shown_then) == (whole.calls, content)
+
+
+@pytest.mark.parametrize("step", [1, 3, 1000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"messages": [{"role": "assistant", "content": "Sure. <function=now></function>"}]}',
+        'text = "Fine: <function=now></function>"',
+        'output: "Fine: <function=now></function>" and more',
+        'It said "Let me look: <function=now></function>" and then "so <function=now></function>".',
+    ],
+)
+def test_a_call_in_a_string_of_json_or_code_is_text_to_the_letter(text: str, step: int) -> None:
+    assert shown(text, step) == (text, 0)
+
+
+@pytest.mark.parametrize("step", [1, 3, 1000])
+@pytest.mark.parametrize(
+    "text", [f'A 5" pipe. {CALL}', f'She said "so. {CALL}', f'It is "good". {CALL}', f'"a" "b {CALL}']
+)
+def test_a_straight_quotation_mark_that_nothing_closes_hides_no_call(text: str, step: int) -> None:
+    assert shown(text, step)[1] == 1
+
+
+QWEN = "<tool_call>\n<function=store>\n<parameter=text>\n{}\n</parameter>\n</function>\n</tool_call>"
+EXAMPLE = "Ex:\n<tool_call>\n<function=now>\n<parameter=x>\nls\n</parameter>\n</function>\n</tool_call>\nThat was it."
+
+
+@pytest.mark.parametrize("value", [EXAMPLE, "It ends with </parameter>\n</function>\n</tool_call> always.\nMore"])
+def test_a_value_that_is_cut_off_does_not_end_at_a_closer_within_it(value: str) -> None:
+    whole = QWEN.format(value)
+    assert ran(whole) == [{"text": value}]
+    # Right behind the whole of a second end, nobody can tell it from the call's.
+    closers_end = whole.index("</tool_call>") + len("</tool_call>")
+    cuts = [*range(whole.index(value) + 1, len(whole) - len("</tool_call>"))]
+    seen = [at for at in cuts if ran(whole[:at]) not in ([], [{"text": value}]) and "</par" in whole[closers_end:at]]
+    assert seen == []
+    assert value is not EXAMPLE or not any(ran(whole[:at]) for at in cuts if at < whole.rindex("</parameter>"))
+
+
+@pytest.mark.parametrize("step", [1, 1000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<|channel|>final<|message|>{"name": "now", "arguments": {}}',
+        '<|channel|>final<|message|>Here:\n[{"name": "now", "arguments": {}}]',
+        '<|channel|>final<|message|>```json\n{"name": "now", "arguments": {}}\n```',
+        "<|channel|>final<|message|>[now()]",
+        '<|channel|>commentary<|message|>{"name": "now", "arguments": {}}',
+        '<|channel|>analysis<|message|>{"name": "now", "arguments": {}}',
+    ],
+)
+def test_in_harmony_only_a_message_to_a_tool_is_a_call(text: str, step: int) -> None:
+    assert shown(text, step)[1] == 0
+    assert shown(f"{text}<|return|>", step)[1] == 0
+
+
+@pytest.mark.parametrize("token", ["<|im_end|>", "</s>", "<|eot_id|>\n"])
+def test_the_end_of_the_turn_is_no_part_of_a_bare_input(token: str) -> None:
+    assert ran_in_react(f"storms{token}") == [{"code": "storms"}]
+
+
+@pytest.mark.parametrize(
+    "text", ["storms\nObs", "storms\nObservation", "storms\nThou", '"storms', "`storms", "```python"]
+)
+def test_bare_text_that_is_cut_off_does_not_run(text: str) -> None:
+    assert ran_in_react(text) == []
+
+
+@pytest.mark.parametrize("step", [1, 2, 1000])
+@pytest.mark.parametrize(
+    "thought", ['["</think>"]', '{"name": "</think>"}', '```\ns = "</think>"\n```', '<tool_call "</think>"']
+)
+def test_a_quoted_end_of_thinking_behind_the_beginning_of_a_call_ends_no_thought(thought: str, step: int) -> None:
+    assert shown(f"<think>{thought}</think>Ok.", step) == ("Ok.", 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "token"),
+    [("nemotron_nano", "<SPECIAL_12>"), ("hunyuan_3", "<｜hy_eos｜>"), ("k2_horizon", "<|ifm|im_end|>")],
+)
+def test_a_call_that_ends_a_thought_counts_before_its_familys_end_of_the_turn(name: str, token: str) -> None:
+    opener = next(one for one in syntaxes_of([name]) if one.name == name).reasoning[-1].opener
+    assert ran(f"{opener}Hm.\n{CALL}{token}", formats=[name, "hermes"]) == [{}]
+
+
+MAIL = {
+    "name": "mail",
+    "parameters": {
+        "type": "object",
+        "properties": {"to": {"type": "array", "items": {"type": "string"}}, "text": {"type": "string"}},
+        "required": ["text"],
+    },
+}
+
+
+@pytest.mark.parametrize("step", [1, 1000])
+@pytest.mark.parametrize(
+    ("text", "arguments"),
+    [
+        ('<|tool_call_start|>[mail(text="a\nb", to=["c"])]<|tool_call_end|>', {"text": "a\nb", "to": ["c"]}),
+        (
+            '<function name="mail"><param name="to">[\'a\', \'b\']</param><param name="text">c</param></function>',
+            {"to": ["a", "b"], "text": "c"},
+        ),
+        ('<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>mail<｜tool▁sep｜>{"text": "a"}<｜tool▁ca', {"text": "a"}),
+        ('<|channel|>commentary to=functions.mail<|message|>{"text": "a"}<|ca', {"text": "a"}),
+        (
+            f'{M3}<tool_call>{M3}<invoke name="mail">{M3}<to>a{M3}</to>{M3}<to>b{M3}</to>{M3}<text>c{M3}</text>'
+            f"{M3}</invoke>{M3}</tool_call>",
+            {"to": ["a", "b"], "text": "c"},
+        ),
+    ],
+)
+def test_what_is_clear_though_it_is_not_as_it_should_be_is_read(
+    text: str, arguments: dict[str, Any], step: int
+) -> None:
+    parser = StreamParser([MAIL])
+    pieces = [one for at in range(0, len(text), step) for one in parser.feed(text[at : at + step])] + parser.finish()
+    assert [call.arguments for call in parser.calls] == [arguments]
+    assert not [one for one in pieces if isinstance(one, TextPiece)]
+
+
+@pytest.mark.parametrize("text", ['mail(text="a" if b else "\n")', 'mail(text="say "a\nb" now")', 'mail(text="a\nb)'])
+def test_a_string_of_several_lines_whose_end_is_not_sure_does_not_run(text: str) -> None:
+    [call] = parse(f"<|tool_call_start|>[{text}]<|tool_call_end|>", [MAIL]).tool_calls
+    assert call.arguments is None
+
+
+@pytest.mark.parametrize("step", [1, 3, 1000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "std::vector<tool_call> calls;",
+        "List<ToolCall> toolCalls = new ArrayList<>();",
+        "to=functions.search is the recipient in harmony.",
+        "a <function_calls> b",
+    ],
+)
+def test_markers_in_code_and_prose_are_no_calls_and_in_code_they_stay(text: str, step: int) -> None:
+    content, _ = shown(text, step)
+    assert content == text.replace("<function_calls>", "")
+    assert parse(text, [TOOL, NOW]).tool_calls == ()
+
+
+@pytest.mark.parametrize("step", [1, 1000])
+@pytest.mark.parametrize(
+    ("text", "name", "content"),
+    [
+        ("It is 4.<|close|>response", "kimi_k3", "It is 4."),
+        ("助手：四", "hunyuan_a13b", "四"),
+        ("<answer>\nIt is 4.\n</answer>", "hunyuan_a13b", "It is 4."),
+        ("<response>It is 4.</response>", "granite", "It is 4."),
+    ],
+)
+def test_what_a_family_writes_around_its_answers_is_not_shown(text: str, name: str, content: str, step: int) -> None:
+    assert shown(text, step, formats=[name]) == (content, 0)
+
+
+@pytest.mark.parametrize("step", [1, 1000])
+def test_a_thought_that_the_prompt_has_opened_may_be_opened_again(step: int) -> None:
+    parser = StreamParser([NOW], ["hermes"], thinking=True)
+    text = "\n<think>a</think>4"
+    pieces = [one for at in range(0, len(text), step) for one in parser.feed(text[at : at + step])] + parser.finish()
+    assert [one.text for one in pieces] == ["a", "4"]
+
+
+@pytest.mark.parametrize("step", [1, 1000])
+def test_the_pieces_of_a_value_between_tags_have_its_type(step: int) -> None:
+    parser = StreamParser([TOOL])
+    text = "<function=store><parameter=count>5</parameter><parameter=text>5</parameter></function>"
+    pieces = [one for at in range(0, len(text), step) for one in parser.feed(text[at : at + step])] + parser.finish()
+    written = "".join(one.text for one in pieces if isinstance(one, CallPiece))
+    assert json.loads(written) == {"count": 5, "text": "5"}
+
+
+@pytest.mark.parametrize("step", [1, 3, 1000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "**Action:** run\n**Action Input:** ls\n",
+        "**Action**: run\n**Action Input**: ls\n",
+        "**Action: run**\n**Action Input: ls**\n",
+        "__Action:__ run\n__Action Input:__ `ls`\n",
+        "- **Action:** run\n- **Action Input:**\n```\nls\n```",
+        "`Action:` run\n`Action Input:` ls",
+        "Action: run\nAction Input:`ls`",
+        "Action: run\nAction Input:```\nls\n```",
+    ],
+)
+def test_the_marks_around_a_label_of_react_are_no_part_of_the_input(text: str, step: int) -> None:
+    parser = StreamParser([RUN], ["react"])
+    for at in range(0, len(text), step):
+        parser.feed(text[at : at + step])
+    parser.finish()
+    assert [call.arguments for call in parser.calls] == [{"code": "ls"}]
+
+
+def test_a_fence_within_a_fenced_input_of_react_does_not_end_it() -> None:
+    code = 'print("""\n```\n""")'
+    assert ran_in_react(f"\n```python\n{code}\n```\nObservation: ") == [{"code": code}]
+    assert ran_in_react(f"\n```python\n{code}\n```") == [{"code": code}]
+
+
+@pytest.mark.parametrize("step", [1, 3, 1000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"1. ```\n   {CALL}\n   ```\n2. Done.",
+        f"- ```xml\n  {CALL}\n  ```\n\nThat is all.",
+        f"> ```\n> {CALL}\n> ```\nThat is all.",
+        f"> {CALL}\n\nThat is what it wrote.",
+    ],
+)
+def test_a_call_in_the_code_of_a_list_or_in_a_block_quotation_does_not_run(text: str, step: int) -> None:
+    assert shown(text, step)[1] == 0
+
+
+def test_behind_a_lists_code_and_a_block_quotation_a_call_counts() -> None:
+    assert shown(f"1. ```\n   x\n   ```\n\n{CALL}", 1)[1] == 1
+    assert shown(f"> It is so.\n\n{CALL}", 1)[1] == 1
+
+
+def test_an_opener_too_many_hides_no_call() -> None:
+    assert ran(f"<tool_call>{CALL}") == [{}]
+
+
+@pytest.mark.parametrize("opening", ["", "["])
+def test_openais_schema_of_a_tool_is_text(opening: str) -> None:
+    schema = '{"type": "function", "function": {"name": "now", "parameters": {"type": "object", "properties": {}}}}'
+    text = f"{opening}{schema}{']' if opening else ''}"
+    assert shown(text, 1) == (text, 0)
+    assert parse(text, [NOW]).tool_calls == ()

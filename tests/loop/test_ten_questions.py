@@ -108,12 +108,13 @@ def native(step: Step) -> Chunks:
 
 
 def react(step: Step) -> Chunks:
-    thought = f"Thought: {step.thought}\n" if step.thought else ""
     actions = "\n".join(f"Action: {name}\nAction Input: {arguments}" for name, arguments in step.calls)
     if actions:
+        # What is said between `Thought:` and `Action:` is thought, and behind a final answer nothing is called.
+        thought = f"<think>{step.thought}</think>\n" if step.thought else ""
         imagined = "\nObservation: IMAGINED\nThought: I see.\nFinal Answer: IMAGINED."
-        said = f"Final Answer: {step.said}" if thought else step.said
-        return written(f"{thought}{said}\n{actions}{imagined}")
+        return written(f"{thought}{step.said}\n{actions}{imagined}")
+    thought = f"Thought: {step.thought}\n" if step.thought else ""
     return written(f"{thought}Final Answer: {step.said}")
 
 

@@ -41,11 +41,11 @@ class RequestedCall:
     `arguments_text` is kept to the letter; "" where the model wrote none. `truncated`: the
     output ended before the call did. `in_text`: it was written in the answer's text, where
     arguments need not be JSON; `untyped`: as texts whose types the schema tells, `words`: perhaps as the one
-    text that the tool takes; `syntax` is the name of how it was written. `rescued`: it stood in the text although
-    nobody asked for calls there; `asks_first`: then it runs unasked only where its tool is `read_only`. What it
-    means, `callboard._formats.calls` finds out. A name is cut at `MAX_NAME_CHARS`: no tool has one that long, and
-    it is stored, shown and compared. `thought` is what the model wrote before it, where the format shows that
-    to the model again.
+    text that the tool takes; `broken`: not as its syntax is, so it is refused; `syntax` is the name of how it was
+    written. `rescued`: it stood in the text although nobody asked for calls there; `asks_first`: then it runs
+    unasked only where its tool is `read_only`. What it means, `callboard._formats.calls` finds out. A name is cut
+    at `MAX_NAME_CHARS`: no tool has one that long, and it is stored, shown and compared. `thought` is what the
+    model wrote before it, where the format shows that to the model again.
     """
 
     id: str
@@ -55,6 +55,7 @@ class RequestedCall:
     in_text: bool = False
     untyped: bool = False
     words: bool = False
+    broken: bool = False
     syntax: str = ""
     rescued: bool = False
     asks_first: bool = False

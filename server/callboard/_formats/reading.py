@@ -91,6 +91,7 @@ class ScanningReader:
             in_text=True,
             untyped=call.untyped,
             words=call.words,
+            broken=call.broken,
             syntax=found.syntax,
             rescued=self._rescued,
             asks_first=self._asks_first,
