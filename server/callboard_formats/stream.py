@@ -19,6 +19,7 @@ from callboard_formats.syntax import Answering, Closing, Schemas, Spot, Syntax, 
 from callboard_formats.tape import LOOK_BACK_CHARS, Reading, Tape
 
 MAX_HELD_SPACE = 80
+PIECE_CHARS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,10 +383,12 @@ class Scanner:
 
     def feed(self, text: str) -> list[Shown]:
         """Return what can be shown now, and the calls that have ended."""
-        if self._outlet.stopped:
-            return []
-        self._tape.feed(text)
-        self._read()
+        # In pieces: to look ahead to its end for each of many markers would take the square of its length.
+        for start in range(0, len(text), PIECE_CHARS):
+            if self._outlet.stopped:
+                break
+            self._tape.feed(text[start : start + PIECE_CHARS])
+            self._read()
         return self._outlet.take()
 
     def finish(self) -> list[Shown]:
