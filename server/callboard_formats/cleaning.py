@@ -499,11 +499,6 @@ class Sanitiser:
 
     def feed(self, text: str) -> str:
         """Return what can be shown now."""
-        if self._at == len(self._text) and not self._skips and not self._literals.are_in(text):
-            if text:
-                self._say(text)
-                self._before = text[-1]
-            return self._take()
         self._text = self._text[self._at :] + text
         self._at = 0
         self._read(final=False)
@@ -532,26 +527,22 @@ class Sanitiser:
 
     def _next(self, final: bool) -> bool:
         """Pass text on up to the next marker and leave it out; False where more text is needed."""
-        match = self._literals.search(self._text, self._at)
-        begun = len(self._text) if final else self._literals.begun(self._text, self._at)
-        if match is None or begun < match.start():
-            # A marker that began before may have this one in it: `**Final Answer:**`.
-            self._pass(begun)
+        start, found = self._literals.find(self._text, self._at, final=final)
+        self._pass(start)
+        if not found:
             return False
-        self._pass(match.start())
-        if not final and self._literals.may_grow(self._text, self._at):
-            return False
-        marker = self._markers[match[0].lower()]
-        if marker.exact and match[0] != marker.text:
+        marker = self._markers[found]
+        end = self._at + len(found)
+        if marker.exact and self._text[self._at : end] != marker.text:
             self._pass(self._at + 1)
             return True
-        stands = self._stands(marker, match.end(), final)
+        stands = self._stands(marker, end, final)
         if stands is None:
             return False
         if not stands:
             self._pass(self._at + 1)
             return True
-        self._drop(match.end())
+        self._drop(end)
         if marker.instead:
             self._say(marker.instead)
         self._answering = self._answering or marker.answers

@@ -32,22 +32,27 @@ class Literals:
         self._whole = re.compile(_whole(root) if root else _NEVER, _FLAGS)
         self._begun = re.compile((_begun(root) if root else _NEVER) + r"\Z", _FLAGS)
 
+    def find(self, text: str, start: int, *, final: bool) -> tuple[int, str]:
+        """Return where the first of them stands from `start` on, and that in lower case, the longest where several do.
+
+        Where there is none, the end of the text and ""; and unless the text is `final`, "" too with the place of
+        what its end may yet become, or become a longer one.
+        """
+        match = (self._whole if final else self._any).search(text, start)
+        if match is None:
+            return len(text), ""
+        at = match.start()
+        if not final and self.may_grow(text, at):
+            return at, ""
+        return at, match[0].lower()
+
     def search(self, text: str, start: int) -> re.Match[str] | None:
         """Return the first of them from `start` on, the longest where several begin at one place."""
         return self._whole.search(text, start)
 
-    def are_in(self, text: str) -> bool:
-        """Return whether one stands in `text`, or may begin at its end."""
-        return self._any.search(text) is not None
-
     def match(self, text: str, start: int) -> re.Match[str] | None:
         """Return the longest of them that stands at `start`."""
         return self._whole.match(text, start)
-
-    def begun(self, text: str, start: int) -> int:
-        """Return where the end of `text` may be the beginning of one, but not all of it; `len(text)` if nowhere."""
-        match = self._begun.search(text, max(start, len(text) - self._longest + 1))
-        return match.start() if match else len(text)
 
     def may_grow(self, text: str, start: int) -> bool:
         """Return whether all of `text` from `start` on is the beginning of one, but not all of it."""

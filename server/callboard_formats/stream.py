@@ -20,6 +20,7 @@ from callboard_formats.syntax import END_OF_TURN, Answering, Closing, Refusing, 
 from callboard_formats.tape import LOOK_BACK_CHARS, Reading, Tape
 
 MAX_HELD_SPACE = 80
+PIECE_CHARS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -401,31 +402,13 @@ class Scanner:
 
     def feed(self, text: str) -> list[Shown]:
         """Return what can be shown now, and the calls that have ended."""
-        if self._outlet.stopped:
-            return []
-        self._tape.feed(text)
-        if self._passes(text):
-            self._tape.at = self._said = self._tape.end
-            self._quotations.read(text)
-            self._outlet.say(text)
-        else:
+        # In pieces: to look ahead to its end for each of many markers would take the square of its length.
+        for start in range(0, len(text), PIECE_CHARS):
+            if self._outlet.stopped:
+                break
+            self._tape.feed(text[start : start + PIECE_CHARS])
             self._read()
         return self._outlet.take()
-
-    def _passes(self, text: str) -> bool:
-        """Return whether `text`, which has come last, has no marker and no beginning of one: most has not."""
-        tape = self._tape
-        if self._said + len(text) != tape.end or self._asked or self._trial or self._repeated:
-            return False
-        if self._fence:
-            return self._fence[0] not in text
-        if not self._tags:
-            literals = self._grammar.after_call if self._outlet.called else self._grammar.outside
-        elif any(tag.until_call for tag in self._tags):
-            literals = closing(self.syntaxes, self._tags)
-        else:
-            literals = in_thought(self.syntaxes, self._tags)
-        return not literals.are_in(text)
 
     def finish(self) -> list[Shown]:
         """Return what was held back."""
@@ -457,20 +440,12 @@ class Scanner:
             literals = closing(self.syntaxes, self._tags)
         else:
             literals = self._grammar.after_call if self._outlet.called else self._grammar.outside
-        text = tape.text
-        index = tape.at - tape.base
-        match = literals.search(text, index)
-        begun = len(text) if tape.final else literals.begun(text, index)
-        if match is None or begun < match.start():
-            # A literal that began before may have this one in it.
-            tape.at = tape.base + begun
+        index, found = literals.find(tape.text, tape.at - tape.base, final=tape.final)
+        tape.at = tape.base + index
+        if not found:
             return False
-        tape.at = tape.base + match.start()
-        if not tape.final and literals.may_grow(text, match.start()):
-            return False
-        found = match[0].lower()
         if any(tag.closer.lower() == found for tag in self._tags):
-            self._end_thought(len(match[0]))
+            self._end_thought(len(found))
             return True
         is_quoted = None if found[0] in "`~" else self._is_in_closed_quotation()
         if is_quoted is None and found[0] not in "`~":
@@ -652,7 +627,7 @@ class Scanner:
         tape = self._tape
         index = tape.text.find(self._fence, tape.at - tape.base)
         if index < 0:
-            held = 0 if tape.final else len(self._fence) - 1
+            held = 0 if tape.final else len(tape.text) - len(tape.text.rstrip(self._fence[0]))
             tape.at = max(tape.at, tape.end - held)
             return False
         tape.at = tape.base + index
@@ -674,18 +649,11 @@ class Scanner:
         if self._trial:
             return self._try()
         literals = in_thought(self.syntaxes, self._tags)
-        text = tape.text
-        index = tape.at - tape.base
-        match = literals.search(text, index)
-        begun = len(text) if tape.final else literals.begun(text, index)
-        if match is None or begun < match.start():
-            # A literal that began before may have this one in it.
-            tape.at = tape.base + begun
+        index, found = literals.find(tape.text, tape.at - tape.base, final=tape.final)
+        tape.at = tape.base + index
+        if not found:
             return False
-        tape.at = tape.base + match.start()
-        if not tape.final and literals.may_grow(text, match.start()):
-            return False
-        if closer := next((tag.closer for tag in self._tags if match[0].lower().startswith(tag.closer.lower())), ""):
+        if closer := next((tag.closer for tag in self._tags if found.startswith(tag.closer.lower())), ""):
             is_quoted = self._is_quoted_closer(len(closer))
             if is_quoted is None:
                 return False
@@ -732,20 +700,19 @@ class Scanner:
         closers = closing(self.syntaxes, self._tags)
         text = tape.text
         index = tape.at - tape.base
-        match = closers.search(text, index)
-        end = match.start() if match else len(text) if tape.final else closers.begun(text, index)
+        end, closer = closers.find(text, index, final=tape.final)
         trial.tape.feed(text[index:end])
         tape.at = tape.base + end
-        if match:
-            is_quoted = self._is_quoted_closer(len(match[0]))
+        if closer:
+            is_quoted = self._is_quoted_closer(len(closer))
             if is_quoted is None:
                 return False
             if is_quoted:
-                trial.tape.feed(match[0])
-                tape.at += len(match[0])
+                trial.tape.feed(text[end : end + len(closer)])
+                tape.at += len(closer)
                 return True
             self._leave_trial()
-            self._end_thought(len(match[0]))
+            self._end_thought(len(closer))
             return True
         trial.tape.final = tape.final
         if not trial.read():
