@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import pytest
 
@@ -134,7 +134,7 @@ async def test_what_tells_nothing_is_nothing(page: Page) -> None:
 async def test_a_body_without_an_end_is_given_up() -> None:
     sent = 0
 
-    def endless():
+    def endless() -> Iterator[bytes]:
         nonlocal sent
         yield b'{"chat_template": "'
         while True:
