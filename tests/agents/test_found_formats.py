@@ -204,6 +204,18 @@ async def test_an_endpoint_that_told_nothing_is_asked_again_after_a_while(contex
         assert await model.format() == "nemotron_nano"
 
 
+async def test_what_nothing_tells_after_a_while_either_is_not_logged_again(context_for: ContextFor) -> None:
+    now_seconds = 0.0
+    formats = FormatChoice(native_callers=NativeCallers(Descriptions(lambda: now_seconds)))
+    async with turns(context_for, says(*[NEMOTRON, "12."] * 2), formats=formats) as model:
+        with capture_logs() as logs:
+            await model.play()
+            now_seconds = 601.0
+            await model.play()
+        assert [one.route for one in model.server.asked].count("GET /props") == 2
+        assert len(told(logs)) == 1
+
+
 async def test_two_endpoints_may_have_different_models_of_one_name(context_for: ContextFor) -> None:
     formats = FormatChoice()
     async with (
@@ -250,6 +262,7 @@ class Told:
 
     def __init__(self, description: ModelDescription) -> None:
         self._description = description
+        self.times_asked = 0
 
     def stream(self, request: object) -> Any:
         raise NotImplementedError
@@ -258,7 +271,23 @@ class Told:
         """Nothing is open."""
 
     async def describe(self) -> ModelDescription:
+        self.times_asked += 1
         return self._description
+
+
+async def test_a_model_that_has_called_natively_by_then_is_neither_asked_about_nor_read_so() -> None:
+    key = ModelKey("my-model", "here")
+    model = Told(ModelDescription(template=NEMOTRON_WORDS))
+    callers = NativeCallers()
+    callers.note_text(key, "nemotron_nano", model)
+    callers.add(key)
+    await callers.settle(key)
+    assert callers.own_syntax(key) is None
+    later = NativeCallers()
+    later.add(key)
+    later.note_text(key, "nemotron_nano", model)
+    await later.settle(key)
+    assert model.times_asked == 1
 
 
 async def test_who_is_cancelled_while_waiting_leaves_the_question_to_others() -> None:

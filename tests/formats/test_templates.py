@@ -112,6 +112,7 @@ QWEN_END = r"{{- '<think>' }}{%- if add_generation_prompt %}{{- '<|im_start|>ass
     ("name", "template", "prompt", "opens"),
     [
         ("minimax_m2", MINIMAX_END, "", True),
+        ("minimax_m2", MINIMAX_END.replace("<think>", "<think></think>"), "", None),
         ("nemotron_nano", NEMOTRON_END, "", None),
         ("glm", GLM_END, "", None),
         ("hermes", QWEN_END, "", None),

@@ -111,7 +111,7 @@ DEEP = b"[" * 200_000
     [
         Refusal(404),
         Refusal(401),
-        Refusal(500, "chat_template"),
+        Raw([b'{"chat_template": "x", "template": "x", "model_path": "x"}'], JSON, 500),
         Raw([b"<html>chat_template</html>"], {"Content-Type": "text/html"}),
         Raw([b'{"chat_template": "x"}'], {"Content-Type": "text/html"}),
         Raw([b'{"chat_template": '], JSON),

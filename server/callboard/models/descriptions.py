@@ -91,7 +91,6 @@ class _Endpoint:
                 params=query or None,
                 json=body,
                 headers={**self._headers, "Accept": "application/json", "Accept-Encoding": "identity"},
-                timeout=DESCRIPTION_SECONDS,
             )
             response = await self._client.send(request, stream=True, follow_redirects=False)
             try:
