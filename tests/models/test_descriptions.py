@@ -122,13 +122,15 @@ DEEP = b"[" * 200_000
         Raw([b"packed"], {**JSON, "Content-Encoding": "gzip"}),
         {"chat_template": 1, "template": ["x"], "model_info": "x", "tokens": "x", "model_path": {}, "data": "x"},
         {"chat_template": None, "template": "", "model_info": {"general.basename": 1}, "tokens": [], "data": [None]},
+        {"model_path": "qwen" * 100, "model_info": {"general.basename": "a\nb"}, "tokens": [1] * 20_000},
         {},
     ],
     ids=lambda page: type(page).__name__,
 )
 async def test_what_tells_nothing_is_nothing(page: Page) -> None:
     routes = ["GET /props", "POST /api/show", "GET /tokenizer_info", "POST /tokenize", "GET /model_info"]
-    assert await describe(dict.fromkeys([*routes, "GET /v1/models"], page)) == NOTHING
+    pages: dict[str, Page] = {**dict.fromkeys([*routes, "GET /v1/models"], page), "POST /detokenize": {"prompt": "p"}}
+    assert await describe(pages) == NOTHING
 
 
 async def test_a_body_without_an_end_is_given_up() -> None:

@@ -19,6 +19,9 @@ DESCRIPTION_SECONDS = 3.0
 """The most that all questions together may take."""
 MAX_DESCRIPTION_BYTES = 4 * 2**20
 """The most of an answer that is read; Ollama's has the licence and a line for each tensor."""
+MAX_PROMPT_TOKENS = 2**14
+"""The most tokens that are sent back to be made text; of a question with a tool a template makes hundreds."""
+MAX_OTHER_NAME_CHARS = 256
 
 _MESSAGES = [{"role": "user", "content": "What is the time?"}]
 _TOOLS = [
@@ -150,7 +153,7 @@ async def _vllm_template(endpoint: _Endpoint) -> str:
 async def _vllm_prompt(endpoint: _Endpoint, model: str) -> str:
     made = await endpoint.post("/tokenize", model=model, messages=_MESSAGES, tools=_TOOLS, add_generation_prompt=True)
     tokens = made.get("tokens")
-    if not isinstance(tokens, list) or not tokens:
+    if not isinstance(tokens, list) or not 0 < len(tokens) <= MAX_PROMPT_TOKENS:
         return ""
     return _text(await endpoint.post("/detokenize", model=model, tokens=tokens), "prompt")
 
@@ -186,4 +189,5 @@ def _text(answer: Mapping[str, Any], key: str) -> str:
 def _names(answer: Mapping[str, Any], key: str) -> tuple[str, ...]:
     name = _text(answer, key).rstrip("/")
     # The last two parts of a path: who made it, and what it is.
-    return ("/".join(name.replace("\\", "/").split("/")[-2:]),) if name else ()
+    name = "/".join(name.replace("\\", "/").split("/")[-2:])
+    return (name,) if 0 < len(name) <= MAX_OTHER_NAME_CHARS and name.isprintable() else ()
