@@ -13,6 +13,7 @@ from callboard_formats.row import THINK, Row
 from callboard_formats.syntax import Spot, Syntax, Tags, Watcher, WrittenCall
 from callboard_formats.table import ROWS
 from callboard_formats.tape import Reading, Tape
+from callboard_formats.templates import find_opened_thought, spell_out
 from callboard_formats.unmarked import PythonTag, Unmarked
 
 REACT = React()
@@ -78,6 +79,15 @@ FELLOWS = {
 }
 """The other syntaxes that models of a family write, by the family's own: those of its older or smaller members."""
 
+BESIDES = {
+    "hunyuan_3": ("glm", "hunyuan_a13b"),
+    "llama4": ("llama3",),
+    "phi4_mini": ("granite",),
+    "seed_oss": ("qwen3_coder",),
+    "step3": ("deepseek",),
+}
+"""The syntaxes whose words a family's chat template has beside its own."""
+
 
 @cache
 def names() -> tuple[str, ...]:
@@ -102,12 +112,14 @@ def _of(formats: tuple[str, ...]) -> tuple[Syntax, ...]:
     return (*fence, *(one for one in every if one.name in written), _THOUGHTS)
 
 
-def thought_opened_for(model: str, formats: Sequence[str] | None, *, thinking: bool | None) -> tuple[Tags, ...]:
+def thought_opened_for(
+    model: str, formats: Sequence[str] | None, *, thinking: bool | None, prompt_opens: bool | None = None
+) -> tuple[Tags, ...]:
     """Return the tags of the thought that the prompt has opened, if it has."""
-    if thinking is False or (thinking is None and formats is None):
+    if thinking is False or (thinking is None and (formats is None or prompt_opens is False)):
         return ()
     rows = [one for one in syntaxes_of(formats) if isinstance(one, Row | MiniMaxM3)]
-    if thinking is None:
+    if thinking is None and prompt_opens is None:
         lowered = model.lower()
         rows = [one for one in rows if one.prompt_opens and any(regex.search(name, lowered) for name in one.models)]
     return tuple(dict.fromkeys(tag for one in rows for tag in one.reasoning))
@@ -122,20 +134,54 @@ def stops_of(name: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class FoundFormat:
-    """The syntax that a model writes its calls in, and what says so."""
+    """The syntax that a model writes its calls in, and what says so; `is_told`: its template does, and no name."""
 
     name: str
     because: str
+    is_told: bool = False
 
 
-def find_format(model: str, template: str = "") -> FoundFormat | None:
-    """Return the syntax of a model by its chat template, where that is known, else by its name; None for neither."""
-    rows = [one for one in SYNTAXES if isinstance(one, Row | MiniMaxM3 | Harmony)]
-    for one in rows:
-        if template and any(word in template for word in one.template):
-            return FoundFormat(one.name, "its chat template")
-    lowered = model.lower()
-    for one in rows:
-        if any(regex.search(name, lowered) for name in one.models):
-            return FoundFormat(one.name, "its name")
+def find_format(model: str, template: str = "", other_names: Sequence[str] = ()) -> FoundFormat | None:
+    """Return the syntax of a model: by its chat template, else by its name, else by others that it has.
+
+    A template is a fact and a name a guess; but a template with the words of several syntaxes tells nothing.
+    """
+    if (told := _told_by(template)) is not None:
+        return FoundFormat(told, "its chat template", is_told=True)
+    for name, because in [(model, "its name"), *((one, f"its other name {one}") for one in other_names)]:
+        if (named := _named(name)) is not None:
+            return FoundFormat(named, because)
     return None
+
+
+def is_written_by(syntax: str, family: str) -> bool:
+    """Return whether models of this family write this syntax."""
+    return syntax == family or syntax in FELLOWS.get(family, ())
+
+
+def prompt_opens_thought(name: str, template: str, prompt: str = "") -> bool | None:
+    """Return whether a model of this syntax begins within a thought, by its template and a prompt that it made.
+
+    None where these do not tell.
+    """
+    tags = [tag for one in SYNTAXES if one.name == name for tag in one.reasoning]
+    return find_opened_thought(template, prompt, tags)
+
+
+def _told_by(template: str) -> str | None:
+    spelled = spell_out(template)
+    told = {one.name for one in _families() if any(word in spelled for word in one.template)}
+    told -= {other for name in told for other in BESIDES.get(name, ())}
+    return told.pop() if len(told) == 1 else None
+
+
+def _named(model: str) -> str | None:
+    lowered = model.lower()
+    for one in _families():
+        if any(regex.search(name, lowered) for name in one.models):
+            return one.name
+    return None
+
+
+def _families() -> list[Row | MiniMaxM3 | Harmony]:
+    return [one for one in SYNTAXES if isinstance(one, Row | MiniMaxM3 | Harmony)]

@@ -52,7 +52,8 @@ class StreamParser:
 
     `tools` are OpenAI function schemas. `formats` are the names of the syntaxes to read, every one where it is
     None. `model` is the model's name, by which its quirks are cleaned up, and its thought is known where the
-    prompt opens it and `formats` are chosen; `thinking` says so for certain.
+    prompt opens it and `formats` are chosen; `prompt_opens` says it in the name's place, where the endpoint may still
+    tell thoughts apart, and `thinking` for certain.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class StreamParser:
         *,
         model: str = "",
         thinking: bool | None = None,
+        prompt_opens: bool | None = None,
         previews: bool = True,
     ) -> None:
         self.schemas = schemas_of(tools)
@@ -69,7 +71,7 @@ class StreamParser:
             syntaxes_of(formats),
             self.schemas,
             previews=previews,
-            opened=thought_opened_for(model, formats, thinking=thinking),
+            opened=thought_opened_for(model, formats, thinking=thinking, prompt_opens=prompt_opens),
             surely=bool(thinking),
         )
         self._cleaner = Sanitiser(formats[0] if formats else "rescue", model)

@@ -41,6 +41,7 @@ HERMES = Row(
         r"granite-?4",
         r"(ling|ring)-?(lite|mini|flash|1t|2)",
     ),
+    template=("<args-json-object>", "<args-dict>"),
 )
 QWEN3_CODER = Row(
     name="qwen3_coder",
@@ -151,6 +152,7 @@ GEMMA_3 = Row(
     end=r"(?<=\n)[\x20\t]{0,9}```[\x20\t]{0,9}\r?\n",
     stops=("```tool_output", "<end_of_turn>"),
     models=(r"gemma-?[23]",),
+    template=("```tool_code",),
 )
 GEMMA = Row(
     name="gemma",
@@ -183,7 +185,7 @@ LLAMA3 = Row(
     end=r"<\|eom_id\|>|<\|eot_id\|>",
     stops=("<|eom_id|>", "<|start_header_id|>ipython"),
     models=(r"llama-?3(?!.*nemotron.*v1[._]?5)",),
-    template=("<|python_tag|>",),
+    template=("<|python_tag|>", "dictionary of argument name and its value"),
 )
 
 XML_JSON = Row(
@@ -299,7 +301,7 @@ GIGACHAT_3 = Row(
     reasoning=(),
     markers=("<|role_sep|>",),
     models=(r"gigachat-?3(?![._]?5)",),
-    template=("function call",),
+    template=("<|message_sep|>",),
 )
 KIMI_K3 = Row(
     name="kimi_k3",
@@ -326,7 +328,7 @@ KIMI_K3 = Row(
         '<|open|>message role="assistant"<|sep|>', "<|end_of_msg|>", "<|close|>json<|sep|>",
     ),
     models=(r"kimi-?k3",),
-    template=("<|open|>tools",),
+    template=("<|open|>",),
 )  # fmt: skip
 _SUFFIX = r"(?::\w{1,20}+)?"
 HUNYUAN_3 = Row(
@@ -362,6 +364,7 @@ HUNYUAN_A13B = Row(
     stops=("<tool_response>", "<|extra_0|>"),
     markers=("</tool_calls>", "<answer>\n", "\n</answer>", "<|eos|>"),
     models=(r"hunyuan.*a13b", r"minimax-?m1"),
+    template=("<tool_calls>",),
 )
 MINIMAX_M2 = Row(
     name="minimax_m2",
@@ -430,6 +433,7 @@ GRANITE = Row(
     stops=("<|end_of_text|>", "<|start_of_role|>user"),
     markers=("<|/tool_call|>",),
     models=(r"granite-?3", r"granite-?20b"),
+    template=("<|tool_call|>",),
 )
 PHI4_MINI = Row(
     name="phi4_mini",
@@ -441,7 +445,7 @@ PHI4_MINI = Row(
     end="",
     stops=("<|tool_response|>", "<|end|>"),
     models=(r"phi-?4-?mini",),
-    template=("functools[",),
+    template=("functools[", "<|/tool_call|>"),
 )
 COMMAND = Row(
     name="command",
@@ -473,7 +477,7 @@ LLAMA4 = Row(
     stops=("<|eot|>", "<|eom|>", "<|header_start|>"),
     markers=("<|python_end|>",),
     models=(r"llama-?4",),
-    template=("<|python_start|>",),
+    template=("<|python_start|>", "<|header_start|>"),
 )
 LLAMA4_JSON = Row(
     name="llama4",
@@ -495,6 +499,7 @@ OLMO3 = Row(
     stops=("<|im_end|>",),
     markers=("</function_calls>",),
     models=(r"olmo-?3",),
+    template=("<function_calls>",),
 )
 NEMOTRON_NANO = Row(
     name="nemotron_nano",

@@ -80,13 +80,6 @@ def test_a_model_that_calls_natively_is_read_natively_again() -> None:
     assert answers(formats, "qwen3-8b", CALL) == []
 
 
-def test_a_chat_template_says_more_than_a_name() -> None:
-    formats = FormatChoice()
-    formats.native_callers.tell_template("my-model", "{{ '<TOOLCALL>[' }}")
-    answers(formats, "my-model", '<TOOLCALL>[{"name": "now", "arguments": {}}]</TOOLCALL>')
-    assert formats.of("my-model").name == "nemotron_nano"
-
-
 @pytest.mark.parametrize(
     ("model", "name"),
     [

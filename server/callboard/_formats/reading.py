@@ -23,7 +23,8 @@ _log = structlog.get_logger(__name__)
 class ScanningReader:
     """A reader of one answer.
 
-    `chosen` is the name of the syntax in use, "rescue" for every one. With `previews` arguments are shown
+    `chosen` is the name of the syntax in use, "rescue" for every one. `prompt_opens`: whether the prompt has opened a
+    thought, None where that is known by the name of the `model` alone. With `previews` arguments are shown
     while they are written. `rescued`: nobody asked for calls in the text, and with
     `asks_first` they run unasked only where their tool reads.
     """
@@ -35,6 +36,7 @@ class ScanningReader:
         claim_id: ClaimId,
         *,
         model: str = "",
+        prompt_opens: bool | None = None,
         previews: bool = True,
         rescued: bool = False,
         asks_first: bool = False,
@@ -44,6 +46,7 @@ class ScanningReader:
         self._known = [tool.name for tool in tools]
         self._claim_id = claim_id
         self._model = model
+        self._prompt_opens = prompt_opens
         self._previews = previews
         self._rescued = rescued
         self._asks_first = asks_first
@@ -113,7 +116,14 @@ class ScanningReader:
         formats = None if self._chosen == "rescue" else [self._chosen]
         # What the endpoint tells apart is not in the text.
         thinking = False if self._thinks_apart else None
-        return StreamParser(self._tools, formats, model=self._model, thinking=thinking, previews=self._previews)
+        return StreamParser(
+            self._tools,
+            formats,
+            model=self._model,
+            thinking=thinking,
+            prompt_opens=self._prompt_opens,
+            previews=self._previews,
+        )
 
     def _pieces(self, shown: Iterable[ParsedPiece]) -> Iterator[Piece]:
         for one in shown:
