@@ -115,13 +115,16 @@ def _of(formats: tuple[str, ...]) -> tuple[Syntax, ...]:
 def thought_opened_for(
     model: str, formats: Sequence[str] | None, *, thinking: bool | None, prompt_opens: bool | None = None
 ) -> tuple[Tags, ...]:
-    """Return the tags of the thought that the prompt has opened, if it has."""
-    if thinking is False or (thinking is None and (formats is None or prompt_opens is False)):
+    """Return the tags of the thought that the prompt has opened, if it has.
+
+    Told by `thinking`, else by `prompt_opens`, else by the model's name.
+    """
+    opens = prompt_opens if thinking is None else thinking
+    if opens is False:
         return ()
     rows = [one for one in syntaxes_of(formats) if isinstance(one, Row | MiniMaxM3)]
-    if thinking is None and prompt_opens is None:
-        lowered = model.lower()
-        rows = [one for one in rows if one.prompt_opens and any(regex.search(name, lowered) for name in one.models)]
+    if opens is None:
+        rows = [one for one in rows if _is_called(model, one.prompt_opens)]
     return tuple(dict.fromkeys(tag for one in rows for tag in one.reasoning))
 
 
@@ -176,11 +179,13 @@ def _told_by(template: str) -> str | None:
 
 
 def _named(model: str) -> str | None:
-    lowered = model.lower()
-    for one in _families():
-        if any(regex.search(name, lowered) for name in one.models):
-            return one.name
-    return None
+    return next((one.name for one in _families() if _is_called(model, one.models)), None)
+
+
+def _is_called(model: str, patterns: Sequence[str]) -> bool:
+    """Return whether the model's name is one of these; some write `_` or a blank for each `-` in it."""
+    name = regex.sub(r"[_ ]", "-", model.lower())
+    return any(regex.search(pattern, name) for pattern in patterns)
 
 
 def _families() -> list[Row | MiniMaxM3 | Harmony]:

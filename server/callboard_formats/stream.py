@@ -155,6 +155,9 @@ class Outlet:
         """Take what follows as text again; `answers`: a marker said that it is the answer."""
         self._scaffolding()
         self._reasoning = False
+        if not answers:
+            # It was closed, so it is no answer.
+            self._thought = None
         if answers and not self.called:
             self._out.append(AnswerBegan())
 
@@ -191,11 +194,14 @@ class Outlet:
         """Stop here: from here on the model imagines."""
         self.stopped = True
 
-    def finish(self) -> None:
-        """Put out the white space at the end; a thought that no answer followed is the answer."""
+    def finish(self, *, cut: bool = False) -> None:
+        """Put out the white space at the end; a thought that was never closed and all there is, is the answer too.
+
+        Not where the text was `cut` off: there the answer has not come.
+        """
         if self.called:
             self._waiting.clear()
-        elif not self.said and self._thought:
+        elif not self.said and self._thought and not cut:
             self._out.append(TextPiece("".join(self._thought)))
         elif self._space and not self._reasoning:
             self._out.append(TextPiece(self._space))
@@ -333,12 +339,18 @@ def in_thought(syntaxes: tuple[Syntax, ...], tags: tuple[Tags, ...]) -> Literals
     return Literals({*(tag.closer for tag in tags), *openers})
 
 
+@lru_cache(maxsize=64)
+def opening(tags: tuple[Tags, ...]) -> Literals:
+    """Return what opens a thought of these tags."""
+    return Literals({tag.opener for tag in tags})
+
+
 class Scanner:
     """A reader of one answer: `feed` what comes, then `finish` once.
 
     `syntaxes` are asked in their order where several claim a place. With `previews` arguments are shown while
-    they are written. `opened` are the tags of a thought that the prompt has begun;
-    where that is not sure, a thought that nothing follows is the answer too.
+    they are written. `opened` are the tags of a thought that the prompt has begun; where that is not sure, what is
+    never closed and all there is, is the answer too: it has been shown as a thought, and cannot be taken back.
     """
 
     def __init__(
@@ -371,6 +383,8 @@ class Scanner:
         """How far each end of a quotation was sought in vain."""
         self._fence = ""
         self._tags: tuple[Tags, ...] = tuple(opened)
+        self._may_open = bool(opened)
+        """True at the beginning of a thought that the prompt has opened: some models open it again."""
         self._answering = False
         """True behind the marker of the final answer."""
         self._spoken_of = False
@@ -403,7 +417,7 @@ class Scanner:
     def _passes(self, text: str) -> bool:
         """Return whether `text`, which has come last, has no marker and no beginning of one: most has not."""
         tape = self._tape
-        if self._said + len(text) != tape.end or self._asked or self._trial:
+        if self._said + len(text) != tape.end or self._asked or self._trial or self._may_open:
             return False
         if self._fence:
             return self._fence[0] not in text
@@ -415,11 +429,11 @@ class Scanner:
             literals = in_thought(self.syntaxes, self._tags)
         return not literals.are_in(text)
 
-    def finish(self) -> list[Shown]:
-        """Return what was held back."""
+    def finish(self, *, cut: bool = False) -> list[Shown]:
+        """Return what was held back; `cut`: more would have come."""
         self._tape.final = True
         self._read()
-        self._outlet.finish()
+        self._outlet.finish(cut=cut)
         return self._outlet.take()
 
     def _read(self) -> None:
@@ -655,6 +669,8 @@ class Scanner:
         tape = self._tape
         if self._trial:
             return self._try()
+        if self._may_open:
+            return self._pass_opener()
         literals = in_thought(self.syntaxes, self._tags)
         text = tape.text
         index = tape.at - tape.base
@@ -680,6 +696,22 @@ class Scanner:
         else:
             self._say()
             self._trial = _Trial(self, tape.keep(), line_start=self._at_line_start())
+        return True
+
+    def _pass_opener(self) -> bool:
+        """Pass the opener of the thought that the prompt has opened, if it is here once more."""
+        tape = self._tape
+        text = tape.text
+        index = tape.at - tape.base
+        index += len(text[index:]) - len(text[index:].lstrip())
+        tape.at = tape.base + index
+        openers = opening(self._tags)
+        if not tape.final and (index == len(text) or openers.may_grow(text, index)):
+            return False
+        self._may_open = False
+        if found := openers.match(text, index):
+            self._skip(tape.base + found.end())
+            self._outlet.begin_reasoning(keep=False, is_thought=False)
         return True
 
     def _is_quoted_closer(self, chars: int) -> bool | None:

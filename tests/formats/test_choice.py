@@ -113,6 +113,22 @@ def test_a_model_that_calls_natively_is_read_natively_again() -> None:
         ("qwen2.5-coder:7b", "hermes"),
         ("DeepSeek-V3.2-Exp", "deepseek"),
         ("granite-20b-functioncalling", "granite"),
+        ("moonshotai/Kimi-K3", "kimi_k3"),
+        ("moonshotai/Kimi-K2.5", "kimi"),
+        ("Qwen/Qwen3.5-9B", "qwen3_coder"),
+        ("Qwen3.6-35B-A3B", "qwen3_coder"),
+        ("Qwen3.8-72B", "qwen3_coder"),
+        ("Qwen/Qwen3-8B", "hermes"),
+        ("qwen3:4b", "hermes"),
+        ("openbmb/MiniCPM3-4B", "minicpm"),
+        ("baidu/ERNIE-4.5-21B-A3B-Thinking", "hermes"),
+        ("XiaomiMiMo/MiMo-7B-RL", "hermes"),
+        ("XiaomiMiMo/MiMo-V2-Flash", "qwen3_coder"),
+        ("HuggingFaceTB/SmolLM3-3B", "hermes"),
+        ("LGAI-EXAONE/EXAONE-4.0-32B", "hermes"),
+        ("arcee-ai/AFM-4.5B", "hermes"),
+        ("PrimeIntellect/INTELLECT-3", "qwen3_coder"),
+        ("tngtech/DeepSeek-TNG-R1T2-Chimera", "deepseek"),
     ],
 )
 def test_a_name_says_which_family_a_model_is_of(model: str, name: str) -> None:
@@ -121,8 +137,30 @@ def test_a_name_says_which_family_a_model_is_of(model: str, name: str) -> None:
     assert found.name == name
 
 
-def test_a_name_of_no_family_says_nothing() -> None:
-    assert find_format("gpt-5") is None
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("gpt_oss_20b", "harmony"),
+        ("deepseek_r1", "deepseek"),
+        ("kimi_k2", "kimi"),
+        ("GLM_4_6", "glm"),
+        ("minimax_m2", "minimax_m2"),
+        ("seed_oss", "seed_oss"),
+        ("Llama_4_Scout", "llama4"),
+        ("phi_4_mini", "phi4_mini"),
+        ("Qwen3_8B", "hermes"),
+        ("qwen3 coder 30b", "qwen3_coder"),
+    ],
+)
+def test_a_name_is_the_same_with_other_marks_between_its_words(model: str, name: str) -> None:
+    found = find_format(model)
+    assert found is not None
+    assert found.name == name
+
+
+@pytest.mark.parametrize("model", ["gpt-5", "glm-4-9b-chat", "starling-lm-7b", "Starling-2", "mimosa-7b", "zephy-3"])
+def test_a_name_of_no_family_says_nothing(model: str) -> None:
+    assert find_format(model) is None
 
 
 @pytest.mark.parametrize("model", ["dolphin-mistral", "mistral-openorca"])

@@ -12,7 +12,7 @@ from callboard._formats.calls import tool_meant
 from callboard._formats.format import ArgumentsPiece, ClaimId, Piece, RequestedCall
 from callboard._formats.native_reader import NativeReader
 from callboard._tools import Tool
-from callboard.models import ModelDelta, ReasoningDelta, TextDelta, ToolCallDelta
+from callboard.models import Finish, ModelDelta, ReasoningDelta, TextDelta, ToolCallDelta
 from callboard_formats import CallPiece, ReasoningPiece, StreamParser, TextPiece
 from callboard_formats import Piece as ParsedPiece
 from callboard_formats.stream import FoundCall
@@ -51,6 +51,7 @@ class ScanningReader:
         self._rescued = rescued
         self._asks_first = asks_first
         self._thinks_apart = False
+        self._is_cut = False
         self._native = NativeReader(claim_id)
         self._ids: dict[tuple[int, int], str] = {}
         self._found: list[tuple[int, FoundCall]] = []
@@ -65,6 +66,7 @@ class ScanningReader:
             return [*self._release(), *self._native.feed(delta)]
         if not isinstance(delta, TextDelta):
             self._thinks_apart = self._thinks_apart or isinstance(delta, ReasoningDelta)
+            self._is_cut = self._is_cut or (isinstance(delta, Finish) and delta.reason == "length")
             return self._native.feed(delta)
         if self._parser is None:
             self._parser = self._new_parser()
@@ -106,7 +108,7 @@ class ScanningReader:
         """Return what is held of the text so far; what follows is read anew."""
         if self._parser is None:
             return []
-        pieces = list(self._pieces(self._parser.finish()))
+        pieces = list(self._pieces(self._parser.finish(cut=self._is_cut)))
         self._found += [(self._parts, found) for found in self._parser.found]
         self._parts += 1
         self._parser = None
@@ -114,8 +116,8 @@ class ScanningReader:
 
     def _new_parser(self) -> StreamParser:
         formats = None if self._chosen == "rescue" else [self._chosen]
-        # What the endpoint tells apart is not in the text.
-        thinking = False if self._thinks_apart else None
+        # What the endpoint tells apart is not in the text; one that is not known to leave it there may.
+        thinking = False if self._thinks_apart or formats is None else None
         return StreamParser(
             self._tools,
             formats,
