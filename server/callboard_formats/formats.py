@@ -18,8 +18,9 @@ from callboard_formats.unmarked import PythonTag, Unmarked
 
 REACT = React()
 LEAKED_REACT = React(leaked=True)
+UNMARKED = Unmarked()
 
-SYNTAXES: tuple[Syntax, ...] = (*ROWS, MiniMaxM3(), PythonTag(), Harmony(), Unmarked(), LEAKED_REACT)
+SYNTAXES: tuple[Syntax, ...] = (*ROWS, MiniMaxM3(), PythonTag(), Harmony(), UNMARKED, LEAKED_REACT)
 """Every syntax, in the order in which they are asked about a place that several claim."""
 
 
@@ -41,6 +42,20 @@ class Thoughts:
         """Read nothing: no block begins so."""
         yield from ()
         return None
+
+
+class FencedJson:
+    """A fence of JSON that calls tools, at the answer's end: what is unmarked may stand in one."""
+
+    name = UNMARKED.name
+    openers = ("```",)
+    reasoning: tuple[Tags, ...] = ()
+    stops: tuple[str, ...] = ()
+    markers: tuple[str, ...] = ()
+
+    def read(self, tape: Tape, spot: Spot, watcher: Watcher) -> Reading[Sequence[WrittenCall | str] | None]:
+        """Read the fence as ReAct does."""
+        return (yield from LEAKED_REACT.read(tape, spot, watcher)) if (yield from tape.match(_JSON_FENCE)) else None
 
 
 class XmlFence:
@@ -67,17 +82,36 @@ _FENCE = regex.compile(
     r"(?=<(?:tool|function)_call|<function[\s=]|<invoke\s)",
     regex.IGNORECASE,
 )
+_JSON_FENCE = regex.compile(
+    r"```[ \t]{0,4}(?:json5?|tool_calls?)?[ \t]{0,4}\r?\n(?=\s{0,99}[\[{])",
+    regex.IGNORECASE,
+)
 _THOUGHTS = Thoughts()
+_FENCED_JSON = FencedJson()
 
 FELLOWS = {
     "deepseek_v3_2": ("deepseek", "xml"),
+    "glm": ("hermes",),
     "granite": ("hermes", "xml"),
+    "hermes": ("qwen3_coder",),
     "llama3": ("qwen3_coder",),
     "llama4": ("llama3",),
     "minicpm": ("lfm2",),
     "phi4_mini": ("granite",),
+    "qwen3_coder": ("hermes",),
 }
-"""The other syntaxes that models of a family write, by the family's own: those of its older or smaller members."""
+"""The other syntaxes that models of a family write, by the family's own: those of its older or smaller members.
+
+A family is read in its own syntax first, then in these, and in no other: what one of its models says of
+another's syntax is prose.
+"""
+
+UNMARKED_TOO = frozenset({"gemma", "granite", "hermes", "lfm2", "llama3", "llama4", "mistral", "phi4_mini"})
+"""The families whose calls may stand there unmarked: their models leave the marks out, or a server does.
+
+Marks that are special tokens go where a server is told to leave those out. Such a call is of no other syntax: it is
+data alone on its lines, which names a tool that there is.
+"""
 
 BESIDES = {
     "hunyuan_3": ("glm", "hunyuan_a13b"),
@@ -106,10 +140,14 @@ def syntaxes_of(formats: Sequence[str] | None) -> tuple[Syntax, ...]:
 def _of(formats: tuple[str, ...]) -> tuple[Syntax, ...]:
     if strange := set(formats) - set(names()):
         raise ValueError(f"There is no format {sorted(strange)}; there are: {', '.join(names())}")
-    every = (REACT if one is LEAKED_REACT else one for one in SYNTAXES)
+    every = [REACT if one is LEAKED_REACT else one for one in SYNTAXES]
     fence = (XmlFence(),) if "xml" in formats else ()
-    written = {*formats, *(fellow for one in formats for fellow in FELLOWS.get(one, ()))}
-    return (*fence, *(one for one in every if one.name in written), _THOUGHTS)
+    own = [one for one in every if one.name in formats]
+    fellows = {fellow for one in formats for fellow in FELLOWS.get(one, ())}
+    others = [one for one in every if one.name in fellows and one not in own and one is not UNMARKED]
+    if not UNMARKED_TOO.isdisjoint(formats):
+        others += [one for one in (UNMARKED, _FENCED_JSON) if one not in own]
+    return (*fence, *own, *others, _THOUGHTS)
 
 
 def thought_opened_for(
@@ -159,7 +197,8 @@ def find_format(model: str, template: str = "", other_names: Sequence[str] = ())
 
 def is_written_by(syntax: str, family: str) -> bool:
     """Return whether models of this family write this syntax."""
-    return syntax == family or syntax in FELLOWS.get(family, ())
+    unmarked = UNMARKED.name if family in UNMARKED_TOO else family
+    return syntax in (family, unmarked, *FELLOWS.get(family, ()))
 
 
 def prompt_opens_thought(name: str, template: str, prompt: str = "") -> bool | None:

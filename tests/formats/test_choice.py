@@ -179,8 +179,69 @@ def test_a_model_that_was_trained_anew_is_not_of_the_family_that_its_name_begins
         ("llama4", '{"name": "now", "parameters": {}}<|eot|>'),
         ("llama3", "<function=now>{}</function><|eom_id|>"),
         ("deepseek_v3_2", '<function_calls>\n<invoke name="now">\n</invoke>\n</function_calls>'),
+        ("hermes", '{"name": "now", "arguments": {}}'),
+        ("hermes", '```json\n{"name": "now", "arguments": {}}\n```'),
+        ("hermes", '{"name": "now", "arguments": {}}\n</tool_call>'),
+        ("hermes", "<tool_call>\n<function=now>\n</function>\n</tool_call>"),
+        ("hermes", "<function=now></function>"),
+        ("qwen3_coder", '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'),
+        ("glm", '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'),
+        ("gemma", "[now()]"),
+        ("gemma", '{"name": "now", "parameters": {}}'),
+        ("gemma", '```json\n{"name": "now", "parameters": {}}\n```'),
+        ("mistral", '[{"name": "now", "arguments": {}}]'),
+        ("granite", '[{"name": "now", "arguments": {}}]'),
+        ("lfm2", "[now()]"),
+        ("phi4_mini", '[{"name": "now", "arguments": {}}]'),
+        ("llama3", '```json\n{"name": "now", "parameters": {}}\n```'),
     ],
 )
 def test_a_family_is_read_in_all_the_syntaxes_that_its_models_write(name: str, text: str) -> None:
     parsed = parse(text, [now.schema()], [name])
     assert (parsed.content, [call.arguments for call in parsed.tool_calls]) == ("", [{}])
+
+
+OF_OTHERS = {
+    "hermes": [
+        "[TOOL_CALLS]now[ARGS]{}",
+        "<|python_tag|>now()",
+        "<|tool_call_start|>[now()]<|tool_call_end|>",
+        "Action: now\nAction Input: {}",
+        "```Action: now\nAction Input: {}\n```",
+        "```tool_code\nnow()\n```",
+        '<minimax:tool_call>\n<invoke name="now">\n</invoke>\n</minimax:tool_call>',
+    ],
+    "gemma": ['<tool_call>{"name": "now", "arguments": {}}</tool_call>', "<|python_tag|>now()"],
+    "qwen3_coder": ['{"name": "now", "arguments": {}}', "[now()]", "[TOOL_CALLS]now[ARGS]{}"],
+    "mistral": ['<tool_call>{"name": "now", "arguments": {}}</tool_call>', "<function=now></function>"],
+    "glm": ['{"name": "now", "arguments": {}}', "<function=now></function>"],
+}
+
+
+@pytest.mark.parametrize(("name", "text"), [(name, text) for name, texts in OF_OTHERS.items() for text in texts])
+def test_what_another_family_would_write_is_text(name: str, text: str) -> None:
+    assert parse(text, [now.schema()], [name]).tool_calls == ()
+
+
+@pytest.mark.parametrize("name", ["hermes", "gemma", "mistral"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        'You get `{"name": "now", "arguments": {}}` from it.',
+        'For example:\n\n```json\n{"name": "now", "arguments": {}}\n```\n\nThat would tell the time.',
+        '{"name": "someone", "arguments": {}}',
+        '{"name": "now", "age": 5}',
+    ],
+)
+def test_data_and_examples_are_no_unmarked_calls(name: str, text: str) -> None:
+    parsed = parse(text, [now.schema()], [name])
+    assert (parsed.content, parsed.tool_calls) == (text, ())
+
+
+def test_a_model_that_leaves_the_marks_of_its_family_out_is_of_it() -> None:
+    formats = FormatChoice()
+    assert len(answers(formats, "qwen2.5-7b", '{"name": "now", "arguments": {}}')) == 1
+    assert formats.of("qwen2.5-7b").name == "hermes"
+    with capture_logs() as logs:
+        assert len(answers(formats, "qwen2.5-7b", '{"name": "now", "arguments": {}}')) == 1
+    assert not [log for log in logs if log["event"] == "calls_in_another_format"]

@@ -15,6 +15,7 @@ from callboard._tools import Tool
 from callboard.models import Finish, ModelDelta, ReasoningDelta, TextDelta, ToolCallDelta
 from callboard_formats import CallPiece, ReasoningPiece, StreamParser, TextPiece
 from callboard_formats import Piece as ParsedPiece
+from callboard_formats.formats import is_written_by
 from callboard_formats.stream import FoundCall
 
 _log = structlog.get_logger(__name__)
@@ -146,7 +147,8 @@ class ScanningReader:
         return self._ids[part, number]
 
     def _warn(self) -> None:
-        others = {found.syntax for _, found in self._found} - {self._chosen}
+        written = {found.syntax for _, found in self._found}
+        others = {syntax for syntax in written if not is_written_by(syntax, self._chosen)}
         if others:
             _log.warning(
                 "calls_in_another_format",
