@@ -164,7 +164,7 @@ async def test_a_model_that_only_talks_is_never_asked_about(context_for: Context
         assert model.server.asked == []
 
 
-@pytest.mark.parametrize("chosen", ["native", "rescue", "hermes", "react"])
+@pytest.mark.parametrize("chosen", ["native", "rescue", "react"])
 async def test_in_a_format_that_was_chosen_nobody_asks(context_for: ContextFor, chosen: FormatName) -> None:
     formats = FormatChoice(chosen)
     async with turns(context_for, says(HERMES, "12."), llama_cpp(QWEN_WORDS), formats=formats) as model:
@@ -240,6 +240,30 @@ async def test_a_thought_that_the_template_opens_is_shown_as_one(context_for: Co
         events = await model.play()
         assert "".join(event.content for event in events if isinstance(event, Reasoning)).split() == ["I", "look.So."]
         assert text_of(events) == "12."
+
+
+async def test_of_a_family_that_was_chosen_the_endpoint_tells_whether_its_prompt_opens_the_thought(
+    context_for: ContextFor,
+) -> None:
+    pages = llama_cpp(QWEN_WORDS, prompt=f"{QWEN_WORDS}<|im_start|>assistant\n<think>\n")
+    formats = FormatChoice("hermes")
+    script = says(HERMES, "12.", f"I look.\n</think>\n\n{HERMES}", "So.\n</think>\n\n12.")
+    async with turns(context_for, script, pages, formats=formats) as model:
+        with capture_logs() as logs:
+            await model.play()
+            events = await model.play()
+        assert "".join(event.content for event in events if isinstance(event, Reasoning)).split() == ["I", "look.So."]
+        assert text_of(events) == "12."
+        assert await model.format() == "hermes"
+        assert [one.route for one in model.server.asked].count("GET /props") == 1
+        assert told(logs) == []
+
+
+async def test_a_family_that_was_chosen_is_not_asked_about_before_it_has_called(context_for: ContextFor) -> None:
+    async with turns(context_for, says("12.", "natively", "12."), formats=FormatChoice("hermes")) as model:
+        await model.play()
+        await model.play()
+        assert model.server.asked == []
 
 
 async def test_what_is_found_holds_for_the_next_answer_of_the_same_turn(context_for: ContextFor) -> None:

@@ -44,7 +44,8 @@ class FormatChoice:
     def _of(self, model: ModelKey, tool_format: FormatName | None, described: DescribedModel | None) -> Format:
         tool_format = tool_format or self.tool_format
         chosen = choose_format(tool_format, model.name, self.react_models, self.native_callers, endpoint=model.endpoint)
-        return NotingFormat(chosen, model, self.native_callers, described if isinstance(chosen, AutoFormat) else None)
+        is_asked = isinstance(chosen, AutoFormat | FamilyFormat)
+        return NotingFormat(chosen, model, self.native_callers, described if is_asked else None)
 
 
 def choose_format(
@@ -56,12 +57,13 @@ def choose_format(
     endpoint: str = "",
 ) -> Format:
     """Return the format that `tool_format` says, for `auto` by the model's name and what is known of it."""
+    native_callers = native_callers or NativeCallers()
     match tool_format:
         case "auto":
             lowered = model_name.lower()
             if any(fnmatchcase(lowered, pattern.lower()) for pattern in react_models):
                 return react_format(model_name)
-            return AutoFormat(ModelKey(model_name, endpoint), native_callers or NativeCallers())
+            return AutoFormat(ModelKey(model_name, endpoint), native_callers)
         case "native":
             return NativeFormat()
         case "rescue":
@@ -71,4 +73,5 @@ def choose_format(
         case "xml":
             return xml_format(model_name)
         case family:
-            return FamilyFormat(family, model_name)
+            opens = native_callers.prompt_opens(ModelKey(model_name, endpoint), family)
+            return FamilyFormat(family, model_name, opens)

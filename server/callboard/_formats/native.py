@@ -83,10 +83,14 @@ class AutoFormat(_AskedNatively):
 
 @dataclass(frozen=True, slots=True)
 class FamilyFormat(_AskedNatively):
-    """Native calls, and in the text those that are written in the syntax `name`."""
+    """Native calls, and in the text those that are written in the syntax `name`.
+
+    `prompt_opens`: whether the prompt has opened a thought, None where that is known by the model's name alone.
+    """
 
     name: str
     model: str = ""
+    prompt_opens: bool | None = None
 
     def reader(
         self,
@@ -95,7 +99,9 @@ class FamilyFormat(_AskedNatively):
         messages: Sequence[ChatDict] = (),  # noqa: ARG002 - the contract's
     ) -> Reader:
         """Return a reader for one answer."""
-        return ScanningReader(self.name, tools, claim_id, model=self.model, previews=False)
+        return ScanningReader(
+            self.name, tools, claim_id, model=self.model, prompt_opens=self.prompt_opens, previews=False
+        )
 
 
 @dataclass(frozen=True, slots=True)

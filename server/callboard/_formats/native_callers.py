@@ -62,6 +62,16 @@ class NativeCallers:
         """Return the syntax that a model without native calls writes them in; None while that is not known."""
         return self._found.get(model)
 
+    def ask_prompt(self, model: ModelKey, described: DescribedModel) -> None:
+        """Have `described` asked once for a prompt, of a model whose syntax is known."""
+        if model not in self._native:
+            self._descriptions.ask(model, described, _ignore)
+
+    def prompt_opens(self, model: ModelKey, syntax: str) -> bool | None:
+        """Return whether a model of this syntax begins within a thought, by what was told; None if unknown."""
+        description = self._descriptions.of(model)
+        return prompt_opens_thought(syntax, description.template, description.prompt)
+
     async def settle(self, model: ModelKey) -> None:
         """Wait for what its endpoint tells of the model, where it was asked."""
         await self._descriptions.settle(model)
@@ -79,8 +89,7 @@ class NativeCallers:
         if found is None:
             self._log_once(model, "auto", NOTHING_TELLS)
         elif any(is_written_by(syntax, found.name) for syntax in written):
-            opens = prompt_opens_thought(found.name, description.template, description.prompt)
-            self._found[model] = OwnSyntax(found.name, opens)
+            self._found[model] = OwnSyntax(found.name, self.prompt_opens(model, found.name))
             self._log_once(model, found.name, found.because)
         else:
             self._found.pop(model, None)
@@ -91,6 +100,10 @@ class NativeCallers:
         if self._logged.get(model) != (syntax, because):
             self._logged[model] = syntax, because
             _log.info("format_found", model=model.name, endpoint=model.endpoint, format=syntax, because=because)
+
+
+def _ignore(model: ModelKey) -> None:
+    """Do nothing with what was told: it is looked up when the next answer is read."""
 
 
 def find_described(model: str, description: ModelDescription) -> FoundFormat | None:
@@ -142,6 +155,8 @@ class _NotingReader:
         for call in self.reader.calls():
             if call.rescued:
                 self.callers.note_text(self.model, call.syntax, self.described)
+            elif call.in_text and self.described is not None:
+                self.callers.ask_prompt(self.model, self.described)
         return pieces
 
     def calls(self) -> list[RequestedCall]:
