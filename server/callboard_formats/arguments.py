@@ -12,8 +12,8 @@ from typing import Any, NoReturn
 
 import json_repair
 
-from callboard_formats.errors import InvalidArguments
 from callboard_formats.mending import says_the_same
+from callboard_formats.syntax import InvalidArguments
 
 EXCERPT_CHARS = 120
 
@@ -245,21 +245,27 @@ def _string_end(text: str, at: int, tokens: re.Pattern[str]) -> int | None:
 
 
 def _literal(candidate: str) -> _Read:
-    if len(candidate) > MAX_LITERAL_CHARS:
+    value = python_value(candidate)
+    if not isinstance(value, dict):
+        raise ValueError("no Python dictionary")  # noqa: TRY004 - every rung fails with a ValueError
+    return _Read(value, ("read as Python literals",))
+
+
+def python_value(text: str) -> Any:
+    """Return what `text`, a Python literal, is in JSON. Raises `ValueError` where it is none."""
+    if len(text) > MAX_LITERAL_CHARS:
         raise ValueError("too long for Python literals")
     try:
         with warnings.catch_warnings():
             # An unknown escape (`'\d'`) is a warning to programmers, not to whoever runs a server.
             warnings.simplefilter("ignore")
-            tree = ast.parse(candidate.strip(), mode="eval")
+            tree = ast.parse(text.strip(), mode="eval")
         _refuse_doubles(tree)
         value = _as_json(ast.literal_eval(tree))
         json.dumps(value)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as error:
         raise ValueError("no Python literals") from error
-    if not isinstance(value, dict):
-        raise ValueError("no Python dictionary")  # noqa: TRY004 - every rung fails with a ValueError
-    return _Read(value, ("read as Python literals",))
+    return value
 
 
 def _refuse_doubles(tree: ast.AST) -> None:

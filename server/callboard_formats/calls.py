@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from callboard_formats.arguments import ReadArguments, excerpt, read_arguments
-from callboard_formats.errors import InvalidArguments, UnknownTool
 from callboard_formats.fitting import fit_arguments
 from callboard_formats.names import closest_name, resolve_name
-from callboard_formats.syntax import Schemas, WrittenCall
+from callboard_formats.syntax import InvalidArguments, Schemas, UnknownTool, WrittenCall
 
 Schema = Any
 

@@ -14,6 +14,8 @@ from fnmatch import fnmatchcase
 from functools import cache, lru_cache
 from typing import Literal, Protocol
 
+import regex
+
 from callboard_formats.literals import Literals
 from callboard_formats.row import Row
 from callboard_formats.table import ROWS
@@ -261,7 +263,7 @@ class Marker:
 
     `where`: what must stand before it (or that nothing follows) to be no prose. `then`: what
     is left out with it. `instead`: what the user sees in its place. `answers`: what follows
-    is the final answer. `exact`: only in this case.
+    is the final answer. `exact`: only in this case. `followed_by`: what has to stand behind it.
     """
 
     text: str
@@ -270,6 +272,7 @@ class Marker:
     instead: str = ""
     answers: bool = False
     exact: bool = False
+    followed_by: "regex.Pattern[str] | None" = None
 
 
 def _all(texts: str, *then: Callable[[], Skip], where: Where = "anywhere") -> tuple[Marker, ...]:
@@ -300,8 +303,9 @@ def _rest_of_json() -> Skip:
     return JsonValue(depth=1)
 
 
+_HARMONY_CALL = regex.compile(r"[\w.-]{0,64}+\s{0,9}+(?:(?:json|code)\s{0,9}+)?(?:<\||[{\[])")
 _HARMONY_CALLS = tuple(
-    Marker(f"{before}to={to}", "after space", (Name, _harmony_header, _json))
+    Marker(f"{before}to={to}", "after space", (Name, _harmony_header, _json), followed_by=_HARMONY_CALL)
     for before in ("", "commentary ", "analysis ", "assistant ", "assistantcommentary ", "assistantanalysis ")
     for to in ("functions.", "multi_tool_use.", "browser.")
 )
@@ -343,6 +347,7 @@ _RESULTS = (
     *_all("[TOOL_RESULTS]", lambda: Until("[/TOOL_RESULTS]")),
     *_all("[AVAILABLE_TOOLS]", lambda: Until("[/AVAILABLE_TOOLS]")),
 )
+_TOKEN_BEGIN = ("<|", "<｜")
 _TOKEN_END = (">", "]", "[")
 _WORDS_TOO = ("<|tool_call|>", "[INST]")
 """Markers that stand in prose as often: left out for the models that are known for them."""
@@ -350,7 +355,9 @@ _WORDS_TOO = ("<|tool_call|>", "[INST]")
 
 def _marks_of(row: Row) -> Iterator[Marker]:
     """Yield what a row's models leave in the text besides openers: its markers, and what they stop before."""
-    yield from (Marker(text) for text in (*row.markers, *row.stops) if text.endswith(_TOKEN_END) and text[0] in "<[]")
+    for text in (*row.markers, *row.stops):
+        if text.startswith(_TOKEN_BEGIN) or (text.endswith(_TOKEN_END) and text[0] in "<[]"):
+            yield Marker(text, exact=True)
 
 
 def _is_token(opener: str) -> bool:
@@ -363,7 +370,7 @@ def fragments(handler: str) -> tuple[Marker, ...]:
     if handler != "rescue":
         return tuple(marker for row in ROWS if row.name == handler for marker in _marks_of(row))
     openers = (
-        Marker(opener, then=(_json,) if row.body == "json" else ())
+        Marker(opener, then=(_json,) if row.body == "json" else (), exact=True)
         for row in sorted(ROWS, key=lambda row: row.body == "json")
         for opener in row.openers
         if _is_token(opener)
@@ -381,6 +388,8 @@ SCAFFOLDING: Mapping[str, tuple[Marker, ...]] = {
         *(Marker(text, "line start", (lambda: Words((" ",)),), answers=True) for text in _spellings("Final Answer")),
         *(Marker(text, "after answer", (Line,)) for word in ("Observation", "Thought") for text in _spellings(word)),
     ),
+    "hunyuan_a13b": (Marker("助手：", "beginning"), *(Marker(text) for text in ("<answer>\n", "\n</answer>"))),
+    "granite": _all("<response> </response>"),
     "xml": _all("</function> </parameter> </parameters> </arguments> </invoke> </tool>"),
 }
 """Scaffolding that a handler's own format leaves behind, by handler: the second layer."""
@@ -460,6 +469,8 @@ def markers(handler: str, model: str) -> tuple[Mapping[str, Marker], Literals]:
 
 MAX_HELD_CHARS = 80
 MAX_SPACE_AT_END = 16
+_TYPE = re.compile(r"<\w+>")
+_BEHIND_TYPES = frozenset(" (>),;&*:")
 QUOTES = "\"'“‘«„‹「"
 CLOSING_QUOTES = "\"'”’»“›」"
 
@@ -555,6 +566,17 @@ class Sanitiser:
             return False
         if not (following or final):
             return None
+        # `std::vector<tool_call> calls`: a type in code.
+        if (
+            _TYPE.fullmatch(marker.text)
+            and following in _BEHIND_TYPES
+            and (self._before.isalnum() or self._before == "_")
+        ):
+            return False
+        if marker.followed_by:
+            behind = marker.followed_by.match(self._text, end, partial=not final)
+            if not behind or behind.partial:
+                return None if behind else False
         return self._is_where(marker, end, final)
 
     def _is_where(self, marker: Marker, end: int, final: bool) -> bool | None:

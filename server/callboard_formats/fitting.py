@@ -13,8 +13,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from callboard_formats.errors import InvalidArguments
+from callboard_formats.arguments import python_value
 from callboard_formats.names import Resolved, fold, nearest, spellings
+from callboard_formats.syntax import InvalidArguments
 
 VALUE_CHARS = 80
 MAX_NUMBER_CHARS = 100
@@ -147,6 +148,15 @@ def _parsed(text: str, name: str) -> Any:
         return json.loads(text, strict=False, object_pairs_hook=_without_doubles)
     except (ValueError, RecursionError):
         return NOT_CONVERTED
+
+
+def _from_python(text: str, name: str) -> Any:
+    """Return the list or object that `text` is as Python writes it: templates show values so, and models follow."""
+    try:
+        value = python_value(text)
+    except ValueError:
+        return NOT_CONVERTED
+    return value if kind_of(value) == name else NOT_CONVERTED
 
 
 def _without_doubles(members: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -351,6 +361,18 @@ def fit_arguments(
     return fitted, tuple(_listed(trace.repairs, MAX_REPAIRS))
 
 
+def typed_json(texts: str, schema: Mapping[str, Any]) -> str:
+    """Return the arguments that stood between tags, an object of texts, as the JSON that the schema would have them be.
+
+    As they are where they are no such object.
+    """
+    try:
+        given = json.loads(texts, object_pairs_hook=_without_doubles)
+        return json.dumps(_Gate(Schemas(schema)).typed(given, schema), ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return texts
+
+
 @dataclass(slots=True)
 class _Trace:
     """The record of what was changed and what is wrong."""
@@ -393,6 +415,8 @@ class _Gate:
             if name == "string":
                 return text
             converted = convert(text, (name,))
+            if converted is NOT_CONVERTED and name in ("array", "object"):
+                converted = _from_python(text, name)
             if converted is not NOT_CONVERTED:
                 return converted
         return text

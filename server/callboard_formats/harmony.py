@@ -109,6 +109,9 @@ class Harmony:
             return [WrittenCall(name, words.strip(), truncated=not closed)]
         start = tape.keep()
         value = yield from read_value(tape, _MESSAGE_END, watcher, name)
+        yield from tape.space()
+        if tape.final and tape.cut_off(_MESSAGE_END):
+            tape.at = tape.end
         words, closed = yield from self._message(tape)
         written = tape.cut(start, start + len(value.text)) + words.rstrip()
         return [WrittenCall(name, written, truncated=not value.whole and not closed)]

@@ -61,7 +61,7 @@ class _Shown:
         self._at = None
 
 
-def read_value(  # noqa: C901 - one state of a scanner is read beside the other
+def read_value(
     tape: Tape,
     end: "regex.Pattern[str]" = _NEVER,
     watcher: Watcher | None = None,
@@ -74,84 +74,123 @@ def read_value(  # noqa: C901 - one state of a scanner is read beside the other
     and in a string that no JSON follows, that a quotation mark is. With a `watcher` arguments are shown as
     they come: those of an object that names its tool first, or with `name` the object itself.
     """
-    start = tape.keep()
-    members: dict[str, str] = {}
-    depth = 0
-    key: str | None = None
-    value_from: int | None = None
-    named = ""
-    doubled = False
-    shown = _Shown(tape, watcher, name)
-    if name:
-        shown.begin(start)
+    return _ValueReader(tape, end, watcher, name, depth_limit).read()
 
-    def member(place: int) -> None:
-        nonlocal key, value_from, named, doubled
-        if key is not None and value_from is not None:
-            doubled = doubled or key in members
-            members[key] = tape.cut(value_from, place).strip()
-            if key in NAME_KEYS and not named and not members[key].startswith("{"):
-                named = plain(members[key])
-            if not name:
-                shown.end(place)
-        key = value_from = None
 
-    def unfinished(*, whole: bool = False, too_deep: bool = False) -> Value:
-        member(tape.at)
-        shown.end(tape.at)
-        return Value(tape.cut(start, tape.at), whole, members, too_deep, doubled)
+class _ValueReader:
+    """The reading of one value."""
 
-    while True:
-        mark = yield from _find(tape, _OUTSIDE, shown)
-        if mark is None:
-            return unfinished()
-        place = tape.at
-        match mark:
-            case "{" | "[":
-                if mark == "[" and (yield from tape.match(end)):
-                    return unfinished()
-                if depth == 1 and not name and mark == "{" and key in ARGUMENTS_KEYS and named and value_from:
-                    shown.begin(place, named)
-                depth += 1
-                tape.at += 1
-                if depth_limit is not None and depth > depth_limit:
-                    return unfinished(too_deep=True)
-            case "}" | "]":
-                depth -= 1
-                if depth == 0:
-                    member(place)
+    def __init__(
+        self,
+        tape: Tape,
+        end: "regex.Pattern[str]",
+        watcher: Watcher | None,
+        name: str,
+        depth_limit: int | None,
+    ) -> None:
+        self._tape = tape
+        self._end = end
+        self._name = name
+        self._depth_limit = depth_limit
+        self._start = tape.keep()
+        self._shown = _Shown(tape, watcher, name)
+        self._depth = 0
+        self._members: dict[str, str] = {}
+        self._doubled = False
+        self._key: str | None = None
+        """The key of the member that is being read, and where its value begins."""
+        self._value_from: int | None = None
+        self._named = ""
+        """The tool that the object has named so far."""
+        if name:
+            self._shown.begin(self._start)
+
+    def read(self) -> Reading[Value]:  # noqa: C901 - one mark is read beside the other
+        tape = self._tape
+        while True:
+            mark = yield from _find(tape, _OUTSIDE, self._shown)
+            match mark:
+                case None:
+                    return self._unfinished()
+                case "{" | "[":
+                    if mark == "[" and (yield from tape.match(self._end)):
+                        return self._unfinished()
+                    self._open(mark)
+                    if self._depth_limit is not None and self._depth > self._depth_limit:
+                        return self._unfinished(too_deep=True)
+                case "}" | "]":
+                    self._depth -= 1
+                    if self._depth == 0:
+                        return self._finished()
                     tape.at += 1
-                    shown.end(tape.at)
-                    return Value(tape.cut(start, tape.at), True, members, doubled=doubled)
-                tape.at += 1
-            case ":":
-                tape.at += 1
-                if depth == 1 and key is not None and value_from is None:
-                    value_from = tape.at
-            case ",":
-                if depth == 1:
-                    member(place)
-                tape.at += 1
-            case '"' | "'":
-                tape.at += 1
-                closed = yield from _string(tape, _IN_DOUBLE if mark == '"' else _IN_SINGLE, shown)
-                if not closed:
-                    return unfinished()
-                string_end = tape.at
-                if tape.is_at_end():
-                    shown.up_to(string_end)
-                if depth == 1 and value_from is None:
-                    key = tape.cut(place + 1, string_end - 1)
-                if (torn := (yield from _torn(tape, place, string_end, end))) is not None:
-                    # Of the call all is told that was shown, but the answer goes on behind its marker.
-                    tape.at = string_end
-                    value = unfinished()
-                    tape.rewind(torn)
-                    return value
-            case _:
-                if (yield from tape.match(end)):
-                    return unfinished()
-                tape.at += 1
+                case ":":
+                    tape.at += 1
+                    if self._depth == 1 and self._key is not None and self._value_from is None:
+                        self._value_from = tape.at
+                case ",":
+                    if self._depth == 1:
+                        self._end_member(tape.at)
+                    tape.at += 1
+                case '"' | "'":
+                    if (value := (yield from self._string(mark))) is not None:
+                        return value
+                case _:
+                    if (yield from tape.match(self._end)):
+                        return self._unfinished()
+                    tape.at += 1
+
+    def _open(self, bracket: str) -> None:
+        """Move into an object or an array; the first that are the arguments of a named tool are shown."""
+        is_arguments = self._depth == 1 and bracket == "{" and self._key in ARGUMENTS_KEYS and self._value_from
+        if is_arguments and self._named and not self._name:
+            self._shown.begin(self._tape.at, self._named)
+        self._depth += 1
+        self._tape.at += 1
+
+    def _string(self, mark: str) -> Reading[Value | None]:
+        """Move behind a string; return the whole value where its end, or that of the text, is missing."""
+        tape = self._tape
+        begin = tape.at
+        tape.at += 1
+        if not (yield from _string(tape, _IN_DOUBLE if mark == '"' else _IN_SINGLE, self._shown)):
+            return self._unfinished()
+        string_end = tape.at
+        if tape.is_at_end():
+            self._shown.up_to(string_end)
+        if self._depth == 1 and self._value_from is None:
+            self._key = tape.cut(begin + 1, string_end - 1)
+        torn = yield from _torn(tape, begin, string_end, self._end)
+        if torn is None:
+            return None
+        # Of the call all is told that was shown, but the answer goes on behind its marker.
+        tape.at = string_end
+        value = self._unfinished()
+        tape.rewind(torn)
+        return value
+
+    def _end_member(self, place: int) -> None:
+        key = self._key
+        if key is not None and self._value_from is not None:
+            self._doubled = self._doubled or key in self._members
+            self._members[key] = self._tape.cut(self._value_from, place).strip()
+            if key in NAME_KEYS and not self._named and not self._members[key].startswith("{"):
+                self._named = plain(self._members[key])
+            if not self._name:
+                self._shown.end(place)
+        self._key = self._value_from = None
+
+    def _finished(self) -> Value:
+        tape = self._tape
+        self._end_member(tape.at)
+        tape.at += 1
+        self._shown.end(tape.at)
+        return Value(tape.cut(self._start, tape.at), True, self._members, doubled=self._doubled)
+
+    def _unfinished(self, *, too_deep: bool = False) -> Value:
+        tape = self._tape
+        self._end_member(tape.at)
+        self._shown.end(tape.at)
+        return Value(tape.cut(self._start, tape.at), False, self._members, too_deep, self._doubled)
 
 
 def _find(tape: Tape, pattern: "regex.Pattern[str]", shown: _Shown) -> Reading[str | None]:

@@ -9,11 +9,14 @@ are elements named `item`. A tag without the mark is text, and so is one that cl
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
-from callboard_formats.row import NAME, name_of_broken, pattern
-from callboard_formats.syntax import Spot, Tags, Watcher, WrittenCall
+from callboard_formats.broken import name_of_broken
+from callboard_formats.names import resolve_name
+from callboard_formats.row import NAME, pattern
+from callboard_formats.syntax import Schemas, Spot, Tags, Watcher, WrittenCall
 from callboard_formats.tape import Reading, Tape
 
 _MARK = r"\]<\]minimax\[>\["
@@ -57,10 +60,22 @@ class _Element:
             return "[" + ", ".join(element.as_json() for element in self.elements) + "]"
         return self.as_object()
 
-    def as_object(self) -> str:
-        """Return the object of its elements; a name that is there twice stays so."""
-        members = (f"{json.dumps(one.name, ensure_ascii=False)}: {one.as_json()}" for one in self.elements)
-        return "{" + ", ".join(members) + "}"
+    def as_object(self, lists: Collection[str] = ()) -> str:
+        """Return the object of its elements; a name that is there twice stays so, unless it is one of `lists`."""
+        values: list[tuple[str, str]] = []
+        for name, same in groupby(self.elements, key=lambda element: element.name):
+            texts = [element.as_json() for element in same]
+            if len(texts) > 1 and name in lists:
+                texts = [f"[{', '.join(texts)}]"]
+            values += ((name, text) for text in texts)
+        return "{" + ", ".join(f"{json.dumps(name, ensure_ascii=False)}: {text}" for name, text in values) + "}"
+
+
+def _lists_of(name: str, schemas: Schemas) -> frozenset[str]:
+    """Return the arguments of a tool that are lists: their items may be elements of the same name."""
+    resolved = resolve_name(name, schemas)
+    properties = schemas[resolved.name].get("properties", {}) if resolved else {}
+    return frozenset(key for key, schema in properties.items() if schema.get("type") == "array")
 
 
 class MiniMaxM3:
@@ -80,7 +95,7 @@ class MiniMaxM3:
     def read(
         self,
         tape: Tape,
-        spot: Spot,  # noqa: ARG002 - the mark says it is a call
+        spot: Spot,
         watcher: Watcher,  # noqa: ARG002 - arguments come as elements, not as JSON
     ) -> Reading[Sequence[WrittenCall | str] | None]:
         """Read a section of calls, or calls without one."""
@@ -92,7 +107,7 @@ class MiniMaxM3:
             head = yield from tape.take(_CALL)
             if head is None:
                 break
-            calls.append((yield from self._call(tape, head["name"])))
+            calls.append((yield from self._call(tape, head["name"], _lists_of(head["name"], spot.schemas))))
         if not calls:
             return [] if in_section and tape.final and tape.is_at_end() else None
         yield from tape.take(_SECTION_END)
@@ -120,7 +135,7 @@ class MiniMaxM3:
             yield from tape.take(_SECTION_END)
         return [refused, *calls]
 
-    def _call(self, tape: Tape, name: str) -> Reading[WrittenCall]:
+    def _call(self, tape: Tape, name: str, lists: Collection[str]) -> Reading[WrittenCall]:
         root = _Element("")
         open_elements = [root]
         begin = tape.keep()
@@ -133,7 +148,7 @@ class MiniMaxM3:
             if tag is None:
                 if not readable:
                     return WrittenCall(name, "{" + tape.cut(begin, tape.at), truncated=True)
-                return WrittenCall(name, root.as_object(), truncated=True, untyped=True)
+                return WrittenCall(name, root.as_object(lists), truncated=True, untyped=True)
             tape.at += len(tag[0])
             if not tag["closes"]:
                 element = _Element(tag["name"])
@@ -147,6 +162,6 @@ class MiniMaxM3:
                 if not readable or root.has_words:
                     # What stands between elements would be left out: it was a value's.
                     return WrittenCall(name, "{" + tape.cut(begin, tape.at))
-                return WrittenCall(name, root.as_object(), untyped=True)
+                return WrittenCall(name, root.as_object(lists), untyped=True)
             else:
                 inner.text.append(tag[0])

@@ -6,7 +6,6 @@ from typing import Any
 
 from callboard_formats.calls import MeantCall, tool_meant, understand
 from callboard_formats.cleaning import Sanitiser
-from callboard_formats.errors import CallError
 from callboard_formats.formats import syntaxes_of, thought_opened_for
 from callboard_formats.stream import (
     AllWasThought,
@@ -18,7 +17,7 @@ from callboard_formats.stream import (
     Shown,
     TextPiece,
 )
-from callboard_formats.syntax import Schemas, WrittenCall
+from callboard_formats.syntax import CallError, Schemas, WrittenCall
 
 
 @dataclass(frozen=True, slots=True)

@@ -256,6 +256,9 @@ def calls_in_source(source: str) -> Sequence[WrittenCall] | None:
     `print(call)` and `name = call` are the call: Gemma's documentation has its models write them.
     """
     tree = _parsed(source)
+    if tree is None and "\n" in source and (mended := _line_ends_escaped(source)):
+        source = mended
+        tree = _parsed(source)
     if tree is None or not tree.body:
         return None
     calls: list[ast.Call] = []
@@ -268,6 +271,31 @@ def calls_in_source(source: str) -> Sequence[WrittenCall] | None:
                 return None
             calls.append(call)
     return [_written(source, call) for call in calls] or None
+
+
+_STRING_BEGINS = regex.compile(r"(?<=[=(\[{,:]\s{0,9})(?P<mark>[\"'])(?!(?P=mark))")
+
+
+def _line_ends_escaped(source: str) -> str | None:
+    """Return `source` with its strings on one line each; None where it is not sure where one ends.
+
+    LFM2's template escapes nothing, so a text of several lines stands there as it is. A string ends where
+    more of the call follows.
+    """
+    parts: list[str] = []
+    at = 0
+    while begin := _STRING_BEGINS.search(source, at):
+        end = regex.compile(rf"(?:[^{begin['mark']}\\]|\\.)*+", regex.DOTALL).match(source, begin.end())
+        if end is None or not _CALL_GOES_ON.match(source, end.end()):
+            return None
+        text = end[0].replace("\r", "\\r").replace("\n", "\\n")
+        parts += (source[at : begin.end()], text)
+        at = end.end() + 1
+        parts.append(begin["mark"])
+    return "".join([*parts, source[at:]])
+
+
+_CALL_GOES_ON = regex.compile(r"[\"']\s*+[,)\]}:]")
 
 
 def calls_before_cut(source: str) -> Sequence[WrittenCall] | None:

@@ -13,7 +13,8 @@ import regex
 PAIRS = {"“": "”", "«": "»", "„": "“", "‹": "›", "「": "」"}
 _MARK = re.compile(r"`+|[\n\"" + "".join(dict.fromkeys([*PAIRS, *PAIRS.values()])) + "]")
 _BEFORE_OPENING = frozenset(" \t\n([{:,=>")
-_PARAGRAPH_END = r"\n[ \t\r]{0,99}+\n"
+# GigaChat's marker has a blank line behind it.
+_PARAGRAPH_END = r"(?<!\|>)\n[ \t\r]{0,99}+\n"
 
 
 @dataclass(slots=True)
@@ -80,9 +81,15 @@ class Quotations:
         del self._open[self._open.index(closer) :]
 
 
+_BEHIND_MARKER = r"(?<=[>\]])\"(?!\w)"
+
+
 def end_of(closer: str) -> "regex.Pattern[str]":
-    """Return the pattern of `closer`, as the group `closer`, or of the end of the paragraph before it."""
-    alone = f"(?<!`)`{{{len(closer)}}}(?!`)" if closer[0] == "`" else closer
+    """Return the pattern of `closer`, as the group `closer`, or of the end of the paragraph before it.
+
+    A straight quotation mark closes what begins with a marker where it stands right behind one.
+    """
+    alone = f"(?<!`)`{{{len(closer)}}}(?!`)" if closer[0] == "`" else _BEHIND_MARKER if closer == '"' else closer
     return regex.compile(rf"(?P<closer>{alone})|{_PARAGRAPH_END}")
 
 

@@ -52,11 +52,9 @@ _OBSERVATIONS = _markers("observation")
 _DECORATED = r"[*_`#> -]{0,7}"
 
 _ANSWER = regex.compile(r"[*_`#> -]{0,7}final answer[*_` ]{0,4}:[*_`]{0,4}", regex.IGNORECASE)
-_HEAD = regex.compile(
-    _DECORATED + r"(?:action|tool|function)(?: name)?[*_`]{0,3}[ \t]?:[*_`]{0,3}[ \t]{0,9}", regex.IGNORECASE
-)
+_HEAD = regex.compile(_DECORATED + r"(?:action|tool|function)(?: name)?[*_`]{0,3}[ \t]?:", regex.IGNORECASE)
 _INPUT = regex.compile(
-    _DECORATED + r"(?:(?:action|tool|function)[ _])?(?:input|arguments?|args|parameters?)[*_`]{0,3}[ \t]?:[*_`]{0,3}",
+    _DECORATED + r"(?:(?:action|tool|function)[ _])?(?:input|arguments?|args|parameters?)[*_`]{0,3}[ \t]?:",
     regex.IGNORECASE,
 )
 _NAME_END = regex.compile(r"\r?[\n({\[]|[ \t,.;][ \t]{0,9}(?=" + _INPUT.pattern + ")", regex.IGNORECASE)
@@ -88,6 +86,10 @@ _ENDS_OF_TURN = regex.compile(rf"(?:\s{{0,9}}+{END_OF_TURN.pattern})+\s{{0,9}}\Z
 _BLANK_LINE = regex.compile(r"\n[ \t\r]*\n")
 _ANY_FENCE = regex.compile(r"```[ \t]{0,4}[\w+-]{0,20}[ \t]{0,4}\r?\n")
 _FENCE_CLOSES = regex.compile(r"\r?\n[ \t]{0,9}```")
+_BEHIND_FENCE = regex.compile(
+    rf"[ \t]{{0,9}}(?:\r?\n\s{{0,99}})?{_MARKER.pattern}|{END_OF_TURN.pattern}", regex.IGNORECASE
+)
+_EMPHASIS = regex.compile(r"[#> -]{0,7}(\*{1,2}|_{1,2}|`)")
 _BLANKS = regex.compile(r"[*_`\"'\[]{0,6}")
 _CLOSING = regex.compile(r"[)\]]")
 
@@ -132,6 +134,14 @@ class React:
         return (yield from _Action(tape, spot, watcher, leaked=self.leaked).read())
 
 
+@dataclass(frozen=True, slots=True)
+class _Label:
+    """A label up to its colon, and the marks of emphasis that are open behind it."""
+
+    text: str
+    opened: str
+
+
 class _Action:
     """The reading of one action."""
 
@@ -141,6 +151,8 @@ class _Action:
         self._known = spot.schemas
         self._watcher = watcher
         self._leaked = leaked
+        self._around = ""
+        """The marks that the label of the input stands in together with the input: `**Action Input: …**`."""
 
     def read(self) -> Reading[Items]:
         tape = self._tape
@@ -152,11 +164,24 @@ class _Action:
             return (yield from self._fenced()) if self._spot.line_start else None
         return (yield from self._action())
 
+    def _label(self, pattern: "regex.Pattern[str]") -> "Reading[_Label | None]":
+        """Read a label up to its colon, and behind that the marks that it began with."""
+        tape = self._tape
+        found = yield from tape.take(pattern)
+        if found is None:
+            return None
+        marks = _EMPHASIS.match(found[0])
+        opened = marks[1] if marks and not found[0].removesuffix(":").rstrip().endswith(marks[1]) else ""
+        at = tape.at
+        while opened and (yield from tape.peek()) in opened and tape.at < at + len(opened):
+            tape.at += 1
+        return _Label(found[0], "" if tape.at > at else opened)
+
     def _action(self) -> Reading[Items]:
         """Read an action whose marker stands here."""
         tape = self._tape
-        head = yield from tape.take(_HEAD)
-        if head is None or (head[0][0] == "`" and not self._spot.line_start):
+        head = yield from self._label(_HEAD)
+        if head is None or (head.text[0] == "`" and not self._spot.line_start):
             return None
         behind = tape.keep()
         yield from tape.space()
@@ -201,8 +226,9 @@ class _Action:
         if delimiter not in ("{", "\n", "\r\n", ""):
             tape.at += len(delimiter)
         yield from tape.space()
-        if (yield from tape.take(_INPUT)):
+        if label := (yield from self._label(_INPUT)):
             behind = tape.at
+            self._around = label.opened
             yield from tape.space()
             return (yield from self._written(name, behind, sure=is_tool))
         following = yield from tape.peek()
@@ -253,6 +279,8 @@ class _Action:
         tape.at = start
         following = yield from tape.find(_MARKER)
         words = _ENDS_OF_TURN.sub("", tape.cut(start, tape.at)).strip()
+        if self._around and words.endswith(self._around):
+            words = words.removesuffix(self._around).rstrip()
         if _NO_INPUT.fullmatch(words):
             return [WrittenCall(name, "")]
         # Behind a blank line the model may have gone on to speak: then nobody knows where the input ends.
@@ -263,10 +291,15 @@ class _Action:
         """Read bare text up to the end of the fence that it stands in."""
         tape = self._tape
         start = tape.keep()
-        closed = yield from tape.find(_FENCE_CLOSES)
-        words = tape.cut(start, tape.at)
-        tape.at += len(closed[0]) if closed else 0
-        return [WrittenCall(name, words, truncated=closed is None, words=True)]
+        while closed := (yield from tape.find(_FENCE_CLOSES)):
+            place = tape.at
+            tape.at += len(closed[0])
+            behind = tape.at
+            yield from tape.space()
+            tape.rewind(behind if (yield from tape.peek()) else tape.at)
+            if tape.is_at_end() or (yield from tape.match(_BEHIND_FENCE)):
+                return [WrittenCall(name, tape.cut(start, place), words=True)]
+        return [WrittenCall(name, tape.cut(start, tape.at), truncated=True, words=True)]
 
     def _in_brackets(self, name: str, bracket: str) -> Reading[Items]:
         """Read `search({"query": …})`, `search(query="…")` or `search[storms]`."""

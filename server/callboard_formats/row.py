@@ -7,15 +7,16 @@ structure: a marker within a value is the value's, for the value ends only where
 
 import json
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
 import regex
 
+from callboard_formats.broken import name_of_broken
 from callboard_formats.json_text import read_calls, read_value
-from callboard_formats.names import MAX_NAME_CHARS, is_tool_name, resolve_name
+from callboard_formats.names import is_tool_name, resolve_name
 from callboard_formats.python import calls_before_cut, calls_in_source, escaped_json, read_escaped, read_source
 from callboard_formats.syntax import Spot, Tags, Watcher, WrittenCall
 from callboard_formats.tape import Reading, Tape
@@ -192,14 +193,18 @@ class _Block:
         """Read calls, of which the first cannot be read."""
         tape = self._tape
         start = tape.at
-        self._in_section = bool(self._row.section) and (yield from tape.take(self._patterns.section)) is not None
+        section = (yield from tape.take(self._patterns.section)) if self._row.section else None
+        # Anybody may write `<tool_call>`: there it takes as much to be a call as without a section.
+        self._in_section = section is not None and not _ANYBODYS.fullmatch(section[0])
         yield from tape.space()
-        refused = yield from self._refused()
+        again = section is not None and (yield from tape.match(self._patterns.section))
+        refused = None if again else (yield from self._refused())
         if refused is None:
             tape.rewind(start)
             return None
-        if not self._in_section:
+        if section is None:
             return refused
+        self._in_section = True
         self._watcher = None
         rest = yield from self.read()
         return [*refused, *(one for one in rest or () if isinstance(one, WrittenCall))]
@@ -213,7 +218,11 @@ class _Block:
         patterns = self._patterns
         start = tape.at
         yield from tape.take(patterns.opener)
-        name = yield from name_of_broken(tape, self._spot.schemas, in_section=self._in_section)
+        yield from tape.take(_OPENER_ENDS)
+        yield from tape.space()
+        # An opener too many: at the next one a call may be read.
+        again = yield from tape.match(patterns.opener)
+        name = None if again else (yield from name_of_broken(tape, self._spot.schemas, in_section=self._in_section))
         if name is None:
             tape.rewind(start)
             return None
@@ -271,9 +280,12 @@ class _Block:
         opener = next((one for one in self._row.openers if cut[0].lower().startswith(one.lower())), "")
         if not self._in_section and not opener.endswith((">", "]")):
             return None
-        tape.at = tape.end
         # A group that the text ends in has no text yet.
         name = cut.groupdict().get("name") or _LAST_WORD.search(cut[0])[0]
+        is_begun = any(is_tool_name(name, [one]) or one.startswith(name) for one in self._spot.schemas)
+        if cut[0].endswith(_ENDS_OF_PROSE) or (name and not is_begun and _ANYBODYS.match(cut[0])):
+            return None
+        tape.at = tape.end
         return [WrittenCall(name, "", truncated=True)] if name else []
 
     def _json(self, name: str, watcher: Watcher | None, head: str) -> Reading[list[WrittenCall] | None]:
@@ -325,6 +337,9 @@ class _Block:
             return True
         yield from tape.space()
         if not (yield from tape.peek()):
+            return True
+        if tape.final and any(tape.cut_off(one) for one in (patterns.end, patterns.ends)):
+            tape.at = tape.end
             return True
         return bool((yield from tape.match(patterns.head)) or (yield from tape.match(patterns.ends)))
 
@@ -547,55 +562,9 @@ class _Block:
         return "" if begins and begins.end() == len(text) else text
 
 
-_MARKS = frozenset(" \t\r\n<>{}[]()\"'`=:,;/\\｜|▁")
-_BEFORE_TAGS = frozenset("</|｜▁:")
-_BEHIND_NAMES = frozenset(" \t\"'>)]},:;=｜|")
-_STRUCTURE = frozenset({
-    "name", "function", "functions", "invoke", "call", "tool", "tool_name", "tool_call", "tool_call_id",
-    "function_name", "type", "id", "index", "parameter", "parameters", "arguments", "json", "python",
-})  # fmt: skip
-_WORDS_BEFORE_NAME = 12
-_GAP_CHARS = 99
-
-
-def name_of_broken(tape: Tape, known: Collection[str], *, in_section: bool) -> Reading[str | None]:
-    """Return the tool's name that stands behind an opener, and move behind it; None where prose stands there.
-
-    No words may stand before it but those that stand around names, and tags. It is followed by the end of its
-    line or by more marks: `<function=search> opens a call` is prose. In a section one mark is enough, and any
-    name will do.
-    """
-    for _ in range(_WORDS_BEFORE_NAME):
-        yield from _pass(tape, lambda character: character in _MARKS, _GAP_CHARS)
-        start = tape.at
-        word = yield from _pass(tape, lambda character: character.isalnum() or character in "_-.", MAX_NAME_CHARS)
-        if not word:
-            return None
-        is_tool = is_tool_name(word, known)
-        if not is_tool and (tape.before(start, 1) in _BEFORE_TAGS or word.lower() in _STRUCTURE):
-            continue
-        return word if (is_tool or in_section) and (yield from _no_prose_follows(tape, in_section=in_section)) else None
-    return None
-
-
-def _no_prose_follows(tape: Tape, *, in_section: bool) -> Reading[bool]:
-    place = tape.at
-    marks = yield from _pass(tape, lambda character: character in _BEHIND_NAMES, _GAP_CHARS)
-    following = yield from tape.peek()
-    tape.rewind(place)
-    if in_section and marks.strip():
-        return True
-    return following in ("", "\r", "\n", "(", "{", "<", "[") or marks.endswith(('"', "'"))
-
-
-def _pass(tape: Tape, belongs: Callable[[str], bool], limit: int) -> Reading[str]:
-    """Move behind the characters that belong together, so many at most, and return them."""
-    start = tape.keep()
-    while tape.at < start + limit and (following := (yield from tape.peek())) and belongs(following):
-        tape.at += 1
-    return tape.cut(start, tape.at)
-
-
+_ANYBODYS = regex.compile(r"<\w+\s*>")
+_OPENER_ENDS = regex.compile(r"\s{0,9}>")
+_ENDS_OF_PROSE = (".", ",", ";", "!", "?", ")")
 _LAST_WORD = regex.compile(r"[\w.-]*\Z")
 _CDATA_END = regex.compile(r"\]\]>")
 _CDATA = regex.compile(r"\s*<!\[CDATA\[(.*)\]\]>\s*", regex.DOTALL)

@@ -12,6 +12,7 @@ from functools import lru_cache
 
 import regex
 
+from callboard_formats.fitting import typed_json
 from callboard_formats.literals import Literals
 from callboard_formats.names import resolve_name
 from callboard_formats.quotation import Quotations, StraightMarks, end_of
@@ -73,7 +74,8 @@ Shown = AllWasThought | AnswerBegan | TextPiece | ReasoningPiece | CallPiece | F
 class Outlet:
     """The pieces of one answer."""
 
-    def __init__(self) -> None:
+    def __init__(self, schemas: Schemas) -> None:
+        self._schemas = schemas
         self.called = False
         """True once there was a call."""
         self.stopped = False
@@ -216,7 +218,7 @@ class Outlet:
         self._space = ""
         self.called = True
         number = self._previewed
-        rest = call.arguments
+        rest = self._shown_arguments(call)
         if number is not None:
             rest = rest[self._previewed_chars :]
             self._previewed = None
@@ -227,6 +229,11 @@ class Outlet:
             self._out.append(CallPiece(number, call.name, rest))
         self._out.append(FoundCall(number, syntax, call, "".join(self._before_call)))
         self._before_call.clear()
+
+    def _shown_arguments(self, call: WrittenCall) -> str:
+        """Return the arguments as the call will have them: texts between tags are what the schema says."""
+        resolved = resolve_name(call.name, self._schemas) if call.untyped and not call.truncated else None
+        return typed_json(call.arguments, self._schemas[resolved.name]) if resolved else call.arguments
 
     def _number(self) -> int:
         self._calls += 1
@@ -249,6 +256,9 @@ CLOSING_QUOTE = {"“": "”", "‘": "’", "«": "»", "„": "“", "‹": "�
 __all__ = ["AnswerBegan", "CallPiece", "FoundCall", "ReasoningPiece", "Scanner", "Shown", "TextPiece"]
 
 _FENCE = re.compile(r"`{3,}|~{3,}")
+_BEFORE_FENCE = re.compile(r"[ \t>]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)*[ \t]*")
+_BEFORE_CLOSING = re.compile(r"[ \t>]*")
+_BLOCK_QUOTATION = re.compile(r" {0,3}>")
 _FENCE_LINE = re.compile(r"[^`\n]*")
 _NOTHING_MORE = re.compile(r"[ \t\r]*(?:\n|\Z)")
 _FENCES = ("```", "~~~")
@@ -365,7 +375,7 @@ class Scanner:
         self.syntaxes = tuple(syntaxes)
         self._grammar = grammar(self.syntaxes)
         self.schemas = schemas
-        self._outlet = Outlet()
+        self._outlet = Outlet(schemas)
         self._watcher = _Preview(self._outlet if previews else None, schemas)
         self._tape = Tape()
         self._said = 0
@@ -489,7 +499,7 @@ class Scanner:
             return True
         self._say()
         for closer in self._quotations.closers():
-            if closer == '"':
+            if closer == '"' and tape.before(tape.at, 1) != '"':
                 if not self._read_straight_marks():
                     return None
                 if (end := self._straight_marks.closer(tape.at)) is not None:
@@ -528,6 +538,8 @@ class Scanner:
         tape = self._tape
         start = max(0, self._boundary)
         before = tape.before(tape.at, 1)
+        if tape.at > start and (before == "\\" or _BLOCK_QUOTATION.match(self._line_before())):
+            return True
         if tape.at > start and before in QUOTES:
             self._quoted_from = tape.at
             self._quotation_end = CLOSING_QUOTE.get(before, before)
@@ -641,7 +653,9 @@ class Scanner:
         if end == len(tape.text) and not tape.final and end - index < MAX_FENCE_LINE_CHARS:
             return False
         # Back-ticks further on in the line make it code within the line, says CommonMark.
-        if self._at_line_start() and not (fence[0][0] == "`" and tape.text[end : end + 1] == "`"):
+        if _BEFORE_FENCE.fullmatch(self._line_before()) and not (
+            fence[0][0] == "`" and tape.text[end : end + 1] == "`"
+        ):
             self._fence = fence[0]
         tape.at += len(fence[0])
         return True
@@ -659,7 +673,7 @@ class Scanner:
         rest = _NOTHING_MORE.match(tape.text, end)
         if not tape.final and (rest is None or not rest[0].endswith("\n")) and self._may_close(index, end):
             return False
-        if rest is not None and self._at_line_start():
+        if rest is not None and _BEFORE_CLOSING.fullmatch(self._line_before()):
             self._fence = ""
         tape.at = tape.base + end
         return True
@@ -801,6 +815,13 @@ class Scanner:
         """Return whether the line of the fence from `start` to `end` may go on with nothing."""
         text = self._tape.text
         return len(text) - start < MAX_FENCE_LINE_CHARS and not text[end:].strip(" \t\r")
+
+    def _line_before(self) -> str:
+        """Return what stands before this place in its line, or a part of it that is long enough to be no beginning."""
+        tape = self._tape
+        start = max(tape.base, tape.at - LOOK_BACK_CHARS, self._boundary)
+        before = tape.text[start - tape.base : tape.at - tape.base]
+        return before[before.rfind("\n") + 1 :]
 
     def _at_line_start(self) -> bool:
         tape = self._tape

@@ -1,4 +1,7 @@
-"""What every syntax is made of: calls as they were written, thoughts between tags, and a way to read one block."""
+"""What every syntax is made of: calls as they were written, thoughts between tags, a way to read one block.
+
+And why a call cannot be run, in words that a model can act on.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -143,3 +146,21 @@ class Answering(Protocol):
     def begins_answer(self, block: str) -> bool:
         """Return whether a block that it read is that marker."""
         ...
+
+
+class CallError(Exception):
+    """A call that cannot be run; `code` is the word for the reason."""
+
+    code = "invalid_call"
+
+
+class UnknownTool(CallError):
+    """There is no such tool."""
+
+    code = "unknown_tool"
+
+
+class InvalidArguments(CallError):
+    """The arguments cannot be read, or are not what the tool's schema asks for."""
+
+    code = "invalid_args"

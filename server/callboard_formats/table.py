@@ -393,7 +393,7 @@ HUNYUAN_A13B = Row(
     head="<tool_calls>",
     end="</tool_calls>",
     stops=("<tool_response>", "<|extra_0|>"),
-    markers=("</tool_calls>", "<answer>\n", "\n</answer>", "<|eos|>"),
+    markers=("</tool_calls>", "<|eos|>"),
     models=(r"hunyuan.*a13b", r"minimax-?m1"),
     template=("<tool_calls>",),
 )

@@ -171,6 +171,8 @@ def _is_call(value: Value) -> bool:
 
 def _describes_a_tool(members: dict[str, str]) -> bool:
     """Return whether the arguments are a JSON schema: a tool that the model tells of, not one that it calls."""
+    if members.get("function", "").startswith("{"):
+        members = value_of(members["function"]).members
     given = next((members[key] for key in ARGUMENTS_KEYS if members.get(key, "").startswith("{")), "")
     schema = value_of(given).members if given else {}
     return plain(schema.get("type", "")) == "object" and schema.get("properties", "").startswith("{")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard_formats.arguments import ReadArguments, read_arguments
-from callboard_formats.errors import InvalidArguments
+from callboard_formats.syntax import InvalidArguments
 
 SCHEMA = {"type": "object", "properties": {"q": {"type": "string"}, "n": {"type": "integer"}}, "required": ["q"]}
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from callboard_formats.errors import InvalidArguments
 from callboard_formats.fitting import fit_arguments
 from callboard_formats.names import Resolved, resolve_name
+from callboard_formats.syntax import InvalidArguments
 
 LOCATION = {
     "type": "object",

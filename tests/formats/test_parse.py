@@ -6,6 +6,7 @@ import pytest
 
 from callboard._formats import FormatName, Parsed, ParsedCall, parse
 from callboard_formats.formats import FELLOWS, UNMARKED_TOO
+from callboard_formats.table import ROWS
 
 SEARCH: dict[str, Any] = {
     "name": "search",
@@ -59,6 +60,8 @@ READ_BY = {
     'Action: search\nAction Input: {"query": "a"}': {"auto", "rescue", "react"},
     'So: <tool_call>{"name": "search", "arguments": {"query": "a"}}</tool_call>': {"rescue", "xml", "hermes"},
 }
+OF_TOOL_CALL = {one.name for one in ROWS if "<tool_call>" in one.openers}
+"""The formats whose calls begin in the same way: what is no call of theirs behind that is refused."""
 
 
 @pytest.mark.parametrize("text", READ_BY)
@@ -67,6 +70,8 @@ def test_a_call_is_read_by_its_own_format_its_fellows_and_rescue_and_elsewhere_i
     parsed = parse(text, TOOLS, name)
     if READ_BY[text] & {name, *FELLOWS.get(name, ())}:
         assert [call.arguments for call in parsed.tool_calls] == [{"query": "a"}]
+    elif "<tool_call>" in text and OF_TOOL_CALL & {name, *FELLOWS.get(name, ())}:
+        assert [call.arguments for call in parsed.tool_calls] == [None]
     else:
         assert (parsed.content, parsed.tool_calls) == (text, ())
 

@@ -1,10 +1,11 @@
 """Nothing runs that nobody asked for: what ends a value, what is cut off, what is thought, what the schema says."""
 
+import json
 from typing import Any
 
 import pytest
 
-from callboard_formats import StreamParser, TextPiece, parse
+from callboard_formats import CallPiece, StreamParser, TextPiece, parse
 from callboard_formats.formats import syntaxes_of
 
 TOOL = {
@@ -548,3 +549,152 @@ def test_a_quoted_end_of_thinking_behind_the_beginning_of_a_call_ends_no_thought
 def test_a_call_that_ends_a_thought_counts_before_its_familys_end_of_the_turn(name: str, token: str) -> None:
     opener = next(one for one in syntaxes_of([name]) if one.name == name).reasoning[-1].opener
     assert ran(f"{opener}Hm.\n{CALL}{token}", formats=[name, "hermes"]) == [{}]
+
+
+MAIL = {
+    "name": "mail",
+    "parameters": {
+        "type": "object",
+        "properties": {"to": {"type": "array", "items": {"type": "string"}}, "text": {"type": "string"}},
+        "required": ["text"],
+    },
+}
+
+
+@pytest.mark.parametrize("step", [1, 1000])
+@pytest.mark.parametrize(
+    ("text", "arguments"),
+    [
+        ('<|tool_call_start|>[mail(text="a\nb", to=["c"])]<|tool_call_end|>', {"text": "a\nb", "to": ["c"]}),
+        (
+            '<function name="mail"><param name="to">[\'a\', \'b\']</param><param name="text">c</param></function>',
+            {"to": ["a", "b"], "text": "c"},
+        ),
+        ('<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>mail<｜tool▁sep｜>{"text": "a"}<｜tool▁ca', {"text": "a"}),
+        ('<|channel|>commentary to=functions.mail<|message|>{"text": "a"}<|ca', {"text": "a"}),
+        (
+            f'{M3}<tool_call>{M3}<invoke name="mail">{M3}<to>a{M3}</to>{M3}<to>b{M3}</to>{M3}<text>c{M3}</text>'
+            f"{M3}</invoke>{M3}</tool_call>",
+            {"to": ["a", "b"], "text": "c"},
+        ),
+    ],
+)
+def test_what_is_clear_though_it_is_not_as_it_should_be_is_read(
+    text: str, arguments: dict[str, Any], step: int
+) -> None:
+    parser = StreamParser([MAIL])
+    pieces = [one for at in range(0, len(text), step) for one in parser.feed(text[at : at + step])] + parser.finish()
+    assert [call.arguments for call in parser.calls] == [arguments]
+    assert not [one for one in pieces if isinstance(one, TextPiece)]
+
+
+@pytest.mark.parametrize("text", ['mail(text="a" if b else "\n")', 'mail(text="say "a\nb" now")', 'mail(text="a\nb)'])
+def test_a_string_of_several_lines_whose_end_is_not_sure_does_not_run(text: str) -> None:
+    [call] = parse(f"<|tool_call_start|>[{text}]<|tool_call_end|>", [MAIL]).tool_calls
+    assert call.arguments is None
+
+
+@pytest.mark.parametrize("step", [1, 3, 1000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "std::vector<tool_call> calls;",
+        "List<ToolCall> toolCalls = new ArrayList<>();",
+        "to=functions.search is the recipient in harmony.",
+        "a <function_calls> b",
+    ],
+)
+def test_markers_in_code_and_prose_are_no_calls_and_in_code_they_stay(text: str, step: int) -> None:
+    content, _ = shown(text, step)
+    assert content == text.replace("<function_calls>", "")
+    assert parse(text, [TOOL, NOW]).tool_calls == ()
+
+
+@pytest.mark.parametrize("step", [1, 1000])
+@pytest.mark.parametrize(
+    ("text", "name", "content"),
+    [
+        ("It is 4.<|close|>response", "kimi_k3", "It is 4."),
+        ("助手：四", "hunyuan_a13b", "四"),
+        ("<answer>\nIt is 4.\n</answer>", "hunyuan_a13b", "It is 4."),
+        ("<response>It is 4.</response>", "granite", "It is 4."),
+    ],
+)
+def test_what_a_family_writes_around_its_answers_is_not_shown(text: str, name: str, content: str, step: int) -> None:
+    assert shown(text, step, formats=[name]) == (content, 0)
+
+
+@pytest.mark.parametrize("step", [1, 1000])
+def test_a_thought_that_the_prompt_has_opened_may_be_opened_again(step: int) -> None:
+    parser = StreamParser([NOW], ["hermes"], thinking=True)
+    text = "\n<think>a</think>4"
+    pieces = [one for at in range(0, len(text), step) for one in parser.feed(text[at : at + step])] + parser.finish()
+    assert [one.text for one in pieces] == ["a", "4"]
+
+
+@pytest.mark.parametrize("step", [1, 1000])
+def test_the_pieces_of_a_value_between_tags_have_its_type(step: int) -> None:
+    parser = StreamParser([TOOL])
+    text = "<function=store><parameter=count>5</parameter><parameter=text>5</parameter></function>"
+    pieces = [one for at in range(0, len(text), step) for one in parser.feed(text[at : at + step])] + parser.finish()
+    written = "".join(one.text for one in pieces if isinstance(one, CallPiece))
+    assert json.loads(written) == {"count": 5, "text": "5"}
+
+
+@pytest.mark.parametrize("step", [1, 3, 1000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "**Action:** run\n**Action Input:** ls\n",
+        "**Action**: run\n**Action Input**: ls\n",
+        "**Action: run**\n**Action Input: ls**\n",
+        "__Action:__ run\n__Action Input:__ `ls`\n",
+        "- **Action:** run\n- **Action Input:**\n```\nls\n```",
+        "`Action:` run\n`Action Input:` ls",
+        "Action: run\nAction Input:`ls`",
+        "Action: run\nAction Input:```\nls\n```",
+    ],
+)
+def test_the_marks_around_a_label_of_react_are_no_part_of_the_input(text: str, step: int) -> None:
+    parser = StreamParser([RUN], ["react"])
+    for at in range(0, len(text), step):
+        parser.feed(text[at : at + step])
+    parser.finish()
+    assert [call.arguments for call in parser.calls] == [{"code": "ls"}]
+
+
+def test_a_fence_within_a_fenced_input_of_react_does_not_end_it() -> None:
+    code = 'print("""\n```\n""")'
+    assert ran_in_react(f"\n```python\n{code}\n```\nObservation: ") == [{"code": code}]
+    assert ran_in_react(f"\n```python\n{code}\n```") == [{"code": code}]
+
+
+@pytest.mark.parametrize("step", [1, 3, 1000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"1. ```\n   {CALL}\n   ```\n2. Done.",
+        f"- ```xml\n  {CALL}\n  ```\n\nThat is all.",
+        f"> ```\n> {CALL}\n> ```\nThat is all.",
+        f"> {CALL}\n\nThat is what it wrote.",
+    ],
+)
+def test_a_call_in_the_code_of_a_list_or_in_a_block_quotation_does_not_run(text: str, step: int) -> None:
+    assert shown(text, step)[1] == 0
+
+
+def test_behind_a_lists_code_and_a_block_quotation_a_call_counts() -> None:
+    assert shown(f"1. ```\n   x\n   ```\n\n{CALL}", 1)[1] == 1
+    assert shown(f"> It is so.\n\n{CALL}", 1)[1] == 1
+
+
+def test_an_opener_too_many_hides_no_call() -> None:
+    assert ran(f"<tool_call>{CALL}") == [{}]
+
+
+@pytest.mark.parametrize("opening", ["", "["])
+def test_openais_schema_of_a_tool_is_text(opening: str) -> None:
+    schema = '{"type": "function", "function": {"name": "now", "parameters": {"type": "object", "properties": {}}}}'
+    text = f"{opening}{schema}{']' if opening else ''}"
+    assert shown(text, 1) == (text, 0)
+    assert parse(text, [NOW]).tool_calls == ()

@@ -8,7 +8,7 @@ from typing import Any
 import callboard_formats.arguments as written
 from callboard._formats.format import RequestedCall
 from callboard.errors import InvalidArguments, UnknownTool
-from callboard_formats import errors
+from callboard_formats import syntax as written_calls
 from callboard_formats.calls import MeantCall
 from callboard_formats.calls import understand as understand_written
 from callboard_formats.names import resolve_name
@@ -63,7 +63,7 @@ def renamed(call: RequestedCall, name: str) -> RequestedCall:
 def _told() -> Iterator[None]:
     try:
         yield
-    except errors.UnknownTool as error:
+    except written_calls.UnknownTool as error:
         raise UnknownTool(str(error)) from error
-    except errors.InvalidArguments as error:
+    except written_calls.InvalidArguments as error:
         raise InvalidArguments(str(error)) from error

@@ -1,0 +1,58 @@
+"""Calls that are recognised but not quite right: which tool they name, or that they are prose after all.
+
+What is no call of any syntax may still be one that a model has got wrong. It is refused, so that the model is told,
+where it names a tool behind an opener as a call does.
+"""
+
+from collections.abc import Callable, Collection
+
+from callboard_formats.names import MAX_NAME_CHARS, is_tool_name
+from callboard_formats.tape import Reading, Tape
+
+_MARKS = frozenset(" \t\r\n<>{}[]()\"'`=:,;/\\｜|▁")
+_BEFORE_TAGS = frozenset("</|｜▁:")
+_BEHIND_NAMES = frozenset(" \t\"'>)]},:;=｜|")
+_STRUCTURE = frozenset({
+    "name", "function", "functions", "invoke", "call", "tool", "tool_name", "tool_call", "tool_call_id",
+    "function_name", "type", "id", "index", "parameter", "parameters", "arguments", "json", "python",
+})  # fmt: skip
+_WORDS_BEFORE_NAME = 12
+_GAP_CHARS = 99
+
+
+def name_of_broken(tape: Tape, known: Collection[str], *, in_section: bool) -> Reading[str | None]:
+    """Return the tool's name that stands behind an opener, and move behind it; None where prose stands there.
+
+    No words may stand before it but those that stand around names, and tags. It is followed by the end of its
+    line or by more marks: `<function=search> opens a call` is prose. In a section one mark is enough, and any
+    name will do.
+    """
+    for _ in range(_WORDS_BEFORE_NAME):
+        yield from _pass(tape, lambda character: character in _MARKS, _GAP_CHARS)
+        start = tape.at
+        word = yield from _pass(tape, lambda character: character.isalnum() or character in "_-.", MAX_NAME_CHARS)
+        if not word:
+            return None
+        is_tool = is_tool_name(word, known)
+        if not is_tool and (tape.before(start, 1) in _BEFORE_TAGS or word.lower() in _STRUCTURE):
+            continue
+        return word if (is_tool or in_section) and (yield from _no_prose_follows(tape, in_section=in_section)) else None
+    return None
+
+
+def _no_prose_follows(tape: Tape, *, in_section: bool) -> Reading[bool]:
+    place = tape.at
+    marks = yield from _pass(tape, lambda character: character in _BEHIND_NAMES, _GAP_CHARS)
+    following = yield from tape.peek()
+    tape.rewind(place)
+    if in_section and marks.strip():
+        return True
+    return following in ("", "\r", "\n", "(", "{", "<", "[") or marks.endswith(('"', "'"))
+
+
+def _pass(tape: Tape, belongs: Callable[[str], bool], limit: int) -> Reading[str]:
+    """Move behind the characters that belong together, so many at most, and return them."""
+    start = tape.keep()
+    while tape.at < start + limit and (following := (yield from tape.peek())) and belongs(following):
+        tape.at += 1
+    return tape.cut(start, tape.at)
