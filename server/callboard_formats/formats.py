@@ -13,12 +13,14 @@ from callboard_formats.row import THINK, Row
 from callboard_formats.syntax import Spot, Syntax, Tags, Watcher, WrittenCall
 from callboard_formats.table import ROWS
 from callboard_formats.tape import Reading, Tape
+from callboard_formats.templates import find_opened_thought, spell_out
 from callboard_formats.unmarked import PythonTag, Unmarked
 
 REACT = React()
 LEAKED_REACT = React(leaked=True)
+UNMARKED = Unmarked()
 
-SYNTAXES: tuple[Syntax, ...] = (*ROWS, MiniMaxM3(), PythonTag(), Harmony(), Unmarked(), LEAKED_REACT)
+SYNTAXES: tuple[Syntax, ...] = (*ROWS, MiniMaxM3(), PythonTag(), Harmony(), UNMARKED, LEAKED_REACT)
 """Every syntax, in the order in which they are asked about a place that several claim."""
 
 
@@ -40,6 +42,20 @@ class Thoughts:
         """Read nothing: no block begins so."""
         yield from ()
         return None
+
+
+class FencedJson:
+    """A fence of JSON that calls tools, at the answer's end: what is unmarked may stand in one."""
+
+    name = UNMARKED.name
+    openers = ("```",)
+    reasoning: tuple[Tags, ...] = ()
+    stops: tuple[str, ...] = ()
+    markers: tuple[str, ...] = ()
+
+    def read(self, tape: Tape, spot: Spot, watcher: Watcher) -> Reading[Sequence[WrittenCall | str] | None]:
+        """Read the fence as ReAct does."""
+        return (yield from LEAKED_REACT.read(tape, spot, watcher)) if (yield from tape.match(_JSON_FENCE)) else None
 
 
 class XmlFence:
@@ -66,17 +82,45 @@ _FENCE = regex.compile(
     r"(?=<(?:tool|function)_call|<function[\s=]|<invoke\s)",
     regex.IGNORECASE,
 )
+_JSON_FENCE = regex.compile(
+    r"```[ \t]{0,4}(?:json5?|tool_calls?)?[ \t]{0,4}\r?\n(?=\s{0,99}[\[{])",
+    regex.IGNORECASE,
+)
 _THOUGHTS = Thoughts()
+_FENCED_JSON = FencedJson()
 
 FELLOWS = {
     "deepseek_v3_2": ("deepseek", "xml"),
+    "glm": ("hermes",),
     "granite": ("hermes", "xml"),
+    "hermes": ("qwen3_coder",),
     "llama3": ("qwen3_coder",),
     "llama4": ("llama3",),
     "minicpm": ("lfm2",),
     "phi4_mini": ("granite",),
+    "qwen3_coder": ("hermes",),
 }
-"""The other syntaxes that models of a family write, by the family's own: those of its older or smaller members."""
+"""The other syntaxes that models of a family write, by the family's own: those of its older or smaller members.
+
+A family is read in its own syntax first, then in these, and in no other: what one of its models says of
+another's syntax is prose.
+"""
+
+UNMARKED_TOO = frozenset({"gemma", "granite", "hermes", "lfm2", "llama3", "llama4", "mistral", "phi4_mini"})
+"""The families whose calls may stand there unmarked: their models leave the marks out, or a server does.
+
+Marks that are special tokens go where a server is told to leave those out. Such a call is of no other syntax: it is
+data alone on its lines, which names a tool that there is.
+"""
+
+BESIDES = {
+    "hunyuan_3": ("glm", "hunyuan_a13b"),
+    "llama4": ("llama3",),
+    "phi4_mini": ("granite",),
+    "seed_oss": ("qwen3_coder",),
+    "step3": ("deepseek",),
+}
+"""The syntaxes whose words a family's chat template has beside its own."""
 
 
 @cache
@@ -96,20 +140,29 @@ def syntaxes_of(formats: Sequence[str] | None) -> tuple[Syntax, ...]:
 def _of(formats: tuple[str, ...]) -> tuple[Syntax, ...]:
     if strange := set(formats) - set(names()):
         raise ValueError(f"There is no format {sorted(strange)}; there are: {', '.join(names())}")
-    every = (REACT if one is LEAKED_REACT else one for one in SYNTAXES)
+    every = [REACT if one is LEAKED_REACT else one for one in SYNTAXES]
     fence = (XmlFence(),) if "xml" in formats else ()
-    written = {*formats, *(fellow for one in formats for fellow in FELLOWS.get(one, ()))}
-    return (*fence, *(one for one in every if one.name in written), _THOUGHTS)
+    own = [one for one in every if one.name in formats]
+    fellows = {fellow for one in formats for fellow in FELLOWS.get(one, ())}
+    others = [one for one in every if one.name in fellows and one not in own and one is not UNMARKED]
+    if not UNMARKED_TOO.isdisjoint(formats):
+        others += [one for one in (UNMARKED, _FENCED_JSON) if one not in own]
+    return (*fence, *own, *others, _THOUGHTS)
 
 
-def thought_opened_for(model: str, formats: Sequence[str] | None, *, thinking: bool | None) -> tuple[Tags, ...]:
-    """Return the tags of the thought that the prompt has opened, if it has."""
-    if thinking is False or (thinking is None and formats is None):
+def thought_opened_for(
+    model: str, formats: Sequence[str] | None, *, thinking: bool | None, prompt_opens: bool | None = None
+) -> tuple[Tags, ...]:
+    """Return the tags of the thought that the prompt has opened, if it has.
+
+    Told by `thinking`, else by `prompt_opens`, else by the model's name.
+    """
+    opens = prompt_opens if thinking is None else thinking
+    if opens is False:
         return ()
     rows = [one for one in syntaxes_of(formats) if isinstance(one, Row | MiniMaxM3)]
-    if thinking is None:
-        lowered = model.lower()
-        rows = [one for one in rows if one.prompt_opens and any(regex.search(name, lowered) for name in one.models)]
+    if opens is None:
+        rows = [one for one in rows if _is_called(model, one.prompt_opens)]
     return tuple(dict.fromkeys(tag for one in rows for tag in one.reasoning))
 
 
@@ -122,20 +175,57 @@ def stops_of(name: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class FoundFormat:
-    """The syntax that a model writes its calls in, and what says so."""
+    """The syntax that a model writes its calls in, and what says so; `is_told`: its template does, and no name."""
 
     name: str
     because: str
+    is_told: bool = False
 
 
-def find_format(model: str, template: str = "") -> FoundFormat | None:
-    """Return the syntax of a model by its chat template, where that is known, else by its name; None for neither."""
-    rows = [one for one in SYNTAXES if isinstance(one, Row | MiniMaxM3 | Harmony)]
-    for one in rows:
-        if template and any(word in template for word in one.template):
-            return FoundFormat(one.name, "its chat template")
-    lowered = model.lower()
-    for one in rows:
-        if any(regex.search(name, lowered) for name in one.models):
-            return FoundFormat(one.name, "its name")
+def find_format(model: str, template: str = "", other_names: Sequence[str] = ()) -> FoundFormat | None:
+    """Return the syntax of a model: by its chat template, else by its name, else by others that it has.
+
+    A template is a fact and a name a guess; but a template with the words of several syntaxes tells nothing.
+    """
+    if (told := _told_by(template)) is not None:
+        return FoundFormat(told, "its chat template", is_told=True)
+    for name, because in [(model, "its name"), *((one, f"its other name {one}") for one in other_names)]:
+        if (named := _named(name)) is not None:
+            return FoundFormat(named, because)
     return None
+
+
+def is_written_by(syntax: str, family: str) -> bool:
+    """Return whether models of this family write this syntax."""
+    unmarked = UNMARKED.name if family in UNMARKED_TOO else family
+    return syntax in (family, unmarked, *FELLOWS.get(family, ()))
+
+
+def prompt_opens_thought(name: str, template: str, prompt: str = "") -> bool | None:
+    """Return whether a model of this syntax begins within a thought, by its template and a prompt that it made.
+
+    None where these do not tell.
+    """
+    tags = [tag for one in SYNTAXES if one.name == name for tag in one.reasoning]
+    return find_opened_thought(template, prompt, tags)
+
+
+def _told_by(template: str) -> str | None:
+    spelled = spell_out(template)
+    told = {one.name for one in _families() if any(word in spelled for word in one.template)}
+    told -= {other for name in told for other in BESIDES.get(name, ())}
+    return told.pop() if len(told) == 1 else None
+
+
+def _named(model: str) -> str | None:
+    return next((one.name for one in _families() if _is_called(model, one.models)), None)
+
+
+def _is_called(model: str, patterns: Sequence[str]) -> bool:
+    """Return whether the model's name is one of these; some write `_` or a blank for each `-` in it."""
+    name = regex.sub(r"[_ ]", "-", model.lower())
+    return any(regex.search(pattern, name) for pattern in patterns)
+
+
+def _families() -> list[Row | MiniMaxM3 | Harmony]:
+    return [one for one in SYNTAXES if isinstance(one, Row | MiniMaxM3 | Harmony)]

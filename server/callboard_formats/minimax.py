@@ -88,7 +88,7 @@ class MiniMaxM3:
     template = ("]<]minimax[>[",)
     openers = ("]<]minimax[>[", "<tool_call>")
     reasoning = (Tags("<mm:think>", "</mm:think>"),)
-    prompt_opens = False
+    prompt_opens: tuple[str, ...] = ()
     stops = ("[e~[", "]~b]user", "]~b]tool")
     markers = ("]<]minimax[>[</tool_call>", "]<]minimax[>[</invoke>", "]~b]ai")
 

@@ -50,8 +50,15 @@ class StreamParser:
     """A reader of one answer as it comes: `feed` each piece, then `finish` once; then there are `calls`.
 
     `tools` are OpenAI function schemas. `formats` are the names of the syntaxes to read, every one where it is
-    None. `model` is the model's name, by which its quirks are cleaned up, and its thought is known where the
-    prompt opens it and `formats` are chosen; `thinking` says so for certain.
+    None. `model` is the model's name, by which its quirks are cleaned up, and it is known whether its prompt opens
+    the thought; `prompt_opens` says that in the name's place, and `thinking` says it for certain.
+
+    What the prompt has opened is a thought from its first word up to its closer, and nothing of it is shown twice.
+    Where no closer comes, servers differ: of a model that always thinks they make all of it the thought, and of
+    another all of it the answer. Here it was streamed as a thought already. By `thinking` it stays one. By a name or
+    a template it may have been none: thinking can be switched off, some templates open none behind a tool's result,
+    and an endpoint may leave thoughts out. So a text that is whole, and has neither a closer nor a call, is the
+    content too, at its end: an answer is never lost. One that was `cut` off stays the thought.
     """
 
     def __init__(
@@ -61,6 +68,7 @@ class StreamParser:
         *,
         model: str = "",
         thinking: bool | None = None,
+        prompt_opens: bool | None = None,
         previews: bool = True,
     ) -> None:
         self.schemas = schemas_of(tools)
@@ -68,7 +76,7 @@ class StreamParser:
             syntaxes_of(formats),
             self.schemas,
             previews=previews,
-            opened=thought_opened_for(model, formats, thinking=thinking),
+            opened=thought_opened_for(model, formats, thinking=thinking, prompt_opens=prompt_opens),
             surely=bool(thinking),
         )
         self._cleaner = Sanitiser(formats[0] if formats else "rescue", model)
@@ -78,9 +86,9 @@ class StreamParser:
         """Return what can be shown now."""
         return self._pieces(self._scanner.feed(text))
 
-    def finish(self) -> list[Piece]:
-        """Return what was held back."""
-        pieces = self._pieces(self._scanner.finish())
+    def finish(self, *, cut: bool = False) -> list[Piece]:
+        """Return what was held back; `cut`: the model had no room for more."""
+        pieces = self._pieces(self._scanner.finish(cut=cut))
         if text := self._cleaner.finish():
             pieces.append(TextPiece(text))
         return pieces

@@ -46,7 +46,8 @@ class Row:
     a value, with the groups `key` and perhaps `type` (a value that is no `string` is JSON), `value_end` closes
     it. `exact`: a value has no line ends of its own to be taken off. `cdata`: a value may stand in `<![CDATA[`.
     `keyed`: a call is an object of one member, `{name: arguments}`. `name_alone`: a name without arguments, alone
-    on its line, is a call. `prompt_opens`: the prompt has opened the thought. `stops` are followed by results
+    on its line, is a call. `prompt_opens`: patterns of those whose prompt opens
+    the thought. `stops` are followed by results
     that a model may only imagine. `markers` are what the user is never shown of it, besides `openers`. `source`
     says where all this is specified.
     """
@@ -70,7 +71,7 @@ class Row:
     cdata: bool = False
     name_alone: bool = False
     reasoning: tuple[Tags, ...] = (THINK,)
-    prompt_opens: bool = False
+    prompt_opens: tuple[str, ...] = ()
     stops: tuple[str, ...] = ()
     markers: tuple[str, ...] = ()
 

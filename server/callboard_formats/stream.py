@@ -158,6 +158,9 @@ class Outlet:
         """Take what follows as text again; `answers`: a marker said that it is the answer."""
         self._scaffolding()
         self._reasoning = False
+        if not answers:
+            # It was closed, so it is no answer.
+            self._thought = None
         if answers and not self.called:
             self._out.append(AnswerBegan())
 
@@ -194,11 +197,14 @@ class Outlet:
         """Stop here: from here on the model imagines."""
         self.stopped = True
 
-    def finish(self) -> None:
-        """Put out the white space at the end; a thought that no answer followed is the answer."""
+    def finish(self, *, cut: bool = False) -> None:
+        """Put out the white space at the end; a thought that was never closed and all there is, is the answer too.
+
+        Not where the text was `cut` off: there the answer has not come.
+        """
         if self.called:
             self._waiting.clear()
-        elif not self.said and self._thought:
+        elif not self.said and self._thought and not cut:
             self._out.append(TextPiece("".join(self._thought)))
         elif self._space and not self._reasoning:
             self._out.append(TextPiece(self._space))
@@ -344,12 +350,18 @@ def in_thought(syntaxes: tuple[Syntax, ...], tags: tuple[Tags, ...]) -> Literals
     return Literals({*(tag.closer for tag in tags), *openers})
 
 
+@lru_cache(maxsize=64)
+def opening(tags: tuple[Tags, ...]) -> Literals:
+    """Return what opens a thought of these tags."""
+    return Literals({tag.opener for tag in tags})
+
+
 class Scanner:
     """A reader of one answer: `feed` what comes, then `finish` once.
 
     `syntaxes` are asked in their order where several claim a place. With `previews` arguments are shown while
-    they are written. `opened` are the tags of a thought that the prompt has begun;
-    where that is not sure, a thought that nothing follows is the answer too.
+    they are written. `opened` are the tags of a thought that the prompt has begun; where that is not sure, what is
+    never closed and all there is, is the answer too: it has been shown as a thought, and cannot be taken back.
     """
 
     def __init__(
@@ -382,6 +394,8 @@ class Scanner:
         """How far each end of a quotation was sought in vain."""
         self._fence = ""
         self._tags: tuple[Tags, ...] = tuple(opened)
+        self._may_open = bool(opened)
+        """True at the beginning of a thought that the prompt has opened: some models open it again."""
         self._answering = False
         """True behind the marker of the final answer."""
         self._spoken_of = False
@@ -395,8 +409,6 @@ class Scanner:
         """
         self._start = 0
         self._reading: Reading[Sequence[WrittenCall | str] | None] | Reading[Sequence[WrittenCall] | None] | None = None
-        self._repeated = {tag.opener.lower() for tag in opened}
-        """What would begin the thought again that the prompt has opened; empty once that place is past."""
         if opened:
             self._outlet.begin_reasoning(keep=not surely, is_thought=False)
 
@@ -410,11 +422,11 @@ class Scanner:
             self._read()
         return self._outlet.take()
 
-    def finish(self) -> list[Shown]:
-        """Return what was held back."""
+    def finish(self, *, cut: bool = False) -> list[Shown]:
+        """Return what was held back; `cut`: more would have come."""
         self._tape.final = True
         self._read()
-        self._outlet.finish()
+        self._outlet.finish(cut=cut)
         return self._outlet.take()
 
     def _read(self) -> None:
@@ -644,10 +656,10 @@ class Scanner:
     def _in_thought(self) -> bool:
         """Pass a thought on, up to its end, or to calls that may be the end of the answer."""
         tape = self._tape
-        if self._repeated:
-            return self._pass_repeated()
         if self._trial:
             return self._try()
+        if self._may_open:
+            return self._pass_opener()
         literals = in_thought(self.syntaxes, self._tags)
         index, found = literals.find(tape.text, tape.at - tape.base, final=tape.final)
         tape.at = tape.base + index
@@ -668,17 +680,20 @@ class Scanner:
             self._trial = _Trial(self, tape.keep(), line_start=self._at_line_start())
         return True
 
-    def _pass_repeated(self) -> bool:
-        """Pass over the opener of a thought that the prompt has opened already."""
+    def _pass_opener(self) -> bool:
+        """Pass the opener of the thought that the prompt has opened, if it is here once more."""
         tape = self._tape
-        text = tape.text[tape.at - tape.base :]
-        begun = text.lstrip().lower()
-        if not tape.final and any(one.startswith(begun) for one in self._repeated):
+        text = tape.text
+        index = tape.at - tape.base
+        index += len(text[index:]) - len(text[index:].lstrip())
+        tape.at = tape.base + index
+        openers = opening(self._tags)
+        if not tape.final and (index == len(text) or openers.may_grow(text, index)):
             return False
-        found = max((one for one in self._repeated if begun.startswith(one)), key=len, default="")
-        if found:
-            self._skip(tape.end - len(begun) + len(found))
-        self._repeated.clear()
+        self._may_open = False
+        if found := openers.match(text, index):
+            self._skip(tape.base + found.end())
+            self._outlet.begin_reasoning(keep=False, is_thought=False)
         return True
 
     def _is_quoted_closer(self, chars: int) -> bool | None:

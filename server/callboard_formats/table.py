@@ -35,12 +35,21 @@ HERMES = Row(
     markers=("</tool_call>",),
     models=(
         r"hermes",
-        r"(?<!deepseek.*)qwen-?2\.5",
-        r"(?<!deepseek.*)qwen-?3(?!.*coder)(?!\.5)",
+        r"(?<!deepseek.*)qwen-?2[.-]5",
+        r"(?<!deepseek.*)qwen-?3(?!.*coder)(?![.-]?[5-9](?!\d*b))",
         r"qwq",
         r"granite-?4",
-        r"(ling|ring)-?(lite|mini|flash|1t|2)",
+        r"(?<![a-z])(ling|ring)-?(lite|mini|flash|1t|2)",
+        r"ernie-?4[.-]5",
+        r"(?<![a-z])mimo-?(7b|vl)",
+        r"smollm-?3",
+        r"exaone-?4",
+        r"afm-?4[.-]5",
     ),
+    # The chat templates of Qwen/QwQ-32B, Qwen/Qwen3-235B-A22B-Thinking-2507, inclusionAI/Ring-mini-2.0 and
+    # baidu/ERNIE-4.5-21B-A3B-Thinking at https://huggingface.co; Qwen 3 itself writes the tag.
+    prompt_opens=(r"qwq", r"qwen-?3.*thinking", r"(?<![a-z])ring-?(lite|mini|flash|1t|2)", r"ernie-?4[.-]5.*thinking"),
+    template=("<args-json-object>", "<args-dict>"),
 )
 QWEN3_CODER = Row(
     name="qwen3_coder",
@@ -55,7 +64,18 @@ QWEN3_CODER = Row(
     key=rf"<parameter(?:\s{{1,8}}name)? = {_KEY_IN_QUOTES} >",
     value_end="</parameter>",
     stops=("<tool_response>",),
-    models=(r"qwen-?3.*coder", r"qwen-?3\.5", r"nemotron-?3", r"step-?3[._]?[57]"),
+    models=(
+        r"qwen-?3.*coder",
+        r"(?<!deepseek.*)qwen-?3[.-]?[5-9](?!\d*b)",
+        r"nemotron-?3",
+        r"step-?3[.-]?[57]",
+        r"mimo-?v2",
+        r"intellect-?3",
+    ),
+    # https://docs.vllm.ai/en/v0.20.1/api/vllm/reasoning/qwen3_reasoning_parser/ (Qwen3.5 and later),
+    # https://github.com/ggml-org/llama.cpp/blob/master/models/templates/StepFun3.7-Flash.jinja,
+    # https://huggingface.co/nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16 (chat template)
+    prompt_opens=(r"(?<!deepseek.*)qwen-?3[.-]?[5-9](?!\d*b)(?!.*coder)", r"nemotron-?3", r"step-?3[.-]?[57]"),
     template=("<function=", "<parameter="),
 )
 GLM = Row(
@@ -69,7 +89,9 @@ GLM = Row(
     key="<arg_key> (?P<key>[^<]{1,128})</arg_key> <arg_value>",
     value_end="</arg_value>",
     stops=("<|observation|>", "<tool_response>", "<|user|>"),
-    models=(r"glm-?(4\.[5-9]|[5-9])", r"ling-?3"),
+    models=(r"glm-?(4[.-][5-9](?!\d*b)|[5-9])", r"(?<![a-z])ling-?3"),
+    # https://huggingface.co/zai-org/GLM-4.7 (chat template), that of Ling 3 is GLM 4.7's; 4.5 and 4.6 write the tag.
+    prompt_opens=(r"glm-?(4[.-][7-9](?!\d*b)|[5-9])", r"(?<![a-z])ling-?3"),
     template=("<arg_key>",),
 )
 MISTRAL = Row(
@@ -117,7 +139,10 @@ DEEPSEEK = Row(
         "tool_calls_end", "tool_call_end", "tool_sep", "tool_outputs_begin", "tool_outputs_end", "tool_output_begin",
         "tool_output_end",
     ),
-    models=(r"deepseek-?(v3(?![._-]?2)|v3[._-]?2.*exp|r1|chat|reasoner)",),
+    models=(r"deepseek-?(v3(?![.-]?2)|v3[.-]?2.*exp|r1|chat|reasoner|tng-r1)",),
+    # https://github.com/ggml-org/llama.cpp/blob/master/models/templates/deepseek-ai-DeepSeek-R1-Distill-Qwen-32B.jinja;
+    # R1-0528 writes the tag, and V3.1 thinks where it is asked to.
+    prompt_opens=(r"deepseek-?r1(?!.*0528)",),
     template=("<｜tool▁calls▁begin｜>",),
 )  # fmt: skip
 KIMI = Row(
@@ -138,7 +163,9 @@ KIMI = Row(
     markers=(
         "<|tool_calls_section_end|>", "<|tool_call_section_end|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>",
     ),
-    models=(r"kimi-?(k2|dev|vl)", r"^moonshot(?!.*k3)"),
+    models=(r"kimi-?(k2|dev|vl|linear)", r"^moonshot(?!.*k3)"),
+    # https://huggingface.co/moonshotai/Kimi-K2.5 (chat template); K2 Thinking writes the tag.
+    prompt_opens=(r"kimi-?k2[.-]?[5-9](?!\d)",),
     template=("<|tool_calls_section_begin|>",),
 )  # fmt: skip
 GEMMA_3 = Row(
@@ -151,6 +178,7 @@ GEMMA_3 = Row(
     end=r"(?<=\n)[\x20\t]{0,9}```[\x20\t]{0,9}\r?\n",
     stops=("```tool_output", "<end_of_turn>"),
     models=(r"gemma-?[23]",),
+    template=("```tool_code",),
 )
 GEMMA = Row(
     name="gemma",
@@ -182,8 +210,8 @@ LLAMA3 = Row(
     head=r"<\|python_tag\|> (?=\{ [\"']|\[ [{\]])",
     end=r"<\|eom_id\|>|<\|eot_id\|>",
     stops=("<|eom_id|>", "<|start_header_id|>ipython"),
-    models=(r"llama-?3(?!.*nemotron.*v1[._]?5)",),
-    template=("<|python_tag|>",),
+    models=(r"llama-?3(?!.*nemotron.*v1[.-]?5)",),
+    template=("<|python_tag|>", "dictionary of argument name and its value"),
 )
 
 XML_JSON = Row(
@@ -226,10 +254,11 @@ def _dsml(
     section: str,
     gap: str = "",
     models: tuple[str, ...],
+    opens: tuple[str, ...] = (),
 ) -> Row:
     """Return the row of DeepSeek's markup language, and of GigaChat's after it.
 
-    Bars may be plain ones.
+    Bars may be plain ones. `opens` are the row's `prompt_opens`.
     """
     mark = rf"[｜|]{word}[｜|]{gap}"
     space = " " if gap else ""
@@ -247,7 +276,7 @@ def _dsml(
         key=rf"<{mark}parameter\s{{1,9}}name = {_KEY_IN_QUOTES}(?:\s{{1,9}}string = [\"'](?P<type>true|false)[\"'])? >",
         value_end=f"</(?:{mark})?parameter>",
         exact=True,
-        prompt_opens=True,
+        prompt_opens=opens,
         stops=("<｜end▁of▁sentence｜>", "<｜User｜>", "<function_results>", "<tool_result>"),
         markers=tuple(f"</{tag}{one}>" for tag in tags for one in (section, "invoke", "parameter")),
         models=models,
@@ -261,7 +290,9 @@ DEEPSEEK_V3_2 = _dsml(
     "https://huggingface.co/deepseek-ai/DeepSeek-V3.2/blob/main/encoding/encoding_dsv32.py",
     word="DSML",
     section="function_calls",
-    models=(r"deepseek-?v3[._-]?2(?!.*exp)",),
+    models=(r"deepseek-?v3[.-]?2(?!.*exp)",),
+    # https://github.com/ggml-org/llama.cpp/blob/master/models/templates/DeepSeek-V3.2.jinja
+    opens=(r"deepseek-?v3[.-]?2(?!.*exp)",),
 )
 DEEPSEEK_V4 = _dsml(
     "deepseek_v4",
@@ -269,7 +300,8 @@ DEEPSEEK_V4 = _dsml(
     "https://github.com/vllm-project/vllm/blob/main/vllm/parser/deepseek_v4.py",
     word="DSML",
     section="tool_calls",
-    models=(r"deepseek-?v4(?![._-]?1)",),
+    models=(r"deepseek-?v4(?![.-]?1)",),
+    opens=(r"deepseek-?v4(?![.-]?1)",),
 )
 DEEPSEEK_V4_1 = _dsml(
     "deepseek_v4_1",
@@ -278,7 +310,8 @@ DEEPSEEK_V4_1 = _dsml(
     word="DSML",
     section="calls",
     gap=r"\x20",
-    models=(r"deepseek-?v4[._-]?1",),
+    models=(r"deepseek-?v4[.-]?1",),
+    opens=(r"deepseek-?v4[.-]?1",),
 )
 GIGACHAT_3_5 = _dsml(
     "gigachat3",
@@ -286,7 +319,7 @@ GIGACHAT_3_5 = _dsml(
     "https://github.com/ggml-org/llama.cpp/blob/master/models/templates/GigaChat3.5.jinja",
     word="GCML",
     section="tool_calls",
-    models=(r"gigachat-?3[._]?5",),
+    models=(r"gigachat-?3[.-]?5",),
 )
 GIGACHAT_3 = Row(
     name="gigachat3",
@@ -298,8 +331,8 @@ GIGACHAT_3 = Row(
     end=r"<\|message_sep\|>|</s>",
     reasoning=(),
     markers=("<|role_sep|>",),
-    models=(r"gigachat-?3(?![._]?5)",),
-    template=("function call",),
+    models=(r"gigachat-?3(?![.-]?5)",),
+    template=("<|message_sep|>",),
 )
 KIMI_K3 = Row(
     name="kimi_k3",
@@ -318,7 +351,7 @@ KIMI_K3 = Row(
     value_end=r"<\|close\|>argument<\|sep\|>",
     exact=True,
     reasoning=(Tags("<|open|>think<|sep|>", "<|close|>think<|sep|>"),),
-    prompt_opens=True,
+    prompt_opens=(r"kimi-?k3",),
     stops=("<|end_of_msg|>", '<|open|>message role="tool"'),
     markers=(
         "<|close|>tools<|sep|>", "<|close|>call<|sep|>", "<|close|>argument<|sep|>", "<|open|>response<|sep|>",
@@ -326,7 +359,7 @@ KIMI_K3 = Row(
         '<|open|>message role="assistant"<|sep|>', "<|end_of_msg|>", "<|close|>json<|sep|>",
     ),
     models=(r"kimi-?k3",),
-    template=("<|open|>tools",),
+    template=("<|open|>",),
 )  # fmt: skip
 _SUFFIX = r"(?::\w{1,20}+)?"
 HUNYUAN_3 = Row(
@@ -342,13 +375,13 @@ HUNYUAN_3 = Row(
     key=f"<arg_key{_SUFFIX}> (?P<key>[^<]{{1,128}})</arg_key{_SUFFIX}> <arg_value{_SUFFIX}>",
     value_end=f"</arg_value{_SUFFIX}>",
     reasoning=(Tags("<think:opensource>", "</think:opensource>"), THINK),
-    prompt_opens=True,
+    prompt_opens=(r"(?<![a-z])hy-?v?3", r"hunyuan-?v?3"),
     stops=("<｜hy_eos:opensource｜>", "<｜hy_eos｜>", "<｜hy_User:opensource｜>", "<tool_response"),
     markers=(
         "</tool_calls:opensource>", "</tool_call:opensource>", "<tool_sep>", "<tool_sep:opensource>",
         "<tool_calls:opensource>", "<tool_call:opensource>",
     ),
-    models=(r"hy-?v?3", r"hunyuan-?v?3"),
+    models=(r"(?<![a-z])hy-?v?3", r"hunyuan-?v?3"),
     template=("<tool_sep",),
 )  # fmt: skip
 HUNYUAN_A13B = Row(
@@ -362,6 +395,7 @@ HUNYUAN_A13B = Row(
     stops=("<tool_response>", "<|extra_0|>"),
     markers=("</tool_calls>", "<|eos|>"),
     models=(r"hunyuan.*a13b", r"minimax-?m1"),
+    template=("<tool_calls>",),
 )
 MINIMAX_M2 = Row(
     name="minimax_m2",
@@ -375,7 +409,7 @@ MINIMAX_M2 = Row(
     end="</invoke>",
     key=rf"<parameter\s{{1,9}}name = {_KEY_IN_QUOTES} >",
     value_end="</parameter>",
-    prompt_opens=True,
+    prompt_opens=(r"minimax-?m2",),
     stops=("[e~[", "]~b]user", "]~b]tool"),
     markers=("</minimax:tool_call>", "[e~[", "]~b]ai", "]~!b["),
     models=(r"minimax-?m2",),
@@ -383,8 +417,8 @@ MINIMAX_M2 = Row(
 )
 LFM2 = Row(
     name="lfm2",
-    title="LFM2, LFM2.5, MiniCPM 3 and 4",
-    source=("https://huggingface.co/LiquidAI/LFM2-1.2B", "https://huggingface.co/openbmb/MiniCPM3-4B"),
+    title="LFM2, LFM2.5",
+    source=("https://huggingface.co/LiquidAI/LFM2-1.2B",),
     body="python",
     openers=("<|tool_call_start|>",),
     head=r"<\|tool_call_start\|>(?! \[? \{)",
@@ -392,7 +426,7 @@ LFM2 = Row(
     reasoning=(THINK, Tags("<|thought_start|>", "<|thought_end|>")),
     stops=("<|tool_response_start|>", "<|im_end|>"),
     markers=("<|tool_call_end|>", "<|tool_response_end|>"),
-    models=(r"lfm-?2", r"minicpm-?[34]"),
+    models=(r"lfm-?2",),
     template=("<|tool_call_start|>",),
 )
 LFM2_JSON = Row(
@@ -406,8 +440,11 @@ LFM2_JSON = Row(
 )
 MINICPM_5 = Row(
     name="minicpm",
-    title="MiniCPM 5",
-    source=("https://github.com/vllm-project/vllm/blob/main/vllm/tool_parsers/minicpm5xml_tool_parser.py",),
+    title="MiniCPM 5; 3 and 4 write as LFM2",
+    source=(
+        "https://github.com/vllm-project/vllm/blob/main/vllm/tool_parsers/minicpm5xml_tool_parser.py",
+        "https://huggingface.co/openbmb/MiniCPM3-4B",
+    ),
     body="tags",
     openers=("<function name", "<functionname"),
     head=rf"<function name = {_NAME_IN_QUOTES} >",
@@ -416,7 +453,7 @@ MINICPM_5 = Row(
     value_end="</param>",
     cdata=True,
     stops=("<|im_end|>",),
-    models=(r"minicpm-?5",),
+    models=(r"minicpm-?[345]",),
     template=("<param name=",),
 )
 GRANITE = Row(
@@ -430,6 +467,7 @@ GRANITE = Row(
     stops=("<|end_of_text|>", "<|start_of_role|>user"),
     markers=("<|/tool_call|>",),
     models=(r"granite-?3", r"granite-?20b"),
+    template=("<|tool_call|>",),
 )
 PHI4_MINI = Row(
     name="phi4_mini",
@@ -441,7 +479,7 @@ PHI4_MINI = Row(
     end="",
     stops=("<|tool_response|>", "<|end|>"),
     models=(r"phi-?4-?mini",),
-    template=("functools[",),
+    template=("functools[", "<|/tool_call|>"),
 )
 COMMAND = Row(
     name="command",
@@ -473,7 +511,7 @@ LLAMA4 = Row(
     stops=("<|eot|>", "<|eom|>", "<|header_start|>"),
     markers=("<|python_end|>",),
     models=(r"llama-?4",),
-    template=("<|python_start|>",),
+    template=("<|python_start|>", "<|header_start|>"),
 )
 LLAMA4_JSON = Row(
     name="llama4",
@@ -495,6 +533,9 @@ OLMO3 = Row(
     stops=("<|im_end|>",),
     markers=("</function_calls>",),
     models=(r"olmo-?3",),
+    # https://huggingface.co/allenai/Olmo-3-7B-Think (chat template)
+    prompt_opens=(r"olmo-?3.*think",),
+    template=("<function_calls>",),
 )
 NEMOTRON_NANO = Row(
     name="nemotron_nano",
@@ -504,10 +545,11 @@ NEMOTRON_NANO = Row(
     openers=("<TOOLCALL>",),
     head="<TOOLCALL>",
     end="</TOOLCALL>",
-    prompt_opens=True,
+    # Of Llama Nemotron the prompt opens none: nvidia-Llama-3_3-Nemotron-Super-49B-v1_5.jinja in the same place.
+    prompt_opens=(r"nemotron-?nano.*v2",),
     stops=("<TOOL_RESPONSE>", "<SPECIAL_12>", "<SPECIAL_11>"),
     markers=("</TOOLCALL>",),
-    models=(r"nemotron-?nano.*v2", r"nemotron-(super|nano).*v1[._]?5"),
+    models=(r"nemotron-?nano.*v2", r"nemotron-(super|nano).*v1[.-]?5"),
     template=("<TOOLCALL>",),
 )
 SEED_OSS = Row(
@@ -544,10 +586,10 @@ STEP3 = Row(
     tail=r"<[｜|]tool[▁_]call[▁_]end[｜|]>",
     key=rf"<steptml:parameter\s{{1,9}}name = {_KEY_IN_QUOTES} >",
     value_end="</steptml:parameter>",
-    prompt_opens=True,
+    prompt_opens=(r"step-?3(?![.-]?[57])",),
     stops=("<|EOT|>",),
     markers=("</steptml:invoke>", "<|EOT|>", "<|tool_calls_end|>"),
-    models=(r"step-?3(?![._-]?[57])",),
+    models=(r"step-?3(?![.-]?[57])",),
     template=("<steptml:",),
 )
 DOTS = Row(
@@ -564,7 +606,7 @@ DOTS = Row(
     value_end=MINIMAX_M2.value_end,
     stops=("<|endofresponse|>",),
     markers=("</dots_function_call>",),
-    models=(r"dots[._-]?(1|llm|3)",),
+    models=(r"dots[.-]?(1|llm|3)",),
     template=("<dots_function_call>",),
 )
 DOTS_JSON = Row(
@@ -646,7 +688,7 @@ K2_HORIZON = Row(
     value_end=r"</ifm\|arg_value>",
     exact=True,
     reasoning=tuple(Tags(f"<ifm|{word}>", f"</ifm|{word}>") for word in ("think", "think_fast", "think_faster")),
-    prompt_opens=True,
+    prompt_opens=(r"k2-?horizon",),
     stops=("<|ifm|im_end|>", "<|ifm|im_start|>user"),
     markers=("</ifm|tool_calls>", "</ifm|tool_call>", "<|ifm|im_end|>"),
     models=(r"k2-?horizon",),

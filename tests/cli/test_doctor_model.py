@@ -11,7 +11,8 @@ from callboard._cli.doctor import run
 from callboard.models import LocalEndpoint
 from tests.cli.conftest import Diagnosis, Doctor
 from tests.fakes.http_answer import answering
-from tests.fakes.openai_server import OpenAIServer, Refusal, Script, Silence, call, chunks, finish, text
+from tests.fakes.model_servers import llama_cpp
+from tests.fakes.openai_server import OpenAIServer, Page, Refusal, Script, Silence, call, chunks, finish, text
 
 CALLS = chunks(call("get_weather", '{"city": "Paris"}', call_id="c"), finish("tool_calls"))
 TALKS = chunks(text("It is sunny in Paris."), finish("stop"))
@@ -30,6 +31,7 @@ async def test_a_model_that_calls_a_tool_of_itself_is_well(doctor: Doctor) -> No
         "✓ model: the endpoint answers and serves m",
         "✓ model: the key is accepted; calls a tool natively: yes",
     ]
+    assert server.asked == []
     [asked] = server.requests
     assert len(asked["tools"]) == 1
     assert "tool_choice" not in asked
@@ -41,6 +43,41 @@ async def test_one_that_answers_in_words_is_told_of_with_the_setting(doctor: Doc
         "✗ model: calls a tool natively: no, in one probe → "
         "set CALLBOARD_TOOL_FORMAT=react, or CALLBOARD_REACT_MODELS=m"
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "pages", "said"),
+    [
+        (
+            "m",
+            llama_cpp("{{- '<TOOLCALL>[' -}}"),
+            "✓ model: auto reads calls in its text as nemotron_nano: its chat template (llama.cpp) says so",
+        ),
+        ("qwen3:8b", {}, "✓ model: auto reads calls in its text as hermes: its name says so"),
+        (
+            "m",
+            {},
+            "– model: neither its chat template nor its name tells how it writes calls; auto rescues one at an "
+            "answer's end → set CALLBOARD_TOOL_FORMAT to the model's family where you know it",
+        ),
+    ],
+    ids=["template", "name", "nothing"],
+)
+async def test_of_one_that_answers_in_words_it_says_how_its_text_would_be_read(
+    doctor: Doctor, name: str, pages: dict[str, Page], said: str
+) -> None:
+    async with OpenAIServer([TALKS], models=[name], pages=pages) as server:
+        found = await asyncio.to_thread(doctor, MODEL_BASE_URL=server.base_url, MODEL=name)
+    assert found.of("model")[-1] == said
+
+
+@pytest.mark.parametrize("setting", [{"TOOL_FORMAT": "native"}, {"TOOL_FORMAT": "react"}])
+async def test_in_a_format_that_was_chosen_the_endpoint_is_not_asked_for_another(
+    doctor: Doctor, setting: dict[str, str]
+) -> None:
+    async with OpenAIServer([TALKS], models=["m"], pages=llama_cpp("{{- '<TOOLCALL>[' -}}")) as server:
+        await asyncio.to_thread(doctor, MODEL_BASE_URL=server.base_url, MODEL="m", **setting)
+    assert server.asked == []
 
 
 @pytest.mark.parametrize("setting", [{"TOOL_FORMAT": "react"}, {"REACT_MODELS": "m*"}])

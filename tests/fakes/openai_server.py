@@ -4,8 +4,9 @@
         model = OpenAICompatible(server.base_url, api_key="key", model="m")
 
 Answers are used up one a request; a callable in their place gets each request's body. Every
-body is kept in `requests`. `models` are what `/models` lists, 404 where there are none. What an
-endpoint can do wrong is an answer too: `Refusal` for statuses, and an ending of `Chunks` for
+body is kept in `requests`. `models` are what `/models` lists, 404 where there are none. `pages` are
+other routes, `{"GET /props": {…}}`: JSON, an answer, or what makes JSON of a body; `asked` keeps who
+asks for them. What an endpoint can do wrong is an answer too: `Refusal` for statuses, and an ending of `Chunks` for
 everything in mid-stream.
 """
 
@@ -64,7 +65,18 @@ class Raw:
     status: int = 200
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request that is none for an answer; `route` is its method and path."""
+
+    route: str
+    query: str
+    body: Body
+    headers: Mapping[str, str]
+
+
 Answer = Chunks | Refusal | Silence | Raw
+Page = Mapping[str, Any] | Refusal | Silence | Raw | Callable[[Body], Mapping[str, Any]]
 Script = Sequence[Answer] | Callable[[Body], Answer]
 
 
@@ -115,14 +127,16 @@ class OpenAIServer:
     from such an answer.
     """
 
-    def __init__(self, script: Script, models: Sequence[str] = ()) -> None:
+    def __init__(self, script: Script, models: Sequence[str] = (), pages: Mapping[str, Page] | None = None) -> None:
         self.requests: list[Body] = []
+        self.asked: list[Asked] = []
         self.headers: list[dict[str, str]] = []
         self.base_url = ""
         self.hanging = asyncio.Event()
         self.disconnected = asyncio.Event()
         self._script = script
         self._models = models
+        self._pages = pages or {}
         self._answered = 0
 
     async def __aenter__(self) -> Self:
@@ -154,11 +168,13 @@ class OpenAIServer:
         if scope["path"] == "/v1/models" and self._models:
             await _answer(send, 200, {"object": "list", "data": [{"id": name} for name in self._models]})
             return
+        headers = {name.decode(): value.decode() for name, value in scope["headers"]}
         if scope["path"] != "/v1/chat/completions":
-            await _refuse(send, Refusal(404, f"no route {scope['path']}"))
+            asked = Asked(f"{scope['method']} {scope['path']}", scope["query_string"].decode(), body, headers)
+            await self._show(asked, receive, send)
             return
         self.requests.append(body)
-        self.headers.append({name.decode(): value.decode() for name, value in scope["headers"]})
+        self.headers.append(headers)
         match self._next(body):
             case Refusal() as refusal:
                 await _refuse(send, refusal)
@@ -170,6 +186,20 @@ class OpenAIServer:
                 await self._stream(stream, receive, send)
             case Chunks() as whole:
                 await _send_whole(whole, send)
+
+    async def _show(self, asked: Asked, receive: Receive, send: Send) -> None:
+        self.asked.append(asked)
+        match self._pages.get(asked.route, Refusal(404, f"no route {asked.route}")):
+            case Refusal() as refusal:
+                await _refuse(send, refusal)
+            case Silence():
+                await self._hang(receive)
+            case Raw() as raw:
+                await self._send_raw(raw, receive, send)
+            case Mapping() as page:
+                await _answer(send, 200, dict(page))
+            case make:
+                await _answer(send, 200, dict(make(asked.body)))
 
     async def _stream(self, stream: Chunks, receive: Receive, send: Send) -> None:
         headers = [(b"content-type", stream.content_type.encode())]

@@ -80,13 +80,6 @@ def test_a_model_that_calls_natively_is_read_natively_again() -> None:
     assert answers(formats, "qwen3-8b", CALL) == []
 
 
-def test_a_chat_template_says_more_than_a_name() -> None:
-    formats = FormatChoice()
-    formats.native_callers.tell_template("my-model", "{{ '<TOOLCALL>[' }}")
-    answers(formats, "my-model", '<TOOLCALL>[{"name": "now", "arguments": {}}]</TOOLCALL>')
-    assert formats.of("my-model").name == "nemotron_nano"
-
-
 @pytest.mark.parametrize(
     ("model", "name"),
     [
@@ -120,6 +113,22 @@ def test_a_chat_template_says_more_than_a_name() -> None:
         ("qwen2.5-coder:7b", "hermes"),
         ("DeepSeek-V3.2-Exp", "deepseek"),
         ("granite-20b-functioncalling", "granite"),
+        ("moonshotai/Kimi-K3", "kimi_k3"),
+        ("moonshotai/Kimi-K2.5", "kimi"),
+        ("Qwen/Qwen3.5-9B", "qwen3_coder"),
+        ("Qwen3.6-35B-A3B", "qwen3_coder"),
+        ("Qwen3.8-72B", "qwen3_coder"),
+        ("Qwen/Qwen3-8B", "hermes"),
+        ("qwen3:4b", "hermes"),
+        ("openbmb/MiniCPM3-4B", "minicpm"),
+        ("baidu/ERNIE-4.5-21B-A3B-Thinking", "hermes"),
+        ("XiaomiMiMo/MiMo-7B-RL", "hermes"),
+        ("XiaomiMiMo/MiMo-V2-Flash", "qwen3_coder"),
+        ("HuggingFaceTB/SmolLM3-3B", "hermes"),
+        ("LGAI-EXAONE/EXAONE-4.0-32B", "hermes"),
+        ("arcee-ai/AFM-4.5B", "hermes"),
+        ("PrimeIntellect/INTELLECT-3", "qwen3_coder"),
+        ("tngtech/DeepSeek-TNG-R1T2-Chimera", "deepseek"),
     ],
 )
 def test_a_name_says_which_family_a_model_is_of(model: str, name: str) -> None:
@@ -128,8 +137,30 @@ def test_a_name_says_which_family_a_model_is_of(model: str, name: str) -> None:
     assert found.name == name
 
 
-def test_a_name_of_no_family_says_nothing() -> None:
-    assert find_format("gpt-5") is None
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("gpt_oss_20b", "harmony"),
+        ("deepseek_r1", "deepseek"),
+        ("kimi_k2", "kimi"),
+        ("GLM_4_6", "glm"),
+        ("minimax_m2", "minimax_m2"),
+        ("seed_oss", "seed_oss"),
+        ("Llama_4_Scout", "llama4"),
+        ("phi_4_mini", "phi4_mini"),
+        ("Qwen3_8B", "hermes"),
+        ("qwen3 coder 30b", "qwen3_coder"),
+    ],
+)
+def test_a_name_is_the_same_with_other_marks_between_its_words(model: str, name: str) -> None:
+    found = find_format(model)
+    assert found is not None
+    assert found.name == name
+
+
+@pytest.mark.parametrize("model", ["gpt-5", "glm-4-9b-chat", "starling-lm-7b", "Starling-2", "mimosa-7b", "zephy-3"])
+def test_a_name_of_no_family_says_nothing(model: str) -> None:
+    assert find_format(model) is None
 
 
 @pytest.mark.parametrize("model", ["dolphin-mistral", "mistral-openorca"])
@@ -148,8 +179,69 @@ def test_a_model_that_was_trained_anew_is_not_of_the_family_that_its_name_begins
         ("llama4", '{"name": "now", "parameters": {}}<|eot|>'),
         ("llama3", "<function=now>{}</function><|eom_id|>"),
         ("deepseek_v3_2", '<function_calls>\n<invoke name="now">\n</invoke>\n</function_calls>'),
+        ("hermes", '{"name": "now", "arguments": {}}'),
+        ("hermes", '```json\n{"name": "now", "arguments": {}}\n```'),
+        ("hermes", '{"name": "now", "arguments": {}}\n</tool_call>'),
+        ("hermes", "<tool_call>\n<function=now>\n</function>\n</tool_call>"),
+        ("hermes", "<function=now></function>"),
+        ("qwen3_coder", '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'),
+        ("glm", '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'),
+        ("gemma", "[now()]"),
+        ("gemma", '{"name": "now", "parameters": {}}'),
+        ("gemma", '```json\n{"name": "now", "parameters": {}}\n```'),
+        ("mistral", '[{"name": "now", "arguments": {}}]'),
+        ("granite", '[{"name": "now", "arguments": {}}]'),
+        ("lfm2", "[now()]"),
+        ("phi4_mini", '[{"name": "now", "arguments": {}}]'),
+        ("llama3", '```json\n{"name": "now", "parameters": {}}\n```'),
     ],
 )
 def test_a_family_is_read_in_all_the_syntaxes_that_its_models_write(name: str, text: str) -> None:
     parsed = parse(text, [now.schema()], [name])
     assert (parsed.content, [call.arguments for call in parsed.tool_calls]) == ("", [{}])
+
+
+OF_OTHERS = {
+    "hermes": [
+        "[TOOL_CALLS]now[ARGS]{}",
+        "<|python_tag|>now()",
+        "<|tool_call_start|>[now()]<|tool_call_end|>",
+        "Action: now\nAction Input: {}",
+        "```Action: now\nAction Input: {}\n```",
+        "```tool_code\nnow()\n```",
+        '<minimax:tool_call>\n<invoke name="now">\n</invoke>\n</minimax:tool_call>',
+    ],
+    "gemma": ['<tool_call>{"name": "now", "arguments": {}}</tool_call>', "<|python_tag|>now()"],
+    "qwen3_coder": ['{"name": "now", "arguments": {}}', "[now()]", "[TOOL_CALLS]now[ARGS]{}"],
+    "mistral": ['<tool_call>{"name": "now", "arguments": {}}</tool_call>', "<function=now></function>"],
+    "glm": ['{"name": "now", "arguments": {}}', "<function=now></function>"],
+}
+
+
+@pytest.mark.parametrize(("name", "text"), [(name, text) for name, texts in OF_OTHERS.items() for text in texts])
+def test_what_another_family_would_write_is_text(name: str, text: str) -> None:
+    assert parse(text, [now.schema()], [name]).tool_calls == ()
+
+
+@pytest.mark.parametrize("name", ["hermes", "gemma", "mistral"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        'You get `{"name": "now", "arguments": {}}` from it.',
+        'For example:\n\n```json\n{"name": "now", "arguments": {}}\n```\n\nThat would tell the time.',
+        '{"name": "someone", "arguments": {}}',
+        '{"name": "now", "age": 5}',
+    ],
+)
+def test_data_and_examples_are_no_unmarked_calls(name: str, text: str) -> None:
+    parsed = parse(text, [now.schema()], [name])
+    assert (parsed.content, parsed.tool_calls) == (text, ())
+
+
+def test_a_model_that_leaves_the_marks_of_its_family_out_is_of_it() -> None:
+    formats = FormatChoice()
+    assert len(answers(formats, "qwen2.5-7b", '{"name": "now", "arguments": {}}')) == 1
+    assert formats.of("qwen2.5-7b").name == "hermes"
+    with capture_logs() as logs:
+        assert len(answers(formats, "qwen2.5-7b", '{"name": "now", "arguments": {}}')) == 1
+    assert not [log for log in logs if log["event"] == "calls_in_another_format"]

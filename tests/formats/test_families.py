@@ -1,7 +1,9 @@
 """The syntaxes by themselves: who reads which block, how far it goes, what stays as it was written."""
 
 import json
+import re
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 import regex
@@ -280,3 +282,13 @@ def test_the_notation_of_gemma_becomes_json(text: str, value: object) -> None:
 )
 def test_what_is_not_of_that_notation_is_none(text: str) -> None:
     assert escaped_json(text) is None
+
+
+def test_the_page_of_models_has_every_family_and_whether_a_prompt_of_its_models_opens_the_thought() -> None:
+    page = (Path(__file__).parents[2] / "docs/reference/models.md").read_text()
+    told: dict[str, set[str]] = {}
+    for family, opens in re.findall(r"^\| `(\w+)` \|[^|]*\|[^|]*\| ([^|]*) \|", page, re.MULTILINE):
+        told.setdefault(family, set()).add(opens)
+    opening = {row.name for row in ROWS if row.prompt_opens}
+    assert told.keys() == {row.name for row in ROWS if row.models} | {"harmony", "minimax_m3"}
+    assert {family for family, opens in told.items() if opens - {"no", "where asked to think"}} == opening

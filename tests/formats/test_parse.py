@@ -5,7 +5,7 @@ from typing import Any, get_args
 import pytest
 
 from callboard._formats import FormatName, Parsed, ParsedCall, parse
-from callboard_formats.formats import FELLOWS
+from callboard_formats.formats import FELLOWS, UNMARKED_TOO
 from callboard_formats.table import ROWS
 
 SEARCH: dict[str, Any] = {
@@ -58,7 +58,6 @@ def test_tools_may_be_given_without_their_wrapper_and_without_parameters() -> No
 READ_BY = {
     '<tool_call>{"name": "search", "arguments": {"query": "a"}}</tool_call>': {"auto", "rescue", "xml", "hermes"},
     'Action: search\nAction Input: {"query": "a"}': {"auto", "rescue", "react"},
-    '[search(query="a")]': {"auto", "rescue", "llama3"},
     'So: <tool_call>{"name": "search", "arguments": {"query": "a"}}</tool_call>': {"rescue", "xml", "hermes"},
 }
 OF_TOOL_CALL = {one.name for one in ROWS if "<tool_call>" in one.openers}
@@ -73,6 +72,16 @@ def test_a_call_is_read_by_its_own_format_its_fellows_and_rescue_and_elsewhere_i
         assert [call.arguments for call in parsed.tool_calls] == [{"query": "a"}]
     elif "<tool_call>" in text and OF_TOOL_CALL & {name, *FELLOWS.get(name, ())}:
         assert [call.arguments for call in parsed.tool_calls] == [None]
+    else:
+        assert (parsed.content, parsed.tool_calls) == (text, ())
+
+
+@pytest.mark.parametrize("name", get_args(FormatName))
+def test_an_unmarked_call_is_read_by_the_families_that_write_some_and_elsewhere_it_is_text(name: str) -> None:
+    text = '[search(query="a")]'
+    parsed = parse(text, TOOLS, name)
+    if name in {"auto", "rescue", *UNMARKED_TOO}:
+        assert [call.arguments for call in parsed.tool_calls] == [{"query": "a"}]
     else:
         assert (parsed.content, parsed.tool_calls) == (text, ())
 

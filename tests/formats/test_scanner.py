@@ -28,6 +28,7 @@ class Brackets:
     openers = ("[[", "[[[late")
     reasoning = (Tags("((", "))"),)
     stops = ("\nRESULT",)
+    markers: tuple[str, ...] = ()
 
     def read(self, tape: Tape, spot: Spot, watcher: Watcher) -> Reading[Sequence[WrittenCall | str] | None]:
         start = tape.keep()

@@ -129,7 +129,7 @@ class Agent:
                 with_system_prompt(prompt, context.messages),
                 self.tools,
                 claim_id=context.claim_tool_call_id,
-                tool_format=self._choose_format(model_name, context.formats),
+                tool_format=await self._choose_format(model, model_name, context.formats),
                 limits=self.limits.without(len(context.calls_made)) if self.limits else context.limits,
                 allowances=self._list_allowances(context.calls_made),
                 context=self._make_call_context(context),
@@ -158,11 +158,11 @@ class Agent:
             spend=context.spend_call,
         )
 
-    def _choose_format(self, model_name: str, server: FormatChoice) -> Format:
+    async def _choose_format(self, model: ChatModel, model_name: str, server: FormatChoice) -> Format:
         if self.tool_format is None and self.model is None:
-            return server.of(model_name)
+            return await server.of_model(model, model_name)
         # The server's setting is about the server's model.
-        return server.of(model_name, self.tool_format or "auto")
+        return await server.of_model(model, model_name, self.tool_format or "auto")
 
     def _list_allowances(self, calls_made: Sequence[str]) -> list[Allowance]:
         allowances: list[Allowance] = []

@@ -5,6 +5,7 @@ For other programs there is `parse`, which reads a model's whole answer.
 
 from callboard._formats.calls import parse_arguments, renamed, tool_meant, understand
 from callboard._formats.choice import FormatChoice, FormatName, choose_format
+from callboard._formats.described import Descriptions, ModelKey
 from callboard._formats.format import (
     ArgumentsPiece,
     ClaimId,
@@ -16,7 +17,7 @@ from callboard._formats.format import (
     with_thoughts,
 )
 from callboard._formats.native import AutoFormat, FamilyFormat, NativeFormat, RescueFormat, prepare_reading
-from callboard._formats.native_callers import NativeCallers
+from callboard._formats.native_callers import NativeCallers, find_described
 from callboard._formats.native_reader import NativeReader
 from callboard._formats.parsing import parse
 from callboard._formats.text import TextFormat, react_format, xml_format
@@ -27,11 +28,13 @@ __all__ = [
     "ArgumentsPiece",
     "AutoFormat",
     "ClaimId",
+    "Descriptions",
     "FamilyFormat",
     "Format",
     "FormatChoice",
     "FormatName",
     "MeantCall",
+    "ModelKey",
     "NativeCallers",
     "NativeFormat",
     "NativeReader",
@@ -46,6 +49,7 @@ __all__ = [
     "TextPiece",
     "choose_format",
     "exchange",
+    "find_described",
     "parse",
     "parse_arguments",
     "prepare_reading",

@@ -1,14 +1,16 @@
-"""The choice of the format that a model is spoken to in: from the settings and the model's name, once a turn."""
+"""The choice of the format that a model is spoken to in: from the settings, the model's name and what is seen of it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
+from callboard._formats.described import ModelKey
 from callboard._formats.format import Format
 from callboard._formats.native import AutoFormat, FamilyFormat, NativeFormat, RescueFormat
 from callboard._formats.native_callers import NativeCallers, NotingFormat
 from callboard._formats.text import react_format, xml_format
 from callboard._settings import ToolFormat
+from callboard.models import ChatModel, DescribedModel
 
 FormatName = ToolFormat
 
@@ -30,8 +32,20 @@ class FormatChoice:
 
     def of(self, model_name: str, tool_format: FormatName | None = None) -> Format:
         """Return the format for that model; `tool_format` in place of the chosen one where it is given."""
-        chosen = choose_format(tool_format or self.tool_format, model_name, self.react_models, self.native_callers)
-        return NotingFormat(chosen, model_name, self.native_callers)
+        return self._of(ModelKey(model_name), tool_format, None)
+
+    async def of_model(self, model: ChatModel, model_name: str, tool_format: FormatName | None = None) -> Format:
+        """Return the format for that model, whose endpoint may be asked about it; waits while it is."""
+        described = model if isinstance(model, DescribedModel) else None
+        key = ModelKey(model_name, described.address if described else "")
+        await self.native_callers.settle(key)
+        return self._of(key, tool_format, described)
+
+    def _of(self, model: ModelKey, tool_format: FormatName | None, described: DescribedModel | None) -> Format:
+        tool_format = tool_format or self.tool_format
+        chosen = choose_format(tool_format, model.name, self.react_models, self.native_callers, endpoint=model.endpoint)
+        is_asked = isinstance(chosen, AutoFormat | FamilyFormat)
+        return NotingFormat(chosen, model, self.native_callers, described if is_asked else None)
 
 
 def choose_format(
@@ -39,17 +53,17 @@ def choose_format(
     model_name: str,
     react_models: Sequence[str] = (),
     native_callers: NativeCallers | None = None,
+    *,
+    endpoint: str = "",
 ) -> Format:
-    """Return the format that `tool_format` says, for `auto` by the model's name."""
+    """Return the format that `tool_format` says, for `auto` by the model's name and what is known of it."""
+    native_callers = native_callers or NativeCallers()
     match tool_format:
         case "auto":
             lowered = model_name.lower()
             if any(fnmatchcase(lowered, pattern.lower()) for pattern in react_models):
                 return react_format(model_name)
-            callers = native_callers or NativeCallers()
-            if syntax := callers.syntax_of(model_name):
-                return FamilyFormat(syntax, model_name, found=True)
-            return AutoFormat(model_name, callers)
+            return AutoFormat(ModelKey(model_name, endpoint), native_callers)
         case "native":
             return NativeFormat()
         case "rescue":
@@ -59,4 +73,5 @@ def choose_format(
         case "xml":
             return xml_format(model_name)
         case family:
-            return FamilyFormat(family, model_name)
+            opens = native_callers.prompt_opens(ModelKey(model_name, endpoint), family)
+            return FamilyFormat(family, model_name, opens)

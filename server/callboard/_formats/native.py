@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from callboard._formats.calls import parse_arguments
+from callboard._formats.described import ModelKey
 from callboard._formats.format import ClaimId, Reader
 from callboard._formats.native_callers import NativeCallers
 from callboard._formats.native_reader import NativeReader
@@ -49,15 +50,33 @@ class NativeFormat(_AskedNatively):
 
 @dataclass(frozen=True, slots=True)
 class AutoFormat(_AskedNatively):
-    """Native calls; a call at the answer's end is rescued from a model that has never called natively."""
+    """Native calls; a call at the answer's end is rescued from a model that has never called natively.
 
-    model: str = ""
+    Of a model that is known to write its calls, and in which syntax, all that are written so are read.
+    """
+
+    model: ModelKey = field(default_factory=ModelKey)
     native_callers: NativeCallers = field(default_factory=NativeCallers)
 
-    name = "auto"
+    @property
+    def name(self) -> str:
+        """The syntax where it is known, else `auto`."""
+        own = self.native_callers.own_syntax(self.model)
+        return own.name if own else "auto"
 
     def reader(self, tools: Sequence[Tool], claim_id: ClaimId, messages: Sequence[ChatDict] = ()) -> Reader:
         """Return a reader for one answer; without tools nothing is rescued."""
+        if own := self.native_callers.own_syntax(self.model):
+            return ScanningReader(
+                own.name,
+                tools,
+                claim_id,
+                model=self.model.name,
+                prompt_opens=own.prompt_opens,
+                previews=False,
+                rescued=True,
+                asks_first=True,
+            )
         known = () if self.model in self.native_callers else tuple(tool.name for tool in tools)
         return RescuingReader(known, claim_id, messages)
 
@@ -66,12 +85,12 @@ class AutoFormat(_AskedNatively):
 class FamilyFormat(_AskedNatively):
     """Native calls, and in the text those that are written in the syntax `name`.
 
-    `found`: nobody chose it, so that what is read in the text asks first.
+    `prompt_opens`: whether the prompt has opened a thought, None where that is known by the model's name alone.
     """
 
     name: str
     model: str = ""
-    found: bool = False
+    prompt_opens: bool | None = None
 
     def reader(
         self,
@@ -81,7 +100,7 @@ class FamilyFormat(_AskedNatively):
     ) -> Reader:
         """Return a reader for one answer."""
         return ScanningReader(
-            self.name, tools, claim_id, model=self.model, previews=False, rescued=self.found, asks_first=self.found
+            self.name, tools, claim_id, model=self.model, prompt_opens=self.prompt_opens, previews=False
         )
 
 

@@ -12,9 +12,10 @@ from callboard._formats.calls import tool_meant
 from callboard._formats.format import ArgumentsPiece, ClaimId, Piece, RequestedCall
 from callboard._formats.native_reader import NativeReader
 from callboard._tools import Tool
-from callboard.models import ModelDelta, ReasoningDelta, TextDelta, ToolCallDelta
+from callboard.models import Finish, ModelDelta, ReasoningDelta, TextDelta, ToolCallDelta
 from callboard_formats import CallPiece, ReasoningPiece, StreamParser, TextPiece
 from callboard_formats import Piece as ParsedPiece
+from callboard_formats.formats import is_written_by
 from callboard_formats.stream import FoundCall
 
 _log = structlog.get_logger(__name__)
@@ -23,7 +24,8 @@ _log = structlog.get_logger(__name__)
 class ScanningReader:
     """A reader of one answer.
 
-    `chosen` is the name of the syntax in use, "rescue" for every one. With `previews` arguments are shown
+    `chosen` is the name of the syntax in use, "rescue" for every one. `prompt_opens`: whether the prompt has opened a
+    thought, None where that is known by the name of the `model` alone. With `previews` arguments are shown
     while they are written. `rescued`: nobody asked for calls in the text, and with
     `asks_first` they run unasked only where their tool reads.
     """
@@ -35,6 +37,7 @@ class ScanningReader:
         claim_id: ClaimId,
         *,
         model: str = "",
+        prompt_opens: bool | None = None,
         previews: bool = True,
         rescued: bool = False,
         asks_first: bool = False,
@@ -44,10 +47,12 @@ class ScanningReader:
         self._known = [tool.name for tool in tools]
         self._claim_id = claim_id
         self._model = model
+        self._prompt_opens = prompt_opens
         self._previews = previews
         self._rescued = rescued
         self._asks_first = asks_first
         self._thinks_apart = False
+        self._is_cut = False
         self._native = NativeReader(claim_id)
         self._ids: dict[tuple[int, int], str] = {}
         self._found: list[tuple[int, FoundCall]] = []
@@ -62,6 +67,7 @@ class ScanningReader:
             return [*self._release(), *self._native.feed(delta)]
         if not isinstance(delta, TextDelta):
             self._thinks_apart = self._thinks_apart or isinstance(delta, ReasoningDelta)
+            self._is_cut = self._is_cut or (isinstance(delta, Finish) and delta.reason == "length")
             return self._native.feed(delta)
         if self._parser is None:
             self._parser = self._new_parser()
@@ -103,7 +109,7 @@ class ScanningReader:
         """Return what is held of the text so far; what follows is read anew."""
         if self._parser is None:
             return []
-        pieces = list(self._pieces(self._parser.finish()))
+        pieces = list(self._pieces(self._parser.finish(cut=self._is_cut)))
         self._found += [(self._parts, found) for found in self._parser.found]
         self._parts += 1
         self._parser = None
@@ -111,9 +117,16 @@ class ScanningReader:
 
     def _new_parser(self) -> StreamParser:
         formats = None if self._chosen == "rescue" else [self._chosen]
-        # What the endpoint tells apart is not in the text.
-        thinking = False if self._thinks_apart else None
-        return StreamParser(self._tools, formats, model=self._model, thinking=thinking, previews=self._previews)
+        # What the endpoint tells apart is not in the text; one that is not known to leave it there may.
+        thinking = False if self._thinks_apart or formats is None else None
+        return StreamParser(
+            self._tools,
+            formats,
+            model=self._model,
+            thinking=thinking,
+            prompt_opens=self._prompt_opens,
+            previews=self._previews,
+        )
 
     def _pieces(self, shown: Iterable[ParsedPiece]) -> Iterator[Piece]:
         for one in shown:
@@ -134,7 +147,8 @@ class ScanningReader:
         return self._ids[part, number]
 
     def _warn(self) -> None:
-        others = {found.syntax for _, found in self._found} - {self._chosen}
+        written = {found.syntax for _, found in self._found}
+        others = {syntax for syntax in written if not is_written_by(syntax, self._chosen)}
         if others:
             _log.warning(
                 "calls_in_another_format",

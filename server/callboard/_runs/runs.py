@@ -519,6 +519,7 @@ class Runs:
         await asyncio.gather(*late)
         await asyncio.gather(*self._forgetting)
         await self._quota.close()
+        await self._formats.native_callers.aclose()
         for run in self:
             run.log.stop_keeping()
         self._has_left = True

@@ -122,3 +122,31 @@ class ModelEndpoint(ChatModel, Protocol):
     def named(self, name: str) -> ChatModel:
         """Return another model of the same endpoint, over the same connections."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class ModelDescription:
+    """What an endpoint tells of a model; empty where it does not.
+
+    `template` is its chat template, `prompt` one that was made by it for a question with a tool. `other_names` are
+    those of its files or its maker, where it is served under a name of its own. `told_by` is the program.
+    """
+
+    template: str = ""
+    prompt: str = ""
+    other_names: tuple[str, ...] = ()
+    told_by: str = ""
+
+
+@runtime_checkable
+class DescribedModel(Protocol):
+    """A model whose endpoint may be asked about it."""
+
+    @property
+    def address(self) -> str:
+        """The endpoint's address, without what is secret in it."""
+        ...
+
+    async def describe(self) -> ModelDescription:
+        """Return what the endpoint tells of the model; an empty description where it does not. Raises nothing."""
+        ...

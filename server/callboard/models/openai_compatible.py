@@ -28,8 +28,9 @@ from callboard.errors import (
     ModelUnreachable,
 )
 from callboard.models.chunks import read_chunk
+from callboard.models.descriptions import describe_model
 from callboard.models.endpoint_stream import CutOff, UnreadableAnswer, bound_body, read_chunks
-from callboard.models.model import MODEL_OPTIONS, Finish, ModelDelta, ModelRequest, TokenUsage
+from callboard.models.model import MODEL_OPTIONS, Finish, ModelDelta, ModelDescription, ModelRequest, TokenUsage
 from callboard.models.refusals import CONTEXT_TOO_LONG, REFUSED, upstream_code
 
 CONNECT_TIMEOUT_SECONDS = 10.0
@@ -69,6 +70,9 @@ class OpenAICompatible:
         self._secret = (api_key or "").strip()
         self._address = _without_credentials(base_url)
         self._timeout_seconds = timeout_seconds
+        self._http = openai.DefaultAsyncHttpxClient(
+            event_hooks={"request": [pass_on_to_model], "response": [bound_body]}
+        )
         self._client = openai.AsyncOpenAI(
             base_url=base_url,
             # The library takes OPENAI_API_KEY where it is given none: that key is for another endpoint.
@@ -76,9 +80,7 @@ class OpenAICompatible:
             timeout=openai.Timeout(timeout_seconds, connect=min(CONNECT_TIMEOUT_SECONDS, timeout_seconds)),
             max_retries=max_retries,
             default_headers={"Accept-Encoding": "identity"},
-            http_client=openai.DefaultAsyncHttpxClient(
-                event_hooks={"request": [pass_on_to_model], "response": [bound_body]}
-            ),
+            http_client=self._http,
         )
         self._max_retries = max_retries
         self._takes_one_call = True
@@ -92,6 +94,11 @@ class OpenAICompatible:
     def name(self) -> str:
         """The model's id at its endpoint; empty until the endpoint was asked for it."""
         return self._model
+
+    @property
+    def address(self) -> str:
+        """The endpoint's address, without a key or a password that stands in it."""
+        return self._address
 
     def named(self, name: str) -> "OpenAICompatible":
         """Return another model of the same endpoint, over the same connections."""
@@ -118,6 +125,10 @@ class OpenAICompatible:
         entries = listed.get("data") if isinstance(listed, dict) else None
         names = [entry.get("id") for entry in entries or () if isinstance(entry, dict)]
         return [name for name in names if isinstance(name, str) and name]
+
+    async def describe(self) -> ModelDescription:
+        """Return what the endpoint tells of the model and its chat template; an empty description where it does not."""
+        return await describe_model(self._http, self._client.base_url, self._client.auth_headers, self._model)
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelDelta]:
         """Yield the answer as it comes, always with one `Finish` (its reason None where there was none).

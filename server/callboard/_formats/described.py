@@ -1,0 +1,68 @@
+"""What endpoints have told of their models, as far as this process has asked: each once.
+
+Asking takes a moment, and nobody waits for it but who wants to know. Above: native callers. Below: models.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from callboard.models import DescribedModel, ModelDescription
+
+SILENCE_SECONDS = 600.0
+"""The time after which an endpoint is asked again that told nothing: it may have been busy, or is another one now."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelKey:
+    """A model: its name, and the address of its endpoint; two endpoints may have different models of one name."""
+
+    name: str = ""
+    endpoint: str = ""
+
+
+class Descriptions:
+    """The descriptions of models by their keys; for as long as the process runs."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._told: dict[ModelKey, ModelDescription] = {}
+        self._silent_until: dict[ModelKey, float] = {}
+        self._asking: dict[ModelKey, asyncio.Task[None]] = {}
+
+    def of(self, key: ModelKey) -> ModelDescription:
+        """Return what is known of a model; an empty description where that is nothing."""
+        return self._told.get(key, ModelDescription())
+
+    def ask(self, key: ModelKey, model: DescribedModel, then: Callable[[ModelKey], None]) -> bool:
+        """Have the endpoint asked, and `then` called, where that is due; return whether it is under way."""
+        if key in self._asking:
+            return True
+        if key in self._told or self._clock() < self._silent_until.get(key, 0.0):
+            return False
+        self._asking[key] = asyncio.create_task(self._ask(key, model, then), name=f"describe {key.name}")
+        return True
+
+    async def settle(self, key: ModelKey) -> None:
+        """Wait for an answer that is under way; who is cancelled waits no more, and others do."""
+        if (asking := self._asking.get(key)) is not None:
+            await asyncio.wait({asking})
+
+    async def aclose(self) -> None:
+        """Give up what is under way."""
+        asking = list(self._asking.values())
+        for task in asking:
+            task.cancel()
+        await asyncio.gather(*asking, return_exceptions=True)
+
+    async def _ask(self, key: ModelKey, model: DescribedModel, then: Callable[[ModelKey], None]) -> None:
+        try:
+            description = await model.describe()
+        finally:
+            del self._asking[key]
+        if description == ModelDescription():
+            self._silent_until[key] = self._clock() + SILENCE_SECONDS
+        else:
+            self._told[key] = description
+        then(key)

@@ -1,0 +1,193 @@
+"""What endpoints tell of a model besides its answers: its chat template, a prompt made by it, its other names.
+
+No standard has it. Each program is asked in its own way, all of them at once, since an address does not say which one
+is there: llama.cpp's `/props` and `/apply-template`, Ollama's `/api/show`, vLLM's `/tokenizer_info`, `/tokenize` and
+`/detokenize`, SGLang's `/model_info`, and `root` in vLLM's list of models. LM Studio gives no template. An endpoint
+that knows none of these answers 404.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import httpx2
+
+from callboard.models.model import ModelDescription
+
+DESCRIPTION_SECONDS = 3.0
+"""The most that all questions together may take."""
+MAX_DESCRIPTION_BYTES = 4 * 2**20
+"""The most of an answer that is read; Ollama's has the licence and a line for each tensor."""
+MAX_PROMPT_TOKENS = 2**14
+"""The most tokens that are sent back to be made text; of a question with a tool a template makes hundreds."""
+MAX_OTHER_NAME_CHARS = 256
+
+_MESSAGES = [{"role": "user", "content": "What is the time?"}]
+_TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "get_time",
+            "description": "Tells the time.",
+            "parameters": {"type": "object", "properties": {"city": {"type": "string", "description": "A city."}}},
+        },
+    }
+]
+"""A conversation with a tool: a prompt that is made of it holds what the template says of calls."""
+
+
+async def describe_model(
+    client: httpx2.AsyncClient, base_url: httpx2.URL, headers: Mapping[str, str], model: str
+) -> ModelDescription:
+    """Return what the endpoint at `base_url` tells of `model`, asked with `client` and these headers.
+
+    No redirect is followed, for the key would go along.
+    """
+    endpoint = _Endpoint(client, base_url, headers)
+    questions = [_llama_cpp, _ollama, _vllm, _sglang, _listed]
+    tasks = [asyncio.create_task(question(endpoint, model)) for question in questions]
+    try:
+        await asyncio.wait(tasks, timeout=DESCRIPTION_SECONDS)
+        return _joined([task.result() for task in tasks if task.done()])
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class _Endpoint:
+    """The endpoint, as it is asked: whatever is no JSON object is an empty one."""
+
+    def __init__(self, client: httpx2.AsyncClient, base_url: httpx2.URL, headers: Mapping[str, str]) -> None:
+        self._client = client
+        self._base = base_url.path.rstrip("/")
+        # Programs have what is their own beside the API that they copy.
+        self._root = self._base.removesuffix("/v1")
+        self._url = base_url
+        self._headers = dict(headers)
+
+    async def get(self, path: str, **query: str) -> Mapping[str, Any]:
+        """Return the answer to a GET of `path`, beside the API."""
+        return await self._ask("GET", self._root + path, query=query)
+
+    async def get_of_api(self, path: str) -> Mapping[str, Any]:
+        """Return the answer to a GET of `path`, within the API."""
+        return await self._ask("GET", self._base + path)
+
+    async def post(self, path: str, **body: object) -> Mapping[str, Any]:
+        """Return the answer to a POST of `body` to `path`, beside the API."""
+        return await self._ask("POST", self._root + path, body=body)
+
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Mapping[str, object] | None = None,
+    ) -> Mapping[str, Any]:
+        try:
+            request = self._client.build_request(
+                method,
+                self._url.copy_with(path=path, query=None, fragment=None),
+                params=query or None,
+                json=body,
+                headers={**self._headers, "Accept": "application/json", "Accept-Encoding": "identity"},
+            )
+            response = await self._client.send(request, stream=True, follow_redirects=False)
+            try:
+                content = await _read(response)
+            finally:
+                await response.aclose()
+            # In a thread: an answer of megabytes is not read in a moment.
+            answer = await asyncio.to_thread(json.loads, content) if content else None
+        # A packed body that cannot be unpacked is a `ValueError` too.
+        except (httpx2.HTTPError, ValueError, RecursionError):
+            return {}
+        return answer if isinstance(answer, dict) else {}
+
+
+async def _read(response: httpx2.Response) -> bytes:
+    """Return the body; nothing for what is no success, no JSON, or too large."""
+    if response.status_code != httpx2.codes.OK or "json" not in response.headers.get("Content-Type", ""):
+        return b""
+    content = bytearray()
+    pieces: AsyncIterator[bytes] = response.aiter_bytes()
+    async for piece in pieces:
+        content += piece
+        if len(content) > MAX_DESCRIPTION_BYTES:
+            return b""
+    return bytes(content)
+
+
+async def _llama_cpp(endpoint: _Endpoint, model: str) -> ModelDescription:
+    # As a router it has several models, and would load the one that is asked for.
+    props = await endpoint.get("/props", model=model, autoload="false")
+    template = _text(props, "chat_template_tool_use") + _text(props, "chat_template")
+    if not template:
+        return ModelDescription()
+    made = await endpoint.post("/apply-template", model=model, messages=_MESSAGES, tools=_TOOLS)
+    return ModelDescription(template, _text(made, "prompt"), _names(props, "model_path"), "llama.cpp")
+
+
+async def _ollama(endpoint: _Endpoint, model: str) -> ModelDescription:
+    shown = await endpoint.post("/api/show", model=model)
+    details = shown.get("model_info")
+    names = _names(details, "general.basename") if isinstance(details, dict) else ()
+    if not (_text(shown, "template") or names):
+        return ModelDescription()
+    return ModelDescription(_text(shown, "template"), other_names=names, told_by="Ollama")
+
+
+async def _vllm(endpoint: _Endpoint, model: str) -> ModelDescription:
+    template, prompt = await asyncio.gather(_vllm_template(endpoint), _vllm_prompt(endpoint, model))
+    return ModelDescription(template, prompt, told_by="vLLM") if template or prompt else ModelDescription()
+
+
+async def _vllm_template(endpoint: _Endpoint) -> str:
+    # It is there with `--enable-tokenizer-info-endpoint` alone.
+    return _text(await endpoint.get("/tokenizer_info"), "chat_template")
+
+
+async def _vllm_prompt(endpoint: _Endpoint, model: str) -> str:
+    made = await endpoint.post("/tokenize", model=model, messages=_MESSAGES, tools=_TOOLS, add_generation_prompt=True)
+    tokens = made.get("tokens")
+    if not isinstance(tokens, list) or not 0 < len(tokens) <= MAX_PROMPT_TOKENS:
+        return ""
+    return _text(await endpoint.post("/detokenize", model=model, tokens=tokens), "prompt")
+
+
+async def _sglang(endpoint: _Endpoint, model: str) -> ModelDescription:  # noqa: ARG001 - asked as the others
+    names = _names(await endpoint.get("/model_info"), "model_path")
+    return ModelDescription(other_names=names, told_by="SGLang") if names else ModelDescription()
+
+
+async def _listed(endpoint: _Endpoint, model: str) -> ModelDescription:
+    entries = (await endpoint.get_of_api("/models")).get("data")
+    for entry in entries if isinstance(entries, list) else ():
+        if isinstance(entry, dict) and entry.get("id") == model:
+            # Of an adapter the root is its own, and the parent the model that it adapts.
+            return ModelDescription(other_names=(*_names(entry, "root"), *_names(entry, "parent")))
+    return ModelDescription()
+
+
+def _joined(descriptions: list[ModelDescription]) -> ModelDescription:
+    """Return one of all: the first that has a template or a prompt, with every name."""
+    names = tuple(dict.fromkeys(name for one in descriptions for name in one.other_names))
+    first = next((one for one in descriptions if one.template or one.prompt), None)
+    if first is None:
+        first = next((one for one in descriptions if one.other_names), ModelDescription())
+    return ModelDescription(first.template, first.prompt, names, first.told_by)
+
+
+def _text(answer: Mapping[str, Any], key: str) -> str:
+    value = answer.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def _names(answer: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    name = _text(answer, key).rstrip("/")
+    # The last two parts of a path: who made it, and what it is.
+    name = "/".join(name.replace("\\", "/").split("/")[-2:])
+    return (name,) if 0 < len(name) <= MAX_OTHER_NAME_CHARS and name.isprintable() else ()

@@ -1,0 +1,110 @@
+"""Thoughts that the prompt has opened, as far as the model's name tells."""
+
+import pytest
+
+from callboard._formats.reading import ScanningReader
+from callboard.models import Finish, TextDelta
+from callboard_formats import ReasoningPiece, StreamParser, TextPiece
+from callboard_formats.formats import find_format
+
+OPENED = {
+    "Qwen/QwQ-32B": "</think>",
+    "Qwen/Qwen3-235B-A22B-Thinking-2507": "</think>",
+    "Qwen/Qwen3-Next-80B-A3B-Thinking": "</think>",
+    "baidu/ERNIE-4.5-21B-A3B-Thinking": "</think>",
+    "inclusionAI/Ring-mini-2.0": "</think>",
+    "inclusionAI/Ring-1T": "</think>",
+    "Qwen/Qwen3.5-35B-A3B": "</think>",
+    "stepfun-ai/Step-3.5-Flash": "</think>",
+    "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16": "</think>",
+    "zai-org/GLM-4.7-Flash": "</think>",
+    "zai-org/GLM-5": "</think>",
+    "deepseek-ai/DeepSeek-R1": "</think>",
+    "deepseek_r1": "</think>",
+    "deepseek-ai/DeepSeek-R1-Distill-Llama-8B": "</think>",
+    "deepseek-ai/DeepSeek-V3.2": "</think>",
+    "deepseek-ai/DeepSeek-V4-Flash": "</think>",
+    "moonshotai/Kimi-K2.5": "</think>",
+    "moonshotai/Kimi-K3": "<|close|>think<|sep|>",
+    "tencent/Hy3": "</think>",
+    "MiniMaxAI/MiniMax-M2.1": "</think>",
+    "allenai/Olmo-3-7B-Think": "</think>",
+    "nvidia/NVIDIA-Nemotron-Nano-9B-v2": "</think>",
+    "stepfun-ai/step3": "</think>",
+    "LLM360/K2-Horizon": "</ifm|think>",
+}
+WRITTEN = [
+    "Qwen/Qwen3-8B",
+    "Qwen/Qwen3-Coder-30B-A3B-Instruct",
+    "Qwen/Qwen3-4B-Instruct-2507",
+    "zai-org/GLM-4.6",
+    "deepseek-ai/DeepSeek-V3.1",
+    "deepseek-ai/DeepSeek-R1-0528",
+    "deepseek-ai/DeepSeek-R1-0528-Qwen3-8B",
+    "moonshotai/Kimi-K2-Thinking",
+    "moonshotai/Kimi-K2-Instruct-0905",
+    "allenai/Olmo-3-7B-Instruct",
+    "nvidia/Llama-3_3-Nemotron-Super-49B-v1_5",
+    "inclusionAI/Ling-1T",
+    "MiniMaxAI/MiniMax-M3",
+    "CohereLabs/command-a-reasoning-08-2025",
+]
+
+
+def read(text: str, model: str, *, cut: bool = False) -> tuple[str, str]:
+    """Return the thought and the answer, which are the same whole and character by character."""
+    found = find_format(model)
+    assert found is not None
+    both = []
+    for pieces in ([text], list(text)):
+        parser = StreamParser([], [found.name], model=model)
+        shown = [piece for one in pieces for piece in parser.feed(one)] + parser.finish(cut=cut)
+        thought = "".join(piece.text for piece in shown if isinstance(piece, ReasoningPiece))
+        both.append((thought, "".join(piece.text for piece in shown if isinstance(piece, TextPiece))))
+    assert both[0] == both[1]
+    return both[0]
+
+
+@pytest.mark.parametrize(("model", "closer"), OPENED.items())
+def test_what_the_models_prompt_opened_is_a_thought_from_its_first_word(model: str, closer: str) -> None:
+    found = find_format(model)
+    assert found is not None
+    assert StreamParser([], [found.name], model=model).feed("I think") == [ReasoningPiece("I think")]
+    assert StreamParser([], model=model).feed("I think") == [ReasoningPiece("I think")]
+    assert read(f"I think\n{closer}\n\nIt is noon.", model) == ("I think", "It is noon.")
+
+
+@pytest.mark.parametrize("model", WRITTEN)
+def test_a_model_that_opens_its_thoughts_itself_answers_at_once(model: str) -> None:
+    assert read("It is noon.", model) == ("", "It is noon.")
+
+
+@pytest.mark.parametrize("model", ["Qwen/QwQ-32B", "deepseek-r1:8b"])
+@pytest.mark.parametrize("opener", ["<think>", "\n<think>\n", "<THINK>"])
+def test_a_model_that_opens_what_its_prompt_has_opened_is_not_shown_doing_so(model: str, opener: str) -> None:
+    assert read(f"{opener}I think\n</think>\n\nIt is noon.", model) == ("I think", "It is noon.")
+    assert read(f"{opener}I think", model) == ("I think", "")
+
+
+def test_a_thought_that_was_closed_is_not_the_answer_though_there_is_no_other() -> None:
+    assert read("It is noon.\n</think>\n\n", "Qwen/QwQ-32B") == ("It is noon.", "")
+
+
+def test_a_whole_answer_without_a_thought_is_not_lost() -> None:
+    assert read("It is noon.", "Qwen/QwQ-32B") == ("It is noon.", "It is noon.")
+
+
+def test_a_thought_that_was_cut_off_is_not_the_answer() -> None:
+    assert read("I think", "Qwen/QwQ-32B", cut=True) == ("I think", "")
+
+
+@pytest.mark.parametrize(("reason", "answer"), [("stop", "I think"), (None, "I think"), ("length", "")])
+def test_the_endpoint_says_whether_a_thought_was_cut_off(reason: str | None, answer: str) -> None:
+    reader = ScanningReader("hermes", [], lambda given: given or "new", model="Qwen/QwQ-32B")
+    pieces = [*reader.feed(TextDelta("I think")), *reader.feed(Finish(reason)), *reader.finish()]
+    assert "".join(piece.text for piece in pieces if isinstance(piece, TextPiece)) == answer
+
+
+def test_where_every_syntax_is_read_an_endpoint_may_have_taken_the_thought_away() -> None:
+    reader = ScanningReader("rescue", [], lambda given: given or "new", model="Qwen/QwQ-32B", rescued=True)
+    assert reader.feed(TextDelta("It is noon.")) == [TextPiece("It is noon.")]

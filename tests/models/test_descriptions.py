@@ -1,0 +1,160 @@
+"""What an endpoint tells of a model, asked as its program is asked; and endpoints that tell nothing, or lie."""
+
+import asyncio
+import json
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from callboard.models import ModelDescription, OpenAICompatible, descriptions
+from tests.fakes.http_answer import answering
+from tests.fakes.model_servers import llama_cpp, ollama, sglang, vllm
+from tests.fakes.openai_server import OpenAIServer, Page, Raw, Refusal, Silence
+
+NOTHING = ModelDescription()
+JSON = {"Content-Type": "application/json"}
+
+
+async def describe(pages: Mapping[str, Page], name: str = "m") -> ModelDescription:
+    async with OpenAIServer([], pages=pages) as server:
+        model = OpenAICompatible(server.base_url, api_key="sk-the-key", model=name)
+        try:
+            return await model.describe()
+        finally:
+            await model.aclose()
+
+
+async def test_llama_cpp_shows_the_template_and_a_prompt() -> None:
+    pages = llama_cpp("{{ messages }}", prompt="<|im_start|>assistant\n<think>\n", path="/models/Qwen/Qwen3-8B.gguf")
+    assert await describe(pages) == ModelDescription(
+        "{{ messages }}", "<|im_start|>assistant\n<think>\n", ("Qwen/Qwen3-8B.gguf",), "llama.cpp"
+    )
+
+
+async def test_llama_cpps_template_for_tools_is_read_too() -> None:
+    pages = llama_cpp("{{ messages }}", chat_template_tool_use="<|START_ACTION|>")
+    assert "<|START_ACTION|>" in (await describe(pages)).template
+
+
+async def test_llama_cpp_is_asked_for_the_model_and_not_to_load_it() -> None:
+    async with OpenAIServer([], pages=llama_cpp("{{ messages }}", prompt="p")) as server:
+        model = OpenAICompatible(server.base_url, model="ggml-org/gemma-3:Q4 K")
+        await model.describe()
+        await model.aclose()
+    [props] = [one for one in server.asked if one.route == "GET /props"]
+    assert sorted(props.query.split("&")) == ["autoload=false", "model=ggml-org%2Fgemma-3%3AQ4+K"]
+    [made] = [one for one in server.asked if one.route == "POST /apply-template"]
+    assert made.body["tools"]
+    assert made.body["model"] == "ggml-org/gemma-3:Q4 K"
+
+
+async def test_ollama_shows_the_template_and_the_name_that_the_maker_gave() -> None:
+    found = await describe(ollama("{{ .Messages }}", basename="Qwen3"))
+    assert found == ModelDescription("{{ .Messages }}", "", ("Qwen3",), "Ollama")
+
+
+async def test_vllm_makes_a_prompt_of_a_question_with_a_tool() -> None:
+    found = await describe(vllm(prompt="<tool_call>\n<｜Assistant｜><think>", root="/models/zai-org/GLM-4.6"))
+    assert found == ModelDescription("", "<tool_call>\n<｜Assistant｜><think>", ("zai-org/GLM-4.6",), "vLLM")
+
+
+async def test_vllm_shows_the_template_where_that_is_turned_on() -> None:
+    found = await describe(vllm(template="{{ messages }}", model="m"))
+    assert (found.template, found.told_by) == ("{{ messages }}", "vLLM")
+
+
+async def test_an_adapter_has_the_name_of_the_model_that_it_adapts() -> None:
+    listed = {"data": [{"id": "other", "root": "o"}, {"id": "m", "root": "/loras/m", "parent": "Qwen/Qwen3-8B"}]}
+    found = await describe({"GET /v1/models": listed})
+    assert found.other_names == ("loras/m", "Qwen/Qwen3-8B")
+
+
+async def test_sglang_shows_where_the_model_is_from() -> None:
+    assert await describe(sglang("/data/moonshotai/Kimi-K2-Instruct/")) == ModelDescription(
+        other_names=("moonshotai/Kimi-K2-Instruct",), told_by="SGLang"
+    )
+
+
+async def test_the_key_goes_along_to_the_endpoint() -> None:
+    async with OpenAIServer([], pages=llama_cpp("{{ messages }}", prompt="p")) as server:
+        model = OpenAICompatible(server.base_url, api_key="sk-the-key", model="m")
+        await model.describe()
+        await model.aclose()
+    assert {one.headers.get("authorization") for one in server.asked} == {"Bearer sk-the-key"}
+
+
+async def test_an_api_below_a_path_has_its_programs_routes_below_it_too() -> None:
+    pages = {"GET /of/us/props": llama_cpp("{{ messages }}")["GET /props"]}
+    async with OpenAIServer([], pages=pages) as server:
+        root = server.base_url.removesuffix("/v1")
+        models = [OpenAICompatible(f"{root}/of/us{end}", model="m") for end in ("/v1", "/v1/", "")]
+        found = [await model.describe() for model in models]
+        for model in models:
+            await model.aclose()
+    assert [one.template for one in found] == ["{{ messages }}"] * 3
+
+
+async def test_a_redirect_is_not_followed() -> None:
+    seen: list[str] = []
+    with answering(200, json.dumps({"chat_template": "elsewhere"}), JSON, seen) as port:
+        there = Raw([], {"Location": f"http://127.0.0.1:{port}/props", "Content-Length": "0"}, 307)
+        routes = ["GET /props", "POST /api/show", "GET /tokenizer_info", "POST /tokenize", "GET /model_info"]
+        found = await describe(dict.fromkeys(routes, there))
+    assert (found, seen) == (NOTHING, [])
+
+
+DEEP = b"[" * 200_000
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        Refusal(404),
+        Refusal(401),
+        Raw([b'{"chat_template": "x", "template": "x", "model_path": "x"}'], JSON, 500),
+        Raw([b"<html>chat_template</html>"], {"Content-Type": "text/html"}),
+        Raw([b'{"chat_template": "x"}'], {"Content-Type": "text/html"}),
+        Raw([b'{"chat_template": '], JSON),
+        Raw([b'{"chat_template": "x", "template": "x"}'], {**JSON, "Content-Length": "100"}),
+        Raw([DEEP], JSON),
+        Raw([b"[]"], JSON),
+        Raw([b"\xff\xfe\x00"], JSON),
+        Raw([b"packed"], {**JSON, "Content-Encoding": "gzip"}),
+        {"chat_template": 1, "template": ["x"], "model_info": "x", "tokens": "x", "model_path": {}, "data": "x"},
+        {"chat_template": None, "template": "", "model_info": {"general.basename": 1}, "tokens": [], "data": [None]},
+        {"model_path": "qwen" * 100, "model_info": {"general.basename": "a\nb"}, "tokens": [1] * 20_000},
+        {},
+    ],
+    ids=lambda page: type(page).__name__,
+)
+async def test_what_tells_nothing_is_nothing(page: Page) -> None:
+    routes = ["GET /props", "POST /api/show", "GET /tokenizer_info", "POST /tokenize", "GET /model_info"]
+    pages: dict[str, Page] = {**dict.fromkeys([*routes, "GET /v1/models"], page), "POST /detokenize": {"prompt": "p"}}
+    assert await describe(pages) == NOTHING
+
+
+async def test_a_body_without_an_end_is_given_up() -> None:
+    sent = 0
+
+    def endless() -> Iterator[bytes]:
+        nonlocal sent
+        yield b'{"chat_template": "'
+        while True:
+            sent += 1
+            yield b"x" * 65536
+
+    assert await describe({"GET /props": Raw(endless(), JSON)}) == NOTHING
+    assert sent * 65536 < 8 * descriptions.MAX_DESCRIPTION_BYTES
+
+
+async def test_nobody_waits_long_and_what_was_told_by_then_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(descriptions, "DESCRIPTION_SECONDS", 0.5)
+    pages = {**ollama("{{ .Messages }}"), "GET /props": Silence(), "POST /tokenize": Silence()}
+    async with asyncio.timeout(5):
+        assert (await describe(pages)).template == "{{ .Messages }}"
+
+
+async def test_an_endpoint_that_is_down_tells_nothing() -> None:
+    model = OpenAICompatible("http://127.0.0.1:9/v1", model="m")
+    assert await model.describe() == NOTHING
+    await model.aclose()
