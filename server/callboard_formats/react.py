@@ -8,12 +8,17 @@
     Final Answer: It will rain.
 
 After Yao et al., "ReAct" (arXiv 2210.03629), in the form that LangChain's `ReActSingleInputOutputParser`
-and JSON agents, Qwen's `qwen-agent` and LlamaIndex gave it. Tolerated: markers in bold, back-ticks
-or as headings, `Tool:` and `Function:`, everything on one line, `Action: search({"query": …})`,
-`Action: search[storms]`, `Action: search {…}`, JSON in a code fence with or without a marker.
+and JSON agents, Qwen's `qwen-agent` and LlamaIndex gave it. Tolerated: labels in bold, back-ticks
+or as headings, numbered, with their values on the next line, `Tool:` and `Function:`, everything on one
+line, `Action: search({"query": …})`, `Action: search[storms]`, `Action: search {…}`, JSON in a code fence
+with or without a label, `Action: Final Answer` and the paper's `Action: Finish[…]`.
 
 Anybody may write "Action:". A call has a known tool's name and arguments, or, at the beginning
-of a line, both markers and an object.
+of a line, both labels.
+
+Bare text is an input up to where the structure goes on: a label on a line of its own, tokens that end the turn,
+the end of the answer; in a fence, the end of a fence behind which such a thing stands. Where that may be meant
+otherwise, the call is refused.
 """
 
 from collections.abc import Sequence
@@ -162,13 +167,13 @@ class React:
     @property
     def reasoning(self) -> Sequence[Tags]:
         """Thoughts, and observations that no tool made, up to the next action or the answer."""
-        thoughts = _THOUGHTS if self.leaked else (*_THOUGHTS, *_numbered("thought"))
-        openers = thoughts if self.leaked else (*thoughts, *_OBSERVATIONS)
         closers = ("Final Answer:", "Final Answer：", "**Final Answer:**", "**Final Answer**:")
-        return [
-            Tags(opener, closer, first=self.leaked, until_call=True, is_thought=opener in thoughts)
-            for opener, closer in product(openers, closers)
+        thoughts = [
+            Tags(opener, closer, first=self.leaked, until_call=True, is_thought=True)
+            for opener, closer in product(_THOUGHTS if self.leaked else (*_THOUGHTS, *_numbered("thought")), closers)
         ]
+        results = [Tags(*pair, until_call=True, is_result=True) for pair in product(_OBSERVATIONS, closers)]
+        return thoughts if self.leaked else [*thoughts, *results]
 
     def begins_answer(self, block: str) -> bool:
         """Return whether the block is the marker of the final answer."""
@@ -334,6 +339,8 @@ class _Action:
         words = _without_tokens(region).strip()
         if following is None and _ends_in_half_a_label(region):
             return WrittenCall(name, words, truncated=True)
+        if mark and words.endswith(mark[0]) and not words.endswith(mark):
+            return WrittenCall(name, words, truncated=True)
         words = words.removesuffix(mark).rstrip()
         if _NO_INPUT.fullmatch(words):
             return WrittenCall(name, "")
@@ -381,9 +388,11 @@ class _Action:
             body, _, last = _without_tokens(body).rstrip().rpartition("\n")
             if last.strip(" \t") != "```":
                 return WrittenCall(name, body + last, truncated=True)
-        # A bare one that another follows may have been the end already, and what it ended was followed by text.
+        # A bare one within may have been the end already, with text behind it; but then the last one opens a fence,
+        # and no label follows that.
         fences = _FENCE_LINE.findall(body)
-        is_clear = self._spot.line_start and (not fences or bool(fences[0]) or len(fences) % 2 == 1)
+        is_clear = not fences or bool(fences[0]) or (closes is not None and len(fences) % 2 == 1)
+        is_clear = is_clear and self._spot.line_start
         return WrittenCall(name, body[1:].removesuffix("\r"), words=True, broken=not is_clear)
 
     def _in_brackets(self, name: str, bracket: str, *, is_tool: bool) -> Reading[Items]:
@@ -418,12 +427,15 @@ class _Action:
         """Read words up to the bracket that ends the line, or behind which the structure goes on."""
         tape = self._tape
         start = tape.at + 1
+        depth = 0
         while True:
-            end = yield from tape.find(_CLOSING_OR_LINE)
-            if end is None or end[0] != "]":
+            mark = yield from tape.find(_BRACKET_OR_LINE)
+            if mark is None or mark[0] == "\n":
                 return None
             tape.at += 1
-            if (yield from tape.match(_LINE_ENDS)) or (yield from self._structure_goes_on()):
+            depth += 1 if mark[0] == "[" else -1
+            is_end = depth <= 0 and mark[0] == "]"
+            if is_end and ((yield from tape.match(_LINE_ENDS)) or (yield from self._structure_goes_on())):
                 return [WrittenCall(name, tape.cut(start, tape.at - 1).strip(), words=True)]
 
     def _finish(self) -> Reading[Items]:
@@ -489,8 +501,12 @@ class _Action:
         tape = self._tape
         start = tape.keep()
         closes = yield from tape.find(_FENCE_CLOSES)
-        tape.at += len(closes[0]) if closes else 0
-        is_example = closes is not None and (yield from self._answers_behind())
+        if closes is None:
+            # It may have been cut off; of several that never close the others are code.
+            is_example = not tape.may_look_back()
+        else:
+            tape.at += len(closes[0])
+            is_example = yield from self._answers_behind()
         tape.rewind(start)
         return is_example
 
@@ -562,11 +578,11 @@ def _ends_in_half_a_label(text: str) -> bool:
 def _is_open_quotation(words: str) -> bool:
     """Return whether the quotation mark that `words` begin with is never closed."""
     mark = next((one for one in _QUOTES_AROUND if words.startswith(one)), "")
-    return bool(mark) and _QUOTES_AROUND[mark] not in words[len(mark) :]
+    return bool(mark) and (_QUOTES_AROUND[mark] not in words[len(mark) :] or not words.strip("`"))
 
 
 _BETWEEN = regex.compile(r"[\s\[\],]")
-_CLOSING_OR_LINE = regex.compile(r"[\]\n]")
+_BRACKET_OR_LINE = regex.compile(r"[\[\]\n]")
 _LINE_ENDS = regex.compile(r"[ \t*_`.]{0,9}\r?\n")
 _FINISHES = ("final answer", "final", "finish")
 
