@@ -424,19 +424,22 @@ class _Action:
         return [WrittenCall(name, calls[0].arguments, words=calls[0].words)] if calls else None
 
     def _in_square_brackets(self, name: str) -> Reading[Items]:
-        """Read words up to the bracket that ends the line, or behind which the structure goes on."""
+        """Read words up to their bracket, which ends the line or behind which the structure goes on."""
         tape = self._tape
         start = tape.at + 1
         depth = 0
         while True:
             mark = yield from tape.find(_BRACKET_OR_LINE)
-            if mark is None or mark[0] == "\n":
+            if mark is None or mark[0] not in "[]":
                 return None
             tape.at += 1
             depth += 1 if mark[0] == "[" else -1
-            is_end = depth <= 0 and mark[0] == "]"
-            if is_end and ((yield from tape.match(_LINE_ENDS)) or (yield from self._structure_goes_on())):
-                return [WrittenCall(name, tape.cut(start, tape.at - 1).strip(), words=True)]
+            if depth == 0:
+                break
+        end = tape.at - 1
+        if (yield from tape.match(_LINE_ENDS)) or (yield from self._structure_goes_on()):
+            return [WrittenCall(name, tape.cut(start, end).strip(), words=True)]
+        return None
 
     def _finish(self) -> Reading[Items]:
         """Read the answer in square brackets."""
@@ -582,7 +585,9 @@ def _is_open_quotation(words: str) -> bool:
 
 
 _BETWEEN = regex.compile(r"[\s\[\],]")
-_BRACKET_OR_LINE = regex.compile(r"[\[\]\n]")
+_BRACKET_OR_LINE = regex.compile(r"[\[\]\n]|(?:action|tool|function)(?:[ \t]?[0-9])?[ \t]?[:：]", regex.IGNORECASE)
+"""A bracket; the line's end, or another action, which words in brackets do not go beyond."""
+
 _LINE_ENDS = regex.compile(r"[ \t*_`.]{0,9}\r?\n")
 _FINISHES = ("final answer", "final", "finish")
 
