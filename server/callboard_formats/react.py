@@ -68,7 +68,7 @@ _OBSERVATIONS = (*_spellings("observation"), *_numbered("observation"))
 def _label(words: str) -> str:
     """Return the pattern of a label: one of `words`, perhaps numbered, with its colon and all that decorates it.
 
-    It takes as much as it can: what stands at the end of the text may grow, see `_take_label`. Back-ticks
+    It takes as much as it can: what stands at the end of the text may grow, see `_Action._take`. Back-ticks
     and stars behind the colon are the label's only where such stand before it.
     """
     word = rf"(?:{words})(?:[ \t]?[0-9]{{1,3}})?"
@@ -140,6 +140,12 @@ _MARKS = regex.compile(r"[*_`]+")
 _WORD = regex.compile(r"[\w.-]+")
 _LABEL_IN_LINE = regex.compile(r"(?<=\s)(?:Observation|Thought|Final Answer|Action(?: Input)?)[ \t]?[:：]")
 _CLOSING = regex.compile(r"[)\]]")
+_BETWEEN = regex.compile(r"[\s\[\],]")
+_BRACKET_OR_LINE = regex.compile(r"[\[\]\n]|(?:action|tool|function)(?:[ \t]?[0-9])?[ \t]?[:：]", regex.IGNORECASE)
+"""A bracket; the line's end, or another action, which words in brackets do not go beyond."""
+
+_LINE_ENDS = regex.compile(r"[ \t*_`.]{0,9}\r?\n")
+_FINISHES = ("final answer", "final", "finish")
 
 
 @dataclass(frozen=True)
@@ -426,16 +432,15 @@ class _Action:
     def _in_square_brackets(self, name: str) -> Reading[Items]:
         """Read words up to their bracket, which ends the line or behind which the structure goes on."""
         tape = self._tape
-        start = tape.at + 1
-        depth = 0
-        while True:
+        tape.at += 1
+        start = tape.at
+        depth = 1
+        while depth > 0:
             mark = yield from tape.find(_BRACKET_OR_LINE)
             if mark is None or mark[0] not in "[]":
                 return None
             tape.at += 1
             depth += 1 if mark[0] == "[" else -1
-            if depth == 0:
-                break
         end = tape.at - 1
         if (yield from tape.match(_LINE_ENDS)) or (yield from self._structure_goes_on()):
             return [WrittenCall(name, tape.cut(start, end).strip(), words=True)]
@@ -582,14 +587,6 @@ def _is_open_quotation(words: str) -> bool:
     """Return whether the quotation mark that `words` begin with is never closed."""
     mark = next((one for one in _QUOTES_AROUND if words.startswith(one)), "")
     return bool(mark) and (_QUOTES_AROUND[mark] not in words[len(mark) :] or not words.strip("`"))
-
-
-_BETWEEN = regex.compile(r"[\s\[\],]")
-_BRACKET_OR_LINE = regex.compile(r"[\[\]\n]|(?:action|tool|function)(?:[ \t]?[0-9])?[ \t]?[:：]", regex.IGNORECASE)
-"""A bracket; the line's end, or another action, which words in brackets do not go beyond."""
-
-_LINE_ENDS = regex.compile(r"[ \t*_`.]{0,9}\r?\n")
-_FINISHES = ("final answer", "final", "finish")
 
 
 def _call(members: dict[str, str], call: WrittenCall, *, whole: bool) -> WrittenCall | str:
