@@ -65,17 +65,21 @@ def _refuse_truncated() -> NoReturn:
 
 
 def _read(call: WrittenCall, schema: Schema) -> ReadArguments:
-    try:
+    words = call.arguments.strip()
+    only = _only_text_argument(schema)
+    # "Action Input: Lisbon" can mean one thing only where the tool takes one text.
+    if not call.words or only is None or not words or words[0] in "{[<" or call.truncated:
         return read_arguments(call.arguments, schema)
-    except InvalidArguments:
-        words = call.arguments.strip()
-        only = _only_text_argument(schema)
-        if not call.words or only is None or not words or words[0] in "{[<" or call.truncated:
-            raise
-        # "Action Input: Lisbon" can mean one thing only where the tool takes one text.
-        return ReadArguments({only: _bare(words)}, (f"bare text taken as '{only}'",))
+    # An object amid words is a part of them: `echo {"a": 1}`.
+    if "{" not in words or words[0] in _QUOTES:
+        try:
+            return read_arguments(call.arguments, schema)
+        except InvalidArguments:
+            pass
+    return ReadArguments({only: _bare(words)}, (f"bare text taken as '{only}'",))
 
 
+_QUOTES = "\"'`"
 _AROUND_WORDS = ('"""', "'''", '"', "'", "`")
 
 
@@ -84,6 +88,8 @@ def _bare(words: str) -> str:
     try:
         value = json.loads(words)
     except (ValueError, RecursionError):
+        if words.startswith("“") and words.endswith("”") and "”" not in words[1:-1]:
+            return words[1:-1]
         mark = next((one for one in _AROUND_WORDS if words.startswith(one) and words.endswith(one)), "")
         inner = words[len(mark) : len(words) - len(mark)]
         return inner if mark and len(words) > 2 * len(mark) and mark[0] not in inner else words

@@ -8,12 +8,17 @@
     Final Answer: It will rain.
 
 After Yao et al., "ReAct" (arXiv 2210.03629), in the form that LangChain's `ReActSingleInputOutputParser`
-and JSON agents, Qwen's `qwen-agent` and LlamaIndex gave it. Tolerated: markers in bold, back-ticks
-or as headings, `Tool:` and `Function:`, everything on one line, `Action: search({"query": …})`,
-`Action: search[storms]`, `Action: search {…}`, JSON in a code fence with or without a marker.
+and JSON agents, Qwen's `qwen-agent` and LlamaIndex gave it. Tolerated: labels in bold, back-ticks
+or as headings, numbered, with their values on the next line, `Tool:` and `Function:`, everything on one
+line, `Action: search({"query": …})`, `Action: search[storms]`, `Action: search {…}`, JSON in a code fence
+with or without a label, `Action: Final Answer` and the paper's `Action: Finish[…]`.
 
 Anybody may write "Action:". A call has a known tool's name and arguments, or, at the beginning
-of a line, both markers and an object.
+of a line, both labels.
+
+Bare text is an input up to where the structure goes on: a label on a line of its own, tokens that end the turn,
+the end of the answer; in a fence, the end of a fence behind which such a thing stands. Where that may be meant
+otherwise, the call is refused.
 """
 
 from collections.abc import Sequence
@@ -22,7 +27,7 @@ from itertools import product
 
 import regex
 
-from callboard_formats.json_text import NAME_KEYS, call_in, plain, read_value
+from callboard_formats.json_text import NAME_KEYS, Value, call_in, plain, read_value
 from callboard_formats.names import is_tool_name, resolve_name
 from callboard_formats.python import Brackets, calls_in_source, read_brackets
 from callboard_formats.syntax import END_OF_TURN, Spot, Tags, Watcher, WrittenCall
@@ -36,38 +41,70 @@ FINAL_ANSWER = "Final Answer"
 
 _BEFORE = ("**", "*", "__", "`", "# ", "## ", "### ", "#### ", "# **", "## **", "### **", "- ", "- **", "> ")
 _AFTER = {"**": "**", "*": "*", "__": "__", "`": "`", "# **": "**", "## **": "**", "### **": "**", "- **": "**"}
+_COLONS = (":", " :", "：")
+_NUMBERS = range(1, 10)
 
 
-def _markers(word: str) -> tuple[str, ...]:
-    """Return `word` as a whole marker, colon included, in the ways that models write it."""
-    plain_ones = (f"{word}:", f"{word} :", *(f"{before}{word}:" for before in _BEFORE))
+def _spellings(word: str) -> tuple[str, ...]:
+    """Return `word` as a whole label, colon included, in the ways that models write it."""
+    plain_ones = (*(f"{word}{colon}" for colon in _COLONS), *(f"{before}{word}:" for before in _BEFORE))
     closed = ((f"{before}{word}:{after}", f"{before}{word}{after}:") for before, after in _AFTER.items())
     return (*plain_ones, *(one for pair in closed for one in pair))
 
 
-_CALL_WORDS = ("action", "tool", "function")
-_ANSWERS = _markers("final answer")
-_THOUGHTS = _markers("thought")
-_OBSERVATIONS = _markers("observation")
-_DECORATED = r"[*_`#> -]{0,7}"
+def _numbered(word: str) -> tuple[str, ...]:
+    """Return the label as the paper numbers it: `Thought 1:`."""
+    return tuple(
+        f"{before}{word} {number}:{after}" for number in _NUMBERS for before, after in (("", ""), ("**", "**"))
+    )
 
-_ANSWER = regex.compile(r"[*_`#> -]{0,7}final answer[*_` ]{0,4}:[*_`]{0,4}", regex.IGNORECASE)
-_HEAD = regex.compile(_DECORATED + r"(?:action|tool|function)(?: name)?[*_`]{0,3}[ \t]?:", regex.IGNORECASE)
-_INPUT = regex.compile(
-    _DECORATED + r"(?:(?:action|tool|function)[ _])?(?:input|arguments?|args|parameters?)[*_`]{0,3}[ \t]?:",
+
+_CALL_WORDS = ("action", "tool", "function")
+_ANSWERS = _spellings("final answer")
+_THOUGHTS = _spellings("thought")
+_OBSERVATIONS = (*_spellings("observation"), *_numbered("observation"))
+
+
+def _label(words: str) -> str:
+    """Return the pattern of a label: one of `words`, perhaps numbered, with its colon and all that decorates it.
+
+    It takes as much as it can: what stands at the end of the text may grow, see `_Action._take`. Back-ticks
+    and stars behind the colon are the label's only where such stand before it.
+    """
+    word = rf"(?:{words})(?:[ \t]?[0-9]{{1,3}})?"
+    line = r"(?:[#>-][#> -]{0,6})?"
+    return line + "(?:" + "|".join((
+        rf"[*_]{{1,3}}{word}[*_]{{0,3}}[ \t]?[:：][*_]{{0,3}}",
+        rf"[*_]{{0,2}}`[*_]{{0,2}}{word}[*_`]{{0,3}}[ \t]?[:：][*_]{{0,2}}`?[*_]{{0,2}}",
+        rf"{word}[ \t]?[:：]",
+    )) + ")"  # fmt: skip
+
+
+_ACTION_WORDS = "(?:action|tool|function)(?: name)?"
+_INPUT_WORDS = "(?:(?:action|tool|function)[ _])?(?:input|arguments?|args|parameters?)"
+_HEAD = regex.compile(_label(_ACTION_WORDS), regex.IGNORECASE)
+_INPUT = regex.compile(_label(_INPUT_WORDS), regex.IGNORECASE)
+_ANSWER = regex.compile(
+    # LangChain's models take the answer for a tool as often as not.
+    rf"(?:{_label(_ACTION_WORDS)}[ \t]{{0,9}}(?:\r?\n)?[*_`\"']{{0,3}}final answer[*_`\"'.]{{0,3}}\s{{1,9}}"
+    rf"{_label(_INPUT_WORDS)}|(?:{_label(_ACTION_WORDS)}[ \t]{{0,9}})?{_label('final answer')})",
     regex.IGNORECASE,
 )
+_INPUT_OR_LABEL = regex.compile(
+    _label(f"observation|thought|final answer|{_ACTION_WORDS}|{_INPUT_WORDS}"), regex.IGNORECASE
+)
+_SCAFFOLD = regex.compile(_label("thought|action|tool|function"), regex.IGNORECASE)
+_ANY_LABEL = regex.compile(_label("observation|thought|final answer|action|tool|function"), regex.IGNORECASE)
+_MARKER = regex.compile(rf"\n[ \t]{{0,9}}{_ANY_LABEL.pattern}", regex.IGNORECASE)
+"""A label on a line of its own: where the structure goes on."""
+
 _NAME_END = regex.compile(r"\r?[\n({\[]|[ \t,.;][ \t]{0,9}(?=" + _INPUT.pattern + ")", regex.IGNORECASE)
-# Back-ticks and quotation marks around it are taken off.
-_WORDS = r"(?P<words>[\w.\- \"'*`:/\]]{0,64}?)"
+# Back-ticks, quotation marks and angle brackets around it are taken off.
+_WORDS = r"(?P<words>[\w.\- \"'*`:/\]<>]{0,64}?)"
 _NAMED_UP_TO = regex.compile(f"{_WORDS}(?P<end>{_NAME_END.pattern})", regex.IGNORECASE)
 _NAMED_AT_END = regex.compile(f"{_WORDS}(?P<end>)\\s*\\Z", regex.IGNORECASE)
 _NO_TOOL = regex.compile(r"(?:none|n/?a|no action|no tool)(?: (?:needed|required|necessary))?\.?", regex.IGNORECASE)
 _NO_INPUT = regex.compile(r"(?:none|n/a)\.?", regex.IGNORECASE)
-_MARKER = regex.compile(
-    r"\n[ \t]{0,9}[*_`#>-]{0,6} ?(?:observation|thought|final answer|action|tool|function)[*_`]{0,3} ?:",
-    regex.IGNORECASE,
-)
 _FENCE = regex.compile(
     r"```[ \t]{0,4}(?:json5?|javascript|tool_calls?|tool|action|text|plaintext)?[ \t]{0,4}\r?\n(?=\s{0,99}\S)",
     regex.IGNORECASE,
@@ -80,18 +117,35 @@ _OBJECT = regex.compile(
 _NAMED = regex.compile(
     r"\[?\s{0,99}\{\s{0,99}\"(?:name|tool|tool_name|function|action)\"\s{0,9}:\s{0,9}\"([^\"\\]{0,200})\""
 )
-_SCAFFOLD = regex.compile(r"[*_`#> -]{0,7}(?:thought|action|tool|function)[*_`]{0,3} ?:", regex.IGNORECASE)
 _LINE = regex.compile(r"\n")
-_ENDS_OF_TURN = regex.compile(rf"(?:\s{{0,9}}+{END_OF_TURN.pattern})+\s{{0,9}}\Z", regex.IGNORECASE)
+_REST_OF_LINE = regex.compile(r"[^\n]{0,200}")
 _BLANK_LINE = regex.compile(r"\n[ \t\r]*\n")
 _ANY_FENCE = regex.compile(r"```[ \t]{0,4}[\w+-]{0,20}[ \t]{0,4}\r?\n")
-_FENCE_CLOSES = regex.compile(r"\r?\n[ \t]{0,9}```")
-_BEHIND_FENCE = regex.compile(
-    rf"[ \t]{{0,9}}(?:\r?\n\s{{0,99}})?{_MARKER.pattern}|{END_OF_TURN.pattern}", regex.IGNORECASE
+_FENCE_CLOSES = regex.compile(r"\n[ \t]{0,9}```")
+_LAST_FENCE_CLOSES = regex.compile(
+    rf"\n[ \t]{{0,9}}```(?=[ \t]{{0,9}}(?:\s{{0,9}}{END_OF_TURN.pattern}){{0,3}}\s{{0,99}}?{_MARKER.pattern})",
+    regex.IGNORECASE,
 )
-_EMPHASIS = regex.compile(r"[#> -]{0,7}(\*{1,2}|_{1,2}|`)")
-_BLANKS = regex.compile(r"[*_`\"'\[]{0,6}")
+"""The end of a fence behind which the structure goes on."""
+
+_FENCE_LINE = regex.compile(r"\n[ \t]{0,9}```[ \t]*([^\s`]*)")
+_LANGUAGE = regex.compile(r"(?:bash|sh|shell|python3?|py|sql|json|html|xml|javascript|js|text)\s")
+_BEFORE_NAME = regex.compile(r"[*_`\"'\[<]{0,6}")
+_REMARK = regex.compile(
+    rf"[ \t]{{0,9}}\([^()\n]{{0,200}}\)[ \t,.;]{{0,9}}\r?\n(?=\s{{0,9}}{_INPUT.pattern})", regex.IGNORECASE
+)
+_BEFORE_OBJECT = regex.compile(r"`(?=\s{0,9}\{)")
+_BEHIND_OBJECT = regex.compile(r"[*_`]{0,3}")
+_MARKS = regex.compile(r"[*_`]+")
+_WORD = regex.compile(r"[\w.-]+")
+_LABEL_IN_LINE = regex.compile(r"(?<=\s)(?:Observation|Thought|Final Answer|Action(?: Input)?)[ \t]?[:：]")
 _CLOSING = regex.compile(r"[)\]]")
+_BETWEEN = regex.compile(r"[\s\[\],]")
+_BRACKET_OR_LINE = regex.compile(r"[\[\]\n]|(?:action|tool|function)(?:[ \t]?[0-9])?[ \t]?[:：]", regex.IGNORECASE)
+"""A bracket; the line's end, or another action, which words in brackets do not go beyond."""
+
+_LINE_ENDS = regex.compile(r"[ \t*_`.]{0,9}\r?\n")
+_FINISHES = ("final answer", "final", "finish")
 
 
 @dataclass(frozen=True)
@@ -110,20 +164,22 @@ class React:
 
     @property
     def openers(self) -> Sequence[str]:
-        """The markers of an action, plain ones with their colon, and the fence of JSON."""
-        plain_ones = [f"{word}{colon}" for word in _CALL_WORDS for colon in (":", " :")]
+        """The labels of an action, plain ones with their colon, and the fence of JSON."""
+        plain_ones = [f"{word}{colon}" for word in _CALL_WORDS for colon in _COLONS]
         decorated = [f"{before}{word}" for before, word in product(_BEFORE, _CALL_WORDS)]
-        return ["```", *plain_ones, *decorated, *(() if self.leaked else _ANSWERS)]
+        numbered = [f"action {number}" for number in _NUMBERS]
+        return ["```", *plain_ones, *decorated, *(() if self.leaked else (*numbered, *_ANSWERS))]
 
     @property
     def reasoning(self) -> Sequence[Tags]:
         """Thoughts, and observations that no tool made, up to the next action or the answer."""
-        openers = _THOUGHTS if self.leaked else (*_THOUGHTS, *_OBSERVATIONS)
-        closers = ("Final Answer:", "**Final Answer:**", "**Final Answer**:")
-        return [
-            Tags(opener, closer, first=self.leaked, until_call=True, is_thought=opener in _THOUGHTS)
-            for opener, closer in product(openers, closers)
+        closers = ("Final Answer:", "Final Answer：", "**Final Answer:**", "**Final Answer**:")
+        thoughts = [
+            Tags(opener, closer, first=self.leaked, until_call=True, is_thought=True)
+            for opener, closer in product(_THOUGHTS if self.leaked else (*_THOUGHTS, *_numbered("thought")), closers)
         ]
+        results = [Tags(*pair, until_call=True, is_result=True) for pair in product(_OBSERVATIONS, closers)]
+        return thoughts if self.leaked else [*thoughts, *results]
 
     def begins_answer(self, block: str) -> bool:
         """Return whether the block is the marker of the final answer."""
@@ -132,14 +188,6 @@ class React:
     def read(self, tape: Tape, spot: Spot, watcher: Watcher) -> Reading[Items]:
         """Read an action with its input, a fence of calls, or the marker of the final answer."""
         return (yield from _Action(tape, spot, watcher, leaked=self.leaked).read())
-
-
-@dataclass(frozen=True, slots=True)
-class _Label:
-    """A label up to its colon, and the marks of emphasis that are open behind it."""
-
-    text: str
-    opened: str
 
 
 class _Action:
@@ -151,37 +199,51 @@ class _Action:
         self._known = spot.schemas
         self._watcher = watcher
         self._leaked = leaked
-        self._around = ""
-        """The marks that the label of the input stands in together with the input: `**Action Input: …**`."""
 
     def read(self) -> Reading[Items]:
         tape = self._tape
-        if not self._leaked and self._spot.line_start and (yield from tape.take(_ANSWER)):
+        if not self._leaked and self._spot.line_start and (yield from self._take(_ANSWER)):
             return []
         if self._spot.answering and not self._leaked:
             return None
         if (yield from tape.match(_FENCE)):
             return (yield from self._fenced()) if self._spot.line_start else None
-        return (yield from self._action())
-
-    def _label(self, pattern: "regex.Pattern[str]") -> "Reading[_Label | None]":
-        """Read a label up to its colon, and behind that the marks that it began with."""
-        tape = self._tape
-        found = yield from tape.take(pattern)
-        if found is None:
+        items = yield from self._action()
+        # Amid words an action may only be spoken of: then the sentence goes on behind it.
+        if items and not self._spot.line_start and not (yield from self._structure_goes_on()):
             return None
-        marks = _EMPHASIS.match(found[0])
-        opened = marks[1] if marks and not found[0].removesuffix(":").rstrip().endswith(marks[1]) else ""
-        at = tape.at
-        while opened and (yield from tape.peek()) in opened and tape.at < at + len(opened):
-            tape.at += 1
-        return _Label(found[0], "" if tape.at > at else opened)
+        return items
+
+    def _take(self, pattern: "regex.Pattern[str]") -> Reading[str]:
+        """Move behind all that `pattern` matches here and return it: at the end of the text it may yet grow."""
+        tape = self._tape
+        while True:
+            found = yield from tape.match(pattern)
+            text = str(found[0]) if found else ""
+            if found is None or tape.final or tape.at + len(text) < tape.end:
+                tape.at += len(text)
+                return text
+            yield
+
+    def _structure_goes_on(self) -> Reading[bool]:
+        """Return whether the text ends here, or a label or the end of the turn follows."""
+        tape = self._tape
+        end = tape.keep()
+        yield from self._take(_BEHIND_OBJECT)
+        yield from tape.space()
+        goes_on = (
+            not (yield from tape.peek())
+            or (yield from tape.match(_ANY_LABEL)) is not None
+            or (yield from tape.match(END_OF_TURN)) is not None
+        )
+        tape.rewind(end)
+        return goes_on
 
     def _action(self) -> Reading[Items]:
-        """Read an action whose marker stands here."""
+        """Read an action whose label stands here."""
         tape = self._tape
-        head = yield from self._label(_HEAD)
-        if head is None or (head.text[0] == "`" and not self._spot.line_start):
+        head = yield from self._take(_HEAD)
+        if not head or (head[0] == "`" and not self._spot.line_start):
             return None
         behind = tape.keep()
         yield from tape.space()
@@ -191,14 +253,15 @@ class _Action:
         if following == "`" and (yield from tape.take(_FENCE)):
             yield from tape.space()
             return (yield from self._objects(fenced=True))
-        if not following or "\n" in tape.cut(behind, tape.at):
+        on_next_line = "\n" in tape.cut(behind, tape.at)
+        if not following or (on_next_line and not self._spot.line_start):
             return None
-        return (yield from self._named())
+        return (yield from self._named(on_next_line=on_next_line))
 
-    def _named(self) -> Reading[Items]:
-        """Read what stands behind the marker, beginning with a tool's name."""
+    def _named(self, *, on_next_line: bool) -> Reading[Items]:
+        """Read what stands behind the label, beginning with a tool's name."""
         tape = self._tape
-        yield from tape.take(_BLANKS)
+        yield from self._take(_BEFORE_NAME)
         named = yield from tape.match(_NAMED_UP_TO)
         if named is None and tape.final:
             named = yield from tape.match(_NAMED_AT_END)
@@ -207,7 +270,7 @@ class _Action:
         words = named["words"]
         end = named["end"]
         tape.at += len(words)
-        name = words.strip(" \t\r*_`\"'].:,;")
+        name = words.strip(" \t\r*_`\"'].:,;<>")
         if len(words.split()) > MAX_NAME_WORDS:
             return None
         at_line_start = self._spot.line_start
@@ -215,101 +278,139 @@ class _Action:
             return (yield from self._no_tool())
         if not name or not (at_line_start or resolve_name(name, self._known)):
             return None
-        return (yield from self._input(name, end))
+        return (yield from self._input(name, end, alone=not on_next_line))
 
-    def _input(self, name: str, delimiter: str) -> Reading[Items]:
+    def _input(self, name: str, delimiter: str, *, alone: bool) -> Reading[Items]:
+        """Read the input of a tool's name; `alone`: the name may stand without one."""
         tape = self._tape
         is_tool = is_tool_name(name, self._known)
-        name_end = tape.at
+        name_end = tape.keep()
         if delimiter in ("(", "["):
-            return (yield from self._in_brackets(name, delimiter)) if is_tool else None
-        if delimiter not in ("{", "\n", "\r\n", ""):
+            if not (yield from tape.take(_REMARK)):
+                return (yield from self._in_brackets(name, delimiter, is_tool=is_tool))
+            alone = False
+        elif delimiter not in ("{", "\n", "\r\n", ""):
             tape.at += len(delimiter)
         yield from tape.space()
-        if label := (yield from self._label(_INPUT)):
-            behind = tape.at
-            self._around = label.opened
-            yield from tape.space()
-            return (yield from self._written(name, behind, sure=is_tool))
+        if label := (yield from self._take(_INPUT)):
+            told = is_tool or (self._spot.line_start and not self._leaked)
+            return (yield from self._written(name, sure=told, mark=_left_open(label)))
         following = yield from tape.peek()
-        if following == "{":
-            return (yield from self._written(name, tape.at, sure=is_tool)) if is_tool else None
-        if following == "`" and is_tool and (yield from tape.match(_FENCE)):
-            return (yield from self._written(name, tape.at, sure=True))
-        alone = self._spot.line_start and not self._leaked and resolve_name(name, self._known)
+        if is_tool and (following == "{" or (following == "`" and (yield from tape.match(_FENCE)))):
+            return (yield from self._written(name, sure=True))
+        alone = alone and self._spot.line_start and not self._leaked and resolve_name(name, self._known) is not None
         ends_in_name = name_end == tape.end
         tape.rewind(name_end)
         return [WrittenCall(name, "", truncated=ends_in_name)] if alone else None
 
-    def _written(self, name: str, behind: int, *, sure: bool) -> Reading[Items]:
-        """Read the input that begins here: an object or bare text, perhaps in a fence."""
+    def _written(self, name: str, *, sure: bool, mark: str = "") -> Reading[Items]:
+        """Read the input that begins here: an object or bare text, perhaps in a fence, and the end of `mark`."""
         tape = self._tape
+        start = tape.keep()
+        yield from tape.space()
+        fenced = (yield from tape.peek()) == "`" and (yield from tape.take(_FENCE)) is not None
+        if fenced:
+            yield from tape.space()
+        elif (yield from tape.take(_BEFORE_OBJECT)):
+            mark = "`"
+            yield from tape.space()
         following = yield from tape.peek()
-        if not following:
-            return [WrittenCall(name, "")] if sure else None
-        fence_at = tape.keep()
-        fenced = False
-        if following == "`":
-            fenced = (yield from tape.take(_FENCE)) is not None
-            if fenced:
-                yield from tape.space()
-                following = yield from tape.peek()
         if following == "{":
-            resolved = resolve_name(name, self._known)
-            value = yield from read_value(tape, _MARKER, self._watcher, resolved.name if resolved else "")
+            value = yield from self._object(name)
             if fenced and value.whole:
                 yield from self._fence_end()
-            elif (yield from tape.peek()) == "`" and not fenced:
-                tape.at += 1
+            elif mark:
+                yield from self._take(_BEHIND_OBJECT)
             return [WrittenCall(name, value.text.strip(), truncated=not value.whole)]
         if not sure:
             return None
-        tape.rewind(fence_at)
+        tape.rewind(start)
+        yield from tape.space()
         if (yield from tape.take(_ANY_FENCE)):
-            return (yield from self._words_in_fence(name))
-        return (yield from self._words(name, behind))
+            return [(yield from self._words_in_fence(name))]
+        tape.rewind(start)
+        return [(yield from self._words(name, mark))]
 
-    def _words(self, name: str, behind: int) -> Reading[Items]:
-        """Read bare text up to the next marker, or the end; `behind` is the end of the input's own marker."""
+    def _object(self, name: str) -> Reading[Value]:
+        """Read the object that stands here; it is shown as it comes where the call is sure to."""
+        resolved = resolve_name(name, self._known) if self._spot.line_start else None
+        return (yield from read_value(self._tape, _MARKER, self._watcher, resolved.name if resolved else ""))
+
+    def _words(self, name: str, mark: str) -> Reading[WrittenCall]:
+        """Read bare text up to the next label, or the end."""
         tape = self._tape
         start = tape.keep()
-        tape.rewind(max(behind, start - 1))
-        if (yield from tape.match(_MARKER)):
-            return [WrittenCall(name, "")]
-        tape.at = start
         following = yield from tape.find(_MARKER)
-        words = _ENDS_OF_TURN.sub("", tape.cut(start, tape.at)).strip()
-        if self._around and words.endswith(self._around):
-            words = words.removesuffix(self._around).rstrip()
+        region = tape.cut(start, tape.at)
+        words = _without_tokens(region).strip()
+        if following is None and _ends_in_half_a_label(region):
+            return WrittenCall(name, words, truncated=True)
+        if mark and words.endswith(mark[0]) and not words.endswith(mark):
+            return WrittenCall(name, words, truncated=True)
+        words = words.removesuffix(mark).rstrip()
         if _NO_INPUT.fullmatch(words):
-            return [WrittenCall(name, "")]
+            return WrittenCall(name, "")
+        if words.startswith("```"):
+            inner = words[3:-3]
+            is_clear = words.endswith("```") and len(words) > len("``````") and "```" not in inner
+            is_clear = is_clear and not _LANGUAGE.match(inner)
+            words = inner.strip() if is_clear else words
+        else:
+            is_clear = not _is_open_quotation(words)
         # Behind a blank line the model may have gone on to speak: then nobody knows where the input ends.
-        is_clear = not _BLANK_LINE.search(words)
-        return [WrittenCall(name, words, truncated=following is None and _is_cut_off(words), words=is_clear)]
+        is_result = following is not None and "observation" in following[0].lower()
+        is_clear = is_clear and (is_result or not _BLANK_LINE.search(words))
+        is_clear = is_clear and not END_OF_TURN.search(words) and not _LABEL_IN_LINE.search(words)
+        is_clear = is_clear and self._spot.line_start and (yield from self._is_structure(following))
+        return WrittenCall(name, words, words=True, broken=not is_clear)
 
-    def _words_in_fence(self, name: str) -> Reading[Items]:
-        """Read bare text up to the end of the fence that it stands in."""
+    def _is_structure(self, label: "regex.Match[str] | None") -> Reading[bool]:
+        """Return whether the label here is one of the structure, and no line such as `action: deploy` of the input."""
         tape = self._tape
-        start = tape.keep()
-        while closed := (yield from tape.find(_FENCE_CLOSES)):
-            place = tape.at
-            tape.at += len(closed[0])
-            behind = tape.at
-            yield from tape.space()
-            tape.rewind(behind if (yield from tape.peek()) else tape.at)
-            if tape.is_at_end() or (yield from tape.match(_BEHIND_FENCE)):
-                return [WrittenCall(name, tape.cut(start, place), words=True)]
-        return [WrittenCall(name, tape.cut(start, tape.at), truncated=True, words=True)]
+        if label is None or not regex.search("action|tool|function", label[0], regex.IGNORECASE):
+            return True
+        place = tape.at
+        tape.at += len(label[0])
+        yield from self._take(_REST_OF_LINE)
+        rest = tape.cut(place + len(label[0]), tape.at)
+        tape.rewind(place)
+        word = _WORD.search(rest)
+        name = rest.strip(" \t\r*_`\"'[].:,;<>")
+        return any(
+            _NO_TOOL.fullmatch(one) or one.lower() in _FINISHES or is_tool_name(one, self._known)
+            for one in (name, word[0] if word else "")
+        )
 
-    def _in_brackets(self, name: str, bracket: str) -> Reading[Items]:
-        """Read `search({"query": …})`, `search(query="…")` or `search[storms]`."""
+    def _words_in_fence(self, name: str) -> Reading[WrittenCall]:
+        """Read bare text up to the end of the fence that it stands in: the one behind which the structure goes on."""
         tape = self._tape
+        start = tape.at
+        tape.at -= 1
+        closes = yield from tape.find(_LAST_FENCE_CLOSES)
+        body = tape.cut(start - 1, tape.at)
+        if closes is not None:
+            tape.at += len(closes[0])
+        else:
+            body, _, last = _without_tokens(body).rstrip().rpartition("\n")
+            if last.strip(" \t") != "```":
+                return WrittenCall(name, body + last, truncated=True)
+        # A bare one within may have been the end already, with text behind it; but then the last one opens a fence,
+        # and no label follows that.
+        fences = _FENCE_LINE.findall(body)
+        is_clear = not fences or bool(fences[0]) or (closes is not None and len(fences) % 2 == 1)
+        is_clear = is_clear and self._spot.line_start
+        return WrittenCall(name, body[1:].removesuffix("\r"), words=True, broken=not is_clear)
+
+    def _in_brackets(self, name: str, bracket: str, *, is_tool: bool) -> Reading[Items]:
+        """Read `search({"query": …})`, `search(query="…")`, `search[storms]`, or the paper's `Finish[…]`."""
+        tape = self._tape
+        if not is_tool:
+            return (yield from self._finish()) if name.lower() == "finish" and bracket == "[" else None
         opening = tape.keep()
         tape.at += 1
         yield from tape.space()
         if (yield from tape.peek()) == "{":
-            resolved = resolve_name(name, self._known)
-            value = yield from read_value(tape, _MARKER, self._watcher, resolved.name if resolved else "")
+            value = yield from self._object(name)
             if not value.whole:
                 return [WrittenCall(name, value.text, truncated=True)]
             yield from tape.space()
@@ -329,13 +430,31 @@ class _Action:
         return [WrittenCall(name, calls[0].arguments, words=calls[0].words)] if calls else None
 
     def _in_square_brackets(self, name: str) -> Reading[Items]:
+        """Read words up to their bracket, which ends the line or behind which the structure goes on."""
         tape = self._tape
-        start = tape.at + 1
-        end = yield from tape.find(_CLOSING_OR_LINE)
-        if end is None or end[0] != "]":
-            return None
         tape.at += 1
-        return [WrittenCall(name, tape.cut(start, tape.at - 1).strip(), words=True)]
+        start = tape.at
+        depth = 1
+        while depth > 0:
+            mark = yield from tape.find(_BRACKET_OR_LINE)
+            if mark is None or mark[0] not in "[]":
+                return None
+            tape.at += 1
+            depth += 1 if mark[0] == "[" else -1
+        end = tape.at - 1
+        if (yield from tape.match(_LINE_ENDS)) or (yield from self._structure_goes_on()):
+            return [WrittenCall(name, tape.cut(start, end).strip(), words=True)]
+        return None
+
+    def _finish(self) -> Reading[Items]:
+        """Read the answer in square brackets."""
+        tape = self._tape
+        if self._leaked or not self._spot.line_start:
+            return None
+        start = tape.at
+        yield from tape.find(_MARKER)
+        answer = _without_tokens(tape.cut(start, tape.at)).strip()
+        return [answer[1:-1]] if answer.endswith("]") else None
 
     def _fenced(self) -> Reading[Items]:
         """Read a fence that holds calls and nothing else."""
@@ -344,13 +463,15 @@ class _Action:
         yield from tape.take(_FENCE)
         yield from tape.space()
         if not self._leaked and (yield from tape.match(_SCAFFOLD)):
-            return []
+            return None if (yield from self._is_example()) else []
         if not (yield from tape.match(_OBJECT)):
             return None
         named = yield from tape.match(_NAMED)
         if named and not is_tool_name(named[1], self._known) and named[1] != FINAL_ANSWER:
             return None
         items = yield from self._objects(fenced=True)
+        if items and not self._leaked and (yield from self._answers_behind()):
+            return None
         if items and self._leaked and not (yield from self._is_last()):
             return [tape.cut(start, tape.at)]
         return items
@@ -383,6 +504,28 @@ class _Action:
             return items
         return None
 
+    def _is_example(self) -> Reading[bool]:
+        """Return whether behind the end of the fence in which this stands the final answer follows."""
+        tape = self._tape
+        start = tape.keep()
+        closes = yield from tape.find(_FENCE_CLOSES)
+        if closes is None:
+            # It may have been cut off; of several that never close the others are code.
+            is_example = not tape.may_look_back()
+        else:
+            tape.at += len(closes[0])
+            is_example = yield from self._answers_behind()
+        tape.rewind(start)
+        return is_example
+
+    def _answers_behind(self) -> Reading[bool]:
+        tape = self._tape
+        end = tape.keep()
+        yield from tape.space()
+        answer = yield from tape.match(_ANSWER)
+        tape.rewind(end)
+        return answer is not None
+
     def _fence_end(self) -> Reading[bool]:
         tape = self._tape
         if (yield from tape.take(_FENCE_END)):
@@ -411,21 +554,39 @@ class _Action:
         return []
 
 
-_LABELS = ("Observation:", "Thought:", "Final Answer:", "Action:", "Action Input:")
-_QUOTES_AROUND = ("```", '"""', "'''", "`", '"', "'")
+_QUOTES_AROUND = {'"""': '"""', "'''": "'''", "`": "`", '"': '"', "'": "'", "“": "”"}
 
 
-def _is_cut_off(words: str) -> bool:
-    """Return whether bare text ends in half of a label, or the quotation mark that it begins with is never closed."""
-    *_, last = words.split("\n")
-    if "\n" in words and any(label.startswith(last.strip("*_ ")) for label in _LABELS):
+def _left_open(label: str) -> str:
+    """Return the stars or the back-tick that a label begins with and that are not closed in it."""
+    marks = _MARKS.findall(label)
+    return marks[0] if len(marks) == 1 else ""
+
+
+def _without_tokens(text: str) -> str:
+    """Return `text` without the tokens that end a turn at its end."""
+    end = len(text)
+    for token in reversed(list(END_OF_TURN.finditer(text))):
+        if text[token.end() : end].strip():
+            break
+        end = token.start()
+    return text[:end]
+
+
+def _ends_in_half_a_label(text: str) -> bool:
+    """Return whether the last line of `text` is the beginning of a label, or of a token that ends the turn."""
+    text = _without_tokens(text).rstrip()
+    token = END_OF_TURN.search(text, partial=True)
+    if token and token.partial and len(token[0]) > 1:
         return True
+    _, line_end, last = text.rpartition("\n")
+    return bool(line_end) and _INPUT_OR_LABEL.fullmatch(last.lstrip(" \t"), partial=True) is not None
+
+
+def _is_open_quotation(words: str) -> bool:
+    """Return whether the quotation mark that `words` begin with is never closed."""
     mark = next((one for one in _QUOTES_AROUND if words.startswith(one)), "")
-    return bool(mark) and mark not in words[len(mark) :]
-
-
-_BETWEEN = regex.compile(r"[\s\[\],]")
-_CLOSING_OR_LINE = regex.compile(r"[\]\n]")
+    return bool(mark) and (_QUOTES_AROUND[mark] not in words[len(mark) :] or not words.strip("`"))
 
 
 def _call(members: dict[str, str], call: WrittenCall, *, whole: bool) -> WrittenCall | str:

@@ -323,7 +323,8 @@ def meaning(known: Grammar, found: str) -> Meaning:
     owners = dict.fromkeys(place for one in beginnings for place in known.owners.get(one, ()))
     tags = next((known.tags[one] for one in beginnings if one in known.tags), ())
     closes = next((one for one in beginnings if one in known.closers), "")
-    return Meaning(tuple(sorted(owners)), tags, closes, any(one in known.results for one in beginnings))
+    imagined = any(one in known.results for one in beginnings) or any(tag.is_result for tag in tags)
+    return Meaning(tuple(sorted(owners)), tags, closes, imagined)
 
 
 @lru_cache(maxsize=64)
@@ -526,7 +527,7 @@ class Scanner:
 
     def _found(self, found: Meaning) -> bool:
         tape = self._tape
-        if found.imagined and self._outlet.called:
+        if found.imagined and (self._outlet.called or (self._answering and self._at_line_start())):
             self._outlet.stop()
             return True
         if found.closes and self._spoken_of:

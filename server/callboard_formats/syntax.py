@@ -47,6 +47,7 @@ class Tags:
     they are spoken of. `first`: only where no text has come before. `until_call`: any block
     ends it as well as the closer does (`Thought:` … `Action:`); otherwise nothing within is
     looked at. `is_thought`: the model is shown it again, before the call that follows it.
+    `is_result`: it is what a tool would have said, so after a call or in the final answer nothing counts from there on.
     `is_text`: what stands between is the answer, and nothing in it a call. `calls`: calls that an answer ends in
     count though this was never closed before them.
     """
@@ -56,6 +57,7 @@ class Tags:
     first: bool = False
     until_call: bool = False
     is_thought: bool = False
+    is_result: bool = False
     is_text: bool = False
     calls: bool = True
 

@@ -1,9 +1,12 @@
 """ReAct, in the spellings that models really use."""
 
+from functools import partial
+
 import pytest
 
 from callboard._formats import Parsed, parse
 from callboard_formats.formats import stops_of
+from tests.formats.test_fuzz import is_linear, seconds_of_row
 
 TEXT = {"type": "string"}
 
@@ -155,3 +158,31 @@ def test_an_example_in_a_fence_is_no_call_of_a_model_that_was_not_asked_for_one(
 def test_at_most_four_stop_sequences_and_none_can_cut_an_input_off() -> None:
     assert len(stops_of("react")) <= 4
     assert all("}" not in stop and stop.startswith("\n") for stop in stops_of("react"))
+
+
+@pytest.mark.parametrize("words", ["ls | grep 'a: b' > x", "- one\n- two", "cd x\nls", "# a\nb: c", "x = {1: [2]}"])
+@pytest.mark.parametrize(
+    "label", ["{}: ", "{}：", "**{}:** ", "**{}**:\n", "`{}:` ", "### {}: ", "- {}:\n", "> {} 2: "]
+)
+def test_words_are_the_input_to_the_letter_behind_every_spelling_of_the_labels(label: str, words: str) -> None:
+    before = f"{label.format('Action')}search\n{label.format('Action Input')}"
+    for end in ("", "\n", f"\n{label.format('Observation')}none", f"\n\n{label.format('Thought')}Hm.", "<|im_end|>"):
+        assert calls(react(before + words + end)) == [("search", {"query": words})]
+        fenced = f"{before}\n```\n{words}\n```{end}"
+        assert calls(react(fenced)) == [("search", {"query": words})]
+
+
+HOSTILE = {
+    "unclosed fences": "Thought: ```\nThought: ",
+    "fences of actions": "```\nAction: search\n",
+    "actions amid words": "x Action: search {} y ",
+    "brackets": "Action: search[ ]x ",
+    "lines that are no labels": "Action: search\nAction Input: a\naction: b\n",
+    "end tokens": "Action Input: </s> ",
+    "fences in a fence": "Action: search\nAction Input:\n```\n```\n",
+}
+
+
+@pytest.mark.parametrize("unit", HOSTILE)
+def test_time_grows_with_the_length_of_a_hostile_answer_and_no_faster(unit: str) -> None:
+    assert is_linear(partial(seconds_of_row, HOSTILE[unit], "react"))
