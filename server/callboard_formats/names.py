@@ -7,7 +7,7 @@ and for telling a failed call from prose.
 
 import difflib
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
@@ -123,24 +123,24 @@ _TO_INTENT = MappingProxyType(
 )
 
 
-def _keys(written: str) -> Iterator[str]:
-    """Yield what `written` may be looked up by, most literal first."""
+@lru_cache(maxsize=4096)
+def _keys(written: str) -> tuple[str, ...]:
+    """Return what `written` may be looked up by, most literal first."""
     # gpt-oss leaks its header into the name: `to=functions.search<|channel|>commentary`.
     bare = written.split("<|", 1)[0].strip(_DECORATION).removeprefix("to=")
     # Kimi numbers its calls: `functions.search:0`.
     bare = _INDEX.sub("", bare)
     whole = fold(bare)
     if not whole:
-        return
-    yield whole
+        return ()
+    keys = [whole]
     parts = [part for part in _SEPARATORS.split(bare) if part]
     for namespace in NAMESPACES:
         head = _SEPARATORS.split(namespace)
         if [part.casefold() for part in parts[: len(head)]] == head and len(parts) > len(head):
-            yield fold("".join(parts[len(head) :]))
-    for suffix in SUFFIXES:
-        if whole.endswith(suffix) and len(whole) > len(suffix):
-            yield whole.removesuffix(suffix)
+            keys.append(fold("".join(parts[len(head) :])))
+    keys += [whole.removesuffix(suffix) for suffix in SUFFIXES if whole.endswith(suffix) and len(whole) > len(suffix)]
+    return tuple(keys)
 
 
 def fold(name: str) -> str:

@@ -666,7 +666,8 @@ def test_the_marks_around_a_label_of_react_are_no_part_of_the_input(text: str, s
 def test_a_fence_within_a_fenced_input_of_react_does_not_end_it() -> None:
     code = 'print("""\n```\n""")'
     assert ran_in_react(f"\n```python\n{code}\n```\nObservation: ") == [{"code": code}]
-    assert ran_in_react(f"\n```python\n{code}\n```") == [{"code": code}]
+    # Without a word behind it, nobody knows which of the two ends it.
+    assert ran_in_react(f"\n```python\n{code}\n```") == []
 
 
 @pytest.mark.parametrize("step", [1, 3, 1000])
