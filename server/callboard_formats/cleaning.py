@@ -29,7 +29,7 @@ MAX_LINE_CHARS = 64
 _TOKENS = re.compile(r"\n|`+|~+|[^\n`~]+")
 _BEFORE_FENCE = re.compile(r"[ \t>]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)*[ \t]*")
 _BEFORE_CLOSING = re.compile(r"[ \t>]*")
-_KEPT_LINE = re.compile(r" {0,3}\t| {4}| {0,3}\|")
+_KEPT_LINE = re.compile(r" {0,3}\t| {4}| {0,3}[|>]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class Place:
         return not self._line and not self._run
 
     def is_kept(self) -> bool:
-        """Return whether what follows in this line is code, indented, or a row of a table.
+        """Return whether what follows in this line is code, indented, a row of a table or a quotation.
 
         To be asked only where no back-tick or tilde comes next.
         """
@@ -502,6 +502,16 @@ class Sanitiser:
         self._text = self._text[self._at :] + text
         self._at = 0
         self._read(final=False)
+        return self._take()
+
+    def pass_on(self, text: str) -> str:
+        """Return text that is shown as it stands, behind what was held back."""
+        if self._skips:
+            return self.feed(text)
+        self._pass(len(self._text))
+        self._text = text
+        self._at = 0
+        self._pass(len(text))
         return self._take()
 
     def finish(self) -> str:

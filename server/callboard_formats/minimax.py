@@ -16,7 +16,7 @@ from itertools import groupby
 from callboard_formats.broken import name_of_broken
 from callboard_formats.names import resolve_name
 from callboard_formats.row import NAME, pattern
-from callboard_formats.syntax import Schemas, Spot, Tags, Watcher, WrittenCall
+from callboard_formats.syntax import Refusing, Schemas, Spot, Tags, Watcher, WrittenCall
 from callboard_formats.tape import Reading, Tape
 
 _MARK = r"\]<\]minimax\[>\["
@@ -78,7 +78,7 @@ def _lists_of(name: str, schemas: Schemas) -> frozenset[str]:
     return frozenset(key for key, schema in properties.items() if schema.get("type") == "array")
 
 
-class MiniMaxM3:
+class MiniMaxM3(Refusing):
     """The syntax of `]<]minimax[>[`."""
 
     name = "minimax_m3"

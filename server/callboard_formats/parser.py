@@ -108,8 +108,8 @@ class StreamParser:
         for one in shown:
             match one:
                 case TextPiece():
-                    text = self._cleaner.feed(one.text)
-                    if text == one.text:
+                    text = self._cleaner.pass_on(one.text) if one.quoted else self._cleaner.feed(one.text)
+                    if text == one.text and not one.quoted:
                         pieces.append(one)
                     elif text:
                         pieces.append(TextPiece(text))

@@ -30,7 +30,7 @@ import regex
 from callboard_formats.json_text import NAME_KEYS, Value, call_in, plain, read_value
 from callboard_formats.names import is_tool_name, resolve_name
 from callboard_formats.python import Brackets, calls_in_source, read_brackets
-from callboard_formats.syntax import END_OF_TURN, Spot, Tags, Watcher, WrittenCall
+from callboard_formats.syntax import END_OF_TURN, Answering, Spot, Tags, Watcher, WrittenCall
 from callboard_formats.tape import Reading, Tape
 
 Items = Sequence[WrittenCall | str] | None
@@ -149,7 +149,7 @@ _FINISHES = ("final answer", "final", "finish")
 
 
 @dataclass(frozen=True)
-class React:
+class React(Answering):
     """The syntax; `leaked` is what a model writes that was not asked for it, so it is taken less easily.
 
     Then only a whole call is one, a fence of JSON must be the answer's end, and a thought is

@@ -18,7 +18,7 @@ from callboard_formats.broken import name_of_broken
 from callboard_formats.json_text import read_calls, read_value
 from callboard_formats.names import is_tool_name, resolve_name
 from callboard_formats.python import calls_before_cut, calls_in_source, escaped_json, read_escaped, read_source
-from callboard_formats.syntax import Spot, Tags, Watcher, WrittenCall
+from callboard_formats.syntax import Closing, Refusing, Spot, Tags, Watcher, WrittenCall
 from callboard_formats.tape import Reading, Tape
 
 Body = Literal["json", "tags", "python", "escaped"]
@@ -35,7 +35,7 @@ def pattern(text: str) -> "regex.Pattern[str]":
 
 
 @dataclass(frozen=True)
-class Row:
+class Row(Closing, Refusing):
     """One syntax.
 
     All texts but `openers`, `stops`, `markers` and the tags are patterns, in which a blank is any white space.

@@ -25,9 +25,10 @@ PIECE_CHARS = 1024
 
 @dataclass(frozen=True, slots=True)
 class TextPiece:
-    """Answer text for the user."""
+    """Answer text for the user; `quoted`: a call is spoken of in it, and its markers are shown."""
 
     text: str
+    quoted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,7 @@ class Outlet:
         self._out = []
         return out
 
-    def say(self, text: str) -> None:
+    def say(self, text: str, *, quoted: bool = False) -> None:
         """Put out text or reasoning, as it stands in the answer."""
         if self._begins:
             text = text.lstrip()
@@ -132,7 +133,7 @@ class Outlet:
             shown = "\n\n" + shown
         self._separate = False
         self.said = True
-        self._put(TextPiece(shown))
+        self._put(TextPiece(shown, quoted))
 
     def begin_reasoning(self, *, keep: bool, is_thought: bool) -> None:
         """Take what follows as reasoning.
@@ -391,6 +392,9 @@ class Scanner:
         self._straight_marks = StraightMarks()
         self._quoted_to = 0
         """The end of the last quotation that a marker stood in."""
+        self._kept_to = 0
+        self._kept_until: re.Pattern[str] | None = None
+        """Up to where text is shown as it stands, for a marker in it is spoken of: a place, and then what ends it."""
         self._sought: dict[str, int] = {}
         """How far each end of a quotation was sought in vain."""
         self._fence = ""
@@ -464,9 +468,22 @@ class Scanner:
         if is_quoted is None and found[0] not in "`~":
             return False
         if is_quoted or self._is_in_quotation():
-            tape.at += 1 if found[0] in "`~" else len(found)
+            if found[0] in "`~":
+                tape.at += 1
+            else:
+                self._pass_quoted(len(found), None if is_quoted else self._quotation_end)
             return True
         return self._found(meaning(self._grammar, found))
+
+    def _pass_quoted(self, chars: int, closing_mark: str | None) -> None:
+        """Pass on the marker here as it stands, and with it all up to the end of the quotation.
+
+        That is `closing_mark` or the end of the line, or where it is known: `_quoted_to`.
+        """
+        self._say()
+        self._tape.at += chars
+        self._kept_to = self._tape.at if closing_mark else max(self._tape.at, self._quoted_to)
+        self._kept_until = re.compile(f"[{re.escape(closing_mark)}\n]") if closing_mark else None
 
     def _is_in_closed_quotation(self) -> bool | None:
         """Return whether the marker here stands in a quotation that ends within its paragraph; None if unknown yet."""
@@ -515,6 +532,7 @@ class Scanner:
         start = max(0, self._boundary)
         before = tape.before(tape.at, 1)
         if tape.at > start and (before == "\\" or _BLOCK_QUOTATION.match(self._line_before())):
+            self._quotation_end = "\n"
             return True
         if tape.at > start and before in QUOTES:
             self._quoted_from = tape.at
@@ -767,16 +785,33 @@ class Scanner:
     def _say(self) -> None:
         """Hand on what was passed over."""
         tape = self._tape
-        if self._said < tape.at:
-            text = tape.text[self._said - tape.base : tape.at - tape.base] if self._said >= tape.base else ""
-            text = text or tape.cut(self._said, tape.at)
+        while self._said < tape.at:
+            end = self._end_of_quoted() if self._kept_until or self._said < self._kept_to else self._said
+            quoted = end > self._said
+            if not quoted:
+                end = tape.at
+            text = tape.text[self._said - tape.base : end - tape.base] if self._said >= tape.base else ""
+            text = text or tape.cut(self._said, end)
             self._quotations.read(text)
-            self._outlet.say(text)
-            self._said = tape.at
+            self._outlet.say(text, quoted=quoted)
+            self._said = end
+
+    def _end_of_quoted(self) -> int:
+        """Return up to where the text that is to be said next is quoted; `_said` where it is no more."""
+        tape = self._tape
+        if self._said < self._kept_to:
+            return min(self._kept_to, tape.at)
+        text = tape.cut(self._said, tape.at)
+        closing_mark = self._kept_until.search(text) if self._kept_until else None
+        if closing_mark:
+            self._kept_until = None
+            return self._said + closing_mark.start()
+        return tape.at
 
     def _skip(self, end: int) -> None:
         """Go on at `end`, behind something that is not shown."""
         self._quotations.clear()
+        self._kept_until = None
         self._said = self._tape.at = self._boundary = end
 
     def _may_close(self, start: int, end: int) -> bool:

@@ -3,9 +3,10 @@
 And why a call cannot be run, in words that a model can act on.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import regex
 
@@ -120,34 +121,31 @@ class Syntax(Protocol):
         ...
 
 
-@runtime_checkable
-class Closing(Protocol):
+class Closing(ABC):
     """A syntax that tells whether a block has its end."""
 
+    @abstractmethod
     def is_closed(self, block: str) -> bool:
         """Return whether a block of calls has the end that this syntax gives it."""
-        ...
 
 
-@runtime_checkable
-class Refusing(Protocol):
+class Refusing(ABC):
     """A syntax that knows a call of its own though it is not quite right."""
 
+    @abstractmethod
     def refuse(self, tape: Tape, spot: Spot) -> "Reading[Sequence[WrittenCall] | None]":
         """Read the block at `tape.at`, in which no syntax could read a call, as calls that are refused.
 
         None where it names no tool, or only speaks of one: what stands there is prose.
         """
-        ...
 
 
-@runtime_checkable
-class Answering(Protocol):
+class Answering(ABC):
     """A syntax that has a marker of the final answer."""
 
+    @abstractmethod
     def begins_answer(self, block: str) -> bool:
         """Return whether a block that it read is that marker."""
-        ...
 
 
 class CallError(Exception):
