@@ -5,6 +5,7 @@ the letter, and as soon as it cannot be the beginning of a marker; markers, tags
 that the model imagined are never shown.
 """
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ import regex
 from callboard_formats.fitting import typed_json
 from callboard_formats.literals import Literals
 from callboard_formats.names import resolve_name
-from callboard_formats.quotation import Quotations, StraightMarks, end_of
+from callboard_formats.quotation import Quotations, StraightMarks, end_of, ends_quotation
 from callboard_formats.syntax import END_OF_TURN, Answering, Closing, Refusing, Schemas, Spot, Syntax, Tags, WrittenCall
 from callboard_formats.tape import LOOK_BACK_CHARS, Reading, Tape
 
@@ -95,6 +96,11 @@ class Outlet:
         self._calls = 0
         self._previewed: int | None = None
         self._previewed_chars = 0
+
+    @property
+    def thinks(self) -> bool:
+        """True once there were words in the thought that goes on."""
+        return self._reasoning and not self._begins
 
     @property
     def waits(self) -> bool:
@@ -403,6 +409,8 @@ class Scanner:
         """True behind an opener of a thought that stood amid words: its closer is spoken of too."""
         self._trial: _Trial | None = None
         """The calls that a thought may end in which is never closed."""
+        self._may_begin_with_calls = True
+        """True until a thought has begun with what may be calls: a closer in their arguments is theirs, once."""
         self._asked: list[tuple[int, bool]] = []
         """The syntaxes still to be asked about the block at `_start`; empty outside of one.
 
@@ -673,12 +681,15 @@ class Scanner:
             if is_quoted:
                 tape.at += len(closer)
                 return True
-            self._end_thought(len(closer))
+            begins_next = any(tag.ends_before and tag.closer == closer for tag in self._tags)
+            self._end_thought(0 if begins_next else len(closer))
         elif tape.before(tape.at, 1) in QUOTES and tape.at > self._boundary:
             tape.at += 1
         else:
             self._say()
-            self._trial = _Trial(self, tape.keep(), line_start=self._at_line_start())
+            first = self._may_begin_with_calls and not self._outlet.thinks
+            self._may_begin_with_calls = self._may_begin_with_calls and not first
+            self._trial = _Trial(self, tape.keep(), line_start=self._at_line_start(), first=first)
         return True
 
     def _pass_opener(self) -> bool:
@@ -706,7 +717,8 @@ class Scanner:
             return False
         if behind == len(tape.text) and not tape.final:
             return None
-        return tape.text[behind : behind + 1] == CLOSING_QUOTE.get(before, before)
+        is_paired = tape.text[behind : behind + 1] == CLOSING_QUOTE.get(before, before)
+        return is_paired and not ends_quotation(self._line_before())
 
     def _try(self) -> bool:
         """Read on what may be the calls that the answer ends in; the end of the thought ends them too."""
@@ -723,17 +735,17 @@ class Scanner:
             is_quoted = self._is_quoted_closer(len(closer))
             if is_quoted is None:
                 return False
-            if is_quoted:
+            if not is_quoted and trial.first_closer is None:
+                trial.first_closer = (tape.at, len(closer))
+            if is_quoted or trial.is_first:
                 trial.tape.feed(text[end : end + len(closer)])
                 tape.at += len(closer)
                 return True
-            self._leave_trial()
-            self._end_thought(len(closer))
-            return True
+            return self._end_thought_in_trial(trial.first_closer)
         trial.tape.final = tape.final
         if not trial.read():
             return False
-        if trial.blocks:
+        if trial.blocks and (trial.first_closer is None or trial.is_right()):
             self._trial = None
             tape.forget()
             for items, name in trial.blocks:
@@ -741,9 +753,20 @@ class Scanner:
             self._tags = ()
             self._skip(tape.at)
             return True
+        if trial.first_closer is not None:
+            return self._end_thought_in_trial(trial.first_closer)
         # Of several calls in a row none is looked at twice, nor anything once the text has ended.
         tape.rewind(tape.end if tape.final else trial.start + trial.passed)
         self._leave_trial()
+        return True
+
+    def _end_thought_in_trial(self, closer: tuple[int, int] | None) -> bool:
+        """End the thought at `closer`, its place and length: what was tried before it is thought."""
+        assert closer is not None
+        place, chars = closer
+        self._tape.rewind(place)
+        self._leave_trial()
+        self._end_thought(chars)
         return True
 
     def _leave_trial(self) -> None:
@@ -804,8 +827,12 @@ class Scanner:
 class _Trial:
     """A look at calls within a thought: are they all that follows?"""
 
-    def __init__(self, scanner: Scanner, start: int, *, line_start: bool) -> None:
+    def __init__(self, scanner: Scanner, start: int, *, line_start: bool, first: bool) -> None:
         self.start = start
+        self.is_first = first
+        """True where nothing stands before them in the thought."""
+        self.first_closer: tuple[int, int] | None = None
+        """The place and the length of the first closer in them: the thought's end, if they are no calls."""
         self.tape = Tape()
         self.passed = 1
         """The characters that have proved to be no call, or one that the thought goes on after."""
@@ -824,6 +851,11 @@ class _Trial:
             self.blocks = done.value
             return True
         return False
+
+    def is_right(self) -> bool:
+        """Return whether none of the calls has to be refused for how it is written."""
+        calls = [item for items, _ in self.blocks for item in items if isinstance(item, WrittenCall)]
+        return not any(call.truncated or call.broken or not _is_json(call.arguments) for call in calls)
 
     def _calls(self) -> Reading[list[tuple[Sequence[WrittenCall | str], str]]]:
         tape = self.tape
@@ -863,6 +895,14 @@ class _Trial:
                 return refused, syntax.name
             tape.rewind(start)
         return None
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text, strict=False)
+    except ValueError:
+        return False
+    return True
 
 
 class _Preview:

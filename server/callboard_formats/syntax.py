@@ -49,7 +49,7 @@ class Tags:
     looked at. `is_thought`: the model is shown it again, before the call that follows it.
     `is_result`: it is what a tool would have said, so after a call or in the final answer nothing counts from there on.
     `is_text`: what stands between is the answer, and nothing in it a call. `calls`: calls that an answer ends in
-    count though this was never closed before them.
+    count though this was never closed before them. `ends_before`: the closer begins the next block.
     """
 
     opener: str
@@ -60,6 +60,7 @@ class Tags:
     is_result: bool = False
     is_text: bool = False
     calls: bool = True
+    ends_before: bool = False
 
 
 @dataclass(frozen=True, slots=True)
