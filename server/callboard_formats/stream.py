@@ -17,10 +17,22 @@ from callboard_formats.fitting import typed_json
 from callboard_formats.literals import Literals
 from callboard_formats.names import resolve_name
 from callboard_formats.quotation import Quotations, StraightMarks, end_of, ends_quotation
-from callboard_formats.syntax import END_OF_TURN, Answering, Closing, Refusing, Schemas, Spot, Syntax, Tags, WrittenCall
+from callboard_formats.syntax import (
+    END_OF_TURN,
+    END_TOKENS,
+    Answering,
+    Closing,
+    Refusing,
+    Schemas,
+    Spot,
+    Syntax,
+    Tags,
+    WrittenCall,
+)
 from callboard_formats.tape import LOOK_BACK_CHARS, Reading, Tape
 
 MAX_HELD_SPACE = 80
+MAX_END_CHARS = 80
 PIECE_CHARS = 1024
 
 
@@ -266,9 +278,11 @@ _FENCE = re.compile(r"`{3,}|~{3,}")
 _BEFORE_FENCE = re.compile(r"[ \t>]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)*[ \t]*")
 _BEFORE_CLOSING = re.compile(r"[ \t>]*")
 _BLOCK_QUOTATION = re.compile(r" {0,3}>")
+_INDENTED_CODE = re.compile(r"\S[^\n]*\n(?:[ \t\r]*\n)+(?:(?: {4}| {0,3}\t)[^\n]*\n)*(?: {4}| {0,3}\t)[ \t]*\Z")
 _FENCE_LINE = re.compile(r"[^`\n]*")
 _NOTHING_MORE = re.compile(r"[ \t\r]*(?:\n|\Z)")
 _FENCES = ("```", "~~~")
+_END_TOKENS = regex.compile(rf"(?:\s|{END_OF_TURN.pattern})*\Z", regex.IGNORECASE)
 _TOKEN = re.compile(r"<[|｜]\S+[|｜]>|<[A-Z_]+\d+>|\[e~\[")
 
 
@@ -278,7 +292,7 @@ class Grammar:
 
     `outside` are the literals to look for in text, `after_call` in text that follows a call. `owners` are the
     syntaxes of an opener by their place, `tags` those of an opener of a thought, `closers` end a thought that
-    the prompt may have opened, `results` are what an imagined result begins with.
+    the prompt may have opened, `results` are what an imagined result begins with, `turns` an imagined turn of the user.
     """
 
     outside: Literals
@@ -287,16 +301,21 @@ class Grammar:
     tags: Mapping[str, tuple[Tags, ...]]
     closers: frozenset[str]
     results: frozenset[str]
+    turns: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What a literal may mean: a block of one of these syntaxes, a thought, the end of one, an imagined result."""
+    """What a literal may mean: a block of one of these syntaxes, a thought, the end of one, what is imagined.
+
+    `is_turn`: the model goes on as the user, so that nothing counts from there on, whatever came before.
+    """
 
     owners: tuple[int, ...]
     tags: tuple[Tags, ...]
     closes: str
     imagined: bool
+    is_turn: bool
 
 
 @lru_cache(maxsize=64)
@@ -313,8 +332,15 @@ def grammar(syntaxes: tuple[Syntax, ...]) -> Grammar:
     closers = frozenset(tag.closer.lower() for group in tags.values() for tag in group if _marks_a_thought(tag))
     # As stops they may begin with a line end, which the call before them may have taken.
     results = frozenset(stop.strip().lower() for one in syntaxes for stop in one.stops if stop.strip())
-    outside = {*owners, *tags, *closers, *_FENCES}
-    return Grammar(Literals(outside), Literals(outside | results), owners, tags, closers, results)
+    turns = frozenset(one for one in results if _is_turn(one))
+    outside = {*owners, *tags, *closers, *turns, *_FENCES}
+    return Grammar(Literals(outside), Literals(outside | results), owners, tags, closers, results, turns)
+
+
+def _is_turn(stop: str) -> bool:
+    """Return whether this stop is the end of one turn with the beginning of the next."""
+    end = END_OF_TURN.match(stop)
+    return end is not None and end.end() < len(stop)
 
 
 def _marks_a_thought(tag: Tags) -> bool:
@@ -330,7 +356,7 @@ def meaning(known: Grammar, found: str) -> Meaning:
     tags = next((known.tags[one] for one in beginnings if one in known.tags), ())
     closes = next((one for one in beginnings if one in known.closers), "")
     imagined = any(one in known.results for one in beginnings) or any(tag.is_result for tag in tags)
-    return Meaning(tuple(sorted(owners)), tags, closes, imagined)
+    return Meaning(tuple(sorted(owners)), tags, closes, imagined, any(one in known.turns for one in beginnings))
 
 
 @lru_cache(maxsize=64)
@@ -352,9 +378,9 @@ def closing(syntaxes: tuple[Syntax, ...], tags: tuple[Tags, ...]) -> Literals:
 
 @lru_cache(maxsize=256)
 def in_thought(syntaxes: tuple[Syntax, ...], tags: tuple[Tags, ...]) -> Literals:
-    """Return what to look for in a thought that is closed or ends with the answer: its closers, and calls."""
+    """Return what to look for in a thought: its closers, and calls and tokens that the answer may end in."""
     openers = (opener for one in syntaxes for opener in one.openers) if all(tag.calls for tag in tags) else ()
-    return Literals({*(tag.closer for tag in tags), *openers})
+    return Literals({*(tag.closer for tag in tags), *openers, *END_TOKENS})
 
 
 @lru_cache(maxsize=64)
@@ -471,7 +497,7 @@ class Scanner:
         is_quoted = None if found[0] in "`~" else self._is_in_closed_quotation()
         if is_quoted is None and found[0] not in "`~":
             return False
-        if is_quoted or self._is_in_quotation():
+        if is_quoted or self._is_in_quotation() or (not self._tags and self._is_in_indented_code()):
             tape.at += 1 if found[0] in "`~" else len(found)
             return True
         return self._found(meaning(self._grammar, found))
@@ -533,9 +559,16 @@ class Scanner:
         since = tape.text[self._quoted_from - tape.base : tape.at - tape.base]
         return self._quotation_end not in since and "\n" not in since
 
+    def _is_in_indented_code(self) -> bool:
+        """Return whether the marker here begins an indented line of code, with text before the code."""
+        tape = self._tape
+        start = max(tape.base, tape.at - LOOK_BACK_CHARS, self._boundary)
+        return _INDENTED_CODE.search(tape.text[start - tape.base : tape.at - tape.base]) is not None
+
     def _found(self, found: Meaning) -> bool:
         tape = self._tape
-        if found.imagined and (self._outlet.called or (self._answering and self._at_line_start())):
+        is_over = self._outlet.called or (self._answering and self._at_line_start())
+        if found.is_turn or (found.imagined and is_over):
             self._outlet.stop()
             return True
         if found.closes and self._spoken_of:
@@ -685,11 +718,28 @@ class Scanner:
             self._end_thought(0 if begins_next else len(closer))
         elif tape.before(tape.at, 1) in QUOTES and tape.at > self._boundary:
             tape.at += 1
+        elif END_OF_TURN.fullmatch(found):
+            return self._pass_end_tokens()
         else:
             self._say()
             first = self._may_begin_with_calls and not self._outlet.thinks
             self._may_begin_with_calls = self._may_begin_with_calls and not first
             self._trial = _Trial(self, tape.keep(), line_start=self._at_line_start(), first=first)
+        return True
+
+    def _pass_end_tokens(self) -> bool:
+        """Leave out the tokens here where the answer ends in them; where it goes on, the first is spoken of."""
+        tape = self._tape
+        index = tape.at - tape.base
+        rest = tape.text[index : index + MAX_END_CHARS + 1]
+        tokens = _END_TOKENS.match(rest, partial=not tape.final)
+        if len(rest) > MAX_END_CHARS or tokens is None:
+            tape.at += 1
+            return True
+        if not tape.final:
+            return False
+        self._say()
+        self._skip(tape.end)
         return True
 
     def _pass_opener(self) -> bool:
