@@ -18,6 +18,7 @@ import regex
 
 from callboard_formats.literals import Literals
 from callboard_formats.row import Row
+from callboard_formats.syntax import END_OF_TURN, END_TOKENS
 from callboard_formats.table import ROWS
 
 MAX_PASSED = 500
@@ -395,7 +396,7 @@ SCAFFOLDING: Mapping[str, tuple[Marker, ...]] = {
 """Scaffolding that a handler's own format leaves behind, by handler: the second layer."""
 
 _THINKING = _all("<think> </think>")
-_SENTENCE_END = _all("</s>", where="end")
+_TURN_ENDS = tuple(Marker(text, where="end") for text in END_TOKENS)
 
 # Models that were trained on role play in forums write its markup: [FONT=Arial], [/COLOR].
 _FORUM_MARKUP = (
@@ -408,20 +409,22 @@ QUIRKS: tuple[tuple[str, tuple[Marker, ...]], ...] = (
     ("*qwq*", _THINKING),
     ("*deepseek*", _THINKING),
     ("*glm*", (*_THINKING, *_all("<|begin_of_box|> <|end_of_box|>"))),
+    ("*hunyuan*a13b*", (Marker("<answer>\n"), Marker("\n</answer>"))),
     ("*kimi*", _all("◁think▷ ◁/think▷")),
-    ("*mistral*", (*_SENTENCE_END, *_all("[INST] [/INST]"))),
-    ("*mixtral*", (*_SENTENCE_END, *_all("[INST] [/INST]"))),
-    ("*magistral*", (*_SENTENCE_END, *_all("[THINK] [/THINK] [INST] [/INST]"))),
-    ("*ministral*", (*_SENTENCE_END, *_all("[THINK] [/THINK] [INST] [/INST]"))),
-    ("*devstral*", (*_SENTENCE_END, *_all("[INST] [/INST]"))),
-    ("*llama*", (Marker("assistant\n\n", "beginning"), *_SENTENCE_END)),
-    ("*vicuna*", _SENTENCE_END),
-    ("*zephyr*", _SENTENCE_END),
+    ("*mistral*", _all("[INST] [/INST]")),
+    ("*mixtral*", _all("[INST] [/INST]")),
+    ("*magistral*", _all("[THINK] [/THINK] [INST] [/INST]")),
+    ("*ministral*", _all("[THINK] [/THINK] [INST] [/INST]")),
+    ("*devstral*", _all("[INST] [/INST]")),
+    ("*llama*", (Marker("assistant\n\n", "beginning"),)),
     ("*pygmalion*", _FORUM_MARKUP),
     ("*mythomax*", _FORUM_MARKUP),
     ("*gemma*", _all("<eos> <bos> <escape>")),
     ("*phi*", _all("<|tool|> <|/tool|> <|tool_call|> <|/tool_call|>")),
-    ("*granite*", _all("<|start_of_role|>assistant<|end_of_role|> <|tool_call|> <|end_of_role|>")),
+    (
+        "*granite*",
+        _all("<response> </response> <|start_of_role|>assistant<|end_of_role|> <|tool_call|> <|end_of_role|>"),
+    ),
     (
         "*command*",
         _all("<|START_RESPONSE|> <|END_RESPONSE|> <|START_TEXT|> <|END_TEXT|> <|START_ACTION|> <|END_ACTION|>"),
@@ -462,13 +465,15 @@ def markers(handler: str, model: str) -> tuple[Mapping[str, Marker], Literals]:
     quirks = [marker for glob, own in QUIRKS if fnmatchcase(model.lower(), glob) for marker in own]
     # Where one syntax was asked for, the others are text, and no text is left out.
     found = {
-        marker.text.lower(): marker for marker in (*fragments(handler), *TOKENS, *SCAFFOLDING.get(handler, ()), *quirks)
+        marker.text.lower(): marker
+        for marker in (*_TURN_ENDS, *fragments(handler), *TOKENS, *SCAFFOLDING.get(handler, ()), *quirks)
     }
     return found, Literals(found)
 
 
 MAX_HELD_CHARS = 80
-MAX_SPACE_AT_END = 16
+MAX_AFTER_END = 48
+_END_TOKENS = regex.compile(rf"(?:\s|{END_OF_TURN.pattern})*\Z", regex.IGNORECASE)
 _TYPE = re.compile(r"<\w+>")
 _BEHIND_TYPES = frozenset(" (>),;&*:")
 QUOTES = "\"'“‘«„‹「"
@@ -593,8 +598,8 @@ class Sanitiser:
             case "beginning":
                 return not self._began
             case "end":
-                after = self._text[end : end + MAX_SPACE_AT_END + 1]
-                if after.strip() or len(after) > MAX_SPACE_AT_END:
+                after = self._text[end : end + MAX_AFTER_END + 1]
+                if len(after) > MAX_AFTER_END or not _END_TOKENS.match(after, partial=not final):
                     return False
                 return True if final else None
 

@@ -59,10 +59,16 @@ class Harmony:
     markers: tuple[str, ...] = ()
     reasoning = tuple(
         # The next message may begin without an end of this one.
-        Tags(before + opener, closer, is_text=opener != _ANALYSIS, calls=False)
+        Tags(
+            before + opener,
+            closer,
+            is_text=opener != _ANALYSIS,
+            calls=False,
+            ends_before=closer in (_TO_TOOL, _PREAMBLE),
+        )
         for before in ("", "<|start|>assistant")
         for opener, closers in (
-            (_ANALYSIS, ("<|end|>", "<|return|>", "<|start|>assistant", _FINAL)),
+            (_ANALYSIS, ("<|end|>", "<|return|>", "<|start|>assistant", _FINAL, _TO_TOOL, _PREAMBLE)),
             *((text, ("<|end|>", "<|return|>", "<|start|>assistant", _TO_TOOL)) for text in (_FINAL, _PREAMBLE)),
         )
         for closer in closers

@@ -81,6 +81,27 @@ class Quotations:
         del self._open[self._open.index(closer) :]
 
 
+def ends_quotation(line: str) -> bool:
+    """Return whether the mark that `line` ends in closes what the same mark in it has opened.
+
+    So it is where it stands right behind a word, and the marks of the line are pairs.
+    """
+    mark = line[-1:]
+    before = line.rstrip(mark)[-1:]
+    if mark not in _SAME_MARKS or not (before.isalnum() or before in _ENDS_OF_SENTENCE):
+        return False
+    return len(_SAME_MARKS[mark].findall(line)) % 2 == 0
+
+
+_SAME_MARKS = {
+    '"': re.compile('"'),
+    # Within a word it is an apostrophe.
+    "'": re.compile(r"(?<!\w)'|'(?!\w)"),
+    "`": re.compile("`+"),
+}
+"""The marks that close as they open."""
+_ENDS_OF_SENTENCE = frozenset(".,;!?)")
+
 _BEHIND_MARKER = r"(?<=[>\]])\"(?!\w)"
 
 

@@ -5,6 +5,7 @@ the letter, and as soon as it cannot be the beginning of a marker; markers, tags
 that the model imagined are never shown.
 """
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,11 +16,23 @@ import regex
 from callboard_formats.fitting import typed_json
 from callboard_formats.literals import Literals
 from callboard_formats.names import resolve_name
-from callboard_formats.quotation import Quotations, StraightMarks, end_of
-from callboard_formats.syntax import END_OF_TURN, Answering, Closing, Refusing, Schemas, Spot, Syntax, Tags, WrittenCall
+from callboard_formats.quotation import Quotations, StraightMarks, end_of, ends_quotation
+from callboard_formats.syntax import (
+    END_OF_TURN,
+    END_TOKENS,
+    Answering,
+    Closing,
+    Refusing,
+    Schemas,
+    Spot,
+    Syntax,
+    Tags,
+    WrittenCall,
+)
 from callboard_formats.tape import LOOK_BACK_CHARS, Reading, Tape
 
 MAX_HELD_SPACE = 80
+MAX_END_CHARS = 80
 PIECE_CHARS = 1024
 
 
@@ -96,6 +109,11 @@ class Outlet:
         self._calls = 0
         self._previewed: int | None = None
         self._previewed_chars = 0
+
+    @property
+    def thinks(self) -> bool:
+        """True once there were words in the thought that goes on."""
+        return self._reasoning and not self._begins
 
     @property
     def waits(self) -> bool:
@@ -261,9 +279,11 @@ _FENCE = re.compile(r"`{3,}|~{3,}")
 _BEFORE_FENCE = re.compile(r"[ \t>]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)*[ \t]*")
 _BEFORE_CLOSING = re.compile(r"[ \t>]*")
 _BLOCK_QUOTATION = re.compile(r" {0,3}>")
+_INDENTED_CODE = re.compile(r"\S[^\n]*\n(?:[ \t\r]*\n)+(?:(?: {4}| {0,3}\t)[^\n]*\n)*(?: {4}| {0,3}\t)[ \t]*\Z")
 _FENCE_LINE = re.compile(r"[^`\n]*")
 _NOTHING_MORE = re.compile(r"[ \t\r]*(?:\n|\Z)")
 _FENCES = ("```", "~~~")
+_END_TOKENS = regex.compile(rf"(?:\s|{END_OF_TURN.pattern})*\Z", regex.IGNORECASE)
 _TOKEN = re.compile(r"<[|｜]\S+[|｜]>|<[A-Z_]+\d+>|\[e~\[")
 
 
@@ -273,7 +293,7 @@ class Grammar:
 
     `outside` are the literals to look for in text, `after_call` in text that follows a call. `owners` are the
     syntaxes of an opener by their place, `tags` those of an opener of a thought, `closers` end a thought that
-    the prompt may have opened, `results` are what an imagined result begins with.
+    the prompt may have opened, `results` are what an imagined result begins with, `turns` an imagined turn of the user.
     """
 
     outside: Literals
@@ -282,16 +302,21 @@ class Grammar:
     tags: Mapping[str, tuple[Tags, ...]]
     closers: frozenset[str]
     results: frozenset[str]
+    turns: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What a literal may mean: a block of one of these syntaxes, a thought, the end of one, an imagined result."""
+    """What a literal may mean: a block of one of these syntaxes, a thought, the end of one, what is imagined.
+
+    `is_turn`: the model goes on as the user, so that nothing counts from there on, whatever came before.
+    """
 
     owners: tuple[int, ...]
     tags: tuple[Tags, ...]
     closes: str
     imagined: bool
+    is_turn: bool
 
 
 @lru_cache(maxsize=64)
@@ -308,8 +333,15 @@ def grammar(syntaxes: tuple[Syntax, ...]) -> Grammar:
     closers = frozenset(tag.closer.lower() for group in tags.values() for tag in group if _marks_a_thought(tag))
     # As stops they may begin with a line end, which the call before them may have taken.
     results = frozenset(stop.strip().lower() for one in syntaxes for stop in one.stops if stop.strip())
-    outside = {*owners, *tags, *closers, *_FENCES}
-    return Grammar(Literals(outside), Literals(outside | results), owners, tags, closers, results)
+    turns = frozenset(one for one in results if _is_turn(one))
+    outside = {*owners, *tags, *closers, *turns, *_FENCES}
+    return Grammar(Literals(outside), Literals(outside | results), owners, tags, closers, results, turns)
+
+
+def _is_turn(stop: str) -> bool:
+    """Return whether this stop is the end of one turn with the beginning of the next."""
+    end = END_OF_TURN.match(stop)
+    return end is not None and end.end() < len(stop)
 
 
 def _marks_a_thought(tag: Tags) -> bool:
@@ -325,7 +357,7 @@ def meaning(known: Grammar, found: str) -> Meaning:
     tags = next((known.tags[one] for one in beginnings if one in known.tags), ())
     closes = next((one for one in beginnings if one in known.closers), "")
     imagined = any(one in known.results for one in beginnings) or any(tag.is_result for tag in tags)
-    return Meaning(tuple(sorted(owners)), tags, closes, imagined)
+    return Meaning(tuple(sorted(owners)), tags, closes, imagined, any(one in known.turns for one in beginnings))
 
 
 @lru_cache(maxsize=64)
@@ -347,9 +379,9 @@ def closing(syntaxes: tuple[Syntax, ...], tags: tuple[Tags, ...]) -> Literals:
 
 @lru_cache(maxsize=256)
 def in_thought(syntaxes: tuple[Syntax, ...], tags: tuple[Tags, ...]) -> Literals:
-    """Return what to look for in a thought that is closed or ends with the answer: its closers, and calls."""
+    """Return what to look for in a thought: its closers, and calls and tokens that the answer may end in."""
     openers = (opener for one in syntaxes for opener in one.openers) if all(tag.calls for tag in tags) else ()
-    return Literals({*(tag.closer for tag in tags), *openers})
+    return Literals({*(tag.closer for tag in tags), *openers, *END_TOKENS})
 
 
 @lru_cache(maxsize=64)
@@ -407,6 +439,8 @@ class Scanner:
         """True behind an opener of a thought that stood amid words: its closer is spoken of too."""
         self._trial: _Trial | None = None
         """The calls that a thought may end in which is never closed."""
+        self._may_begin_with_calls = True
+        """True until a thought has begun with what may be calls: a closer in their arguments is theirs, once."""
         self._asked: list[tuple[int, bool]] = []
         """The syntaxes still to be asked about the block at `_start`; empty outside of one.
 
@@ -467,7 +501,7 @@ class Scanner:
         is_quoted = None if found[0] in "`~" else self._is_in_closed_quotation()
         if is_quoted is None and found[0] not in "`~":
             return False
-        if is_quoted or self._is_in_quotation():
+        if is_quoted or self._is_in_quotation() or (not self._tags and self._is_in_indented_code()):
             if found[0] in "`~":
                 tape.at += 1
             else:
@@ -543,9 +577,19 @@ class Scanner:
         since = tape.text[self._quoted_from - tape.base : tape.at - tape.base]
         return self._quotation_end not in since and "\n" not in since
 
+    def _is_in_indented_code(self) -> bool:
+        """Return whether the marker here begins an indented line of code, with text before the code."""
+        tape = self._tape
+        start = max(tape.base, tape.at - LOOK_BACK_CHARS, self._boundary)
+        if _INDENTED_CODE.search(tape.text[start - tape.base : tape.at - tape.base]) is None:
+            return False
+        self._quotation_end = "\n"
+        return True
+
     def _found(self, found: Meaning) -> bool:
         tape = self._tape
-        if found.imagined and (self._outlet.called or (self._answering and self._at_line_start())):
+        is_over = self._outlet.called or (self._answering and self._at_line_start())
+        if found.is_turn or (found.imagined and is_over):
             self._outlet.stop()
             return True
         if found.closes and self._spoken_of:
@@ -691,12 +735,32 @@ class Scanner:
             if is_quoted:
                 tape.at += len(closer)
                 return True
-            self._end_thought(len(closer))
+            begins_next = any(tag.ends_before and tag.closer == closer for tag in self._tags)
+            self._end_thought(0 if begins_next else len(closer))
         elif tape.before(tape.at, 1) in QUOTES and tape.at > self._boundary:
             tape.at += 1
+        elif END_OF_TURN.fullmatch(found):
+            return self._pass_end_tokens()
         else:
             self._say()
-            self._trial = _Trial(self, tape.keep(), line_start=self._at_line_start())
+            first = self._may_begin_with_calls and not self._outlet.thinks
+            self._may_begin_with_calls = self._may_begin_with_calls and not first
+            self._trial = _Trial(self, tape.keep(), line_start=self._at_line_start(), first=first)
+        return True
+
+    def _pass_end_tokens(self) -> bool:
+        """Leave out the tokens here where the answer ends in them; where it goes on, the first is spoken of."""
+        tape = self._tape
+        index = tape.at - tape.base
+        rest = tape.text[index : index + MAX_END_CHARS + 1]
+        tokens = _END_TOKENS.match(rest, partial=not tape.final)
+        if len(rest) > MAX_END_CHARS or tokens is None:
+            tape.at += 1
+            return True
+        if not tape.final:
+            return False
+        self._say()
+        self._skip(tape.end)
         return True
 
     def _pass_opener(self) -> bool:
@@ -724,7 +788,8 @@ class Scanner:
             return False
         if behind == len(tape.text) and not tape.final:
             return None
-        return tape.text[behind : behind + 1] == CLOSING_QUOTE.get(before, before)
+        is_paired = tape.text[behind : behind + 1] == CLOSING_QUOTE.get(before, before)
+        return is_paired and not ends_quotation(self._line_before())
 
     def _try(self) -> bool:
         """Read on what may be the calls that the answer ends in; the end of the thought ends them too."""
@@ -741,17 +806,17 @@ class Scanner:
             is_quoted = self._is_quoted_closer(len(closer))
             if is_quoted is None:
                 return False
-            if is_quoted:
+            if not is_quoted and trial.first_closer is None:
+                trial.first_closer = (tape.at, len(closer))
+            if is_quoted or trial.is_first:
                 trial.tape.feed(text[end : end + len(closer)])
                 tape.at += len(closer)
                 return True
-            self._leave_trial()
-            self._end_thought(len(closer))
-            return True
+            return self._end_thought_in_trial(trial.first_closer)
         trial.tape.final = tape.final
         if not trial.read():
             return False
-        if trial.blocks:
+        if trial.blocks and (trial.first_closer is None or trial.is_right()):
             self._trial = None
             tape.forget()
             for items, name in trial.blocks:
@@ -759,9 +824,20 @@ class Scanner:
             self._tags = ()
             self._skip(tape.at)
             return True
+        if trial.first_closer is not None:
+            return self._end_thought_in_trial(trial.first_closer)
         # Of several calls in a row none is looked at twice, nor anything once the text has ended.
         tape.rewind(tape.end if tape.final else trial.start + trial.passed)
         self._leave_trial()
+        return True
+
+    def _end_thought_in_trial(self, closer: tuple[int, int] | None) -> bool:
+        """End the thought at `closer`, its place and length: what was tried before it is thought."""
+        assert closer is not None
+        place, chars = closer
+        self._tape.rewind(place)
+        self._leave_trial()
+        self._end_thought(chars)
         return True
 
     def _leave_trial(self) -> None:
@@ -839,8 +915,12 @@ class Scanner:
 class _Trial:
     """A look at calls within a thought: are they all that follows?"""
 
-    def __init__(self, scanner: Scanner, start: int, *, line_start: bool) -> None:
+    def __init__(self, scanner: Scanner, start: int, *, line_start: bool, first: bool) -> None:
         self.start = start
+        self.is_first = first
+        """True where nothing stands before them in the thought."""
+        self.first_closer: tuple[int, int] | None = None
+        """The place and the length of the first closer in them: the thought's end, if they are no calls."""
         self.tape = Tape()
         self.passed = 1
         """The characters that have proved to be no call, or one that the thought goes on after."""
@@ -859,6 +939,11 @@ class _Trial:
             self.blocks = done.value
             return True
         return False
+
+    def is_right(self) -> bool:
+        """Return whether none of the calls has to be refused for how it is written."""
+        calls = [item for items, _ in self.blocks for item in items if isinstance(item, WrittenCall)]
+        return not any(call.truncated or call.broken or not _is_json(call.arguments) for call in calls)
 
     def _calls(self) -> Reading[list[tuple[Sequence[WrittenCall | str], str]]]:
         tape = self.tape
@@ -898,6 +983,14 @@ class _Trial:
                 return refused, syntax.name
             tape.rewind(start)
         return None
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text, strict=False)
+    except ValueError:
+        return False
+    return True
 
 
 class _Preview:

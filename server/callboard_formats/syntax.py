@@ -15,11 +15,18 @@ from callboard_formats.tape import Reading, Tape
 Schemas = Mapping[str, Mapping[str, Any]]
 """The JSON schemas of the tools' parameters, by the tools' names."""
 
-END_OF_TURN = regex.compile(
-    r"(?:<\|(?:im_end|eot_id|eom_id|eot|eom|end|endoftext|return|end_of_msg|observation|END_OF_TURN_TOKEN)\|>"
-    r"|</s>|<end_of_turn>|<turn\|>|<｜end▁of▁sentence｜>|\[e~\[)",
-    regex.IGNORECASE,
-)
+END_TOKENS = (
+    *(
+        f"<|{word}|>"
+        for word in (
+            "im_end", "eot_id", "eom_id", "eot", "eom", "end", "endoftext", "return", "end_of_msg", "observation",
+            "END_OF_TURN_TOKEN", "end_of_text", "role_end", "assistant_end", "endofresponse", "ifm|im_end",
+        )
+    ),
+    "</s>", "<end_of_turn>", "<turn|>", "<｜end▁of▁sentence｜>", "[e~[", "<seed:eos>", "</longcat_s>", "<SPECIAL_12>",
+    "<｜hy_eos｜>", "<｜hy_eos:opensource｜>",
+)  # fmt: skip
+END_OF_TURN = regex.compile(f"(?:{'|'.join(map(regex.escape, END_TOKENS))})", regex.IGNORECASE)
 """The tokens that end a model's turn, which a server may have left in the text."""
 
 
@@ -50,7 +57,7 @@ class Tags:
     looked at. `is_thought`: the model is shown it again, before the call that follows it.
     `is_result`: it is what a tool would have said, so after a call or in the final answer nothing counts from there on.
     `is_text`: what stands between is the answer, and nothing in it a call. `calls`: calls that an answer ends in
-    count though this was never closed before them.
+    count though this was never closed before them. `ends_before`: the closer begins the next block.
     """
 
     opener: str
@@ -61,6 +68,7 @@ class Tags:
     is_result: bool = False
     is_text: bool = False
     calls: bool = True
+    ends_before: bool = False
 
 
 @dataclass(frozen=True, slots=True)

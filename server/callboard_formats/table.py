@@ -89,6 +89,7 @@ GLM = Row(
     key="<arg_key> (?P<key>[^<]{1,128})</arg_key> <arg_value>",
     value_end="</arg_value>",
     stops=("<|observation|>", "<tool_response>", "<|user|>"),
+    markers=("<|begin_of_box|>", "<|end_of_box|>"),
     models=(r"glm-?(4[.-][5-9](?!\d*b)|[5-9])", r"(?<![a-z])ling-?3"),
     # https://huggingface.co/zai-org/GLM-4.7 (chat template), that of Ling 3 is GLM 4.7's; 4.5 and 4.6 write the tag.
     prompt_opens=(r"glm-?(4[.-][7-9](?!\d*b)|[5-9])", r"(?<![a-z])ling-?3"),
@@ -107,7 +108,7 @@ MISTRAL = Row(
     end="",
     name_alone=True,
     reasoning=(Tags("[THINK]", "[/THINK]"), THINK),
-    stops=("[TOOL_RESULTS]", "[INST]"),
+    stops=("[TOOL_RESULTS]", "[INST]", "</s>[INST]"),
     markers=("[/TOOL_CALLS]", "[/TOOL_RESULTS]", "[/AVAILABLE_TOOLS]"),
     models=(
         r"(?<!dolphin.*)mistral(?!.*orca)",
@@ -125,7 +126,8 @@ DEEPSEEK = Row(
     title="DeepSeek V3, R1, V3.1",
     source=("https://huggingface.co/deepseek-ai/DeepSeek-V3.1 (chat template)",),
     body="json",
-    openers=_deepseek("tool_calls_begin", "tool_call_begin"),
+    # Some servers write its tokens in ASCII; a call's alone would be Kimi's.
+    openers=(*_deepseek("tool_calls_begin", "tool_call_begin"), "<|tool_calls_begin|>"),
     section=r"<[｜|]tool[▁_\x20]calls[▁_\x20]begin[｜|]>",
     section_end=r"<[｜|]tool[▁_\x20]calls[▁_\x20]end[｜|]>",
     head=(
@@ -639,7 +641,7 @@ INTERNLM2 = Row(
     source=("https://github.com/vllm-project/vllm/blob/main/examples/tool_chat_template_internlm2_tool.jinja",),
     body="json",
     openers=("<|action_start|>",),
-    head=r"<\|action_start\|> <\|plugin\|>",
+    head=r"<\|action_start\|> (?:<\|plugin\|>|(?=\{))",
     end=r"<\|action_end\|>",
     stops=("<|im_end|>",),
     markers=("<|action_end|>",),

@@ -118,9 +118,7 @@ def test_a_reader_that_took_the_marker_out_can_say_that_the_answer_began() -> No
 @pytest.mark.parametrize(("model", "text", "clean"), [
     ("qwen3:8b", "<think>\n\n</think>Hello", "\n\nHello"),
     ("Qwen/QwQ-32B", "</think>Hello", "Hello"),
-    ("mistral-small", "Hello</s>", "Hello"),
-    ("mistral-small", "Hello</s>\n", "Hello\n"),
-    ("mistral-small", "<s>no</s> yes", "<s>no</s> yes"),
+    ("mistral-small", "Hello[/INST]", "Hello"),
     ("meta-llama/Llama-3.1", "assistant\n\nHello", "Hello"),
     ("meta-llama/Llama-3.1", "Hello assistant\n\nHello", "Hello assistant\n\nHello"),
     ("openai/gpt-oss-20b", "Thinking.assistantfinalHello", "Thinking.\n\nHello"),
@@ -128,10 +126,26 @@ def test_a_reader_that_took_the_marker_out_can_say_that_the_answer_began() -> No
     ("pygmalion-2:13b", "[FONT=Arial]Hello[/FONT]", "Hello"),
     ("MythoMax-L2", "Hello[/INST]", "Hello"),
     ("MythoMax-L2", "use `[FONT=Arial]`", "use `[FONT=Arial]`"),
+    ("ibm-granite/granite-3.3-8b-instruct", "<response>Hello</response>", "Hello"),
+    ("tencent/Hunyuan-A13B-Instruct", "<answer>\nHello\n</answer>", "Hello"),
 ])  # fmt: skip
 def test_a_models_quirks_are_known_by_its_name(model: str, text: str, clean: str) -> None:
     assert sanitise(text, "rescue", model) == clean
     assert sanitise(text, "rescue", "gpt-4o") == text
+
+
+@pytest.mark.parametrize(("text", "clean"), [
+    ("Hello</s>", "Hello"),
+    ("Hello</s>\n", "Hello\n"),
+    ("Hello[e~[", "Hello"),
+    ("Hello<|role_end|></s>", "Hello"),
+    ("Hello</s><|role_end|>\n[e~[", "Hello\n"),
+    ("<s>no</s> yes", "<s>no</s> yes"),
+    ("It ends with `</s>`", "It ends with `</s>`"),
+])  # fmt: skip
+def test_an_end_token_at_the_end_is_left_out_in_every_format(text: str, clean: str) -> None:
+    for handler in ("rescue", "react", "hermes", "minimax_m3", "gigachat3"):
+        assert sanitise(text, handler, "gpt-4o") == clean
 
 
 @pytest.mark.parametrize(("model", "stop"), [(glob.replace("*", "x"), stops[0]) for glob, stops in STOPS])
