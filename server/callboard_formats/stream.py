@@ -939,6 +939,9 @@ class _Trial:
             if calls and (is_closed or not any(call.truncated for call in calls)):
                 return (calls, syntax.name) if is_closed or self._spot.line_start else None
             tape.rewind(start)
+        if self.first_closer is not None:
+            # With a closer in it only a right call counts.
+            return None
         for place in owners:
             syntax = self._syntaxes[place]
             if isinstance(syntax, Refusing) and (refused := (yield from syntax.refuse(tape, self._spot))):
