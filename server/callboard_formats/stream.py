@@ -562,6 +562,8 @@ class Scanner:
     def _is_in_indented_code(self) -> bool:
         """Return whether the marker here begins an indented line of code, with text before the code."""
         tape = self._tape
+        if tape.before(tape.at, 1) not in (" ", "\t"):
+            return False
         start = max(tape.base, tape.at - LOOK_BACK_CHARS, self._boundary)
         return _INDENTED_CODE.search(tape.text[start - tape.base : tape.at - tape.base]) is not None
 
