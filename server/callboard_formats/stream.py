@@ -580,6 +580,8 @@ class Scanner:
     def _is_in_indented_code(self) -> bool:
         """Return whether the marker here begins an indented line of code, with text before the code."""
         tape = self._tape
+        if tape.before(tape.at, 1) not in (" ", "\t"):
+            return False
         start = max(tape.base, tape.at - LOOK_BACK_CHARS, self._boundary)
         if _INDENTED_CODE.search(tape.text[start - tape.base : tape.at - tape.base]) is None:
             return False
@@ -977,6 +979,9 @@ class _Trial:
             if calls and (is_closed or not any(call.truncated for call in calls)):
                 return (calls, syntax.name) if is_closed or self._spot.line_start else None
             tape.rewind(start)
+        if self.first_closer is not None:
+            # With a closer in it only a right call counts.
+            return None
         for place in owners:
             syntax = self._syntaxes[place]
             if isinstance(syntax, Refusing) and (refused := (yield from syntax.refuse(tape, self._spot))):

@@ -641,7 +641,7 @@ INTERNLM2 = Row(
     source=("https://github.com/vllm-project/vllm/blob/main/examples/tool_chat_template_internlm2_tool.jinja",),
     body="json",
     openers=("<|action_start|>",),
-    head=r"<\|action_start\|> (?:<\|plugin\|>|(?=\{))",
+    head=r"<\|action_start\|> (?:<\|plugin\|>|(?=[\[{]))",
     end=r"<\|action_end\|>",
     stops=("<|im_end|>",),
     markers=("<|action_end|>",),
