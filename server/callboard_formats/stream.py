@@ -34,6 +34,7 @@ from callboard_formats.tape import LOOK_BACK_CHARS, Reading, Tape
 MAX_HELD_SPACE = 80
 MAX_END_CHARS = 80
 PIECE_CHARS = 1024
+MAX_REFUSED_IN_THOUGHT = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -931,6 +932,7 @@ class _Trial:
         self._syntaxes = scanner.syntaxes
         self._grammar = grammar(scanner.syntaxes)
         self._spot = Spot(line_start, False, scanner.schemas)
+        self._refused = 0
         self._reading = self._calls()
 
     def read(self) -> bool:
@@ -985,7 +987,9 @@ class _Trial:
         for place in owners:
             syntax = self._syntaxes[place]
             if isinstance(syntax, Refusing) and (refused := (yield from syntax.refuse(tape, self._spot))):
-                return refused, syntax.name
+                # Each may have been read to the end of the answer.
+                self._refused += 1
+                return (refused, syntax.name) if self._refused <= MAX_REFUSED_IN_THOUGHT else None
             tape.rewind(start)
         return None
 

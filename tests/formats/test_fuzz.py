@@ -148,6 +148,11 @@ def is_linear(measure: Callable[[int], float]) -> bool:
     return any(measure(LARGE) < measure(SMALL) * GROWTH + SLACK_SECONDS for _ in range(ATTEMPTS))
 
 
+def test_calls_without_an_end_in_a_thought_are_read_in_linear_time() -> None:
+    unit = '<tool_call>{"name": "search", "arguments": {"query": "a'
+    assert is_linear(lambda size: seconds("<think>" + unit * (size // len(unit))))
+
+
 @pytest.mark.parametrize("format_name", ["rescue", "auto"])
 @pytest.mark.parametrize("unit", UNITS)
 def test_time_grows_with_the_length_of_the_output_and_no_faster(unit: str, format_name: str) -> None:
