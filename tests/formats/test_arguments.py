@@ -136,7 +136,8 @@ def test_an_object_is_found_in_text_and_never_called_truncated(wanted: dict[str,
     assert (read.arguments, read.truncated) == (wanted, False)
 
 
-@given(objects.filter(bool))
+# With an apostrophe in it Python would write a string in double quotation marks: then its backslashes are JSON's.
+@given(objects.filter(lambda wanted: bool(wanted) and "'" not in json.dumps(wanted)))
 def test_python_literals_are_read_as_python(wanted: dict[str, Any]) -> None:
     assert read_arguments(repr(wanted), {}).arguments == wanted
 
