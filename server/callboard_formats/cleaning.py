@@ -504,6 +504,12 @@ class Sanitiser:
 
     def feed(self, text: str) -> str:
         """Return what can be shown now."""
+        if self._at == len(self._text) and not self._skips and not self._literals.are_in(text):
+            # Most text has no marker.
+            if text:
+                self._say(text)
+                self._before = text[-1]
+            return self._take()
         self._text = self._text[self._at :] + text
         self._at = 0
         self._read(final=False)

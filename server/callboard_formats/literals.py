@@ -46,6 +46,10 @@ class Literals:
             return at, ""
         return at, match[0].lower()
 
+    def are_in(self, text: str) -> bool:
+        """Return whether one stands in `text`, or may begin at its end."""
+        return self._any.search(text) is not None
+
     def search(self, text: str, start: int) -> re.Match[str] | None:
         """Return the first of them from `start` on, the longest where several begin at one place."""
         return self._whole.search(text, start)

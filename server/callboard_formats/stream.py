@@ -458,9 +458,33 @@ class Scanner:
         for start in range(0, len(text), PIECE_CHARS):
             if self._outlet.stopped:
                 break
-            self._tape.feed(text[start : start + PIECE_CHARS])
-            self._read()
+            piece = text[start : start + PIECE_CHARS]
+            self._tape.feed(piece)
+            if self._passes(piece):
+                self._tape.at = self._said = self._tape.end
+                self._quotations.read(piece)
+                self._outlet.say(piece)
+            else:
+                self._read()
         return self._outlet.take()
+
+    def _passes(self, text: str) -> bool:
+        """Return whether `text`, which has come last, has no marker and no beginning of one: most has not."""
+        if self._said + len(text) != self._tape.end or self._asked or self._trial or self._may_open:
+            return False
+        if self._kept_until or self._said < self._kept_to:
+            return False
+        if self._fence:
+            return self._fence[0] not in text
+        return not self._literals().are_in(text)
+
+    def _literals(self) -> Literals:
+        """Return what to look for here."""
+        if not self._tags:
+            return self._grammar.after_call if self._outlet.called else self._grammar.outside
+        if any(tag.until_call for tag in self._tags):
+            return closing(self.syntaxes, self._tags)
+        return in_thought(self.syntaxes, self._tags)
 
     def finish(self, *, cut: bool = False) -> list[Shown]:
         """Return what was held back; `cut`: more would have come."""
@@ -488,11 +512,7 @@ class Scanner:
     def _in_text(self) -> bool:
         """Pass text on up to the next literal, and look what it is; return False where more text is needed."""
         tape = self._tape
-        if self._tags:
-            literals = closing(self.syntaxes, self._tags)
-        else:
-            literals = self._grammar.after_call if self._outlet.called else self._grammar.outside
-        index, found = literals.find(tape.text, tape.at - tape.base, final=tape.final)
+        index, found = self._literals().find(tape.text, tape.at - tape.base, final=tape.final)
         tape.at = tape.base + index
         if not found:
             return False
@@ -726,8 +746,7 @@ class Scanner:
             return self._try()
         if self._may_open:
             return self._pass_opener()
-        literals = in_thought(self.syntaxes, self._tags)
-        index, found = literals.find(tape.text, tape.at - tape.base, final=tape.final)
+        index, found = self._literals().find(tape.text, tape.at - tape.base, final=tape.final)
         tape.at = tape.base + index
         if not found:
             return False
