@@ -1415,7 +1415,9 @@ class ServerClient:
             try:
                 request = http.build_request(method, self._url + path, **options)
                 response = await http.send(request, stream=True)
-            except (httpx.ReadError, httpx.RemoteProtocolError) as error:
+            except (httpx.ReadError, httpx.RemoteProtocolError, AttributeError, RuntimeError) as error:
+                # In uvloop, Open WebUI's event loop, a connection that is torn as soon as it is made has no socket any
+                # more, and httpx says that None has no such attribute, or that the handler is closed.
                 raise Passing(str(self._problem(CANNOT_REACH))) from error
             except (httpx.HTTPError, httpx.InvalidURL, ValueError, TypeError) as error:
                 raise self._problem(CANNOT_REACH) from error
