@@ -504,16 +504,22 @@ class Sanitiser:
 
     def feed(self, text: str) -> str:
         """Return what can be shown now."""
-        if self._at == len(self._text) and not self._skips and not self._literals.are_in(text):
-            # Most text has no marker.
-            if text:
-                self._say(text)
-                self._before = text[-1]
+        text = self._text[self._at :] + text
+        end = -1 if self._skips else self._literals.end_of_plain(text, 0)
+        if end < 0:
+            self._text = text
+            self._at = 0
+            self._read(final=False)
             return self._take()
-        self._text = self._text[self._at :] + text
+        # Most text has no marker: the same as above, for less.
+        self._text = text[end:]
         self._at = 0
-        self._read(final=False)
-        return self._take()
+        plain = text[:end]
+        if plain:
+            self._place.passed(plain)
+            self._began = self._began or not plain.isspace()
+            self._before = plain[-1]
+        return plain
 
     def pass_on(self, text: str) -> str:
         """Return text that is shown as it stands, behind what was held back."""

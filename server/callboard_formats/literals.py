@@ -28,7 +28,7 @@ class Literals:
                 node = node.setdefault(character, {})
             node[_END] = {}
         whole, begun = (_whole(root), _begun(root)) if root else (_NEVER, _NEVER)
-        self._any = re.compile(f"{whole}|{begun}\\Z", _FLAGS)
+        self._any = re.compile(f"({whole})|{begun}\\Z", _FLAGS)
         self._whole = re.compile(_whole(root) if root else _NEVER, _FLAGS)
         self._begun = re.compile((_begun(root) if root else _NEVER) + r"\Z", _FLAGS)
 
@@ -46,9 +46,12 @@ class Literals:
             return at, ""
         return at, match[0].lower()
 
-    def are_in(self, text: str) -> bool:
-        """Return whether one stands in `text`, or may begin at its end."""
-        return self._any.search(text) is not None
+    def end_of_plain(self, text: str, start: int) -> int:
+        """Return where the text from `start` on ends, or what may yet become one of them begins; -1 if one is there."""
+        match = self._any.search(text, start)
+        if match is None:
+            return len(text)
+        return -1 if match.lastindex else match.start()
 
     def search(self, text: str, start: int) -> re.Match[str] | None:
         """Return the first of them from `start` on, the longest where several begin at one place."""

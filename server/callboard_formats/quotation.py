@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 import regex
 
 PAIRS = {"“": "”", "«": "»", "„": "“", "‹": "›", "「": "」"}
+MAX_UNREAD = 500
+"""The pieces of text that are kept before they are looked at together."""
+
 _MARK = re.compile(r"`+|[\n\"" + "".join(dict.fromkeys([*PAIRS, *PAIRS.values()])) + "]")
 _BEFORE_OPENING = frozenset(" \t\n([{:,=>")
 # GigaChat's marker has a blank line behind it.
@@ -26,15 +29,25 @@ class Quotations:
     """The back-ticks that the text so far ends in: there may be more of them."""
     _last: str = "\n"
     """The last character of the text so far."""
+    _unread: list[str] = field(default_factory=list)
+    """The text that was not looked at yet: few ask what is open in it."""
 
     def clear(self) -> None:
         """Begin anew, behind something that is no text."""
+        self._unread.clear()
         self._open.clear()
         self._run = ""
         self._last = "\n"
 
-    def read(self, text: str) -> None:
-        """Read on in the text."""
+    def passed(self, text: str) -> None:
+        """Go on behind this text."""
+        self._unread.append(text)
+        if len(self._unread) > MAX_UNREAD:
+            self._look()
+
+    def _look(self) -> None:
+        text = "".join(self._unread)
+        self._unread.clear()
         if self._run and not text.startswith("`"):
             self._end_run()
         for mark in _MARK.finditer(text):
@@ -62,6 +75,7 @@ class Quotations:
 
     def closers(self) -> tuple[str, ...]:
         """Return what would close each of the quotations, the outermost first; the text has no more back-ticks here."""
+        self._look()
         if self._run:
             self._end_run()
         return tuple(self._open)

@@ -21,6 +21,7 @@ from callboard_formats.syntax import (
     END_OF_TURN,
     END_TOKENS,
     Answering,
+    AtLineStart,
     Closing,
     Refusing,
     Schemas,
@@ -295,6 +296,7 @@ class Grammar:
     `outside` are the literals to look for in text, `after_call` in text that follows a call. `owners` are the
     syntaxes of an opener by their place, `tags` those of an opener of a thought, `closers` end a thought that
     the prompt may have opened, `results` are what an imagined result begins with, `turns` an imagined turn of the user.
+    `at_line_start` are the places of the syntaxes whose blocks begin nowhere else.
     """
 
     outside: Literals
@@ -304,6 +306,7 @@ class Grammar:
     closers: frozenset[str]
     results: frozenset[str]
     turns: frozenset[str]
+    at_line_start: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,6 +314,7 @@ class Meaning:
     """What a literal may mean: a block of one of these syntaxes, a thought, the end of one, what is imagined.
 
     `is_turn`: the model goes on as the user, so that nothing counts from there on, whatever came before.
+    `at_line_start`: it means nothing anywhere else.
     """
 
     owners: tuple[int, ...]
@@ -318,6 +322,7 @@ class Meaning:
     closes: str
     imagined: bool
     is_turn: bool
+    at_line_start: bool
 
 
 @lru_cache(maxsize=64)
@@ -335,8 +340,11 @@ def grammar(syntaxes: tuple[Syntax, ...]) -> Grammar:
     # As stops they may begin with a line end, which the call before them may have taken.
     results = frozenset(stop.strip().lower() for one in syntaxes for stop in one.stops if stop.strip())
     turns = frozenset(one for one in results if _is_turn(one))
+    at_line_start = frozenset(place for place, one in enumerate(syntaxes) if isinstance(one, AtLineStart))
     outside = {*owners, *tags, *closers, *turns, *_FENCES}
-    return Grammar(Literals(outside), Literals(outside | results), owners, tags, closers, results, turns)
+    return Grammar(
+        Literals(outside), Literals(outside | results), owners, tags, closers, results, turns, at_line_start
+    )
 
 
 def _is_turn(stop: str) -> bool:
@@ -358,7 +366,10 @@ def meaning(known: Grammar, found: str) -> Meaning:
     tags = next((known.tags[one] for one in beginnings if one in known.tags), ())
     closes = next((one for one in beginnings if one in known.closers), "")
     imagined = any(one in known.results for one in beginnings) or any(tag.is_result for tag in tags)
-    return Meaning(tuple(sorted(owners)), tags, closes, imagined, any(one in known.turns for one in beginnings))
+    is_turn = any(one in known.turns for one in beginnings)
+    means_more = tags or closes or imagined or is_turn
+    at_line_start = owners.keys() <= known.at_line_start and not means_more and found[0] not in "`~"
+    return Meaning(tuple(sorted(owners)), tags, closes, imagined, is_turn, at_line_start)
 
 
 @lru_cache(maxsize=64)
@@ -458,25 +469,37 @@ class Scanner:
         for start in range(0, len(text), PIECE_CHARS):
             if self._outlet.stopped:
                 break
-            piece = text[start : start + PIECE_CHARS]
-            self._tape.feed(piece)
-            if self._passes(piece):
-                self._tape.at = self._said = self._tape.end
-                self._quotations.read(piece)
-                self._outlet.say(piece)
-            else:
+            self._tape.feed(text[start : start + PIECE_CHARS])
+            if not self._pass_on():
                 self._read()
         return self._outlet.take()
 
-    def _passes(self, text: str) -> bool:
-        """Return whether `text`, which has come last, has no marker and no beginning of one: most has not."""
-        if self._said + len(text) != self._tape.end or self._asked or self._trial or self._may_open:
+    def _pass_on(self) -> bool:
+        """Hand on what has come, up to what may yet become a marker; return False where there is more to do.
+
+        The short way for most text, which has no marker: the same as `_read`, for less.
+        """
+        tape = self._tape
+        if self._asked or self._trial or self._may_open or self._kept_until:
             return False
-        if self._kept_until or self._said < self._kept_to:
+        if tape.at != self._said or tape.at < self._kept_to:
             return False
+        text = tape.text
+        start = tape.at - tape.base
         if self._fence:
-            return self._fence[0] not in text
-        return not self._literals().are_in(text)
+            if text.find(self._fence[0], start) >= 0:
+                return False
+            end = len(text)
+        else:
+            end = self._literals().end_of_plain(text, start)
+            if end < 0:
+                return False
+        if end > start:
+            plain = text[start:end]
+            tape.at = self._said = tape.base + end
+            self._quotations.passed(plain)
+            self._outlet.say(plain)
+        return True
 
     def _literals(self) -> Literals:
         """Return what to look for here."""
@@ -519,6 +542,10 @@ class Scanner:
         if any(tag.closer.lower() == found for tag in self._tags):
             self._end_thought(len(found))
             return True
+        what = meaning(self._grammar, found)
+        if what.at_line_start and not self._at_line_start():
+            tape.at += 1
+            return True
         is_quoted = None if found[0] in "`~" else self._is_in_closed_quotation()
         if is_quoted is None and found[0] not in "`~":
             return False
@@ -528,7 +555,7 @@ class Scanner:
             else:
                 self._pass_quoted(len(found), None if is_quoted else self._quotation_end)
             return True
-        return self._found(meaning(self._grammar, found))
+        return self._found(what)
 
     def _pass_quoted(self, chars: int, closing_mark: str | None) -> None:
         """Pass on the marker here as it stands, and with it all up to the end of the quotation.
@@ -890,7 +917,7 @@ class Scanner:
                 end = tape.at
             text = tape.text[self._said - tape.base : end - tape.base] if self._said >= tape.base else ""
             text = text or tape.cut(self._said, end)
-            self._quotations.read(text)
+            self._quotations.passed(text)
             self._outlet.say(text, quoted=quoted)
             self._said = end
 

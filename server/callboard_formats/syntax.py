@@ -148,6 +148,10 @@ class Refusing(ABC):
         """
 
 
+class AtLineStart(ABC):  # noqa: B024 - there is nothing to ask of it
+    """A syntax whose blocks begin at the beginning of a line, and nowhere else: it need not be asked amid words."""
+
+
 class Answering(ABC):
     """A syntax that has a marker of the final answer."""
 

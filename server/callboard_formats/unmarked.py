@@ -18,7 +18,7 @@ from callboard_formats.json_text import ARGUMENTS_KEYS, Value, call_in, plain, r
 from callboard_formats.names import resolve_name
 from callboard_formats.python import SOURCE_CHARS, Brackets, calls_in_source, read_brackets, read_source
 from callboard_formats.row import THINK
-from callboard_formats.syntax import Spot, Tags, Watcher, WrittenCall
+from callboard_formats.syntax import AtLineStart, Spot, Tags, Watcher, WrittenCall
 from callboard_formats.tape import Reading, Tape, read_now
 
 HELD_CHARS = 80
@@ -45,7 +45,7 @@ _END = regex.compile(r"<\|eom_id\|>|<\|eot_id\|>|<end_of_turn>|<\|im_end\|>|</s>
 _LINE_END = regex.compile(r"\r?\n")
 
 
-class Unmarked:
+class Unmarked(AtLineStart):
     """The syntax of calls that nothing marks."""
 
     name = "llama3"
