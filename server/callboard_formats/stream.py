@@ -342,9 +342,7 @@ def grammar(syntaxes: tuple[Syntax, ...]) -> Grammar:
     turns = frozenset(one for one in results if _is_turn(one))
     at_line_start = frozenset(place for place, one in enumerate(syntaxes) if isinstance(one, AtLineStart))
     outside = {*owners, *tags, *closers, *turns, *_FENCES}
-    return Grammar(
-        Literals(outside), Literals(outside | results), owners, tags, closers, results, turns, at_line_start
-    )
+    return Grammar(Literals(outside), Literals(outside | results), owners, tags, closers, results, turns, at_line_start)
 
 
 def _is_turn(stop: str) -> bool:
