@@ -28,9 +28,11 @@ class Literals:
                 node = node.setdefault(character, {})
             node[_END] = {}
         whole, begun = (_whole(root), _begun(root)) if root else (_NEVER, _NEVER)
-        self._any = re.compile(f"({whole})|{begun}\\Z", _FLAGS)
-        self._whole = re.compile(_whole(root) if root else _NEVER, _FLAGS)
-        self._begun = re.compile((_begun(root) if root else _NEVER) + r"\Z", _FLAGS)
+        # Asked first, so that most places are passed without a try of each branch.
+        begins = f"(?=[{''.join(map(re.escape, root))}])" if root else ""
+        self._any = re.compile(f"{begins}(?:({whole})|{begun}\\Z)", _FLAGS)
+        self._whole = re.compile(begins + whole, _FLAGS)
+        self._begun = re.compile(begun + r"\Z", _FLAGS)
 
     def find(self, text: str, start: int, *, final: bool) -> tuple[int, str]:
         """Return where the first of them stands from `start` on, and that in lower case, the longest where several do.

@@ -147,13 +147,13 @@ class Outlet:
                 self._thought.append(shown)
             if self._is_thought:
                 self._before_call.append(shown)
-            self._put(ReasoningPiece(shown))
+            (self._waiting if self.called else self._out).append(ReasoningPiece(shown))
             return
         if self._separate and self.said:
             shown = "\n\n" + shown
         self._separate = False
         self.said = True
-        self._put(TextPiece(shown, quoted))
+        (self._waiting if self.called else self._out).append(TextPiece(shown, quoted))
 
     def begin_reasoning(self, *, keep: bool, is_thought: bool) -> None:
         """Take what follows as reasoning.
@@ -264,9 +264,6 @@ class Outlet:
     def _flush(self) -> None:
         self._out += self._waiting
         self._waiting.clear()
-
-    def _put(self, piece: TextPiece | ReasoningPiece) -> None:
-        (self._waiting if self.called else self._out).append(piece)
 
 
 MAX_FENCE_LINE_CHARS = 80

@@ -4,7 +4,7 @@ A server may still send native `tool_calls` although it was asked for text; then
 calls, for what stands in the text beside them says the same again.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 
 import structlog
 
@@ -71,7 +71,7 @@ class ScanningReader:
             return self._native.feed(delta)
         if self._parser is None:
             self._parser = self._new_parser()
-        return list(self._pieces(self._parser.feed(delta.text)))
+        return self._pieces(self._parser.feed(delta.text))
 
     def finish(self) -> list[Piece]:
         """Return what was held back."""
@@ -109,7 +109,7 @@ class ScanningReader:
         """Return what is held of the text so far; what follows is read anew."""
         if self._parser is None:
             return []
-        pieces = list(self._pieces(self._parser.finish(cut=self._is_cut)))
+        pieces = self._pieces(self._parser.finish(cut=self._is_cut))
         self._found += [(self._parts, found) for found in self._parser.found]
         self._parts += 1
         self._parser = None
@@ -128,18 +128,17 @@ class ScanningReader:
             previews=self._previews,
         )
 
-    def _pieces(self, shown: Iterable[ParsedPiece]) -> Iterator[Piece]:
+    def _pieces(self, shown: Sequence[ParsedPiece]) -> list[Piece]:
+        pieces: list[Piece] = []
         for one in shown:
             match one:
                 case TextPiece() | ReasoningPiece():
-                    yield one
+                    pieces.append(one)
                 case CallPiece():
                     name = tool_meant(one.name, self._known)
                     piece = ArgumentsPiece(self._id(self._parts, one.number), name, one.text)
-                    if self._previews:
-                        yield piece
-                    else:
-                        self._held.append(piece)
+                    (pieces if self._previews else self._held).append(piece)
+        return pieces
 
     def _id(self, part: int, number: int) -> str:
         if (part, number) not in self._ids:
