@@ -623,7 +623,7 @@ class Scanner:
     def _is_in_indented_code(self) -> bool:
         """Return whether the marker here begins an indented line of code, with text before the code."""
         tape = self._tape
-        if tape.before(tape.at, 1) not in (" ", "\t"):
+        if tape.before(tape.at, 1) not in (" ", "\t") or self._line_before().strip():
             return False
         start = max(tape.base, tape.at - LOOK_BACK_CHARS, self._boundary)
         if _INDENTED_CODE.search(tape.text[start - tape.base : tape.at - tape.base]) is None:

@@ -37,6 +37,8 @@ CHARS_PER_TOKEN = 4
 REPETITIONS = 9
 MAX_MICROSECONDS = 5.0
 MAX_EXPONENT = 1.3
+MAX_SECONDS = 10.0
+"""The most that a megabyte of hostile text may take; the quickest model takes a minute to write it."""
 OF_A_KIND = 4_000
 KINDS = {
     "prose": "The tempest rises on the northern coast; the watch (two men, no more) is changed. **Note:** go.\n\n- a\n",
@@ -131,7 +133,10 @@ async def measure_parsing(folder: Path) -> list[Target]:
     ]
     tokens_read += measure_kinds()
     tokens_read += measure_growth()
-    return [*tokens_read, *(Target(f"reading 1 MB of {name}", megabyte(text), 1, "s") for name, text in LONG.items())]
+    return [
+        *tokens_read,
+        *(Target(f"reading 1 MB of {name}", megabyte(text), MAX_SECONDS, "s") for name, text in LONG.items()),
+    ]
 
 
 def measure_kinds() -> list[Target]:
