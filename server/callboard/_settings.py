@@ -457,7 +457,7 @@ S = TypeVar("S", bound=BaseModel)
 
 def _load(kind: type[S], variables: Mapping[str, str] | None, instead: Mapping[str, Any]) -> S:
     given = read_environment() if variables is None else variables
-    found = {name: given[variable] for name in kind.model_fields if given.get(variable := variable_of(name))}
+    found = {name: value for name in kind.model_fields if (value := given.get(variable_of(name)))}
     try:
         return kind(**{**found, **instead})
     except ValidationError as error:
