@@ -8,7 +8,7 @@ import pytest
 from callboard_formats import CallPiece, StreamParser, TextPiece, parse
 from callboard_formats.formats import syntaxes_of
 
-TOOL = {
+TOOL: dict[str, Any] = {
     "name": "store",
     "parameters": {
         "type": "object",
@@ -325,7 +325,7 @@ M3 = "]<]minimax[>["
     ],
 )
 def test_a_value_that_is_not_wholly_understood_does_not_run(text: str, step: int) -> None:
-    parser = StreamParser([{**TOOL, "parameters": {**TOOL["parameters"], "additionalProperties": True}}])  # type: ignore[dict-item]
+    parser = StreamParser([{**TOOL, "parameters": {**TOOL["parameters"], "additionalProperties": True}}])
     for at in range(0, len(text), step):
         parser.feed(text[at : at + step])
     parser.finish()
