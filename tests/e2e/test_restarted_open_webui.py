@@ -291,6 +291,7 @@ async def test_of_two_replicas_that_start_together_one_restores_the_answer(
             while True:
                 if read_saved(open_webui, chat_id).done:
                     break
+                # It is in another process's database, and no page is open that would be told.
                 await asyncio.sleep(0.5)
         logs = own.log.read_text() + twin.log.read_text()
     assert logs.count("Open WebUI was stopped in message") == 2
@@ -465,4 +466,5 @@ async def wait_for_log(open_webui: OpenWebUI, words: str) -> None:
         while True:
             if words in open_webui.service.log.read_text():
                 return
+            # Another process writes the file.
             await asyncio.sleep(0.1)
