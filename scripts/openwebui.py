@@ -160,7 +160,7 @@ def service(home: Path, data: Path, port: int, secret_key: str, host: str = "127
     """Return the Open WebUI of the environment `home`, not yet started, with all it keeps under `data`."""
     data.mkdir(parents=True, exist_ok=True)
     shown = f"[{host}]" if ":" in host else host
-    reach = "127.0.0.1" if host == "0.0.0.0" else shown  # noqa: S104 compared, not bound
+    reach = "127.0.0.1" if host == "0.0.0.0" else shown  # noqa: S104 - compared, not bound
     return Service(
         name="Open WebUI",
         command=[str(_command(home)), "serve", "--host", host, "--port", str(port)],

@@ -129,7 +129,7 @@ def _kept_key(file: Path, made: str) -> str:
 
 
 def _write_private(file: Path, text: str) -> None:
-    with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as new:  # noqa: PTH123 with a mode
+    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as new:
         new.write(text)
 
 
@@ -148,7 +148,7 @@ def _port(value: str, name: str) -> int:
 
 def _reached_at(host: str) -> str:
     """Return the address under which a server that listens on `host` is reached from this machine."""
-    anywhere = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104 compared, not bound
+    anywhere = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104 - compared, not bound
     return anywhere.get(host) or (f"[{host}]" if ":" in host else host)
 
 

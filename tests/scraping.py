@@ -1,6 +1,7 @@
 """A scrape as Prometheus makes it: over HTTP, and read by its own parser."""
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import httpx
@@ -46,3 +47,11 @@ async def scrape(client: httpx.AsyncClient, **headers: str) -> Scrape:
     assert answer.status_code == 200, answer.text
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
     return Scrape.read(answer.text)
+
+
+async def scrape_until(client: httpx.AsyncClient, holds: Callable[[Scrape], bool]) -> Scrape:
+    """The first scrape of which that holds."""
+    async with asyncio.timeout(30):
+        while not holds(seen := await scrape(client)):
+            pass
+    return seen

@@ -7,8 +7,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -264,12 +264,12 @@ async def test_two_applications_in_one_process_see_nothing_of_each_other(tmp_pat
         raise ConnectionError("no such service")
         yield
 
-    def board(name: str, **more: object) -> Callboard:
+    def board(name: str, lifespan: Callable[[Starlette], AbstractAsyncContextManager[None]] | None = None) -> Callboard:
         return Callboard(
             [Agent(name)],
             model=FakeModel(f"I am {name}."),
             settings=Settings(data_dir=tmp_path / name),
-            **more,  # type: ignore[arg-type]
+            lifespan=lifespan,
         )
 
     first = board("first")

@@ -90,5 +90,6 @@ async def test_the_same_place_is_told_once_in_a_while_and_what_was_left_out_is_c
         for _ in range(3):
             # Blocks the loop itself until the watchdog has seen it.
             assert seen.acquire(timeout=30)
+            # The loop is free for one turn, in which it answers the watchdog.
             await asyncio.sleep(0)
     assert len(told.of("loop_blocked")) == 1

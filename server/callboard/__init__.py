@@ -51,7 +51,8 @@ else:
         # On first use: `callboard pipe` prints a file, and need not load a database and a web server to do so.
         if name not in _MODULES:
             raise AttributeError(f"module 'callboard' has no attribute {name!r}")
-        value = globals()[name] = getattr(import_module(_MODULES[name]), name)
+        value = getattr(import_module(_MODULES[name]), name)
+        globals()[name] = value
         return value
 
 

@@ -180,7 +180,8 @@ class Application:
             try:
                 watching = [self._inspector.watch.tell] if self._inspector else []
                 opening = _open(self._board, self._links, self._opening.leave, watching)
-                state = routes.state.server = await closing.enter_async_context(opening)
+                state = await closing.enter_async_context(opening)
+                routes.state.server = state
                 if self._inspector:
                     await self._inspector.open(state)
                 self._skill_routes.routes[:] = [

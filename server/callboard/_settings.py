@@ -40,7 +40,7 @@ ENV_FILE = Path(".env")
 
 _HOST_NAME = re.compile(r"(\*\.)?([a-z0-9_-]+\.)*[a-z0-9_-]+")
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://([a-z0-9_.-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
-_ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 compared, not bound
+_ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
 _ACCESS = re.compile(r"[^=]+=(role|group):.+")
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 
@@ -457,7 +457,7 @@ S = TypeVar("S", bound=BaseModel)
 
 def _load(kind: type[S], variables: Mapping[str, str] | None, instead: Mapping[str, Any]) -> S:
     given = read_environment() if variables is None else variables
-    found = {name: given[variable] for name in kind.model_fields if given.get(variable := variable_of(name))}
+    found = {name: value for name in kind.model_fields if (value := given.get(variable_of(name)))}
     try:
         return kind(**{**found, **instead})
     except ValidationError as error:

@@ -22,7 +22,8 @@ class Threads:
             limiter = self._limiter.get()
         except LookupError:
             # Not anyio's own, nor the loop's: what takes long must not starve the database or the resolver.
-            self._limiter.set(limiter := anyio.CapacityLimiter(self._count))
+            limiter = anyio.CapacityLimiter(self._count)
+            self._limiter.set(limiter)
         return await anyio.to_thread.run_sync(function, abandon_on_cancel=True, limiter=limiter)
 
 

@@ -101,7 +101,10 @@ def _only_text_argument(schema: Schema) -> str | None:
     if not isinstance(properties, dict):
         return None
     required = [name for name in schema.get("required") or () if name in properties] or list(properties)
-    if len(required) != 1 or not isinstance(one := properties[required[0]], dict):
+    if len(required) != 1:
+        return None
+    one = properties[required[0]]
+    if not isinstance(one, dict):
         return None
     return required[0] if one.get("type") == "string" and not one.get("enum") else None
 

@@ -84,14 +84,16 @@ def _end_of_string(meant: str, text: str, at: int) -> int | None:
     if opening is None:
         return None
     closing = _QUOTES[opening]
-    begin = at = at + len(opening)
+    begin = at + len(opening)
+    at = begin
     within = False
     done = 0
     while done < len(meant):
         escape = _ESCAPE.match(text, at)
         said = _unescaped(escape) if escape else ""
         if escape and said == meant[done]:
-            at, done = escape.end(), done + 1
+            at = escape.end()
+            done += 1
             continue
         if text[at : at + 1] != meant[done]:
             return None
@@ -99,7 +101,8 @@ def _end_of_string(meant: str, text: str, at: int) -> int | None:
             if not within and at > begin and text[at - 1] not in _BEFORE_OPENING:
                 return None
             within = not within
-        at, done = at + 1, done + 1
+        at += 1
+        done += 1
     return at + len(closing) if text.startswith(closing, at) and not within else None
 
 

@@ -208,9 +208,12 @@ def _within(one: str, other: str, limit: int) -> bool:
         return one == other
     row = list(range(len(other) + 1))
     for i, a in enumerate(one, 1):
-        above, row[0] = row[0], i
+        diagonal = row[0]
+        row[0] = i
         for j, b in enumerate(other, 1):
-            above, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, above + (a != b))
+            above = row[j]
+            row[j] = min(above + 1, row[j - 1] + 1, diagonal + (a != b))
+            diagonal = above
         if min(row) > limit:
             return False
     return row[-1] <= limit

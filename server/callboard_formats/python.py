@@ -116,7 +116,8 @@ def _notation_value(text: str, start: int, depth: int) -> tuple[object, int]:
 
 def _notation_object(text: str, at: int, depth: int) -> tuple[object, int]:
     members: dict[str, object] = {}
-    while text[(at := _notation_skip(text, at)) : at + 1] != "}":
+    at = _notation_skip(text, at)
+    while text[at : at + 1] != "}":
         key = _NOTATION_KEY.match(text, at)
         if key is None:
             raise ValueError("no key")
@@ -124,15 +125,18 @@ def _notation_object(text: str, at: int, depth: int) -> tuple[object, int]:
             raise ValueError("a key twice")
         members[key[1]], at = _notation_value(text, key.end(), depth + 1)
         at = _notation_separator(text, at, "}")
+        at = _notation_skip(text, at)
     return members, at + 1
 
 
 def _notation_array(text: str, at: int, depth: int) -> tuple[object, int]:
     items: list[object] = []
-    while text[(at := _notation_skip(text, at)) : at + 1] != "]":
+    at = _notation_skip(text, at)
+    while text[at : at + 1] != "]":
         item, at = _notation_value(text, at, depth + 1)
         items.append(item)
         at = _notation_separator(text, at, "]")
+        at = _notation_skip(text, at)
     return items, at + 1
 
 

@@ -85,7 +85,8 @@ class Quotations:
         self._open.remove(closer)
 
     def _end_run(self) -> None:
-        run, self._run = self._run, ""
+        run = self._run
+        self._run = ""
         if run in self._open:
             self._close(run)
         else:

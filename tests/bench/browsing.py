@@ -143,7 +143,9 @@ async def _blocks(folder: Path, webui: OpenWebUI, load: Load) -> str:
     source = (HERE / "pipes" / "blocks.py").read_text("utf-8")
     name = f"blocks_{load.calls}_{load.chars}"
     blocks = folder / f"{name}.py"
-    blocks.write_text(source.replace("CALLS, CHARS = 0, 0", f"CALLS, CHARS = {load.calls}, {load.chars}"), "utf-8")
+    source = source.replace("CALLS = 0", f"CALLS = {load.calls}")
+    source = source.replace("CHARS = 0", f"CHARS = {load.chars}")
+    blocks.write_text(source, "utf-8")
     await webui.install(name, blocks)
     return name
 

@@ -7,6 +7,8 @@ from callboard import Agent, Skill, ToolContext, ToolError, register, tool
 
 BOOK_CHARS = 100_000
 """More than the pipe shows (10,000) and more than the protocol carries in one event (65,536)."""
+SEEN_SECONDS = 0.5
+"""How long a step of progress is there, so that the page draws it before the next one takes its place."""
 
 
 def book(title: str) -> str:
@@ -43,9 +45,9 @@ async def borrow_book(context: ToolContext, title: str) -> str:
         title: Its title.
     """
     await context.status("processing", "Asking the cellar", progress=30)
-    await asyncio.sleep(0.5)
+    await asyncio.sleep(SEEN_SECONDS)
     await context.status("processing", "Looking at the cards", progress=70)
-    await asyncio.sleep(0.5)
+    await asyncio.sleep(SEEN_SECONDS)
     raise ToolError(f"{title} is lent to somebody else")
 
 

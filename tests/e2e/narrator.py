@@ -31,6 +31,7 @@ async def listen_at_the_gate(context: ToolContext, subject: str) -> str:
     while True:
         if GATE.exists():
             return f"heard: {subject}"
+        # The gate is a file of another process, which can tell us nothing.
         await asyncio.sleep(POLL_SECONDS)
 
 

@@ -151,8 +151,11 @@ async def test_a_tab_that_is_closed_and_opened_again(chat: Chat, model: Models, 
 
 async def kill_and_start_again(chat: Chat, stage: Stage) -> None:
     await asyncio.to_thread(stage.service.kill)
-    await expect(chat.page.get_by_text("Reconnecting…").last).to_be_visible()
-    await _start(stage)
+    try:
+        await expect(chat.page.get_by_text("Reconnecting…").last).to_be_visible()
+    finally:
+        # The tests that follow need it too.
+        await _start(stage)
 
 
 @pytest.mark.ending("server killed in the middle of a text, and started again")

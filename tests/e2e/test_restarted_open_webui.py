@@ -8,6 +8,7 @@ import re
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -177,6 +178,16 @@ async def start(open_webui: OpenWebUI) -> None:
     await asyncio.to_thread(open_webui.service.wait_until_healthy, openwebui.START_SECONDS)
 
 
+@asynccontextmanager
+async def killed(open_webui: OpenWebUI) -> AsyncIterator[None]:
+    """Open WebUI is away for a block; it is started again however that ends: the tests that follow need it too."""
+    await kill(open_webui)
+    try:
+        yield
+    finally:
+        await start(open_webui)
+
+
 async def ask_at_the_closed_gate(chat: Chat, model: str) -> None:
     await chat.open(model)
     await chat.send("tell")
@@ -242,10 +253,9 @@ async def test_an_answer_that_ended_while_open_webui_was_away_is_there(
 ) -> None:
     await ask_at_the_closed_gate(chat, model)
     user_id = read_saved(open_webui, chat.chat_id).user_id
-    await kill(open_webui)
-    narration.open_gate()
-    await narration.wait_for_end(chat.chat_id, user_id)
-    await start(open_webui)
+    async with killed(open_webui):
+        narration.open_gate()
+        await narration.wait_for_end(chat.chat_id, user_id)
     await expect(chat.answer.get_by_text(AFTER)).to_be_visible(timeout=WAIT_MS)
     assert (await chat.text()).count(BEFORE.strip()) == 1
     await chat.screenshot("restarted-ended-meanwhile")
@@ -261,14 +271,19 @@ async def test_of_two_replicas_that_start_together_one_restores_the_answer(
     user_id = read_saved(open_webui, chat_id).user_id
     # Each waits for a page of the user's, for the same time.
     await chat.page.goto("about:blank")
-    await kill(open_webui)
-    narration.open_gate()
-    await narration.wait_for_end(chat_id, user_id)
     own = open_webui.service
     port = free_port()
     command = [str(port) if part == open_webui.url.rpartition(":")[2] else part for part in own.command]
     health = f"http://127.0.0.1:{port}/health"
     twin = replace(own, command=command, log=own.log.with_name("open-webui-twin.log"), health=health)
+    await kill(open_webui)
+    try:
+        narration.open_gate()
+        await narration.wait_for_end(chat_id, user_id)
+    except BaseException:
+        # The tests that follow need it too.
+        await start(open_webui)
+        raise
     own.start()
     with running(twin, openwebui.START_SECONDS, artifacts):
         await asyncio.to_thread(own.wait_until_healthy, openwebui.START_SECONDS)
@@ -276,6 +291,7 @@ async def test_of_two_replicas_that_start_together_one_restores_the_answer(
             while True:
                 if read_saved(open_webui, chat_id).done:
                     break
+                # It is in another process's database, and no page is open that would be told.
                 await asyncio.sleep(0.5)
         logs = own.log.read_text() + twin.log.read_text()
     assert logs.count("Open WebUI was stopped in message") == 2
@@ -332,9 +348,8 @@ async def test_a_question_waits_for_a_page_that_shows_its_chat(
     await chat.send("sign")
     await Dialog(chat).wait("Run sign?")
     url = chat.page.url
-    await kill(open_webui)
-    await chat.page.goto("about:blank")
-    await start(open_webui)
+    async with killed(open_webui):
+        await chat.page.goto("about:blank")
     elsewhere = await chat.page.context.new_page()
     await elsewhere.goto(open_webui.url)
     await wait_for_log(open_webui, "/events?user_id=")
@@ -390,13 +405,14 @@ async def test_an_answer_that_the_server_has_forgotten_has_a_note(
     chat: Chat, model: str, open_webui: OpenWebUI, narration: Narration
 ) -> None:
     await ask_at_the_closed_gate(chat, model)
-    await kill(open_webui)
-    await asyncio.to_thread(narration.service.kill)
-    for file in narration.data.glob("*.db*"):
-        file.unlink()
-    narration.service.start()
-    await asyncio.to_thread(narration.service.wait_until_healthy, SERVER_START_SECONDS)
-    await start(open_webui)
+    async with killed(open_webui):
+        await asyncio.to_thread(narration.service.kill)
+        try:
+            for file in narration.data.glob("*.db*"):
+                file.unlink()
+        finally:
+            narration.service.start()
+            await asyncio.to_thread(narration.service.wait_until_healthy, SERVER_START_SECONDS)
     await expect(chat.answer.get_by_text("ask once more")).to_be_visible(timeout=2 * WAIT_MS)
     await chat.screenshot("restarted-forgotten")
     assert "Thinking" not in await chat.text()
@@ -450,4 +466,5 @@ async def wait_for_log(open_webui: OpenWebUI, words: str) -> None:
         while True:
             if words in open_webui.service.log.read_text():
                 return
+            # Another process writes the file.
             await asyncio.sleep(0.1)

@@ -176,12 +176,8 @@ class OpenAIServer:
         self.requests.append(body)
         self.headers.append(headers)
         match self._next(body):
-            case Refusal() as refusal:
-                await _refuse(send, refusal)
-            case Silence():
-                await self._hang(receive)
-            case Raw() as raw:
-                await self._send_raw(raw, receive, send)
+            case Refusal() | Silence() | Raw() as other:
+                await self._answer_otherwise(other, receive, send)
             case Chunks() as stream if body.get("stream"):
                 await self._stream(stream, receive, send)
             case Chunks() as whole:
@@ -190,16 +186,22 @@ class OpenAIServer:
     async def _show(self, asked: Asked, receive: Receive, send: Send) -> None:
         self.asked.append(asked)
         match self._pages.get(asked.route, Refusal(404, f"no route {asked.route}")):
-            case Refusal() as refusal:
-                await _refuse(send, refusal)
-            case Silence():
-                await self._hang(receive)
-            case Raw() as raw:
-                await self._send_raw(raw, receive, send)
+            case Refusal() | Silence() | Raw() as other:
+                await self._answer_otherwise(other, receive, send)
             case Mapping() as page:
                 await _answer(send, 200, dict(page))
             case make:
                 await _answer(send, 200, dict(make(asked.body)))
+
+    async def _answer_otherwise(self, answer: Refusal | Silence | Raw, receive: Receive, send: Send) -> None:
+        """Answer with something that is neither a completion nor a page."""
+        match answer:
+            case Refusal():
+                await _refuse(send, answer)
+            case Silence():
+                await self._hang(receive)
+            case Raw():
+                await self._send_raw(answer, receive, send)
 
     async def _stream(self, stream: Chunks, receive: Receive, send: Send) -> None:
         headers = [(b"content-type", stream.content_type.encode())]

@@ -318,6 +318,7 @@ class Campaign:
                 return b""
             if found.is_ended or time.monotonic() > deadline:
                 break
+            # Another process writes it.
             await asyncio.sleep(0.1)
         answer.is_given_up = found.epoch > MAX_OWNERS and isinstance(answer.listener.events[-1], Error)
         if not found.is_ended:
@@ -415,6 +416,7 @@ class Campaign:
             free = [one for one in self.stage.servers if one not in self._befallen and self._may_fall(one)]
             if free and not self._is_at_stake():
                 return self.chance.choice(free)
+            # Faults end and runs change hands in tasks and processes of their own.
             await asyncio.sleep(0.05)
 
     def _may_fall(self, server: Server) -> bool:

@@ -80,6 +80,12 @@ def test_a_model_that_calls_natively_is_read_natively_again() -> None:
     assert answers(formats, "qwen3-8b", CALL) == []
 
 
+def family_of(model: str) -> str | None:
+    """The family that the model's name tells."""
+    found = find_format(model)
+    return found.name if found else None
+
+
 @pytest.mark.parametrize(
     ("model", "name"),
     [
@@ -132,9 +138,7 @@ def test_a_model_that_calls_natively_is_read_natively_again() -> None:
     ],
 )
 def test_a_name_says_which_family_a_model_is_of(model: str, name: str) -> None:
-    found = find_format(model)
-    assert found is not None
-    assert found.name == name
+    assert family_of(model) == name
 
 
 @pytest.mark.parametrize(
@@ -153,19 +157,17 @@ def test_a_name_says_which_family_a_model_is_of(model: str, name: str) -> None:
     ],
 )
 def test_a_name_is_the_same_with_other_marks_between_its_words(model: str, name: str) -> None:
-    found = find_format(model)
-    assert found is not None
-    assert found.name == name
+    assert family_of(model) == name
 
 
 @pytest.mark.parametrize("model", ["gpt-5", "glm-4-9b-chat", "starling-lm-7b", "Starling-2", "mimosa-7b", "zephy-3"])
 def test_a_name_of_no_family_says_nothing(model: str) -> None:
-    assert find_format(model) is None
+    assert family_of(model) is None
 
 
 @pytest.mark.parametrize("model", ["dolphin-mistral", "mistral-openorca"])
 def test_a_model_that_was_trained_anew_is_not_of_the_family_that_its_name_begins_with(model: str) -> None:
-    assert find_format(model) is None
+    assert family_of(model) is None
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,13 @@ from functools import partial
 
 import pytest
 
-from callboard._formats import ReasoningPiece, RequestedCall, TextPiece, choose_format, parse
+from callboard._formats import ReasoningPiece, RequestedCall, TextPiece, choose_format
 from callboard.models import TextDelta
 from callboard_formats import StreamParser
 from callboard_formats.formats import SYNTAXES, names
 from callboard_formats.names import resolve_name
 from tests.formats.corpus import SCHEMAS, TOOLS, Entry, Meant, corpus, cut, meant
+from tests.formats.timing import ATTEMPTS, is_linear, seconds, seconds_of_row
 
 MUTATIONS = 20_000
 PER_BATCH = 1_000
@@ -117,16 +118,6 @@ def rescued(pieces: list[str]) -> tuple[str, str, list[RequestedCall]]:
     return content, reasoning, [replace(call, id="") for call in reader.calls()]
 
 
-def seconds(text: str, format_name: str = "rescue") -> float:
-    began = time.process_time()
-    parse(text, [tool.schema() for tool in TOOLS], format_name)
-    return time.process_time() - began
-
-
-def seconds_of_row(unit: str, format_name: str, size: int) -> float:
-    return seconds(unit * (size // len(unit)), format_name)
-
-
 UNITS: dict[str, Callable[[str], str]] = {
     "repeated": lambda opener: opener,
     "on lines": lambda opener: f"{opener}\n",
@@ -134,18 +125,6 @@ UNITS: dict[str, Callable[[str], str]] = {
     "with an open string": lambda opener: f'{opener}{{"name": "search", "arguments": {{"query": "',
     "nested": lambda opener: f'{opener}{{"name": "search", "arguments": {{',
 }
-
-SMALL = 5_000
-LARGE = 40_000
-# Linear is 8 times as long; quadratic would be 64.
-GROWTH = 24
-SLACK_SECONDS = 0.1
-ATTEMPTS = 3
-
-
-def is_linear(measure: Callable[[int], float]) -> bool:
-    """Whether eight times the text takes no more than that and some; asked again, as others use this machine too."""
-    return any(measure(LARGE) < measure(SMALL) * GROWTH + SLACK_SECONDS for _ in range(ATTEMPTS))
 
 
 def test_calls_without_an_end_in_a_thought_are_read_in_linear_time() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from callboard._formats import Parsed, parse
 from callboard_formats.formats import stops_of
-from tests.formats.test_fuzz import is_linear, seconds_of_row
+from tests.formats.timing import is_linear, seconds_of_row
 
 TEXT = {"type": "string"}
 

@@ -8,7 +8,7 @@ import pytest
 from callboard_formats import CallPiece, StreamParser, TextPiece, parse
 from callboard_formats.formats import syntaxes_of
 
-TOOL = {
+TOOL: dict[str, Any] = {
     "name": "store",
     "parameters": {
         "type": "object",
@@ -273,9 +273,21 @@ def test_a_quoted_call_is_text_to_the_letter(text: str, step: int) -> None:
     assert shown(text, step) == (text, 0)
 
 
-@pytest.mark.parametrize("step", [1, 2, 5, 1000])
-@pytest.mark.parametrize("text", [f"It answers “Sure! {CALL}”.", f"It says «so: {CALL}»."])
-def test_a_call_in_quotation_marks_does_not_run(text: str, step: int) -> None:
+@pytest.mark.parametrize("step", [1, 2, 3, 5, 1000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"It answers “Sure! {CALL}”.",
+        f"It says «so: {CALL}».",
+        f"1. ```\n   {CALL}\n   ```\n2. Done.",
+        f"- ```xml\n  {CALL}\n  ```\n\nThat is all.",
+        f"> ```\n> {CALL}\n> ```\nThat is all.",
+        f"> {CALL}\n\nThat is what it wrote.",
+    ],
+)
+def test_a_call_in_quotation_marks_in_a_block_quotation_or_in_the_code_of_a_list_does_not_run(
+    text: str, step: int
+) -> None:
     assert shown(text, step)[1] == 0
 
 
@@ -289,9 +301,11 @@ def test_a_call_in_quotation_marks_does_not_run(text: str, step: int) -> None:
         f"Use ``a`` and `b`. {CALL} `c`",
         f"Use `` and `b`. {CALL}",
         f"He said “so”. {CALL}",
+        f"> It is so.\n\n{CALL}",
+        f"1. ```\n   x\n   ```\n\n{CALL}",
     ],
 )
-def test_a_call_behind_a_quotation_counts(text: str, step: int) -> None:
+def test_a_call_behind_a_quotation_or_a_lists_code_counts(text: str, step: int) -> None:
     assert shown(text, step)[1] == 1
 
 
@@ -325,7 +339,7 @@ M3 = "]<]minimax[>["
     ],
 )
 def test_a_value_that_is_not_wholly_understood_does_not_run(text: str, step: int) -> None:
-    parser = StreamParser([{**TOOL, "parameters": {**TOOL["parameters"], "additionalProperties": True}}])  # type: ignore[dict-item]
+    parser = StreamParser([{**TOOL, "parameters": {**TOOL["parameters"], "additionalProperties": True}}])
     for at in range(0, len(text), step):
         parser.feed(text[at : at + step])
     parser.finish()
@@ -668,25 +682,6 @@ def test_a_fence_within_a_fenced_input_of_react_does_not_end_it() -> None:
     assert ran_in_react(f"\n```python\n{code}\n```\nObservation: ") == [{"code": code}]
     # Without a word behind it, nobody knows which of the two ends it.
     assert ran_in_react(f"\n```python\n{code}\n```") == []
-
-
-@pytest.mark.parametrize("step", [1, 3, 1000])
-@pytest.mark.parametrize(
-    "text",
-    [
-        f"1. ```\n   {CALL}\n   ```\n2. Done.",
-        f"- ```xml\n  {CALL}\n  ```\n\nThat is all.",
-        f"> ```\n> {CALL}\n> ```\nThat is all.",
-        f"> {CALL}\n\nThat is what it wrote.",
-    ],
-)
-def test_a_call_in_the_code_of_a_list_or_in_a_block_quotation_does_not_run(text: str, step: int) -> None:
-    assert shown(text, step)[1] == 0
-
-
-def test_behind_a_lists_code_and_a_block_quotation_a_call_counts() -> None:
-    assert shown(f"1. ```\n   x\n   ```\n\n{CALL}", 1)[1] == 1
-    assert shown(f"> It is so.\n\n{CALL}", 1)[1] == 1
 
 
 def test_an_opener_too_many_hides_no_call() -> None:

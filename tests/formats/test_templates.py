@@ -130,8 +130,8 @@ def test_a_prompt_shows_whether_it_opens_the_thought(name: str, template: str, p
     assert prompt_opens_thought(name, template, prompt) is opens
 
 
-def read(text: str, model: str, **known: bool | None) -> tuple[str, str]:
-    parser = StreamParser([], ["hermes"], model=model, **known)  # type: ignore[arg-type]
+def read(text: str, model: str, *, prompt_opens: bool) -> tuple[str, str]:
+    parser = StreamParser([], ["hermes"], model=model, prompt_opens=prompt_opens)
     pieces = [*parser.feed(text), *parser.finish()]
     thought = "".join(piece.text for piece in pieces if isinstance(piece, ReasoningPiece))
     return thought, "".join(piece.text for piece in pieces if isinstance(piece, TextPiece))

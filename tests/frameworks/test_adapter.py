@@ -5,6 +5,7 @@ import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
+import anyio
 import pytest
 
 from callboard._loop import RunContext
@@ -63,7 +64,7 @@ async def test_a_tool_does_not_run_before_the_start_of_its_call_is_written() -> 
 
     events = events_of(play)
     assert isinstance(await anext(events), ToolCallStart)
-    await asyncio.sleep(0)
+    await anyio.wait_all_tasks_blocked()
     assert not ran.is_set()
     await events.aclose()
 
@@ -137,6 +138,7 @@ async def test_an_agent_can_be_made_for_each_run_in_its_own_time() -> None:
         turn.say(turn.context.run_id)
 
     async def make(context: RunContext) -> Play:
+        # As one that connects to something first: it is waited for.
         await asyncio.sleep(0)
         return play
 
@@ -232,6 +234,7 @@ async def test_a_tools_time_goes_on_after_the_user_was_asked_about_a_call_inside
 
 async def test_status_is_bound_to_the_call_that_runs_and_to_no_other() -> None:
     async def tell(word: str) -> str:
+        # Its turn goes to the other calls, which run at the same time.
         await asyncio.sleep(0)
         report_status(word)
         return word

@@ -249,6 +249,7 @@ async def test_what_tools_and_nodes_write_to_their_stream_is_shown(tmp_path: Pat
     async def travel(place: str) -> str:
         """Goes somewhere."""
         get_stream_writer()({"message": f"half way to {place}", "progress": 50})
+        # So that the status is told while the tool runs.
         await asyncio.sleep(0)
         return f"in {place}"
 

@@ -98,6 +98,7 @@ async def test_a_tool_that_is_stopped_has_ended_when_its_run_has() -> None:
         try:
             await asyncio.Event().wait()
         finally:
+            # It takes many turns of the event loop, as it does to close a connection.
             for _ in range(20):
                 await asyncio.sleep(0)
             ended.set()

@@ -50,6 +50,7 @@ class Unheard:
 
 
 SCREEN = ComputerTool(Screen())
+UNHEARD: Any = Unheard()
 
 
 def modules() -> Iterator[ModuleType]:
@@ -91,7 +92,7 @@ def inside(agent: Agent[Any]) -> Agent[Any]:
 
 REFUSALS: list[tuple[Callable[[], Agent[Any]], str]] = [
     (lambda: Agent("Clerk", tools=[SCREEN]), r"'computer_use_preview' \(ComputerTool\) of the agent 'Clerk'"),
-    (lambda: Agent("Clerk", tools=[Unheard()]), r"'unheard' \(Unheard\)"),  # type: ignore[list-item]
+    (lambda: Agent("Clerk", tools=[UNHEARD]), r"'unheard' \(Unheard\)"),
     (lambda: Agent("Clerk", tools=[ToolSearchTool(execution="client")]), r"'tool_search' \(ToolSearchTool\)"),
     (lambda: SandboxAgent("Clerk"), r"'Clerk' \(SandboxAgent\)"),
     (lambda: Agent("Desk", handoffs=[Agent("Clerk", tools=[SCREEN])]), r"of the agent 'Clerk'"),

@@ -82,6 +82,7 @@ class Toolbox:
         async def travel(place: str) -> str:
             """Goes somewhere."""
             report_status("processing", f"half way to {place}", 50)
+            # So that the status is told while the tool runs.
             await asyncio.sleep(0)
             return f"in {place}"
 

@@ -1,7 +1,7 @@
 """What Prometheus reads: a real scrape over HTTP, of what runs, calls, models and the store do."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -13,8 +13,8 @@ from callboard._metrics import MOST_LEARNT
 from callboard.testing import Call, FakeModel, client
 from callboard_protocol import Done, Error, Event, Message, ToolCallComplete, ToolCallError, ToolCallStart
 from tests.fakes.openai_server import Answer, OpenAIServer, Refusal, call, chunks, finish, text, usage
-from tests.scraping import Scrape, scrape
-from tests.serving import ScriptedAgent, Service, database_of, request, serving
+from tests.scraping import Scrape, scrape, scrape_until
+from tests.serving import ScriptedAgent, database_of, request, serving
 
 
 @tool
@@ -123,26 +123,19 @@ async def test_what_is_under_way_is_told_as_it_is_at_that_moment(tmp_path: Path)
             await service.events(request(run_id=f"r{number}"))
 
         running = [asyncio.create_task(run(number)) for number in range(3)]
-        await _until(service, lambda one: one.sum("callboard_runs_waiting") == 1)
-        await _until(service, lambda one: one.sum("callboard_runs_open", agent="scripted") == 2)
-        await _until(service, lambda one: one.sum("callboard_log_bytes") > 20_000)
+        await scrape_until(service.client, lambda one: one.sum("callboard_runs_waiting") == 1)
+        await scrape_until(service.client, lambda one: one.sum("callboard_runs_open", agent="scripted") == 2)
+        await scrape_until(service.client, lambda one: one.sum("callboard_log_bytes") > 20_000)
         async with service.client.stream("GET", f"/v1/runs/{begun[0]}/events"):
-            more = await _until(service, lambda one: one.sum("callboard_listeners") == 3)
+            more = await scrape_until(service.client, lambda one: one.sum("callboard_listeners") == 3)
         go_on.set()
         await asyncio.gather(*running)
-        after = await _until(service, lambda one: one.sum("callboard_listeners") == 0)
+        after = await scrape_until(service.client, lambda one: one.sum("callboard_listeners") == 0)
     assert more.sum("callboard_runs_open") == 2
     # What does not run is 0 and not nothing, or it would be drawn as no data.
     assert list(after.matching("callboard_runs_open", agent="scripted")) == [0]
     assert after.sum("callboard_runs_open") == after.sum("callboard_runs_waiting") == 0
     assert after.sum("callboard_runs_total") == 3
-
-
-async def _until(service: Service, holds: Callable[[Scrape], bool]) -> Scrape:
-    async with asyncio.timeout(30):
-        while not holds(seen := await scrape(service.client)):
-            pass
-    return seen
 
 
 async def test_the_store_is_timed_and_its_failures_are_counted(tmp_path: Path) -> None:

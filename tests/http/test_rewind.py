@@ -72,7 +72,8 @@ async def test_a_stream_of_chunks_says_so_in_words_and_to_programs_how_much_stay
         stream = await client.chat.completions.create(model="scripted", messages=QUESTION, stream=True, extra_body=body)
         chunks = [chunk async for chunk in stream]
         whole = await client.chat.completions.create(model="scripted", messages=QUESTION, extra_body=body)
-    read = followed = ""
+    read = ""
+    followed = ""
     for chunk in chunks:
         piece = (chunk.choices[0].delta.content or "") if chunk.choices else ""
         read += piece

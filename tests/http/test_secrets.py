@@ -1,6 +1,5 @@
 """Secrets of settings and of tools are in no event, no row, no line of log and no request to a model."""
 
-import asyncio
 import base64
 import json
 from collections.abc import AsyncIterator, Iterator
@@ -250,4 +249,3 @@ async def test_a_result_that_takes_long_to_search_holds_up_nobody(tmp_path: Path
     [complete] = [event for event in events if isinstance(event, ToolCallComplete)]
     assert complete.result_chars == size + len("[secret]")
     assert sent[1]["messages"][-1]["content"].endswith("x[secret]")
-    await asyncio.sleep(0)

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import anyio
+
 from callboard._agents import RunContext
 from callboard._inspect.sharing import Shared
 from callboard.errors import UnknownRun
@@ -19,6 +21,7 @@ async def test_what_is_asked_for_at_once_is_made_once_and_by_its_key() -> None:
 
     async def make() -> str:
         made.append("page")
+        # Meanwhile the others ask.
         await asyncio.sleep(0)
         return f"page {len(made)}"
 
@@ -48,7 +51,7 @@ async def test_who_leaves_takes_it_from_nobody_else() -> None:
         return "page"
 
     first, second = (asyncio.create_task(shared.get("a", make)) for _ in range(2))
-    await asyncio.sleep(0)
+    await anyio.wait_all_tasks_blocked()
     first.cancel()
     may_end.set()
     assert await second == "page"

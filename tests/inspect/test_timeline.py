@@ -4,7 +4,7 @@ from typing import Any
 
 from callboard._history.records import StoredStatus
 from callboard._inspect.messages import mark_messages
-from callboard._inspect.shown import CallStatus, ShownCall, ShownRequest, ShownRun
+from callboard._inspect.shown import CallStatus, RunState, ShownCall, ShownRequest, ShownRun
 from callboard._inspect.timeline import MIN_PERCENT, draw
 from callboard._inspect.values import read_value, web_address
 from callboard.storage import KeptResult
@@ -32,8 +32,8 @@ def shown_request(index: int, begin: float, end: float | None, first: float | No
 def shown_run(
     calls: tuple[ShownCall, ...], requests: tuple[ShownRequest, ...] | None = (), end: float | None = 10.0
 ) -> ShownRun:
-    state = "complete" if end else "running"
-    return ShownRun("r", "clerk", None, "c", "", "", state, "", 0.0, end, calls, requests)  # type: ignore[arg-type]
+    state: RunState = "complete" if end else "running"
+    return ShownRun("r", "clerk", None, "c", "", "", state, "", 0.0, end, calls, requests)
 
 
 def test_each_round_has_what_the_model_was_asked_and_the_calls_that_it_made() -> None:

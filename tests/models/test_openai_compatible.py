@@ -312,6 +312,7 @@ async def test_a_bomb_lets_others_have_their_turn() -> None:
         nonlocal turns
         while True:
             turns += 1
+            # Until its next turn.
             await asyncio.sleep(0)
 
     counting = asyncio.create_task(count_turns())

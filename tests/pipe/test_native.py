@@ -121,7 +121,8 @@ def test_no_call_is_left_without_an_output_wherever_the_stream_is_cut(
         for events in batch:
             for event in events:
                 transcript.apply(event)
-        updates += emitter.updates(transcript, now := now + 0.03)
+        now += 0.03
+        updates += emitter.updates(transcript, now)
     finish(transcript, end)
     updates += emitter.updates(transcript, now, final=True)
     json.dumps(updates)

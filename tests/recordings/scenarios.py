@@ -187,7 +187,7 @@ def racing_tools() -> Sequence[Tool]:
     async def slow(word: str) -> str:
         """Waits for the other."""
         await second_has_ended.wait()
-        # The other's end is told first.
+        # The other's end is told first; of that no tool hears.
         await asyncio.sleep(0.05)
         return word
 

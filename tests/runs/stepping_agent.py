@@ -10,6 +10,7 @@ from callboard_protocol import Event, Message, ToolCallComplete, ToolCallStart, 
 
 RESULT = "a whole result " * 200
 STEP_SECONDS = 0.01
+"""Its pace: with none there would be no time to kill its server between two events."""
 
 
 @dataclass(frozen=True)

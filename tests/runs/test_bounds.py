@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from callboard._agents import RunContext
@@ -27,6 +28,7 @@ from callboard_protocol import (
     ToolStatus,
     ToolStatusData,
 )
+from tests.scraping import scrape_until
 from tests.serving import ScriptedAgent, numbered, request, serving
 
 
@@ -54,7 +56,7 @@ async def test_who_finds_no_place_waits_in_turn_and_past_a_user_who_has_a_share(
         order.append(user)
 
     waiting = [asyncio.create_task(wait(user)) for user in ("mallory", "bob", "cleo")]
-    await asyncio.sleep(0)
+    await anyio.wait_all_tasks_blocked()
     places.give_back("ann")
     await waiting[1]
     waiting[2].cancel()
@@ -88,7 +90,7 @@ async def test_a_run_waits_for_its_place_and_is_then_answered(tmp_path: Path) ->
             events = numbered(response)
             await anext(events)
             second = asyncio.create_task(service.events(request()))
-            await asyncio.sleep(0)
+            await scrape_until(service.client, lambda seen: seen.sum("callboard_runs_waiting") == 1)
             ends.set()
             assert [event.type async for _, event in events] == ["message", "done"]
         assert [event.type for event in await second] == ["run_start", "message", "done"]

@@ -20,6 +20,7 @@ async def test_every_listener_hears_everything_from_where_it_asked() -> None:
     listeners = [asyncio.create_task(heard(log, after)) for after in (0, 0, 2, 5)]
     for number in range(1, 6):
         assert log.append(Message(content=str(number))) == number
+        # The listeners hear each by itself.
         await asyncio.sleep(0)
     log.close()
     everything = [(number, str(number)) for number in range(1, 6)]

@@ -36,7 +36,8 @@ class Counter(Skill):
 
 
 async def test_two_applications_with_the_same_skill_share_nothing_of_it(tmp_path: Path) -> None:
-    agent = Agent("scripted", skills=[counter := Counter()])
+    counter = Counter()
+    agent = Agent("scripted", skills=[counter])
     asked = chunks(call("count", "{}", call_id="c"), finish("tool_calls"))
     answers = [asked, chunks(text("There."), finish("stop"))] * 3
     counted: list[list[str]] = []

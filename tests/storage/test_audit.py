@@ -1,6 +1,7 @@
 """The audit is appended and never changed: the database refuses it, whoever asks and however."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from sqlalchemy import Connection
@@ -14,8 +15,8 @@ A_MOMENT = 1e-15
 """Days that are over at once."""
 
 
-async def entries(store: Store, **wanted: object) -> list[AuditEntry]:
-    found = store.audit().read(AuditFilter(**wanted))  # type: ignore[arg-type]
+async def entries(store: Store, **wanted: Any) -> list[AuditEntry]:
+    found = store.audit().read(AuditFilter(**wanted))
     return [entry async for page in found for entry in page]
 
 

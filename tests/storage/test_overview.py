@@ -2,6 +2,7 @@
 
 import base64
 import time
+from typing import Any
 
 import pytest
 
@@ -32,8 +33,8 @@ async def write_turn(
     await journal.finish("In the hall.", is_answered=True)
 
 
-async def list_calls(overview: Overview, limit: int = 50, **wanted: object) -> list[str]:
-    page = await overview.calls(ToolCallFilter(**wanted), limit)  # type: ignore[arg-type]
+async def list_calls(overview: Overview, limit: int = 50, **wanted: Any) -> list[str]:
+    page = await overview.calls(ToolCallFilter(**wanted), limit)
     return [one.call.tool_call_id for one in page.calls]
 
 

@@ -116,7 +116,8 @@ async def test_long_reads_are_cut_between_two_frames(database: Path, any_url: st
 async def test_a_run_has_one_taker(database: Path, any_url: str) -> None:
     ids = {f"left-{number}-{time.time_ns()}" for number in range(30)}
     async with opened(database, any_url, 5) as stores:
-        async with (gone := stores[0].run_log("gone")).open(60, print):
+        gone = stores[0].run_log("gone")
+        async with gone.open(60, print):
             for run_id in ids:
                 await gone.begin(replace(RUN, run_id=run_id))
         takers = [store.run_log(f"taker {number}") for number, store in enumerate(stores)]
@@ -367,7 +368,8 @@ async def test_nobody_sees_what_is_not_kept_where_another_server_may_go_on(
 
 async def test_what_a_server_has_left_of_a_run_that_redis_has_lost_is_closed(database: Path, redis_url: str) -> None:
     async with opened(database, redis_url, 2) as (one, other):
-        async with (gone := one.run_log("gone")).open(60, print):
+        gone = one.run_log("gone")
+        async with gone.open(60, print):
             await gone.begin(RUN)
             await one.journal(Turn("chat", "run", "message", "ann", "hello")).begin()
         with Redis.from_url(redis_url) as redis:

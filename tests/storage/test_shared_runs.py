@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import anyio
 import httpx
 import pytest
 from sqlalchemy import update
@@ -277,7 +278,7 @@ async def test_an_agent_whose_run_is_another_servers_by_now_is_stopped(store: Sq
     keeper.add(b"1", Message(content="1"))
     await lost.wait()
     keeper.add(b"2", Done())
-    await asyncio.sleep(0)
+    await anyio.wait_all_tasks_blocked()
     assert shown == [], "nobody sees what is not kept"
 
 

@@ -97,6 +97,12 @@ async def test_what_is_forgotten_is_gone_from_wherever_it_was_and_the_others_are
     assert set((await any_store.forget_user("anneliese")).values()) == {0}
 
 
+async def count_lost_words(store: SqlStore, index: str, wanted: str) -> Any:
+    """How many entries of the index are of no row of the table that is `wanted`."""
+    lost = text(f"SELECT count(*) FROM {index} WHERE rowid NOT IN (SELECT id FROM {wanted})")
+    return await store.database.read(lambda connection: connection.scalar(lost))
+
+
 async def test_no_row_of_any_table_is_left_of_a_user(store: SqlStore) -> None:
     for user in ("anneliese", "bob"):
         await live(store, user)
@@ -108,9 +114,8 @@ async def test_no_row_of_any_table_is_left_of_a_user(store: SqlStore) -> None:
     for table in metadata.sorted_tables:
         for row in await store.database.fetch(select(table)):
             assert "anneliese" not in repr(tuple(row)), table.name
-    for index, wanted in ((MESSAGE_WORDS, "messages"), (MEMORY_WORDS, "memories")):
-        lost = f"SELECT count(*) FROM {index.name} WHERE rowid NOT IN (SELECT id FROM {wanted})"
-        assert await store.database.read(lambda connection, lost=lost: connection.scalar(text(lost))) == 0  # type: ignore[misc]
+    assert await count_lost_words(store, MESSAGE_WORDS.name, "messages") == 0
+    assert await count_lost_words(store, MEMORY_WORDS.name, "memories") == 0
     assert [run.run_id for run in await log.of_user("bob")] == ["run-bob"]
     assert await log.read("run-bob", 0, 100) == [b"bob"]
 

@@ -81,6 +81,7 @@ async def test_a_write_that_nobody_waits_for_any_more_is_not_made(store: SqlStor
 async def test_what_is_being_written_is_written_before_the_store_is_closed(database_url: str) -> None:
     store = await SqlStore.open(database_url)
     writing = asyncio.create_task(store.database.write(adding("last")))
+    # It waits to be written by now.
     await asyncio.sleep(0)
     await store.close()
     assert await writing == "last"

@@ -95,7 +95,8 @@ async def read_archive(title: str, characters: int = BIG_CHARS) -> str:
     text: list[str] = []
     length = 0
     while length < characters:
-        text.append(line := next(lines))
+        line = next(lines)
+        text.append(line)
         length += len(line)
     return "".join(text)[:characters]
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
+from typing import TypeAlias
 
 from callboard._version import __version__
 from callboard.errors import CallboardError, SettingsError
@@ -61,7 +62,21 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"callboard {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    _add_server(commands)
+    _add_chat(commands)
+    _add_doctor(commands)
+    _add_key(commands)
+    _add_stored_data(commands)
+    _add_pipe(commands)
+    return parser
 
+
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+"""What the commands are added to; argparse has no public name for it."""
+
+
+def _add_server(commands: Commands) -> None:
+    """Add `serve`, and `agents` that lists what it would serve."""
     serve = commands.add_parser("serve", help="start the server")
     how = serve.add_mutually_exclusive_group()
     how.add_argument("--reload", action="store_true", help="start again when a file of your agents changes")
@@ -71,6 +86,9 @@ def build_parser() -> argparse.ArgumentParser:
 
     commands.add_parser("agents", help="list the agents that were found, and what is missing and why")
 
+
+def _add_chat(commands: Commands) -> None:
+    """Add `chat`, which talks to an agent."""
     chat = commands.add_parser("chat", help="talk to an agent in the terminal; without one, list the agents")
     chat.add_argument("agent", nargs="?", metavar="AGENT", help="the agent's id; without it the agents are listed")
     chat.add_argument(
@@ -86,6 +104,9 @@ def build_parser() -> argparse.ArgumentParser:
     chat.add_argument("--json", action="store_true", help="write the run's events as JSON Lines; ask nobody anything")
     chat.add_argument("--verbose", action="store_true", help="show all of every call: arguments, steps, result")
 
+
+def _add_doctor(commands: Commands) -> None:
+    """Add `doctor`, which checks everything."""
     doctor = commands.add_parser(
         "doctor", help="check everything, and say what to do; exit 1 where something is broken"
     )
@@ -97,6 +118,9 @@ def build_parser() -> argparse.ArgumentParser:
     webui.add_argument("--api-key", help="an admin's API key instead of both")
     webui.add_argument("--id", default="callboard", help="the function's id there (default: %(default)s)")
 
+
+def _add_key(commands: Commands) -> None:
+    """Add `key`, which makes, lists and removes the keys of clients."""
     key = commands.add_parser("key", help="print the key that clients must send, made now if there is none")
     what = key.add_mutually_exclusive_group()
     what.add_argument("--quiet", action="store_true", help="make it if there is none, and print nothing")
@@ -104,6 +128,9 @@ def build_parser() -> argparse.ArgumentParser:
     what.add_argument("--remove", metavar="NAME", help="let nobody in any more by the key of that name")
     what.add_argument("--list", action="store_true", help="print the names of the further keys")
 
+
+def _add_stored_data(commands: Commands) -> None:
+    """Add `export`, `forget`, `audit` and `backup`: what is done with what is stored."""
     export = commands.add_parser("export", help="print a stored chat, or all that is kept of a user, as JSON Lines")
     which = export.add_mutually_exclusive_group(required=True)
     which.add_argument("--chat", metavar="ID", help="the chat's id, as Open WebUI's address bar shows it")
@@ -127,13 +154,15 @@ def build_parser() -> argparse.ArgumentParser:
     backup = commands.add_parser("backup", help="copy the database into a new file while servers write to it")
     backup.add_argument("file", type=Path, metavar="FILE", help="the copy; there must be no such file yet")
 
+
+def _add_pipe(commands: Commands) -> None:
+    """Add `pipe`, which prints the pipe, and `install-pipe`."""
     pipe = commands.add_parser("pipe", help="print the pipe, to paste it under Admin Panel → Functions in Open WebUI")
     pipe.add_argument("--events", action="store_true", help="print the function for events instead")
 
     commands.add_parser(
         "install-pipe", add_help=False, help="install or update the pipe in an Open WebUI; --help lists its options"
     )
-    return parser
 
 
 AUDIT_KINDS = ("call", "handed_over", "approved", "ended", "forgotten")

@@ -62,12 +62,15 @@ class NativeReader:
             return []
         call = self._match(delta)
         if call is None:
-            self._calls.append(call := _Call(delta.index))
-            self._latest[None, None] = self._latest[call.index, None] = call
+            call = _Call(delta.index)
+            self._calls.append(call)
+            self._latest[None, None] = call
+            self._latest[call.index, None] = call
         had_id = bool(call.given_id)
         call.take(delta)
         if call.given_id and not had_id:
-            self._latest[None, call.given_id] = self._latest[call.index, call.given_id] = call
+            self._latest[None, call.given_id] = call
+            self._latest[call.index, call.given_id] = call
         return self._show(call) if call.name else []
 
     def _match(self, delta: ToolCallDelta) -> "_Call | None":

@@ -242,7 +242,8 @@ class RunWatch:
         for seen in self:
             if self._chars > self._max_chars:
                 freed = sum(map(count_chars, (*seen.given, *seen.left_out)))
-                seen.given = seen.left_out = ()
+                seen.given = ()
+                seen.left_out = ()
                 seen.chars -= freed
                 self._chars -= freed
             for request in seen.requests:

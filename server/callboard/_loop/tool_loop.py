@@ -181,7 +181,8 @@ class _Turn:
 
     async def ask(self, tools: Sequence[Tool], answer: _Answer) -> AsyncGenerator[Event, None]:
         """Ask once; fill `answer` and yield what the user can see of it."""
-        answer.reader = reader = self.tool_format.reader(tools, self.claim_id, self.messages)
+        reader = self.tool_format.reader(tools, self.claim_id, self.messages)
+        answer.reader = reader
         # A function's call has no start, and while arguments are written it cannot be told which are secret.
         unannounced = {tool.name for tool in tools if isinstance(tool, ClientTool) or tool.secret_arguments}
         known = [tool.name for tool in tools]

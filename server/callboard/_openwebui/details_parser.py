@@ -196,11 +196,13 @@ def _build_messages(content: str) -> Iterator[ChatMessage]:
         texts, calls = turns[-1]
         if isinstance(piece, PastCall):
             if calls and calls[-1].round != piece.round:
-                turns.append(([], calls := []))
+                calls = []
+                turns.append(([], calls))
             calls.append(piece)
         elif piece.strip():
             if calls:
-                turns.append((texts := [], []))
+                texts = []
+                turns.append((texts, []))
             texts.append(piece)
     for texts, calls in turns:
         parts = tuple(

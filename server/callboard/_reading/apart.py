@@ -90,7 +90,8 @@ async def _take_turn(user: str) -> AsyncIterator[None]:
     try:
         places = _places.get()
     except LookupError:
-        _places.set(places := _Places())
+        places = _Places()
+        _places.set(places)
     lock = places.users.setdefault(user, anyio.Lock())
     async with lock, places.processes:
         yield

@@ -153,7 +153,8 @@ def _limiter() -> anyio.CapacityLimiter:
     try:
         return _threads.get()
     except LookupError:
-        _threads.set(limiter := anyio.CapacityLimiter(MAX_THREADS))
+        limiter = anyio.CapacityLimiter(MAX_THREADS)
+        _threads.set(limiter)
         return limiter
 
 

@@ -244,7 +244,8 @@ class Rescuer:
     def _between(self, group: _Group, *, final: bool) -> bool:
         """Read what follows a block: white space, the end of the turn or of the fence, another block."""
         text = self._text
-        at = group.at = after_space(text, group.at)
+        at = after_space(text, group.at)
+        group.at = at
         if at == len(text):
             if not final or (self._is_whole(group)):
                 return False

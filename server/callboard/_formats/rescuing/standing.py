@@ -154,7 +154,8 @@ def _outside_spans(line: str) -> str:
     for number in range(len(runs) - 1, -1, -1):
         closers.setdefault(len(runs[number][0]), []).append(number)
     kept: list[str] = []
-    at = number = 0
+    at = 0
+    number = 0
     while number < len(runs):
         same = closers[len(runs[number][0])]
         while same and same[-1] <= number:

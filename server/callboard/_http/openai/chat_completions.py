@@ -214,7 +214,9 @@ class ChatAnswer(Answer):
         kept_chars = sum(map(len, self._text))
         for annotation in self._annotations:
             citation = annotation["url_citation"]
-            citation["start_index"] = citation["end_index"] = min(citation["end_index"], kept_chars)
+            place = min(citation["end_index"], kept_chars)
+            citation["start_index"] = place
+            citation["end_index"] = place
         if draft:
             yield self._build_chunk({"content": write_note_below(draft)}) | {
                 "callboard": {"rewind": {"content_chars": kept_chars}}

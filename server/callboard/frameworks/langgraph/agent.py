@@ -130,8 +130,10 @@ class _FromLangGraph(FrameworkAgent[Graph]):
                 given = await resolve(interrupts, hooks)
             if given is None:
                 turn.say(UNANSWERED)
-            elif (request := hooks.last_request) and (model := self._model or model_of(agent)) is not None:
-                await _ask(model, request, hooks, reasoning=True)
+            elif request := hooks.last_request:
+                model = self._model or model_of(agent)
+                if model is not None:
+                    await _ask(model, request, hooks, reasoning=True)
             translator.end()
 
     async def answer(self, agent: Graph, turn: Turn) -> None:

@@ -188,7 +188,8 @@ class _Answer:
         match event:
             # What an agent inside a tool says and thinks is told to the one that called it, and to nobody else.
             case ResponseTextDeltaEvent() | ResponseRefusalDeltaEvent() if self._hooks.inside is None:
-                self._hooks.spoke = self.told = True
+                self._hooks.spoke = True
+                self.told = True
                 self._turn.say(event.delta)
             case ResponseReasoningTextDeltaEvent() | ResponseReasoningSummaryTextDeltaEvent() if (
                 self._hooks.inside is None
@@ -252,7 +253,8 @@ class _Answer:
             self._turn.calls.complete(*end)
 
     async def _end(self, response: Response) -> None:
-        output = response.output = response.output or self._items
+        output = response.output or self._items
+        response.output = output
         calls = [item for item in output if isinstance(item, AnyCall) and self._read_call(item) is not None]
         self._hooks.called = bool(calls)
         for item in calls:
