@@ -296,6 +296,7 @@ class Grammar:
     `at_line_start` are the places of the syntaxes whose blocks begin nowhere else.
     """
 
+    syntaxes: tuple[Syntax, ...]
     outside: Literals
     after_call: Literals
     owners: Mapping[str, tuple[int, ...]]
@@ -339,7 +340,9 @@ def grammar(syntaxes: tuple[Syntax, ...]) -> Grammar:
     turns = frozenset(one for one in results if _is_turn(one))
     at_line_start = frozenset(place for place, one in enumerate(syntaxes) if isinstance(one, AtLineStart))
     outside = {*owners, *tags, *closers, *turns, *_FENCES}
-    return Grammar(Literals(outside), Literals(outside | results), owners, tags, closers, results, turns, at_line_start)
+    return Grammar(
+        syntaxes, Literals(outside), Literals(outside | results), owners, tags, closers, results, turns, at_line_start
+    )
 
 
 def _is_turn(stop: str) -> bool:
@@ -368,26 +371,25 @@ def meaning(known: Grammar, found: str) -> Meaning:
 
 
 @lru_cache(maxsize=64)
-def end_of_turn(syntaxes: tuple[Syntax, ...]) -> "regex.Pattern[str]":
+def end_of_turn(known: Grammar) -> "regex.Pattern[str]":
     """Return the pattern of a token that may end a turn."""
-    own = {text for one in syntaxes for text in (*one.stops, *one.markers) if _TOKEN.fullmatch(text)}
+    own = {text for one in known.syntaxes for text in (*one.stops, *one.markers) if _TOKEN.fullmatch(text)}
     return regex.compile("|".join([END_OF_TURN.pattern, *map(regex.escape, sorted(own))]), regex.IGNORECASE)
 
 
 @lru_cache(maxsize=256)
-def closing(syntaxes: tuple[Syntax, ...], tags: tuple[Tags, ...]) -> Literals:
+def closing(known: Grammar, tags: tuple[Tags, ...]) -> Literals:
     """Return what to look for in a thought that was opened by these tags."""
     literals = {tag.closer for tag in tags if tag.closer}
     if any(tag.until_call for tag in tags):
-        literals |= {*_FENCES, *(opener for one in syntaxes for opener in one.openers)}
-        literals |= {tag.opener for one in syntaxes for tag in one.reasoning}
+        literals |= {*_FENCES, *known.owners, *known.tags}
     return Literals(literals)
 
 
 @lru_cache(maxsize=256)
-def in_thought(syntaxes: tuple[Syntax, ...], tags: tuple[Tags, ...]) -> Literals:
+def in_thought(known: Grammar, tags: tuple[Tags, ...]) -> Literals:
     """Return what to look for in a thought: its closers, and calls and tokens that the answer may end in."""
-    openers = (opener for one in syntaxes for opener in one.openers) if all(tag.calls for tag in tags) else ()
+    openers = known.owners if all(tag.calls for tag in tags) else ()
     return Literals({*(tag.closer for tag in tags), *openers, *END_TOKENS})
 
 
@@ -415,7 +417,7 @@ class Scanner:
         surely: bool = True,
     ) -> None:
         self.syntaxes = tuple(syntaxes)
-        self._grammar = grammar(self.syntaxes)
+        self.grammar = grammar(self.syntaxes)
         self.schemas = schemas
         self._outlet = Outlet(schemas)
         self._watcher = _Preview(self._outlet if previews else None, schemas)
@@ -437,7 +439,12 @@ class Scanner:
         self._sought: dict[str, int] = {}
         """How far each end of a quotation was sought in vain."""
         self._fence = ""
-        self._tags: tuple[Tags, ...] = tuple(opened)
+        self._tags: tuple[Tags, ...] = ()
+        self._until_call = False
+        """True in a thought that any block ends."""
+        self._within: Literals | None = None
+        """What to look for in the thought, if this is one."""
+        self._enter(tuple(opened))
         self._may_open = bool(opened)
         """True at the beginning of a thought that the prompt has opened: some models open it again."""
         self._answering = False
@@ -498,11 +505,14 @@ class Scanner:
 
     def _literals(self) -> Literals:
         """Return what to look for here."""
-        if not self._tags:
-            return self._grammar.after_call if self._outlet.called else self._grammar.outside
-        if any(tag.until_call for tag in self._tags):
-            return closing(self.syntaxes, self._tags)
-        return in_thought(self.syntaxes, self._tags)
+        return self._within or (self.grammar.after_call if self._outlet.called else self.grammar.outside)
+
+    def _enter(self, tags: tuple[Tags, ...]) -> None:
+        """Go on in a thought of these tags; outside of one where there are none."""
+        self._tags = tags
+        self._until_call = any(tag.until_call for tag in tags)
+        look_for = closing if self._until_call else in_thought
+        self._within = look_for(self.grammar, tags) if tags else None
 
     def finish(self, *, cut: bool = False) -> list[Shown]:
         """Return what was held back; `cut`: more would have come."""
@@ -518,7 +528,7 @@ class Scanner:
                 decided = self._ask()
             elif self._fence:
                 decided = self._in_fence()
-            elif self._tags and not any(tag.until_call for tag in self._tags):
+            elif self._tags and not self._until_call:
                 decided = self._in_thought()
             else:
                 decided = self._in_text()
@@ -537,7 +547,7 @@ class Scanner:
         if any(tag.closer.lower() == found for tag in self._tags):
             self._end_thought(len(found))
             return True
-        what = meaning(self._grammar, found)
+        what = meaning(self.grammar, found)
         if what.at_line_start and not self._at_line_start():
             tape.at += 1
             return True
@@ -663,7 +673,7 @@ class Scanner:
         return tuple(tag for tag in tags if not (tag.first and self._outlet.said))
 
     def _begin_thought(self, tags: tuple[Tags, ...]) -> None:
-        self._tags = tags
+        self._enter(tags)
         self._skip(self._tape.at + len(tags[0].opener))
         if all(tag.is_text for tag in tags):
             self._outlet.begin_text()
@@ -719,7 +729,7 @@ class Scanner:
             self._answering = syntax.begins_answer(self._tape.cut(self._start, self._tape.at))
         self._outlet.block(items, self.syntaxes[place].name)
         self._asked.clear()
-        self._tags = ()
+        self._enter(())
         self._skip(self._tape.at)
         self._tape.forget()
 
@@ -785,6 +795,8 @@ class Scanner:
             tape.at += 1
         elif END_OF_TURN.fullmatch(found):
             return self._pass_end_tokens()
+        elif meaning(self.grammar, found).at_line_start and not self._at_line_start():
+            tape.at += 1
         else:
             self._say()
             first = self._may_begin_with_calls and not self._outlet.thinks
@@ -840,7 +852,7 @@ class Scanner:
         tape = self._tape
         trial = self._trial
         assert trial is not None
-        closers = closing(self.syntaxes, self._tags)
+        closers = closing(self.grammar, self._tags)
         text = tape.text
         index = tape.at - tape.base
         end, closer = closers.find(text, index, final=tape.final)
@@ -865,7 +877,7 @@ class Scanner:
             tape.forget()
             for items, name in trial.blocks:
                 self._outlet.block(items, name)
-            self._tags = ()
+            self._enter(())
             self._skip(tape.at)
             return True
         if trial.first_closer is not None:
@@ -894,11 +906,11 @@ class Scanner:
         self._say()
         if any(tag.is_text for tag in self._tags):
             # What ends an answer in a channel is no more than a marker in it, or begins the next message.
-            self._tags = ()
+            self._enter(())
             return
-        answers = any(tag.until_call for tag in self._tags)
+        answers = self._until_call
         self._answering = self._answering or answers
-        self._tags = ()
+        self._enter(())
         self._skip(self._tape.at + closer_chars)
         self._outlet.end_reasoning(answers=answers)
 
@@ -971,7 +983,7 @@ class _Trial:
         self.blocks: list[tuple[Sequence[WrittenCall | str], str]] = []
         """The calls that the answer ends in, once they are read."""
         self._syntaxes = scanner.syntaxes
-        self._grammar = grammar(scanner.syntaxes)
+        self._grammar = scanner.grammar
         self._spot = Spot(line_start, False, scanner.schemas)
         self._refused = 0
         self._reading = self._calls()
@@ -994,7 +1006,7 @@ class _Trial:
         tape = self.tape
         blocks: list[tuple[Sequence[WrittenCall | str], str]] = []
         openers = self._grammar.outside
-        tokens = end_of_turn(self._syntaxes)
+        tokens = end_of_turn(self._grammar)
         while True:
             while not tape.final and openers.may_grow(tape.text, tape.at - tape.base):
                 yield

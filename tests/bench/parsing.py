@@ -140,14 +140,22 @@ async def measure_parsing(folder: Path) -> list[Target]:
 
 
 def measure_kinds() -> list[Target]:
-    """Prints what a token of each kind of text costs in every format; the dearest of each format is judged."""
+    """Prints what a token of each kind of text costs in every format, in the answer and in a thought.
+
+    The dearest of each format is judged.
+    """
     rows = []
     targets = []
     for name in get_args(FormatName):
-        costs = [cost(choose_format(name, "a-model"), tokens(text)[:OF_A_KIND]) for text in KINDS.values()]
+        costs = [
+            cost(choose_format(name, "a-model"), [*begun, *tokens(text)[:OF_A_KIND]])
+            for begun in ((), (TextDelta("<think>"),))
+            for text in KINDS.values()
+        ]
         rows.append((name, *(f"{each:.2f}" for each in costs)))
         targets.append(Target(f"reading a token, {name}", max(costs), MAX_MICROSECONDS, "µs"))
-    print_table("Reading a token of text without calls, in µs", ("format", *KINDS), rows)
+    columns = (*KINDS, *(f"{kind}, thought" for kind in KINDS))
+    print_table("Reading a token of text without calls, in µs", ("format", *columns), rows)
     return targets
 
 
