@@ -212,7 +212,8 @@ LLAMA3 = Row(
     head=r"<\|python_tag\|> (?=\{ [\"']|\[ [{\]])",
     end=r"<\|eom_id\|>|<\|eot_id\|>",
     stops=("<|eom_id|>", "<|start_header_id|>ipython"),
-    models=(r"llama-?3(?!.*nemotron.*v1[.-]?5)",),
+    # https://github.com/MeetKai/functionary/blob/main/functionary/prompt_template/jinja_templates/v3-llama3.1.txt
+    models=(r"llama-?3(?!.*nemotron.*v1[.-]?5)", r"functionary.*v?3[.-]?1(?!\d)"),
     template=("<|python_tag|>", "dictionary of argument name and its value"),
 )
 
