@@ -108,7 +108,7 @@ MISTRAL = Row(
     end="",
     name_alone=True,
     reasoning=(Tags("[THINK]", "[/THINK]"), THINK),
-    stops=("[TOOL_RESULTS]", "[INST]", "</s>[INST]"),
+    stops=("[TOOL_RESULTS]", "[INST]", "</s>[INST]", "</s> [INST]"),
     markers=("[/TOOL_CALLS]", "[/TOOL_RESULTS]", "[/AVAILABLE_TOOLS]"),
     models=(
         r"(?<!dolphin.*)mistral(?!.*orca)",
