@@ -524,7 +524,7 @@ class Scanner:
             self._end_thought(len(found))
             return True
         is_quoted = None if found[0] in "`~" else self._is_in_closed_quotation()
-        if is_quoted is False and found[0] == "<":
+        if is_quoted is False and found[0] not in "`~{" and found != "[":
             is_quoted = self._is_in_string()
         if is_quoted is None and found[0] not in "`~":
             return False
@@ -625,6 +625,7 @@ class Scanner:
         is_later = len(before) == LOOK_BACK_CHARS and _LATER_IN_INDENTED_CODE.fullmatch(before)
         if not is_later and _INDENTED_CODE.search(before) is None:
             return False
+        self._quoted_from = tape.at
         self._quotation_end = "\n"
         return True
 

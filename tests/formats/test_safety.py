@@ -697,6 +697,7 @@ def test_behind_a_lists_code_and_a_block_quotation_a_call_counts() -> None:
         f"def f():\n    return f'It\\'s {CALL}' + x",
         f"print(['a', 'b {CALL}', 'c'])",
         f"s = 'Sure! {CALL} {CALL}' # twice",
+        "s = 'Sure! [TOOL_CALLS]now[ARGS]{}'",
     ],
 )
 def test_a_call_in_a_string_of_a_program_is_text(text: str, step: int) -> None:
@@ -723,6 +724,13 @@ def test_however_long_a_block_of_indented_code_is_a_call_in_it_does_not_run(line
     for lines in (1, 20, 25, 30, 100):
         text = f"Look:\n\n{line * lines}    {CALL}\n"
         assert shown(text, step) == (text, 0), lines
+
+
+@pytest.mark.parametrize("step", [1, 3, 1000])
+def test_no_marker_further_on_in_a_line_of_indented_code_begins_a_call(step: int) -> None:
+    section = "<|tool_calls_section_begin|><|tool_call_begin|>now<|tool_call_argument_begin|>{}<|tool_call_end|>"
+    text = f"Look:\n\n    {section}\n"
+    assert shown(text, step) == (text, 0)
 
 
 @pytest.mark.parametrize("before", ["word " * 60 + "\n", "word " * 60 + "\n    - a\n", "  x = 1\n" * 50])
