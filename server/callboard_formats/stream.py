@@ -733,10 +733,9 @@ class Scanner:
         end = line.end() if line else fence.end()
         if end == len(tape.text) and not tape.final and end - index < MAX_FENCE_LINE_CHARS:
             return False
-        # Back-ticks further on in the line make it code within the line, says CommonMark.
-        if _BEFORE_FENCE.fullmatch(self._line_before()) and not (
-            fence[0][0] == "`" and tape.text[end : end + 1] == "`"
-        ):
+        # Back-ticks further on in the line make it code within the line, says CommonMark. Nobody waits for them longer.
+        is_span = fence[0][0] == "`" and tape.text[end : end + 1] == "`" and end - index < MAX_FENCE_LINE_CHARS
+        if _BEFORE_FENCE.fullmatch(self._line_before()) and not is_span:
             self._fence = fence[0]
         tape.at += len(fence[0])
         return True

@@ -738,6 +738,14 @@ def test_what_is_no_indented_code_hides_no_call(before: str) -> None:
     assert shown(f"Look:\n{before}    {CALL}", 1)[1] == 1
 
 
+@pytest.mark.parametrize("behind", ["", "` y", "```"])
+def test_a_fence_with_a_long_first_line_is_the_same_whole_and_in_pieces(behind: str) -> None:
+    for chars in (10, 70, 75, 76, 77, 78, 100):
+        text = f"```{'x' * chars}{behind}\n{CALL}\n"
+        whole = shown(text, len(text))
+        assert [shown(text, step) for step in (1, 2, 7)] == [whole] * 3, chars
+
+
 def test_an_opener_too_many_hides_no_call() -> None:
     assert ran(f"<tool_call>{CALL}") == [{}]
 
