@@ -82,6 +82,7 @@ ToolFormat = Literal[
     "longcat",
     "k2_horizon",
     "minimax_m3",
+    "functionary",
     "harmony",
 ]
 """The way in which a model's tool calls are asked for and read."""

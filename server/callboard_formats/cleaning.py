@@ -391,11 +391,13 @@ SCAFFOLDING: Mapping[str, tuple[Marker, ...]] = {
     ),
     "hunyuan_a13b": (Marker("助手：", "beginning"), *(Marker(text) for text in ("<answer>\n", "\n</answer>"))),
     "granite": _all("<response> </response>"),
+    "mistral": (Marker("<s>", "beginning"),),
     "xml": _all("</function> </parameter> </parameters> </arguments> </invoke> </tool>"),
 }
 """Scaffolding that a handler's own format leaves behind, by handler: the second layer."""
 
 _THINKING = _all("<think> </think>")
+_MISTRALS = (*_all("[INST] [/INST]"), Marker("<s>", "beginning"))
 _TURN_ENDS = tuple(Marker(text, where="end") for text in END_TOKENS)
 
 # Models that were trained on role play in forums write its markup: [FONT=Arial], [/COLOR].
@@ -410,12 +412,16 @@ QUIRKS: tuple[tuple[str, tuple[Marker, ...]], ...] = (
     ("*deepseek*", _THINKING),
     ("*glm*", (*_THINKING, *_all("<|begin_of_box|> <|end_of_box|>"))),
     ("*hunyuan*a13b*", (Marker("<answer>\n"), Marker("\n</answer>"))),
+    # https://docs.vllm.ai/en/v0.11.2/api/vllm/reasoning/ernie45_reasoning_parser/
+    ("*ernie*", (Marker("<response>\n"), *_all("<response> </response>"))),
     ("*kimi*", _all("◁think▷ ◁/think▷")),
-    ("*mistral*", _all("[INST] [/INST]")),
-    ("*mixtral*", _all("[INST] [/INST]")),
-    ("*magistral*", _all("[THINK] [/THINK] [INST] [/INST]")),
-    ("*ministral*", _all("[THINK] [/THINK] [INST] [/INST]")),
-    ("*devstral*", _all("[INST] [/INST]")),
+    ("*mistral*", _MISTRALS),
+    ("*mixtral*", _MISTRALS),
+    ("*magistral*", (*_MISTRALS, *_all("[THINK] [/THINK]"))),
+    ("*ministral*", (*_MISTRALS, *_all("[THINK] [/THINK]"))),
+    ("*devstral*", _MISTRALS),
+    ("*codestral*", _MISTRALS),
+    ("*pixtral*", _MISTRALS),
     ("*llama*", (Marker("assistant\n\n", "beginning"),)),
     ("*pygmalion*", _FORUM_MARKUP),
     ("*mythomax*", _FORUM_MARKUP),
@@ -579,7 +585,8 @@ class Sanitiser:
     def _stands(self, marker: Marker, end: int, final: bool) -> bool | None:
         """Return whether `marker` is one here and not spoken of; None where that cannot be told yet."""
         following = self._text[end : end + 1]
-        quoted = (self._before and self._before in QUOTES) or (following and following in CLOSING_QUOTES)
+        # At the beginning of the answer no mark can close anything.
+        quoted = self._before and (self._before in QUOTES or (following and following in CLOSING_QUOTES))
         if self._place.is_kept() or quoted:
             return False
         if not (following or final):

@@ -1,11 +1,12 @@
 """Which syntaxes there are, by name, and which of them a model writes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
 import regex
 
+from callboard_formats.functionary import Functionary
 from callboard_formats.harmony import Harmony
 from callboard_formats.minimax import MiniMaxM3
 from callboard_formats.react import React
@@ -19,9 +20,16 @@ from callboard_formats.unmarked import PythonTag, Unmarked
 REACT = React()
 LEAKED_REACT = React(leaked=True)
 UNMARKED = Unmarked()
+FUNCTIONARY = Functionary()
+LEAKED_FUNCTIONARY = Functionary(leaked=True)
 
-SYNTAXES: tuple[Syntax, ...] = (*ROWS, MiniMaxM3(), PythonTag(), Harmony(), UNMARKED, LEAKED_REACT)
+SYNTAXES: tuple[Syntax, ...] = (
+    *ROWS, MiniMaxM3(), PythonTag(), Harmony(), LEAKED_FUNCTIONARY, UNMARKED, LEAKED_REACT,
+)  # fmt: skip
 """Every syntax, in the order in which they are asked about a place that several claim."""
+
+_ASKED_FOR: Mapping[Syntax, Syntax] = {LEAKED_REACT: REACT, LEAKED_FUNCTIONARY: FUNCTIONARY}
+"""Those that are read more freely where they were asked for."""
 
 
 class Thoughts:
@@ -140,7 +148,7 @@ def syntaxes_of(formats: Sequence[str] | None) -> tuple[Syntax, ...]:
 def _of(formats: tuple[str, ...]) -> tuple[Syntax, ...]:
     if strange := set(formats) - set(names()):
         raise ValueError(f"There is no format {sorted(strange)}; there are: {', '.join(names())}")
-    every = [REACT if one is LEAKED_REACT else one for one in SYNTAXES]
+    every = [_ASKED_FOR.get(one, one) for one in SYNTAXES]
     fence = (XmlFence(),) if "xml" in formats else ()
     own = [one for one in every if one.name in formats]
     fellows = {fellow for one in formats for fellow in FELLOWS.get(one, ())}
@@ -166,10 +174,17 @@ def thought_opened_for(
     return tuple(dict.fromkeys(tag for one in rows for tag in one.reasoning))
 
 
+def prompt_ends_in_separator(model: str, formats: Sequence[str] | None) -> bool:
+    """Return whether an answer goes on behind the separator of messages that its prompt ended with."""
+    if formats is None:
+        return _is_called(model, FUNCTIONARY.models)
+    return FUNCTIONARY.name in formats
+
+
 @cache
 def stops_of(name: str) -> tuple[str, ...]:
     """Return the stop sequences of a syntax."""
-    every = (REACT if one is LEAKED_REACT else one for one in SYNTAXES)
+    every = (_ASKED_FOR.get(one, one) for one in SYNTAXES)
     return tuple(dict.fromkeys(stop for one in every if one.name == name for stop in one.stops))
 
 
@@ -227,5 +242,5 @@ def _is_called(model: str, patterns: Sequence[str]) -> bool:
     return any(regex.search(pattern, name) for pattern in patterns)
 
 
-def _families() -> list[Row | MiniMaxM3 | Harmony]:
-    return [one for one in SYNTAXES if isinstance(one, Row | MiniMaxM3 | Harmony)]
+def _families() -> list[Row | MiniMaxM3 | Harmony | Functionary]:
+    return [one for one in SYNTAXES if isinstance(one, Row | MiniMaxM3 | Harmony | Functionary)]

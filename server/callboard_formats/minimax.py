@@ -5,7 +5,8 @@
     ]<]minimax[>[</tool_call>
 
 Specified in the chat template of MiniMax-M3; vLLM's `minimax_m3` parser and SGLang's read it. The items of a list
-are elements named `item`. A tag without the mark is text, and so is one that closes nothing that is open.
+are elements named `item`. A tag without the mark is text, and so is one that closes nothing that is open. What stands
+in an argument that is text by the tool's schema is its text, elements too: it may be about such calls.
 """
 
 import json
@@ -41,9 +42,10 @@ _NOBODY = _Nobody()
 
 @dataclass(slots=True)
 class _Element:
-    """An element that is being read."""
+    """An element that is being read; `start` is where its content begins."""
 
     name: str
+    start: int = 0
     text: list[str] = field(default_factory=list)
     elements: list["_Element"] = field(default_factory=list)
 
@@ -51,6 +53,11 @@ class _Element:
     def has_words(self) -> bool:
         """Whether more than white space stands in it, beside its elements."""
         return bool("".join(self.text).strip())
+
+    def be_text(self, content: str) -> None:
+        """Be its content as it stands there, for there are no elements in a text."""
+        self.text = [content]
+        self.elements.clear()
 
     def as_json(self) -> str:
         """Return what it holds: a list of its items, an object of its elements, or its text."""
@@ -71,11 +78,23 @@ class _Element:
         return "{" + ", ".join(f"{json.dumps(name, ensure_ascii=False)}: {text}" for name, text in values) + "}"
 
 
-def _lists_of(name: str, schemas: Schemas) -> frozenset[str]:
-    """Return the arguments of a tool that are lists: their items may be elements of the same name."""
+@dataclass(frozen=True, slots=True)
+class _Arguments:
+    """The names of a tool's arguments; `texts` and `lists` among them. Items may be elements of their list's name."""
+
+    names: frozenset[str]
+    lists: frozenset[str]
+    texts: frozenset[str]
+
+
+def _arguments_of(name: str, schemas: Schemas) -> _Arguments:
     resolved = resolve_name(name, schemas)
     properties = schemas[resolved.name].get("properties", {}) if resolved else {}
-    return frozenset(key for key, schema in properties.items() if schema.get("type") == "array")
+    return _Arguments(
+        names=frozenset(properties),
+        lists=frozenset(key for key, schema in properties.items() if schema.get("type") == "array"),
+        texts=frozenset(key for key, schema in properties.items() if schema.get("type") == "string"),
+    )
 
 
 class MiniMaxM3(Refusing):
@@ -107,7 +126,7 @@ class MiniMaxM3(Refusing):
             head = yield from tape.take(_CALL)
             if head is None:
                 break
-            calls.append((yield from self._call(tape, head["name"], _lists_of(head["name"], spot.schemas))))
+            calls.append((yield from self._call(tape, head["name"], _arguments_of(head["name"], spot.schemas))))
         if not calls:
             return [] if in_section and tape.final and tape.is_at_end() else None
         yield from tape.take(_SECTION_END)
@@ -135,7 +154,7 @@ class MiniMaxM3(Refusing):
             yield from tape.take(_SECTION_END)
         return [refused, *calls]
 
-    def _call(self, tape: Tape, name: str, lists: Collection[str]) -> Reading[WrittenCall]:
+    def _call(self, tape: Tape, name: str, arguments: _Arguments) -> Reading[WrittenCall]:
         root = _Element("")
         open_elements = [root]
         begin = tape.keep()
@@ -148,20 +167,25 @@ class MiniMaxM3(Refusing):
             if tag is None:
                 if not readable:
                     return WrittenCall(name, "{" + tape.cut(begin, tape.at), truncated=True)
-                return WrittenCall(name, root.as_object(lists), truncated=True, untyped=True)
+                return WrittenCall(name, root.as_object(arguments.lists), truncated=True, untyped=True)
             tape.at += len(tag[0])
             if not tag["closes"]:
-                element = _Element(tag["name"])
+                element = _Element(tag["name"], tape.at)
                 inner.elements.append(element)
                 open_elements.append(element)
                 readable = readable and len(open_elements) <= MAX_DEPTH
             elif inner is not root and tag["name"] == inner.name:
-                readable = readable and not (inner.elements and inner.has_words)
                 open_elements.pop()
+                if open_elements == [root] and inner.name in arguments.texts:
+                    # Another argument right in it says that its own end was forgotten.
+                    readable = readable and arguments.names.isdisjoint(one.name for one in inner.elements)
+                    inner.be_text(tape.cut(inner.start, tape.at - len(tag[0])))
+                elif open_elements == [root] or open_elements[1].name not in arguments.texts:
+                    readable = readable and not (inner.elements and inner.has_words)
             elif inner is root and tag["name"].lower() == "invoke":
                 if not readable or root.has_words:
                     # What stands between elements would be left out: it was a value's.
                     return WrittenCall(name, "{" + tape.cut(begin, tape.at))
-                return WrittenCall(name, root.as_object(lists), untyped=True)
+                return WrittenCall(name, root.as_object(arguments.lists), untyped=True)
             else:
                 inner.text.append(tag[0])

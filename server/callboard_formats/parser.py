@@ -6,7 +6,8 @@ from typing import Any
 
 from callboard_formats.calls import MeantCall, tool_meant, understand
 from callboard_formats.cleaning import Sanitiser
-from callboard_formats.formats import syntaxes_of, thought_opened_for
+from callboard_formats.formats import prompt_ends_in_separator, syntaxes_of, thought_opened_for
+from callboard_formats.functionary import FirstMessage
 from callboard_formats.stream import (
     AllWasThought,
     AnswerBegan,
@@ -80,15 +81,19 @@ class StreamParser:
             surely=bool(thinking),
         )
         self._cleaner = Sanitiser(formats[0] if formats else "rescue", model)
+        self._first_message = FirstMessage(self.schemas) if prompt_ends_in_separator(model, formats) else None
         self._found: list[FoundCall] = []
 
     def feed(self, text: str) -> list[Piece]:
         """Return what can be shown now."""
+        if self._first_message:
+            text = self._first_message.feed(text)
         return self._pieces(self._scanner.feed(text))
 
     def finish(self, *, cut: bool = False) -> list[Piece]:
         """Return what was held back; `cut`: the model had no room for more."""
-        pieces = self._pieces(self._scanner.finish(cut=cut))
+        pieces = self._pieces(self._scanner.feed(self._first_message.finish())) if self._first_message else []
+        pieces += self._pieces(self._scanner.finish(cut=cut))
         if text := self._cleaner.finish():
             pieces.append(TextPiece(text))
         return pieces

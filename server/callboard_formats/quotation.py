@@ -129,19 +129,29 @@ def end_of(closer: str) -> "regex.Pattern[str]":
     return regex.compile(rf"(?P<closer>{alone})|{_PARAGRAPH_END}")
 
 
+_IN_STRING = re.compile(r"(?:[=(\[{,:+]|\breturn)[ \t]{0,9}[fbru]{0,2}'(?:[^'\\]|\\.)*\Z", re.IGNORECASE)
+
+
+def ends_in_string(line: str) -> bool:
+    """Return whether `line` ends within a string in single quotation marks, as programs have them."""
+    return "'" in line and _IN_STRING.search(line) is not None
+
+
 @dataclass(slots=True)
 class StraightMarks:
-    """The straight quotation marks in the rest of a line, from one marker in it on.
+    """The straight quotation marks in the rest of a line, from one marker in it on; `single` or double ones.
 
     A quotation is closed where their number is odd: those of a call's JSON are pairs.
     """
 
+    single: bool = False
     end: int = 0
     _places: list[int] = field(default_factory=list)
 
     def read(self, text: str, start: int) -> None:
         """Read the rest of a line, which begins at the place `start` of the answer."""
-        self._places = [start + mark.start() for mark in _STRAIGHT.finditer(text) if mark[0] == '"']
+        marks = (_SINGLE if self.single else _DOUBLE).finditer(text)
+        self._places = [start + mark.start() for mark in marks if mark[0][0] != "\\"]
         self.end = start + len(text)
 
     def closer(self, place: int) -> int | None:
@@ -150,4 +160,6 @@ class StraightMarks:
         return self._places[number] if (len(self._places) - number) % 2 else None
 
 
-_STRAIGHT = re.compile(r"\"|\\.")
+_DOUBLE = re.compile(r"\"|\\.")
+# Within a word it is an apostrophe.
+_SINGLE = re.compile(r"(?<!\w)'|'(?!\w)|\\.")

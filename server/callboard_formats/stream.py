@@ -16,7 +16,7 @@ import regex
 from callboard_formats.fitting import typed_json
 from callboard_formats.literals import Literals
 from callboard_formats.names import resolve_name
-from callboard_formats.quotation import Quotations, StraightMarks, end_of, ends_quotation
+from callboard_formats.quotation import Quotations, StraightMarks, end_of, ends_in_string, ends_quotation
 from callboard_formats.syntax import (
     END_OF_TURN,
     END_TOKENS,
@@ -279,6 +279,9 @@ _BEFORE_FENCE = re.compile(r"[ \t>]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)*[ \t]*")
 _BEFORE_CLOSING = re.compile(r"[ \t>]*")
 _BLOCK_QUOTATION = re.compile(r" {0,3}>")
 _INDENTED_CODE = re.compile(r"\S[^\n]*\n(?:[ \t\r]*\n)+(?:(?: {4}| {0,3}\t)[^\n]*\n)*(?: {4}| {0,3}\t)[ \t]*\Z")
+_LATER_IN_INDENTED_CODE = re.compile(
+    r"[^\n]*\n(?:[ \t\r]*\n)*(?:(?: {4}| {0,3}\t)[ \t]*[^\s][^\n]*\n(?:[ \t\r]*\n)*){3,}(?: {4}| {0,3}\t)[ \t]*"
+)
 _FENCE_LINE = re.compile(r"[^`\n]*")
 _NOTHING_MORE = re.compile(r"[ \t\r]*(?:\n|\Z)")
 _FENCES = ("```", "~~~")
@@ -430,7 +433,8 @@ class Scanner:
         """The last marker that stood right behind a quotation mark; before everything where there is none."""
         self._quotation_end = ""
         self._quotations = Quotations()
-        self._straight_marks = StraightMarks()
+        self._double_marks = StraightMarks()
+        self._single_marks = StraightMarks(single=True)
         self._quoted_to = 0
         """The end of the last quotation that a marker stood in."""
         self._kept_to = 0
@@ -552,6 +556,8 @@ class Scanner:
             tape.at += 1
             return True
         is_quoted = None if found[0] in "`~" else self._is_in_closed_quotation()
+        if is_quoted is False and found[0] not in "`~{" and found != "[":
+            is_quoted = self._is_in_string()
         if is_quoted is None and found[0] not in "`~":
             return False
         if is_quoted or self._is_in_quotation() or (not self._tags and self._is_in_indented_code()):
@@ -580,9 +586,9 @@ class Scanner:
         self._say()
         for closer in self._quotations.closers():
             if closer == '"' and tape.before(tape.at, 1) != '"':
-                if not self._read_straight_marks():
+                if not self._read_marks(self._double_marks):
                     return None
-                if (end := self._straight_marks.closer(tape.at)) is not None:
+                if (end := self._double_marks.closer(tape.at)) is not None:
                     self._quoted_to = end
                     return True
                 self._quotations.forget(closer)
@@ -599,18 +605,28 @@ class Scanner:
             self._quotations.forget(closer)
         return False
 
-    def _read_straight_marks(self) -> bool:
+    def _is_in_string(self) -> bool | None:
+        """Return whether the marker here stands in a program's string that ends in its line; None if unknown yet."""
+        if not ends_in_string(self._line_before()):
+            return False
+        if not self._read_marks(self._single_marks):
+            return None
+        end = self._single_marks.closer(self._tape.at)
+        self._quoted_to = end if end is not None else self._quoted_to
+        return end is not None
+
+    def _read_marks(self, marks: StraightMarks) -> bool:
         """Read the straight quotation marks in the rest of the line; return False where that has not come yet."""
         tape = self._tape
-        if tape.at < self._straight_marks.end:
+        if tape.at < marks.end:
             return True
-        sought = max(tape.at, self._sought.get('"', 0))
+        sought = max(tape.at, self._sought.get("\n", 0))
         line_end = tape.text.find("\n", sought - tape.base)
         if line_end < 0 and not tape.final:
-            self._sought['"'] = tape.end
+            self._sought["\n"] = tape.end
             return False
         index = tape.at - tape.base
-        self._straight_marks.read(tape.text[index : line_end if line_end >= 0 else len(tape.text)], tape.at)
+        marks.read(tape.text[index : line_end if line_end >= 0 else len(tape.text)], tape.at)
         return True
 
     def _is_in_quotation(self) -> bool:
@@ -636,8 +652,12 @@ class Scanner:
         if tape.before(tape.at, 1) not in (" ", "\t") or self._line_before().strip():
             return False
         start = max(tape.base, tape.at - LOOK_BACK_CHARS, self._boundary)
-        if _INDENTED_CODE.search(tape.text[start - tape.base : tape.at - tape.base]) is None:
+        before = tape.text[start - tape.base : tape.at - tape.base]
+        # Of a long block the beginning is too far off: there are no lines but the code's then.
+        is_later = len(before) == LOOK_BACK_CHARS and _LATER_IN_INDENTED_CODE.fullmatch(before)
+        if not is_later and _INDENTED_CODE.search(before) is None:
             return False
+        self._quoted_from = tape.at
         self._quotation_end = "\n"
         return True
 
@@ -745,10 +765,9 @@ class Scanner:
         end = line.end() if line else fence.end()
         if end == len(tape.text) and not tape.final and end - index < MAX_FENCE_LINE_CHARS:
             return False
-        # Back-ticks further on in the line make it code within the line, says CommonMark.
-        if _BEFORE_FENCE.fullmatch(self._line_before()) and not (
-            fence[0][0] == "`" and tape.text[end : end + 1] == "`"
-        ):
+        # Back-ticks further on in the line make it code within the line, says CommonMark. Nobody waits for them longer.
+        is_span = fence[0][0] == "`" and tape.text[end : end + 1] == "`" and end - index < MAX_FENCE_LINE_CHARS
+        if _BEFORE_FENCE.fullmatch(self._line_before()) and not is_span:
             self._fence = fence[0]
         tape.at += len(fence[0])
         return True

@@ -46,9 +46,15 @@ HERMES = Row(
         r"exaone-?4",
         r"afm-?4[.-]5",
     ),
-    # The chat templates of Qwen/QwQ-32B, Qwen/Qwen3-235B-A22B-Thinking-2507, inclusionAI/Ring-mini-2.0 and
-    # baidu/ERNIE-4.5-21B-A3B-Thinking at https://huggingface.co; Qwen 3 itself writes the tag.
-    prompt_opens=(r"qwq", r"qwen-?3.*thinking", r"(?<![a-z])ring-?(lite|mini|flash|1t|2)", r"ernie-?4[.-]5.*thinking"),
+    # The chat templates of Qwen/QwQ-32B and Qwen/Qwen3-235B-A22B-Thinking-2507 at https://huggingface.co; Qwen 3 itself
+    # writes the tag. Ring 2 by https://github.com/modelscope/ms-swift/blob/main/swift/template/templates/llm.py, where
+    # 2.5 writes it; ERNIE by `baidu.py` there and https://docs.vllm.ai/en/v0.11.2/api/vllm/reasoning/ernie45_reasoning_parser/
+    prompt_opens=(
+        r"qwq",
+        r"qwen-?3.*thinking",
+        r"(?<![a-z])ring-?(lite|mini|flash|1t|2(?![.-]?[5-9]))",
+        r"ernie-?4[.-]5.*thinking",
+    ),
     template=("<args-json-object>", "<args-dict>"),
 )
 QWEN3_CODER = Row(
@@ -74,7 +80,7 @@ QWEN3_CODER = Row(
     ),
     # https://docs.vllm.ai/en/v0.20.1/api/vllm/reasoning/qwen3_reasoning_parser/ (Qwen3.5 and later),
     # https://github.com/ggml-org/llama.cpp/blob/master/models/templates/StepFun3.7-Flash.jinja,
-    # https://huggingface.co/nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16 (chat template)
+    # https://github.com/ggml-org/llama.cpp/blob/master/models/templates/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16.jinja
     prompt_opens=(r"(?<!deepseek.*)qwen-?3[.-]?[5-9](?!\d*b)(?!.*coder)", r"nemotron-?3", r"step-?3[.-]?[57]"),
     template=("<function=", "<parameter="),
 )
@@ -91,7 +97,8 @@ GLM = Row(
     stops=("<|observation|>", "<tool_response>", "<|user|>"),
     markers=("<|begin_of_box|>", "<|end_of_box|>"),
     models=(r"glm-?(4[.-][5-9](?!\d*b)|[5-9])", r"(?<![a-z])ling-?3"),
-    # https://huggingface.co/zai-org/GLM-4.7 (chat template), that of Ling 3 is GLM 4.7's; 4.5 and 4.6 write the tag.
+    # https://huggingface.co/zai-org/GLM-4.7/blob/main/chat_template.jinja, https://ollama.com/frob/glm-5 (template),
+    # https://docs.rs/crate/llama-cpp-sys-2/0.1.157/source/llama.cpp/common/parsers/ling3.cpp; 4.5 and 4.6 write it.
     prompt_opens=(r"glm-?(4[.-][7-9](?!\d*b)|[5-9])", r"(?<![a-z])ling-?3"),
     template=("<arg_key>",),
 )
@@ -108,7 +115,7 @@ MISTRAL = Row(
     end="",
     name_alone=True,
     reasoning=(Tags("[THINK]", "[/THINK]"), THINK),
-    stops=("[TOOL_RESULTS]", "[INST]", "</s>[INST]"),
+    stops=("[TOOL_RESULTS]", "[INST]", "</s>[INST]", "</s> [INST]"),
     markers=("[/TOOL_CALLS]", "[/TOOL_RESULTS]", "[/AVAILABLE_TOOLS]"),
     models=(
         r"(?<!dolphin.*)mistral(?!.*orca)",
@@ -212,7 +219,8 @@ LLAMA3 = Row(
     head=r"<\|python_tag\|> (?=\{ [\"']|\[ [{\]])",
     end=r"<\|eom_id\|>|<\|eot_id\|>",
     stops=("<|eom_id|>", "<|start_header_id|>ipython"),
-    models=(r"llama-?3(?!.*nemotron.*v1[.-]?5)",),
+    # https://github.com/MeetKai/functionary/blob/main/functionary/prompt_template/jinja_templates/v3-llama3.1.txt
+    models=(r"llama-?3(?!.*nemotron.*v1[.-]?5)", r"functionary.*v?3[.-]?1(?!\d)"),
     template=("<|python_tag|>", "dictionary of argument name and its value"),
 )
 

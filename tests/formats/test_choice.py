@@ -135,6 +135,9 @@ def family_of(model: str) -> str | None:
         ("arcee-ai/AFM-4.5B", "hermes"),
         ("PrimeIntellect/INTELLECT-3", "qwen3_coder"),
         ("tngtech/DeepSeek-TNG-R1T2-Chimera", "deepseek"),
+        ("meetkai/functionary-small-v3.2", "functionary"),
+        ("meetkai/functionary-medium-v3.0", "functionary"),
+        ("meetkai/functionary-medium-v3.1", "llama3"),
     ],
 )
 def test_a_name_says_which_family_a_model_is_of(model: str, name: str) -> None:

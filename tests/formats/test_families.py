@@ -290,5 +290,5 @@ def test_the_page_of_models_has_every_family_and_whether_a_prompt_of_its_models_
     for family, opens in re.findall(r"^\| `(\w+)` \|[^|]*\|[^|]*\| ([^|]*) \|", page, re.MULTILINE):
         told.setdefault(family, set()).add(opens)
     opening = {row.name for row in ROWS if row.prompt_opens}
-    assert told.keys() == {row.name for row in ROWS if row.models} | {"harmony", "minimax_m3"}
+    assert told.keys() == {row.name for row in ROWS if row.models} | {"functionary", "harmony", "minimax_m3"}
     assert {family for family, opens in told.items() if opens - {"no", "where asked to think"}} == opening

@@ -684,6 +684,63 @@ def test_a_fence_within_a_fenced_input_of_react_does_not_end_it() -> None:
     assert ran_in_react(f"\n```python\n{code}\n```") == []
 
 
+@pytest.mark.parametrize("step", [1, 2, 5, 1000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"s = 'Sure! {CALL}'\n",
+        f"def f():\n    return f'It\\'s {CALL}' + x",
+        f"print(['a', 'b {CALL}', 'c'])",
+        f"s = 'Sure! {CALL} {CALL}' # twice",
+        "s = 'Sure! [TOOL_CALLS]now[ARGS]{}'",
+    ],
+)
+def test_a_call_in_a_string_of_a_program_is_text(text: str, step: int) -> None:
+    assert shown(text, step) == (text, 0)
+
+
+@pytest.mark.parametrize("step", [1, 2, 5, 1000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"s = 'Sure!' {CALL}",
+        f"s = 'It never ends {CALL}\n'",
+        f"He's there (it's so): {CALL} isn't it?",
+        f"Those are the sailors' ('so they say) {CALL}",
+    ],
+)
+def test_behind_a_string_of_a_program_and_in_one_that_nothing_closes_a_call_counts(text: str, step: int) -> None:
+    assert shown(text, step)[1] == 1
+
+
+@pytest.mark.parametrize("step", [1, 3, 1000])
+@pytest.mark.parametrize("line", ["    x = 1\n", "\tx = 1\n", "    x = 1\n\n", "      if x:\n"])
+def test_however_long_a_block_of_indented_code_is_a_call_in_it_does_not_run(line: str, step: int) -> None:
+    for lines in (1, 20, 25, 30, 100):
+        text = f"Look:\n\n{line * lines}    {CALL}\n"
+        assert shown(text, step) == (text, 0), lines
+
+
+@pytest.mark.parametrize("step", [1, 3, 1000])
+def test_no_marker_further_on_in_a_line_of_indented_code_begins_a_call(step: int) -> None:
+    section = "<|tool_calls_section_begin|><|tool_call_begin|>now<|tool_call_argument_begin|>{}<|tool_call_end|>"
+    text = f"Look:\n\n    {section}\n"
+    assert shown(text, step) == (text, 0)
+
+
+@pytest.mark.parametrize("before", ["word " * 60 + "\n", "word " * 60 + "\n    - a\n", "  x = 1\n" * 50])
+def test_what_is_no_indented_code_hides_no_call(before: str) -> None:
+    assert shown(f"Look:\n{before}    {CALL}", 1)[1] == 1
+
+
+@pytest.mark.parametrize("behind", ["", "` y", "```"])
+def test_a_fence_with_a_long_first_line_is_the_same_whole_and_in_pieces(behind: str) -> None:
+    for chars in (10, 70, 75, 76, 77, 78, 100):
+        text = f"```{'x' * chars}{behind}\n{CALL}\n"
+        whole = shown(text, len(text))
+        assert [shown(text, step) for step in (1, 2, 7)] == [whole] * 3, chars
+
+
 def test_an_opener_too_many_hides_no_call() -> None:
     assert ran(f"<tool_call>{CALL}") == [{}]
 

@@ -108,6 +108,12 @@ def test_scaffolding_is_left_out_only_with_its_handler_and_after_the_answer(text
     assert sanitise(text, "rescue", "") == text
 
 
+def test_the_token_that_begins_a_prompt_of_mistrals_is_left_out_at_the_beginning() -> None:
+    assert sanitise("<s>Hello", "mistral", "") == "Hello"
+    assert sanitise("Hello <s>x</s> y", "mistral", "") == "Hello <s>x</s> y"
+    assert sanitise("<s>Hello", "hermes", "") == "<s>Hello"
+
+
 def test_a_reader_that_took_the_marker_out_can_say_that_the_answer_began() -> None:
     sanitiser = Sanitiser("react", "")
     assert sanitiser.feed("Thought: shown\n") == "Thought: shown\n"
@@ -128,9 +134,14 @@ def test_a_reader_that_took_the_marker_out_can_say_that_the_answer_began() -> No
     ("MythoMax-L2", "use `[FONT=Arial]`", "use `[FONT=Arial]`"),
     ("ibm-granite/granite-3.3-8b-instruct", "<response>Hello</response>", "Hello"),
     ("tencent/Hunyuan-A13B-Instruct", "<answer>\nHello\n</answer>", "Hello"),
+    ("baidu/ERNIE-4.5-21B-A3B-Thinking", "<response>\nHello</response>", "Hello"),
+    ("mistralai/Mistral-7B-Instruct-v0.3", "<s>Hello", "Hello"),
+    ("mistralai/Mistral-7B-Instruct-v0.3", '<s>"Hello," he said.', '"Hello," he said.'),
+    ("mistralai/Ministral-8B-Instruct-2410", "<s> Hello <s>x</s>y", " Hello <s>x</s>y"),
+    ("mistralai/Mistral-7B-Instruct-v0.3", "The tag `<s>`, and <s>struck</s> words", None),
 ])  # fmt: skip
-def test_a_models_quirks_are_known_by_its_name(model: str, text: str, clean: str) -> None:
-    assert sanitise(text, "rescue", model) == clean
+def test_a_models_quirks_are_known_by_its_name(model: str, text: str, clean: str | None) -> None:
+    assert sanitise(text, "rescue", model) == (text if clean is None else clean)
     assert sanitise(text, "rescue", "gpt-4o") == text
 
 

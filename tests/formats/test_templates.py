@@ -51,6 +51,8 @@ LINES = {
     "gigachat 3": ("gigachat3", r"{%- set add_tokens = namespace(message_sep='<|message_sep|>\n\n') -%} function call"),
     "apertus": ("apertus", "{%- set tool_calls_token = '<|tools_prefix|>' -%}"),
     "longcat": ("longcat", "<longcat_tool_call>{function-name}\n<longcat_arg_key>{arg-key-1}</longcat_arg_key>"),
+    "functionary 3.2": ("functionary", r"Respond in this format:\n>>>${recipient}\n${content}\nAvailable functions:"),
+    "functionary 3.1": ("llama3", "{{ '<|python_tag|>' + tool_call['function']['arguments'] }}"),
     "internlm 2": ("internlm2", "{{ '<|action_start|><|plugin|>' }}"),
 }
 

@@ -14,6 +14,9 @@ OPENED = {
     "baidu/ERNIE-4.5-21B-A3B-Thinking": "</think>",
     "inclusionAI/Ring-mini-2.0": "</think>",
     "inclusionAI/Ring-1T": "</think>",
+    "inclusionAI/Ring-flash-2.0": "</think>",
+    "inclusionAI/Ling-3.0-flash": "</think>",
+    "nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-BF16": "</think>",
     "Qwen/Qwen3.5-35B-A3B": "</think>",
     "stepfun-ai/Step-3.5-Flash": "</think>",
     "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16": "</think>",
@@ -46,6 +49,7 @@ WRITTEN = [
     "allenai/Olmo-3-7B-Instruct",
     "nvidia/Llama-3_3-Nemotron-Super-49B-v1_5",
     "inclusionAI/Ling-1T",
+    "inclusionAI/Ring-2.5-1T",
     "MiniMaxAI/MiniMax-M3",
     "CohereLabs/command-a-reasoning-08-2025",
 ]

@@ -1,0 +1,171 @@
+"""Functionary v3.2 and v3.0: messages to recipients, a call being one to a tool.
+
+    >>>all
+    Let me look.>>>search
+    {"query": "storms"}>>>now
+    {}
+
+Specified in the chat template of meetkai/functionary-medium-v3.2; MeetKai's own server and llama.cpp read it. What
+is for `all` is the answer. The prompt ends with `>>>`, so an answer begins with its first recipient. Arguments are
+JSON, but code for `python` may stand there as it is. (v3.1 writes `<function=search>{…}</function>`: see Llama 3.)
+
+`>>>` is no token of its own: anybody may write it. Where nobody asked for this syntax, only a message to a tool that
+there is counts, whose JSON fills its lines; one to a tool that there is not, where no words follow.
+"""
+
+import json
+from collections.abc import Collection, Sequence
+
+import regex
+
+from callboard_formats.json_text import read_value
+from callboard_formats.names import resolve_name
+from callboard_formats.syntax import Spot, Tags, Watcher, WrittenCall
+from callboard_formats.tape import Reading, Tape
+from callboard_formats.unmarked import DEPTH
+
+SEPARATOR = ">>>"
+ALL = "all"
+INTERPRETER = "python"
+
+_NAME = r"(?P<name>[A-Za-z_][\w.:-]{0,127}+)"
+_HEADER = regex.compile(rf">>>{_NAME}\r?\n")
+_TURN_END = r"<\|(?:eot_id|eom_id|end_of_text)\|>|<\|start_header_id\|>"
+_MESSAGE_END = regex.compile(rf">>>[A-Za-z_][\w.:-]{{0,127}}+\r?\n|{_TURN_END}", regex.IGNORECASE)
+_OBJECT = regex.compile(r"\{\s{0,99}+[\"'}]")
+_FIRST_MESSAGE = regex.compile(rf"{_NAME}\r?\n\s{{0,99}}+(?P<begins>\S)")
+
+
+class Functionary:
+    """The syntax of `>>>`; `leaked`: nobody asked for it."""
+
+    name = "functionary"
+    title = "Functionary v3.2"
+    source = (
+        "https://github.com/ggml-org/llama.cpp/blob/master/models/templates/meetkai-functionary-medium-v3.2.jinja",
+        "https://github.com/MeetKai/functionary/blob/main/functionary/prompt_template/llama3_prompt_template_v3.py",
+    )
+    models = (r"functionary.*v?3[.-]?[02](?!\d)",)
+    template = (">>>${recipient}", "'>>>all")
+    openers = (SEPARATOR,)
+    reasoning: tuple[Tags, ...] = ()
+    stops = ("<|start_header_id|>tool",)
+    markers: tuple[str, ...] = ()
+
+    def __init__(self, *, leaked: bool = False) -> None:
+        self._leaked = leaked
+
+    def read(self, tape: Tape, spot: Spot, watcher: Watcher) -> Reading[Sequence[WrittenCall | str] | None]:
+        """Read a message to a tool; of one to `all`, the header."""
+        header = yield from tape.take(_HEADER)
+        if header is None:
+            return self._cut_off_header(tape, spot)
+        name = header["name"]
+        if name == ALL:
+            return [] if spot.first or not self._leaked else None
+        resolved = resolve_name(name, spot.schemas)
+        if self._leaked and resolved is None and not spot.line_start:
+            return None
+        yield from tape.space()
+        following = yield from tape.peek()
+        if resolved is None and following != "{" and name != INTERPRETER:
+            return None
+        if following == "{" and not self._leaked:
+            return (yield from self._asked_for(tape, name, watcher if resolved else None))
+        if self._leaked:
+            if following == "":
+                return [WrittenCall(name, "", truncated=True)]
+            return (yield from self._found(tape, name, is_known=resolved is not None))
+        words, closed = yield from _rest(tape)
+        if name == INTERPRETER:
+            words = json.dumps({"code": words.strip()}, ensure_ascii=False)
+        return [WrittenCall(name, words.strip(), truncated=not closed)]
+
+    def _asked_for(self, tape: Tape, name: str, watcher: Watcher | None) -> Reading[Sequence[WrittenCall]]:
+        start = tape.keep()
+        value = yield from read_value(tape, _MESSAGE_END, watcher, name)
+        if value.whole and (yield from _line_ends(tape)):
+            return [WrittenCall(name, value.text)]
+        _, closed = yield from _rest(tape)
+        return [WrittenCall(name, tape.cut(start, tape.at).rstrip(), truncated=not closed)]
+
+    def _found(self, tape: Tape, name: str, *, is_known: bool) -> Reading[Sequence[WrittenCall] | None]:
+        if not (yield from tape.match(_OBJECT)):
+            return None
+        value = yield from read_value(tape, _MESSAGE_END, depth_limit=DEPTH)
+        if value.too_deep or (value.whole and not (yield from _line_ends(tape))):
+            return None
+        if value.whole and not is_known and not (yield from _is_over(tape)):
+            return None
+        return [WrittenCall(name, value.text, truncated=not value.whole)]
+
+    def _cut_off_header(self, tape: Tape, spot: Spot) -> Sequence[WrittenCall] | None:
+        """Return the call whose name the text ends in."""
+        cut = tape.cut_off(_HEADER) if tape.final else None
+        if cut is None or (self._leaked and not spot.first):
+            return None
+        name = cut[0].removeprefix(SEPARATOR).rstrip("\r")
+        begun = [one for one in (ALL, *spot.schemas) if one.startswith(name)]
+        if self._leaked and not (name and begun):
+            return None
+        tape.at = tape.end
+        return [] if ALL.startswith(name) else [WrittenCall(name, "", truncated=True)]
+
+
+def _line_ends(tape: Tape) -> Reading[bool]:
+    """Return whether nothing more of the message stands in this line."""
+    while (following := (yield from tape.peek())) in (" ", "\t"):
+        tape.at += 1
+    return following in ("", "\r", "\n") or (yield from tape.match(_MESSAGE_END)) is not None
+
+
+def _is_over(tape: Tape) -> Reading[bool]:
+    """Return whether the answer ends here, or the message."""
+    place = tape.at
+    yield from tape.space()
+    is_over = (yield from tape.peek()) == "" or (yield from tape.match(_MESSAGE_END)) is not None
+    tape.rewind(place)
+    return is_over
+
+
+def _rest(tape: Tape) -> Reading[tuple[str, bool]]:
+    """Return what is left of a message, and whether its end was seen."""
+    start = tape.keep()
+    end = yield from tape.find(_MESSAGE_END)
+    return tape.cut(start, tape.at), end is not None
+
+
+class FirstMessage:
+    """Gives an answer back the `>>>` that its prompt ended with: `feed` what comes, then `finish` once.
+
+    Text that begins with no recipient stays as it is; a server may have left the header out.
+    """
+
+    def __init__(self, known: Collection[str]) -> None:
+        self._recipients = (ALL, INTERPRETER, *known)
+        self._held = ""
+        self._is_over = False
+
+    def feed(self, text: str) -> str:
+        """Return what can be read now."""
+        if self._is_over:
+            return text
+        self._held += text
+        found = _FIRST_MESSAGE.match(self._held, partial=True)
+        if found and found.partial:
+            return ""
+        is_message = found and (found["name"] in self._recipients or found["begins"] == "{")
+        return self._end(is_message=bool(is_message))
+
+    def finish(self) -> str:
+        """Return what was held back."""
+        if self._is_over or not self._held:
+            return ""
+        name = self._held.rstrip()
+        is_whole = name != self._held
+        recipients = [one for one in self._recipients if (one == name if is_whole else one.startswith(name))]
+        return self._end(is_message=bool(recipients))
+
+    def _end(self, *, is_message: bool) -> str:
+        self._is_over = True
+        return SEPARATOR + self._held if is_message else self._held
