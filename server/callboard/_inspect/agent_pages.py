@@ -23,7 +23,7 @@ from callboard._runs import Run
 from callboard.errors import RequestError, Unauthorized, UnknownChat, UnknownInput, UnknownRun
 from callboard.frameworks.adapter import FrameworkAgent
 from callboard.frameworks.description import Description
-from callboard.storage import Overview
+from callboard.storage import GivenAnswer, Overview
 from callboard_protocol import RunRequest
 
 CHAT_PREFIX = "try-"
@@ -123,8 +123,7 @@ async def send(request: Request) -> Response:
     }
     if visit.user is not None:
         body["user"] = {"id": visit.user}
-    caller = visit.session.caller if visit.session else None
-    run = await state.runs.start_or_follow(RunRequest.model_validate(body), caller)
+    run = await state.runs.start_or_follow(RunRequest.model_validate(body), visit.caller)
     if isinstance(run, Run):
         listening = asyncio.create_task(_listen(run), name=f"try {run.run_id}")
         _listening.add(listening)
@@ -146,7 +145,7 @@ async def answer(request: Request) -> Response:
         value = value == "yes"
     # One that was answered elsewhere, or whose time is over: the page says what became of it.
     with suppress(UnknownInput):
-        await run.answer(visit.form.get("question", ""), value)
+        await run.answer(visit.form.get("question", ""), GivenAnswer(value, visit.caller))
     return go_to(visit.link("try", agent=run.owner.agent_id, chat=chat_id))
 
 
