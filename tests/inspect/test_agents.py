@@ -147,33 +147,41 @@ async def test_who_only_open_webui_speaks_for_is_not_spoken_for_here(tmp_path: P
         assert (await service.client.post("/inspect/try/send", data=form)).status_code == 303
 
 
-async def test_an_agent_for_some_is_tried_as_a_user_with_the_role_and_groups_that_are_said(tmp_path: Path) -> None:
+async def test_an_agent_for_some_is_tried_as_a_user_with_the_role_and_groups_that_are_said(
+    looking: Looking, tmp_path: Path
+) -> None:
     model = FakeModel([Call("sell", seats=2)], "Sold.", "Good bye.")
     clerk = Agent("clerk", "Sells.", (SELLING,), model=model)
     access = "clerk=group:Box office"
     async with serving(tmp_path, clerk, agent_access=access) as service:
         try_it = Trying(service, "ann")
-        assert "name a user" in (await service.client.get("/inspect/try?agent=clerk")).text
+        page = looking.page
+        await page.goto(url(service, "/try?agent=clerk"))
+        await expect(page.locator("#content")).to_contain_text("name a user")
+        await looking.check("try-for-some")
+        await page.goto(url(service, "/try?agent=clerk&user=ann"))
+        await expect(page.get_by_label("Groups of the user")).to_be_visible()
+        await looking.check("try-as-user")
         assert (await try_it.post("send", message="Two seats", groups="Ushers")).status_code == 403
         sent = await try_it.post("send", message="Two seats", role="admin", groups="Ushers, Box office")
         assert sent.status_code == 303
         # The next turn, and the page after a question, are the same user's in the same groups.
-        page = await try_it.follow(sent)
-        while 'name="question"' not in page:
-            page = await try_it.follow(sent)
-        assert 'name="groups" maxlength="4000" value="Ushers, Box office"' in page
-        assert 'name="role" maxlength="255" placeholder="user" value="admin"' in page
-        question = {name: read_field(page, name) for name in ("chat", "run", "question", "kind", "role", "groups")}
+        shown = await try_it.follow(sent)
+        while 'name="question"' not in shown:
+            shown = await try_it.follow(sent)
+        assert 'name="groups" maxlength="4000" value="Ushers, Box office"' in shown
+        assert 'name="role" maxlength="255" placeholder="user" value="admin"' in shown
+        question = {name: read_field(shown, name) for name in ("chat", "run", "question", "kind", "role", "groups")}
         answered = await try_it.post("answer", value="yes", **question)
-        page = await try_it.follow(answered)
-        while "Sold." not in page:
-            page = await try_it.follow(answered)
+        shown = await try_it.follow(answered)
+        while "Sold." not in shown:
+            shown = await try_it.follow(answered)
         again = await try_it.post(
             "send",
             message="Bye",
             chat=question["chat"],
-            role=read_field(page, "role"),
-            groups=read_field(page, "groups"),
+            role=read_field(shown, "role"),
+            groups=read_field(shown, "groups"),
         )
         assert again.status_code == 303
 
