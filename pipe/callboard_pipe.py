@@ -807,7 +807,8 @@ class Transcript:
             elif url.startswith(("https://", "http://", "/api/")):
                 self._add_notice(name.replace("[", "(").replace("]", ")"), url)
             else:
-                self._add_notice(f"The file {name} could not be kept: Open WebUI's log has the reason.")
+                log_of = "the server's" if file.get("dropped") else "Open WebUI's"
+                self._add_notice(f"The file {name} could not be kept: {log_of} log has the reason.")
         if embeds := [embed for embed in event.get("embeds") or () if isinstance(embed, str)]:
             # In the block's own attribute they would hide its input and output. This name replaces what it showed.
             self._embeds += embeds

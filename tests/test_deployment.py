@@ -215,6 +215,10 @@ def test_the_image_is_built_from_all_that_the_wheel_needs(tmp_path: Path) -> Non
     names = content.namelist()
     assert {"callboard/_cli/__init__.py", "callboard_protocol/events.py"} <= set(names)
     assert any(name.startswith("callboard/storage/sql/migrations/versions/0001") for name in names)
+    # The inspector's pages, with all that a browser loads for them.
+    pages = [file for part in ("templates", "assets") for file in (ROOT / "server/callboard/_inspect" / part).iterdir()]
+    assert len(pages) > 20
+    assert {str(file.relative_to(ROOT / "server")) for file in pages} <= set(names)
     metadata = content.read(f"callboard-{callboard.__version__}.dist-info/METADATA").decode()
     assert f"\nVersion: {callboard.__version__}\n" in metadata
     assert "\nLicense-Expression: MIT\n" in metadata

@@ -81,6 +81,12 @@ def test_a_file_that_cannot_be_trusted_is_an_error_that_says_what_to_do(
         assert "callboard key" in str(caught.value)
 
 
+def test_a_named_pipe_is_refused_at_once_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "api_key", 0o600)
+    with pytest.raises(SettingsError, match=r"a named pipe .*CALLBOARD_API_KEY"):
+        read_api_key(tmp_path)
+
+
 def test_a_folder_that_cannot_be_made_is_an_error_that_names_the_setting(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(SettingsError, match="CALLBOARD_DATA_DIR"):

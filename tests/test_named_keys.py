@@ -149,6 +149,28 @@ async def test_a_server_takes_its_one_key_and_those_of_the_file_and_no_other(tmp
         assert (await service.client.get("/v1/models", headers=bearer(later))).status_code == 200
 
 
+def test_what_is_no_file_is_refused_at_once_and_not_waited_for(tmp_path: Path, file: Path) -> None:
+    file.parent.mkdir()
+    os.mkfifo(file, 0o600)
+    for command in (["serve"], ["key", "--add", "scripts"], ["key", "--list"]):
+        refused = run(tmp_path, *command, API_KEYS_FILE=str(file))
+        assert (refused.returncode, "a named pipe" in refused.stderr) == (1, True)
+    with pytest.raises(SettingsError, match="a folder"):
+        read_named_keys(file.parent)
+
+
+def test_a_file_that_becomes_a_pipe_holds_nobody_up_and_lets_nobody_in(file: Path) -> None:
+    key = add_named_key(file, "scripts")
+    keys = KeysFile(file)
+    assert keys.find_name(key) == "scripts"
+    file.unlink()
+    os.mkfifo(file, 0o600)
+    with capture_logs() as log:
+        assert keys.find_name(key) is None
+    [refused] = log
+    assert (refused["event"], "a named pipe" in refused["reason"]) == ("api_keys_refused", True)
+
+
 async def test_an_empty_file_without_the_one_key_lets_nobody_in(tmp_path: Path, file: Path) -> None:
     add_named_key(file, "scripts")
     remove_named_key(file, "scripts")

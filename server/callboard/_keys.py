@@ -4,7 +4,7 @@ import os
 import secrets
 from pathlib import Path
 
-from callboard._private_files import OTHERS, create_private_file, make_private_folder
+from callboard._private_files import OTHERS, create_private_file, make_private_folder, open_private_file
 from callboard.errors import SettingsError
 
 KEY_FILE = "api_key"
@@ -40,7 +40,7 @@ def read_api_key(data_dir: Path) -> str | None:
     """
     file = data_dir.expanduser() / KEY_FILE
     try:
-        with file.open(encoding="utf-8") as opened:
+        with open_private_file(file) as opened:
             found = os.fstat(opened.fileno())
             text = opened.read().strip()
     except (FileNotFoundError, NotADirectoryError):

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import structlog
 
-from callboard._private_files import OTHERS, create_private_file, make_private_folder
+from callboard._private_files import OTHERS, create_private_file, make_private_folder, open_private_file
 from callboard.errors import SettingsError
 
 KEY_BYTES = 32
@@ -91,13 +91,18 @@ def read_named_keys(file: Path) -> Sequence[NamedKey]:
     Raises `SettingsError` where there is none, where others may read or write it, and for a line that is no key's.
     """
     try:
-        with file.open(encoding="utf-8") as opened:
+        with open_private_file(file) as opened:
             found = os.fstat(opened.fileno())
             lines = opened.read().splitlines()
+    except FileNotFoundError as error:
+        raise SettingsError(
+            f"CALLBOARD_API_KEYS_FILE: {file} cannot be read (it is not there): `callboard key --add NAME` makes it"
+        ) from error
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is no text"
         raise SettingsError(
-            f"CALLBOARD_API_KEYS_FILE: {file} cannot be read ({reason}): `callboard key --add NAME` makes it"
+            f"CALLBOARD_API_KEYS_FILE: {file} cannot be read ({reason}): name another, or move it away, and "
+            "`callboard key --add NAME` makes one"
         ) from error
     if os.name == "posix" and found.st_mode & OTHERS:
         raise SettingsError(f"CALLBOARD_API_KEYS_FILE: others may read or write {file}: `chmod 600 {file}`")

@@ -1,9 +1,11 @@
 """Files and folders that are their owner's alone, whatever the umask and wherever their folder came from."""
 
+import errno
 import os
 import stat
 from contextlib import suppress
 from pathlib import Path
+from typing import TextIO
 
 OTHERS = 0o077
 
@@ -19,6 +21,18 @@ def make_private_folder(folder: Path) -> None:
 def create_private_file(file: Path) -> int:
     """Create the file for its owner alone and return its descriptor; raises `FileExistsError` where it is there."""
     return os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+
+
+def open_private_file(file: Path) -> TextIO:
+    """Open a file to read its text; raises `OSError`.
+
+    What is no regular file is refused: a named pipe would be waited for, for ever.
+    """
+    descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is a folder, a named pipe or a device, and no file")
+    return os.fdopen(descriptor, encoding="utf-8")
 
 
 def make_private(file: Path) -> None:

@@ -752,3 +752,25 @@ async def test_where_users_are_signed_for_the_command_signs_with_the_servers_sec
     # In this process too.
     alone = await in_pipes(tmp_path, "chat", "demo", "--user", "celia", "cite", OPEN_WEBUI_JWT_SECRET=secret)
     assert alone.exit_code == 0, alone.beside
+
+
+@pytest.mark.parametrize("secret", [None, "what-open-webui-and-this-server-share"])
+async def test_an_agent_for_some_is_asked_with_the_role_and_groups_that_are_said(
+    tmp_path: Path, secret: str | None
+) -> None:
+    access = "demo=group:The family: Öz,demo=role:admin"
+    signing = {"OPEN_WEBUI_JWT_SECRET": secret} if secret else {}
+    async with serving(tmp_path, demo_agent(pace=0), agent_access=access, open_webui_jwt_secret=secret) as service:
+        common = ("chat", "demo", "--url", url(service), "--user", "rosalind")
+        for said, exit_code in (
+            ((), 1),
+            (("--group", "Ushers"), 1),
+            (("--group", "Ushers", "--group", "The family: Öz"), 0),
+            (("--role", "admin"), 0),
+        ):
+            asked = await in_pipes(tmp_path, *common, *said, "--chat", "c", "cite", **signing)
+            assert asked.exit_code == exit_code, (said, asked.beside)
+        assert "--role admin" in asked.beside
+    for wrong, problem in ((("--role", "admin"), "--user ID"), (("--user", "a\nb"), "no control characters")):
+        refused = await in_pipes(tmp_path, "chat", "demo", *wrong, "cite")
+        assert (refused.exit_code, problem in refused.beside) == (1, True)

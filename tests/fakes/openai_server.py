@@ -114,9 +114,9 @@ def finish(reason: str | None) -> Body:
     }
 
 
-def usage(prompt: int, completion: int) -> Body:
-    """The last chunk where usage was asked for: no choices."""
-    total = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+def usage(prompt: int, completion: int, **more: object) -> Body:
+    """The last chunk where usage was asked for: no choices; `more` is what some endpoints tell beside the tokens."""
+    total = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion, **more}
     return {"id": "c", "object": "chat.completion.chunk", "choices": [], "usage": total}
 
 

@@ -15,7 +15,7 @@ from callboard._settings import Settings
 from callboard._tools import Services
 from callboard.models import ScriptedModel
 from callboard.observers import ModelAsked, Observation
-from callboard.storage import Store
+from callboard.storage import GivenAnswer, Store
 from callboard.storage.sql import SqlStore
 from callboard_protocol import (
     Decoder,
@@ -234,7 +234,7 @@ async def _watch(run: Run, scenario: Scenario, toolbox: Toolbox) -> list[Event]:
 def _act(event: Event, run: Run, scenario: Scenario, toolbox: Toolbox) -> None:
     match event:
         case InputRequest() if scenario.reply is not None:
-            run.inputs.answer(event.request_id, scenario.reply)
+            run.inputs.answer(event.request_id, GivenAnswer(scenario.reply))
         case ToolCallComplete():
             toolbox.gate.set()
         case ToolStatus() if scenario.stop_at == "call":

@@ -3,6 +3,7 @@
 import json
 import signal
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from callboard.errors import ToolError
 from callboard.models import ModelDelta, ModelRequest, ScriptedModel, TextDelta
 from callboard.storage import AuditEntry, AuditFilter
 from callboard.storage.sql import database
-from callboard_protocol import Error, Event, InputRequest, Message, ToolCallComplete, ToolCallStart
+from callboard_protocol import Done, Error, Event, InputRequest, Message, ToolCallComplete, ToolCallStart
 from tests.loop.conftest import wants
 from tests.processes import run as run_command
 from tests.processes import serving as serving_process
@@ -109,6 +110,39 @@ async def test_each_call_is_there_with_its_arguments_its_consent_and_its_end(
         assert entry.at is not None
         assert KEY not in repr(entry)
         assert key not in repr(entry)
+
+
+@pytest.mark.parametrize("is_answered", ["where it runs", "at another server", "once another server goes on with it"])
+async def test_who_agrees_is_told_by_their_own_key_and_who_began_the_run_by_theirs(
+    tmp_path: Path, is_answered: str
+) -> None:
+    keys = tmp_path / "keys"
+    began, agreed = ({"Authorization": f"Bearer {add_named_key(keys, name)}"} for name in ("open-webui", "phone"))
+    shared = {"audit": True, "api_keys_file": keys, "database_url": f"sqlite:///{tmp_path / 'shared.db'}"}
+    body = request(agent="shop", chat_id="c", message_id="m", run_id="r", user={"id": "ann"})
+    async with serving(tmp_path / "other", Shop().agent, **shared) as other, AsyncExitStack() as first:
+        one = await first.enter_async_context(serving(tmp_path / "one", Shop().agent, drain_seconds=0, **shared))
+        at = one if is_answered == "where it runs" else other
+        async with one.client.stream("POST", "/v1/runs", json=body, headers=began) as answer:
+            question = await first_question(answer)
+        if is_answered == "once another server goes on with it":
+            await first.aclose()
+        sent = {"request_id": question.request_id, "value": True}
+        taken = await at.client.post("/v1/runs/r/input?user_id=ann", json=sent, headers=agreed)
+        assert taken.status_code == 202
+        async with at.client.stream("GET", "/v1/runs/r/events?user_id=ann", headers=agreed) as answer:
+            assert isinstance([event async for _, event in numbered(answer)][-1], Done)
+        told = [
+            (entry.kind, entry.key) for entry in await audited(other) if entry.tool_call_id == question.tool_call_id
+        ]
+    assert told == [("call", "open-webui"), ("approved", "phone"), ("ended", "open-webui")]
+
+
+async def first_question(answer: httpx.Response) -> InputRequest:
+    async for _, event in numbered(answer):
+        if isinstance(event, InputRequest):
+            return event
+    raise AssertionError("nothing was asked")
 
 
 @pytest.mark.parametrize("value", [False, "yes", None])

@@ -11,6 +11,7 @@ from pydantic import SecretStr
 from pypdf import PdfWriter
 
 from callboard._agents import RunContext
+from callboard._runs import files
 from callboard_protocol import Event, Message, ToolCallComplete, ToolCallStart
 from tests.serving import ScriptedAgent, Service, request, serving
 
@@ -47,6 +48,17 @@ async def test_a_large_file_is_fetched_beside_the_stream_and_a_small_one_is_in_i
     assert response.headers["content-disposition"] == "attachment"
     assert response.headers["x-content-type-options"] == "nosniff"
     assert (missing.status_code, missing.json()["error"]["code"]) == (404, "unknown_file")
+
+
+async def test_what_a_runs_files_have_no_room_for_is_left_out_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "MAX_RUN_CHARS", len(URL))
+    async with serving(tmp_path, ScriptedAgent(pictures)) as service:
+        big, small, table = (await completed(service)).files
+        assert (await service.client.get(big["url"])).content == PICTURE
+    assert small["url"] == SMALL
+    assert (table["url"], table["dropped"]) == ("", f"over {len(URL)} characters of files in one run")
 
 
 async def test_without_links_turned_on_there_are_none(tmp_path: Path) -> None:

@@ -1,9 +1,11 @@
 """Agents as a person sees them, and the small chat to try one in."""
 
 from contextlib import asynccontextmanager
+from html import unescape
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from playwright.async_api import Browser, expect
 from pydantic_ai import Agent as PydanticAgent
@@ -143,6 +145,66 @@ async def test_who_only_open_webui_speaks_for_is_not_spoken_for_here(tmp_path: P
         form = {"token": token, "agent": "demo", "message": "fail"}
         assert (await service.client.post("/inspect/try/send?user=ann", data=form)).status_code == 401
         assert (await service.client.post("/inspect/try/send", data=form)).status_code == 303
+
+
+async def test_an_agent_for_some_is_tried_as_a_user_with_the_role_and_groups_that_are_said(
+    looking: Looking, tmp_path: Path
+) -> None:
+    model = FakeModel([Call("sell", seats=2)], "Sold.", "Good bye.")
+    clerk = Agent("clerk", "Sells.", (SELLING,), model=model)
+    access = "clerk=group:Box office"
+    async with serving(tmp_path, clerk, agent_access=access) as service:
+        try_it = Trying(service, "ann")
+        page = looking.page
+        await page.goto(url(service, "/try?agent=clerk"))
+        await expect(page.locator("#content")).to_contain_text("name a user")
+        await looking.check("try-for-some")
+        await page.goto(url(service, "/try?agent=clerk&user=ann"))
+        await expect(page.get_by_label("Groups of the user")).to_be_visible()
+        await looking.check("try-as-user")
+        assert (await try_it.post("send", message="Two seats", groups="Ushers")).status_code == 403
+        sent = await try_it.post("send", message="Two seats", role="admin", groups="Ushers, Box office")
+        assert sent.status_code == 303
+        # The next turn, and the page after a question, are the same user's in the same groups.
+        shown = await try_it.follow(sent)
+        while 'name="question"' not in shown:
+            shown = await try_it.follow(sent)
+        assert 'name="groups" maxlength="4000" value="Ushers, Box office"' in shown
+        assert 'name="role" maxlength="255" placeholder="user" value="admin"' in shown
+        question = {name: read_field(shown, name) for name in ("chat", "run", "question", "kind", "role", "groups")}
+        answered = await try_it.post("answer", value="yes", **question)
+        shown = await try_it.follow(answered)
+        while "Sold." not in shown:
+            shown = await try_it.follow(answered)
+        again = await try_it.post(
+            "send",
+            message="Bye",
+            chat=question["chat"],
+            role=read_field(shown, "role"),
+            groups=read_field(shown, "groups"),
+        )
+        assert again.status_code == 303
+
+
+class Trying:
+    """Somebody at the pages of *Try it* who sees a user's chats."""
+
+    def __init__(self, service: Service, user: str) -> None:
+        self._client = service.client
+        self._user = user
+
+    async def post(self, step: str, **form: str) -> httpx.Response:
+        page = (await self._client.get(f"/inspect/try?agent=clerk&user={self._user}")).text
+        sent = {"agent": "clerk", **form, "token": read_field(page, "token")}
+        return await self._client.post(f"/inspect/try/{step}?user={self._user}", data=sent)
+
+    async def follow(self, response: httpx.Response) -> str:
+        return (await self._client.get(response.headers["location"])).text
+
+
+def read_field(page: str, name: str) -> str:
+    """The value of a form's field."""
+    return unescape(page.split(f'name="{name}"')[1].split('value="')[1].split('"')[0])
 
 
 async def test_only_a_chat_that_was_begun_here_is_gone_on_with(tmp_path: Path) -> None:

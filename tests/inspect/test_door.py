@@ -7,7 +7,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from playwright.async_api import Browser
+from playwright.async_api import Browser, expect
 from starlette.requests import HTTPConnection
 
 from callboard._agents import RunContext
@@ -283,6 +283,11 @@ async def test_a_person_signs_in_in_a_browser_and_stays_signed_in(browser: Brows
         await page.get_by_role("button", name="Sign out").wait_for()
         await page.goto(f"{url}/inspect")
         assert await page.get_by_role("heading", name="Now").is_visible()
+        await page.goto(f"{url}/inspect/run?id=none&chat=c")
+        assert looking.complaints.pop().startswith("Failed to load resource: the server responded with a status of 404")
+        await expect(page.locator("#content")).to_contain_text("there is no chat")
+        await looking.check("refused")
+        await page.get_by_role("link", name="Now").click()
         assert await page.evaluate("document.cookie") == ""
         await page.get_by_role("button", name="Sign out").click()
         await page.get_by_label("API key").wait_for()

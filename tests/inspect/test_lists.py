@@ -171,7 +171,10 @@ async def test_what_is_another_users_is_not_there_for_one(looking: Looking, tmp_
     async with serving(tmp_path, demo_agent(0)) as service:
         await play(service, "hers", "fail", "ann")
         for path in ("/chat?id=hers", "/run?id=r&chat=hers", "/call?id=call_0_0&run=r&chat=hers"):
-            assert (await service.client.get(f"/inspect{path}&user=bob")).status_code == 404
+            missing = await service.client.get(f"/inspect{path}&user=bob")
+            assert missing.status_code == 404
+            # Every way on is one of bob's pages.
+            assert 'href="/inspect/?user=bob">Back' in missing.text
         for path in ("/chats", "/calls", "/tools"):
             assert "book_table" not in (await service.client.get(f"/inspect{path}?user=bob")).text
             assert "hers" not in (await service.client.get(f"/inspect{path}?user=bob")).text

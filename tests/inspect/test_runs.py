@@ -19,6 +19,7 @@ from callboard._agents import RunContext
 from callboard._agents.demo import demo_agent
 from callboard._tools import ToolContext, ToolResult
 from callboard.frameworks.pydantic_ai import from_pydantic_ai
+from callboard.models import OpenAICompatible
 from callboard.testing import Call, FakeModel
 from callboard_protocol import (
     Done,
@@ -30,6 +31,7 @@ from callboard_protocol import (
     ToolStatus,
     ToolStatusData,
 )
+from tests.fakes.openai_server import OpenAIServer, call, chunks, finish, text, usage
 from tests.inspect.looking import DESKTOP, PHONE, Looking, look
 from tests.serving import ScriptedAgent, Service, request, serving
 
@@ -112,6 +114,27 @@ async def test_a_run_is_live_while_it_goes_on(looking: Looking, tmp_path: Path) 
         await expect(page.locator("#live")).not_to_have_attribute("data-hx-trigger", "every 1s")
         await expect(page.get_by_text("There is a lamp.")).to_be_visible()
         await expect(page.get_by_role("button", name="Stop")).to_have_count(0)
+
+
+async def test_what_a_run_and_the_request_of_a_call_cost_is_told_where_the_endpoint_says(tmp_path: Path) -> None:
+    asked = chunks(call("remember_number", '{"number": 6}', call_id="c1"), finish("tool_calls"), usage(9, 2, cost=0.25))
+    answers = [asked, chunks(text("Done."), finish("stop"), usage(20, 3, cost=0.0000004))]
+    skill = Skill("numbers", "Numbers.", tools=(remember_number,))
+    async with OpenAIServer([*answers, chunks(text("Hello."), finish("stop"), usage(9, 2))]) as endpoint:
+        model = OpenAICompatible(endpoint.base_url, model="m")
+        async with serving(tmp_path, Agent("clerk", skills=(skill,), model=model)) as service:
+            for run_id in ("r", "unpriced"):
+                await service.events(request(agent="clerk", chat_id="c", run_id=run_id, message_id=run_id))
+
+            async def read(path: str) -> str:
+                return " ".join(re.sub("<[^>]*>", " ", (await service.client.get(f"/inspect/{path}")).text).split())
+
+            assert "Tokens 29 in, 5 out Cost 0.25 as the endpoint counts" in await read("run?id=r&chat=c")
+            assert "9 → 2 tokens, cost 0.25" in await read("run?id=r&chat=c")
+            assert "20 → 3 tokens, cost less than 0.000001" in await read("run?id=r&chat=c")
+            assert "Cost of its request 0.25 as the endpoint counts" in await read("call?id=c1&run=r&chat=c")
+            assert "Cost 0.25 as the endpoint counts" in await read("sent?run=r&chat=c")
+            assert "ost 0" not in await read("run?id=unpriced&chat=c")
 
 
 async def test_a_run_of_very_many_calls_comes_in_pages(tmp_path: Path) -> None:

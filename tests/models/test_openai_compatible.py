@@ -69,6 +69,17 @@ async def test_text_usage_and_the_reason_come_as_deltas() -> None:
     assert deltas == [TextDelta("Hel"), TextDelta("lo"), Finish("stop"), TokenUsage(5, 2, 7)]
 
 
+NO_PRICES: list[object] = [None, -1, "1", True, 1e300, 10**400, {}]
+
+
+@pytest.mark.parametrize(
+    ("said", "cost"), [(0.0008902, 0.0008902), (0, 0.0), (2, 2.0), *((said, None) for said in NO_PRICES)]
+)
+async def test_what_an_answer_cost_is_taken_where_the_endpoint_tells_it(said: object, cost: float | None) -> None:
+    deltas = await answer_to(chunks(text("Hello"), finish("stop"), usage(5, 2, cost=said)))
+    assert deltas[-1] == TokenUsage(5, 2, 7, cost=cost)
+
+
 async def test_the_request_streams_and_asks_for_usage_and_offers_tools_only_where_there_are_some() -> None:
     tool = {"type": "function", "function": {"name": "f", "description": "d", "parameters": {"type": "object"}}}
     async with OpenAIServer([chunks(finish("stop"))] * 2) as server:

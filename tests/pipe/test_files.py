@@ -128,6 +128,12 @@ async def test_a_file_that_is_gone_is_named(server: ScriptedServer) -> None:
     assert "The file a.pdf could not be kept" in text
 
 
+def test_of_a_file_that_the_server_had_no_room_for_the_servers_log_has_the_reason() -> None:
+    dropped = {**file("", "file", name="a.pdf"), "dropped": "over 64 characters of files in one run"}
+    text = drawn(started(), completed(files=[dropped])).render()
+    assert "The file a.pdf could not be kept: the server's log has the reason." in text
+
+
 @pytest.mark.parametrize("url", ["/v1/chats/other/messages", "/v1/runs/other/files/f1", "here:../../../health"])
 async def test_no_other_address_of_the_server_is_fetched_for_a_tool(server: ScriptedServer, url: str) -> None:
     assert "could not be kept" in await drawn_with(server, file(url))

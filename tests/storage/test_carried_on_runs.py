@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import update
 
+from callboard.storage import GivenAnswer
 from callboard.storage.sql.tables import runs
 from callboard_protocol import (
     CallEvent,
@@ -131,7 +132,7 @@ async def test_an_answer_that_was_given_while_no_server_ran_the_call_counts(tmp_
         await play.run_until(lambda event: isinstance(event, InputRequest))
         async with play.opened_store() as store:
             [question] = [event.request_id for event in play.events if isinstance(event, InputRequest)]
-            assert await store.run_log("client").answer("run", question, True)
+            assert await store.run_log("client").answer("run", question, GivenAnswer(True))
         await play.go_on()
     check(play.seen)
     assert [event.type for event in play.events].count("input_request") == 1

@@ -15,7 +15,7 @@ from callboard._agents import RunContext
 from callboard._history import Turn
 from callboard._runs.left_run import read_left_run
 from callboard.errors import RunLost, StorageError
-from callboard.storage import LoggedFrame, LoggedRun, RunLog
+from callboard.storage import GivenAnswer, LoggedFrame, LoggedRun, RunLog
 from callboard.storage.redis import RedisServer
 from callboard.storage.redis.scripts import ENDED, FIND, LEASES, keys_of_run, keys_of_server
 from callboard.storage.redis.server import find_problem
@@ -83,9 +83,9 @@ async def test_a_run_is_read_answered_and_taken_over(database: Path, any_url: st
                 assert (await gone.is_listened_to("run"), await heir.is_listened_to("run")) == (True, False)
                 await gone.append(run, [*frames(b"1"), LoggedFrame(b"2", question="sure?", files={"f": "data:,x"})])
                 assert await told.get() == "run"
-                assert await heir.answer("run", "sure?", {"agreed": True})
+                assert await heir.answer("run", "sure?", GivenAnswer({"agreed": True}, "phone"))
                 assert await told.get() == "run"
-                assert (await gone.orders(["run"]))["run"].answers == {"sure?": {"agreed": True}}
+                assert (await gone.orders(["run"]))["run"].answers == {"sure?": GivenAnswer({"agreed": True}, "phone")}
                 assert await heir.read("run", 1, 1_000) == [b"2"]
                 assert (await heir.file("run", "f"), await heir.load_request("run")) == ("data:,x", b"request")
                 assert await heir.take_over() == []
@@ -236,7 +236,7 @@ async def test_what_is_sent_again_after_a_cut_connection_is_kept_once(database: 
             proxy.cut_once()
             await log.append(replace(run, last_seq=number), [LoggedFrame(b"%d" % number, question=f"{number}?")])
             proxy.cut_once()
-            assert await log.answer("run", f"{number}?", number), "it was this one's answer that was first"
+            assert await log.answer("run", f"{number}?", GivenAnswer(number)), "it was this one's answer that was first"
         assert await log.read("run", 0, 1_000) == [b"0", b"1", b"2", b"3", b"4"]
         assert proxy.cuts == 11
 
@@ -281,7 +281,7 @@ async def test_frames_that_redis_has_lost_are_kept_again(database: Path, redis_u
         await log.append(replace(run, last_seq=3), frames(b"4"))
         assert await log.read("run", 0, 1_000) == [b"1", b"2", b"3", b"4"]
         assert await log.file("run", "f") == "data:,x"
-        assert await log.answer("run", "sure?", True)
+        assert await log.answer("run", "sure?", GivenAnswer(True))
 
 
 async def test_an_answer_goes_on_where_redis_has_lost_its_run_and_is_not_given_twice(tmp_path: Path) -> None:

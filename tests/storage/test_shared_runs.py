@@ -18,7 +18,7 @@ from callboard._agents import RunContext
 from callboard._history import HistoryCall, Turn
 from callboard._runs.log_keeper import LogKeeper
 from callboard.errors import RunLost
-from callboard.storage import LoggedFrame, LoggedRun
+from callboard.storage import GivenAnswer, LoggedFrame, LoggedRun
 from callboard.storage.redis.scripts import Script, keys_of_run
 from callboard.storage.sql import SqlStore
 from callboard.storage.sql.tables import runs
@@ -257,13 +257,15 @@ async def test_a_question_has_one_answer_whoever_gives_it(store: SqlStore) -> No
     run = await owner.begin(RUN)
     await owner.append(run, [LoggedFrame(b"1", question="sure?")])
     assert await owner.orders(["run"]) == {}
-    taken = await asyncio.gather(*(log.answer("run", "sure?", log is other) for log in (owner, other) * 5))
+    taken = await asyncio.gather(
+        *(log.answer("run", "sure?", GivenAnswer(log is other, "phone")) for log in (owner, other) * 5)
+    )
     assert taken.count(True) == 1
-    assert not await other.answer("run", "never asked", True)
-    assert not await other.answer("never begun", "sure?", True)
+    assert not await other.answer("run", "never asked", GivenAnswer(True))
+    assert not await other.answer("never begun", "sure?", GivenAnswer(True))
     orders = await owner.orders(["run", "never begun"])
     assert list(orders) == ["run"]
-    assert orders["run"].answers == {"sure?": bool(taken.index(True) % 2)}
+    assert orders["run"].answers == {"sure?": GivenAnswer(bool(taken.index(True) % 2), "phone")}
     assert not orders["run"].is_cancelled
     await other.cancel("run")
     assert (await owner.orders(["run"]))["run"].is_cancelled

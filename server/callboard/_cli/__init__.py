@@ -99,6 +99,10 @@ def _add_chat(commands: Commands) -> None:
     )
     chat.add_argument("--chat", metavar="ID", help="go on with this chat, or begin one of this id")
     chat.add_argument("--user", metavar="ID", help="the user who asks, whose chats and memories they are")
+    chat.add_argument("--role", metavar="ROLE", help="the user's role, as Open WebUI has it; user by default")
+    chat.add_argument(
+        "--group", action="append", default=[], metavar="NAME", help="a group that the user is in; once for each"
+    )
     chat.add_argument("--url", metavar="URL", help="the server's address; without it that of the settings")
     chat.add_argument("--files", type=Path, metavar="FOLDER", help="keep the files of tools in this folder")
     chat.add_argument("--json", action="store_true", help="write the run's events as JSON Lines; ask nobody anything")

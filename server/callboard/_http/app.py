@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Lifespan
 from callboard._http import chat_routes, metrics_routes, openai, run_routes, user_routes
 from callboard._http.auth import ApiKey, Authenticate, Authentication
 from callboard._http.errors import EXCEPTION_HANDLERS
-from callboard._http.gate import Access, Gate, JsonBodies
+from callboard._http.gate import Access, Gate, JsonBodies, NoNul
 from callboard._http.request_ids import HEADER as REQUEST_ID
 from callboard._http.request_ids import RequestIds
 from callboard._runs import Links
@@ -48,7 +48,7 @@ def build_routes(
     `middleware` stands behind the server's own: what it sees is of somebody who may call. `metrics_key` opens
     `/metrics` too.
     """
-    ours = [Middleware(JsonBodies)]
+    ours = [Middleware(NoNul), Middleware(JsonBodies)]
     if authenticate is not None:
         ours.append(Middleware(Authentication, authenticate=authenticate, links=links, metrics_key=metrics_key))
     return Starlette(

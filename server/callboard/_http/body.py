@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 from starlette.requests import ClientDisconnect, Request
 
 from callboard._openwebui.details_parser import count_blocks, translate
@@ -196,6 +197,14 @@ def refuse_invalid() -> Iterator[None]:
         count = error.error_count()
         if count > MAX_NAMED_ERRORS:
             raise RequestError(f"body: {count} values do not fit: is it meant for another route?") from None
-        details = error.errors(include_url=False, include_context=False, include_input=False)[:10]
-        lines = [f"{'.'.join(map(str, detail['loc'])) or 'body'}: {detail['msg']}" for detail in details]
+        details = error.errors(include_url=False, include_input=False)[:10]
+        lines = [f"{'.'.join(map(str, detail['loc'])) or 'body'}: {_explain(detail)}" for detail in details]
         raise RequestError("; ".join(lines)) from None
+
+
+def _explain(detail: ErrorDetails) -> str:
+    """Return what is wrong with a value in words: a pattern that is all about control characters says little."""
+    pattern = detail.get("ctx", {}).get("pattern", "")
+    if "\\x00" in pattern:
+        return "an id has no control characters, such as NUL: leave them out"
+    return detail["msg"]

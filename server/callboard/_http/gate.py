@@ -182,6 +182,24 @@ async def _refuse_two_lengths(scope: Scope, receive: Receive, send: Send) -> Non
     await refusal(scope, receive, send)
 
 
+class NoNul:
+    """Middleware that answers 422 to a path or a query with a NUL in it: nothing is kept by such a name.
+
+    SQLite would look for it and find nothing, PostgreSQL refuses to.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or answer it."""
+        if scope["type"] == "http" and ("\0" in scope["path"] or b"%00" in scope["query_string"]):
+            refusal = RequestError("the address holds a NUL character (%00), which no id has: leave it out")
+            await answer_error(refusal)(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+
 class JsonBodies:
     """Middleware that answers 415 to a body of another type: forms and beacons send some without asking, JSON never."""
 

@@ -16,6 +16,7 @@ from callboard._http.state import server_state
 from callboard._runs import FollowedRun, Run
 from callboard._version import __version__
 from callboard.errors import RequestError, StorageError
+from callboard.storage import GivenAnswer
 from callboard_protocol import PROTOCOL_VERSION, InputAnswer, RunRequest
 
 
@@ -109,7 +110,7 @@ async def answer_input(request: Request) -> Response:
     with server_state(request).bodies.take_place() as place:
         body = await read_body(request, InputAnswer, place)
     run = await _find_run(request)
-    await run.answer(body.request_id, body.value)
+    await run.answer(body.request_id, GivenAnswer(body.value, caller_of(request)))
     return JSONResponse({"run_id": run.run_id, "request_id": body.request_id}, 202)
 
 

@@ -5,6 +5,7 @@ that was begun here goes on until its end, its time or Stop, whoever looks.
 """
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from secrets import token_hex
@@ -15,6 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from callboard._agents import Agent, AgentLike
+from callboard._http.body import refuse_invalid
 from callboard._http.state import ServerState
 from callboard._inspect.page import go_to, is_fragment, show, state_of
 from callboard._inspect.shown import ShownRun, show_seen, show_stored
@@ -23,7 +25,7 @@ from callboard._runs import Run
 from callboard.errors import RequestError, Unauthorized, UnknownChat, UnknownInput, UnknownRun
 from callboard.frameworks.adapter import FrameworkAgent
 from callboard.frameworks.description import Description
-from callboard.storage import Overview
+from callboard.storage import GivenAnswer, Overview
 from callboard_protocol import RunRequest
 
 CHAT_PREFIX = "try-"
@@ -101,6 +103,8 @@ async def try_it(request: Request) -> Response:
         turns=turns,
         is_live=is_live,
         may_send=_may_send(visit, state),
+        is_for_some=not state.runs.access.admits(found.agent_id, None),
+        said=_read_said(request.query_params),
     )
 
 
@@ -121,15 +125,18 @@ async def send(request: Request) -> Response:
         "message_id": token_hex(8),
         "messages": [*await _list_messages(state.store.overview(visit.user), chat_id), _say("user", message)],
     }
+    said = _read_said(visit.form)
     if visit.user is not None:
-        body["user"] = {"id": visit.user}
-    caller = visit.session.caller if visit.session else None
-    run = await state.runs.start_or_follow(RunRequest.model_validate(body), caller)
+        groups = [name.strip() for name in said["groups"].split(",")]
+        body["user"] = {"id": visit.user, "role": said["role"] or "user", "groups": list(filter(None, groups))}
+    with refuse_invalid():
+        asked = RunRequest.model_validate(body)
+    run = await state.runs.start_or_follow(asked, visit.caller)
     if isinstance(run, Run):
         listening = asyncio.create_task(_listen(run), name=f"try {run.run_id}")
         _listening.add(listening)
         listening.add_done_callback(_listening.discard)
-    return go_to(visit.link("try", agent=agent_id, chat=chat_id))
+    return go_to(visit.link("try", agent=agent_id, chat=chat_id, **said))
 
 
 async def answer(request: Request) -> Response:
@@ -146,8 +153,8 @@ async def answer(request: Request) -> Response:
         value = value == "yes"
     # One that was answered elsewhere, or whose time is over: the page says what became of it.
     with suppress(UnknownInput):
-        await run.answer(visit.form.get("question", ""), value)
-    return go_to(visit.link("try", agent=run.owner.agent_id, chat=chat_id))
+        await run.answer(visit.form.get("question", ""), GivenAnswer(value, visit.caller))
+    return go_to(visit.link("try", agent=run.owner.agent_id, chat=chat_id, **_read_said(visit.form)))
 
 
 async def _listen(run: Run) -> None:
@@ -195,6 +202,11 @@ async def _list_messages(overview: Overview, chat_id: str) -> list[dict[str, Any
 def _may_send(visit: Visit, state: ServerState) -> bool:
     """Return whether a run may be begun for the user whose chats are shown: not where users are to be signed for."""
     return visit.user is None or not state.vouching.is_asked
+
+
+def _read_said(given: Mapping[str, str]) -> dict[str, str]:
+    """Return the role and the groups that the user of a trial is said to have; they are stored nowhere."""
+    return {name: given.get(name, "").strip() for name in ("role", "groups")}
 
 
 def _say(role: str, content: str) -> dict[str, Any]:

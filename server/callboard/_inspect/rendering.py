@@ -82,6 +82,11 @@ def number(value: float | None) -> str:
     return "–" if value is None else f"{value:,}"
 
 
+def money(cost: float) -> str:
+    """Return what something cost, of which the endpoint does not say in which money."""
+    return f"{cost:.6f}".rstrip("0").rstrip(".") if cost >= 0.000001 or not cost else "less than 0.000001"
+
+
 def pretty(value: object) -> str:
     """Return a value as JSON that people read."""
     return json.dumps(value, ensure_ascii=False, indent=2, default=str)
@@ -101,6 +106,7 @@ ENVIRONMENT.filters.update(
     label=label,
     duration=duration,
     milliseconds=milliseconds,
+    money=money,
     moment=moment,
     number=number,
     pretty=pretty,

@@ -28,6 +28,11 @@ class Visit:
         return ANY_USER if self.user is None else self.user
 
     @property
+    def caller(self) -> str | None:
+        """The name of the key that they signed in with."""
+        return self.session.caller if self.session else None
+
+    @property
     def token(self) -> str:
         """The token of this visit's forms."""
         return self.session.token if self.session else ""

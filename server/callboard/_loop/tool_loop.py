@@ -294,7 +294,9 @@ class _Turn:
 
 def usage_event(usage: TokenUsage) -> Usage:
     """Return what a turn cost, as its listeners are told."""
-    return Usage(**asdict(usage))
+    tokens = asdict(usage)
+    del tokens["cost"]
+    return Usage(**tokens)
 
 
 def _take_last_words(messages: list[ChatDict]) -> str:

@@ -21,10 +21,11 @@ CLOCKS_DIFFER_SECONDS = 10
 """The seconds by which the clocks of two machines may differ."""
 
 
-def sign_user(user_id: str, secret: str) -> str:
-    """Return a token for a user, as Open WebUI makes it, for who has the secret and asks in that user's name."""
+def sign_user(user: User, secret: str) -> str:
+    """Return a token for a user, as the pipe makes it, for who has the secret and asks in that user's name."""
     now = int(time.time())
-    claims = {"sub": user_id, "iss": ISSUER, "iat": now, "exp": now + HOLDS_SECONDS}
+    known = user.model_dump(mode="json", exclude={"id"})
+    claims = {**known, "sub": user.id, "iss": ISSUER, "iat": now, "exp": now + HOLDS_SECONDS}
     return jwt.encode(claims, secret, algorithm=ALGORITHM)
 
 

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
 
 import structlog
 
@@ -14,7 +13,7 @@ from callboard._runs.log import MAX_CHUNK_BYTES
 from callboard._runs.run import Owner, Run
 from callboard._runs.watch import Watch
 from callboard.errors import StorageError, UnknownRun
-from callboard.storage import LoggedRun, RunLog
+from callboard.storage import GivenAnswer, LoggedRun, RunLog
 
 RETRY_SECONDS = 1.0
 
@@ -79,12 +78,12 @@ class FollowedRun:
         """Leave word for the owner to cancel the run; raises `StorageError`."""
         await self._run_log.cancel(self.run_id)
 
-    async def answer(self, request_id: str, value: Any) -> None:
+    async def answer(self, request_id: str, answer: GivenAnswer) -> None:
         """Leave the answer to a question for the owner; the first one counts.
 
         Raises `UnknownInput` where it is not open, or answered already; `StorageError`.
         """
-        if not await self._run_log.answer(self.run_id, request_id, value):
+        if not await self._run_log.answer(self.run_id, request_id, answer):
             raise unknown_input(request_id)
 
     async def file(self, file_id: str) -> Data:

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from callboard.errors import UnknownInput
+from callboard.storage import GivenAnswer
 from callboard_protocol import InputRequest
 
 LAST_WORD_SECONDS = 5.0
@@ -25,8 +26,9 @@ class Inputs:
     def __init__(self, timeout_seconds: float, close: Callable[[str], Awaitable[bool]] = _nobody_else_answers) -> None:
         self._timeout_seconds = timeout_seconds
         self._close = close
-        self._answers: dict[str, asyncio.Future[Any]] = {}
-        self._early: dict[str, Any] = {}
+        self._answers: dict[str, asyncio.Future[GivenAnswer]] = {}
+        self._early: dict[str, GivenAnswer] = {}
+        self._keys: dict[str, str | None] = {}
 
     def open(self, request: InputRequest) -> InputRequest | None:
         """Let the question be answered from here on.
@@ -42,31 +44,39 @@ class Inputs:
         """Return the answer; None where none comes in time."""
         request_id = request.request_id
         if self.open(request) is None:
-            return self._early[request_id]
+            return self._take_value(request_id, self._early[request_id])
         answer = self._answers[request_id]
         try:
             await asyncio.wait({answer}, timeout=request.timeout_seconds or self._timeout_seconds)
             if not answer.done() and not await self._close(request_id):
                 await asyncio.wait({answer}, timeout=LAST_WORD_SECONDS)
-            return answer.result() if answer.done() else None
+            return self._take_value(request_id, answer.result()) if answer.done() else None
         finally:
             del self._answers[request_id]
 
-    def answer(self, request_id: str, value: Any) -> None:
+    def find_key(self, request_id: str) -> str | None:
+        """Return the name of the key that a question was answered with; None where it is not known."""
+        return self._keys.get(request_id)
+
+    def answer(self, request_id: str, given: GivenAnswer) -> None:
         """Answer a question, once. Raises `UnknownInput` where it is not open, or answered already."""
         answer = self._answers.get(request_id)
         if answer is None or answer.done():
             raise unknown_input(request_id)
-        answer.set_result(value)
+        answer.set_result(given)
 
-    def take(self, answers: Mapping[str, Any]) -> None:
+    def take(self, answers: Mapping[str, GivenAnswer]) -> None:
         """Take answers that were given elsewhere, also to questions that are still to be asked."""
-        for request_id, value in answers.items():
+        for request_id, given in answers.items():
             answer = self._answers.get(request_id)
             if answer is None:
-                self._early[request_id] = value
+                self._early[request_id] = given
             elif not answer.done():
-                answer.set_result(value)
+                answer.set_result(given)
+
+    def _take_value(self, request_id: str, given: GivenAnswer) -> Any:
+        self._keys[request_id] = given.key
+        return given.value
 
 
 def unknown_input(request_id: str) -> UnknownInput:

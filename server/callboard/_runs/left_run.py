@@ -40,6 +40,9 @@ READ_BYTES = 1024 * 1024
 SAID_OF_WAITING_CALLS = frozenset({FROM_TEXT_STATUS, PENDING, REPAIRED})
 """The statuses of calls that have not run yet; all others are those of a call that does."""
 
+SAID_OF_REQUEST = ("request_id", "key")
+"""What every line of log of a request, and of its run, says."""
+
 LEFT_RUN = Error(message="The server that ran this was stopped: send the message again.", code="interrupted")
 
 
@@ -144,9 +147,9 @@ def end_of_left_run(agent_id: str) -> Error:
 
 
 class KeptRequest(RunRequest):
-    """A request as it is kept. `origin` is what the log and traces say of it.
+    """A request as it is kept. `origin` is what the log, traces and the audit say of it.
 
-    That is its id, the headers of its trace, and as `run` the `traceparent` of its run.
+    That is its id, the name of its key, the headers of its trace, and as `run` the `traceparent` of its run.
     """
 
     origin: dict[str, str] = Field(default_factory=dict)
@@ -154,20 +157,18 @@ class KeptRequest(RunRequest):
 
 def find_origin(run: Context) -> dict[str, str]:
     """Return the origin of the request that the current task works for; `run` is the context of its run."""
-    request_id = structlog.contextvars.get_contextvars().get("request_id")
+    said = structlog.contextvars.get_contextvars()
     of_run = headers_of(run)
     # A request of no trace begins one with its run, and whoever goes on with it stays in that.
     origin = of_run | headers_of()
     if "traceparent" in of_run:
         origin["run"] = of_run["traceparent"]
-    if request_id:
-        origin["request_id"] = request_id
-    return origin
+    return origin | {name: said[name] for name in SAID_OF_REQUEST if said.get(name)}
 
 
 def return_to(origin: Mapping[str, str]) -> None:
     """Have this task, until it ends, work for the request of that origin, and whatever it begins."""
-    structlog.contextvars.bind_contextvars(**{name: origin[name] for name in ("request_id",) if name in origin})
+    structlog.contextvars.bind_contextvars(**{name: origin[name] for name in SAID_OF_REQUEST if name in origin})
     join(origin)
 
 

@@ -107,7 +107,7 @@ class Recorder:
         self._calls = CallTracker(ids, first_round)
         self._handed_over: list[str] = []
         self._audit = audit or RunAudit()
-        self._asked_about: set[str] = set()
+        self._asked_about: dict[str, str] = {}
         self._recording = asyncio.Lock()
         self._steps = StepReports(self._journal, self._send_and_write, self._recording)
         self._is_finished = False
@@ -208,7 +208,7 @@ class Recorder:
             case Event():
                 event = make_storable(event)
                 if isinstance(event, InputRequest) and event.tool_call_id and is_approval(event.request_id):
-                    self._asked_about.add(event.tool_call_id)
+                    self._asked_about[event.tool_call_id] = event.request_id
                 self.earlier_sources.notice(event)
                 self._text.interject(await redact_event(event, self._redaction))
             case _:
@@ -294,8 +294,8 @@ class Recorder:
             self._steps.hurry(call.tool_call_id)
         # A tool may say the same of itself, whose user was never asked.
         if event.data.message == APPROVED and event.tool_call_id in self._asked_about:
-            self._asked_about.discard(event.tool_call_id)
-            await self._audit.approval(self._steps.write_due(), call.tool_call_id, call.tool_name)
+            request_id = self._asked_about.pop(event.tool_call_id)
+            await self._audit.approval(self._steps.write_due(), call.tool_call_id, call.tool_name, request_id)
         else:
             await self._steps.write_due()
         if event.data.message == APPROVED:

@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
 
 import structlog
 
@@ -21,7 +20,7 @@ from callboard._runs.inputs import unknown_input
 from callboard._runs.log import EventLog
 from callboard._runs.recorder import Ending, Recorder
 from callboard.errors import CallboardError, ModelRefused, RunLost, RunTimeout, StorageError
-from callboard.storage import RunLog
+from callboard.storage import GivenAnswer, RunLog
 from callboard_protocol import Done, Error, Event, TextEvent
 
 MAX_TEXT_CHARS = 8 * 1024 * 1024
@@ -175,20 +174,20 @@ class Run:
                 await self._run_log.cancel(self.run_id)
         self.cancel()
 
-    async def answer(self, request_id: str, value: Any) -> None:
+    async def answer(self, request_id: str, answer: GivenAnswer) -> None:
         """Answer a question, once. Raises `UnknownInput` where it is not open, or answered already, wherever."""
         if not self._run_log or not self.log.is_kept:
-            self.inputs.answer(request_id, value)
+            self.inputs.answer(request_id, answer)
             return
         try:
-            is_first = await self._run_log.answer(self.run_id, request_id, value)
+            is_first = await self._run_log.answer(self.run_id, request_id, answer)
         except StorageError:
             # Then nobody can answer it elsewhere.
-            self.inputs.answer(request_id, value)
+            self.inputs.answer(request_id, answer)
             return
         if not is_first:
             raise unknown_input(request_id)
-        self.inputs.take({request_id: value})
+        self.inputs.take({request_id: answer})
 
     async def file(self, file_id: str) -> Data:
         """Return a file that an event names; raises `UnknownFile`."""

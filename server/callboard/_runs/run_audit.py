@@ -4,7 +4,7 @@ A call runs only once it stands in the audit, and so does an approval: where tha
 """
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any
 
@@ -21,15 +21,24 @@ _log = structlog.get_logger(__name__)
 
 
 class RunAudit:
-    """The audit of a run; `about` is what every entry says of it. With `audit` None nothing is written.
+    """The audit of a run; `about` is what every entry says of it, `find_key` returns whose key answered a question.
+
+    With `audit` None nothing is written.
 
     `writing` is what is written beside an entry: at one time, so that a store has both in one transaction.
     """
 
-    def __init__(self, audit: Audit | None = None, about: AuditEntry | None = None, keep_days: float = 0) -> None:
+    def __init__(
+        self,
+        audit: Audit | None = None,
+        about: AuditEntry | None = None,
+        keep_days: float = 0,
+        find_key: Callable[[str], str | None] = lambda _: None,
+    ) -> None:
         self._audit = audit
         self._about = about or AuditEntry("call")
         self._keep_days = keep_days
+        self._find_key = find_key
 
     async def call(
         self, writing: Writing, tool_call_id: str, tool_name: str, arguments: str, *, is_handed_over: bool = False
@@ -39,9 +48,12 @@ class RunAudit:
         entry = replace(self._about, kind=kind, arguments=arguments)
         await self._write(writing, replace(entry, tool_call_id=tool_call_id, tool_name=tool_name))
 
-    async def approval(self, writing: Writing, tool_call_id: str, tool_name: str) -> None:
-        """Write down that the run's user has agreed to a call, which only they can; raises `StorageError`."""
-        entry = replace(self._about, kind="approved")
+    async def approval(self, writing: Writing, tool_call_id: str, tool_name: str, request_id: str) -> None:
+        """Write down that the run's user has agreed to a call, which only they can; raises `StorageError`.
+
+        The answer may have come with another key than the run.
+        """
+        entry = replace(self._about, kind="approved", key=self._find_key(request_id))
         await self._write(writing, replace(entry, tool_call_id=tool_call_id, tool_name=tool_name))
 
     async def end(self, writing: Writing, tool_call_id: str, tool_name: str, error_code: str | None) -> None:

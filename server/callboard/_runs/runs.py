@@ -54,7 +54,7 @@ from callboard._tracing import RunSpans, Tracing
 from callboard.errors import RunConflict, ShuttingDown, StorageError, UnknownAgent, UnknownRun
 from callboard.models import ChatDict, content_text
 from callboard.observers import ObservedRun, Observer, RunLeft, RunObservers, RunPrepared, RunTakenOver
-from callboard.storage import OWN_CHAT_PREFIX, AuditEntry, LoggedRun, Orders, RunLog
+from callboard.storage import OWN_CHAT_PREFIX, AuditEntry, GivenAnswer, LoggedRun, Orders, RunLog
 from callboard_protocol import Done, Error, Event, RunRequest, RunStart
 
 MAX_OWNERS = 3
@@ -249,7 +249,7 @@ class Runs:
             is_without_history=history.is_missing,
             is_one_with_log=self._run_log is None or self._run_log.is_one_with_journal,
             first_round=left.next_round if left else 0,
-            audit=self._make_audit(run_id, owner, caller),
+            audit=self._make_audit(run_id, owner, caller, enricher.inputs),
         )
         first = left.first_event(run_id, owner.agent_id) if left else RunStart(run_id=run_id, agent=owner.agent_id)
         run_log = self._run_log if logged else None
@@ -433,7 +433,17 @@ class Runs:
         functions = tuple(map(ClientTool.of, request.functions))
         spans = self._tracing.begin(_observed(logged.run_id, request), agent.name, request.origin.get("run", ""))
         run = self._begin(
-            logged.run_id, owner, agent, conversation, functions, journal, ids, spans, logged, reopened.left
+            logged.run_id,
+            owner,
+            agent,
+            conversation,
+            functions,
+            journal,
+            ids,
+            spans,
+            logged,
+            reopened.left,
+            request.origin.get("key"),
         )
         run.may_be_left = True
         _log.warning("run_carried_on", run_id=logged.run_id, agent=owner.agent_id, losses=logged.losses)
@@ -563,11 +573,11 @@ class Runs:
             return EventEnricher(inputs, files)
         return EventEnricher(inputs, files, partial(self._links.to_result, str(request.chat_id)))
 
-    def _make_audit(self, run_id: str, owner: Owner, caller: str | None) -> RunAudit:
+    def _make_audit(self, run_id: str, owner: Owner, caller: str | None, inputs: Inputs) -> RunAudit:
         if not self._settings.audit:
             return RunAudit()
         about = AuditEntry("call", owner.user_id, caller, owner.agent_id, owner.chat_id, run_id)
-        return RunAudit(self._store.audit(), about, self._settings.audit_retention_days)
+        return RunAudit(self._store.audit(), about, self._settings.audit_retention_days, inputs.find_key)
 
     async def _close_question(self, run_id: str, question: str) -> bool:
         """Take no more answers to a question; return False where one was taken that has not arrived."""
@@ -575,7 +585,7 @@ class Runs:
         try:
             # Where it is not kept, nobody elsewhere knows it.
             return not (self._run_log and run.is_logged and run.log.is_kept) or await self._run_log.answer(
-                run_id, question, None
+                run_id, question, GivenAnswer(None)
             )
         except StorageError:
             return True

@@ -12,6 +12,9 @@ from typing import Any
 from callboard._text import storable
 from callboard.models.model import Finish, ModelDelta, ReasoningDelta, TextDelta, TokenUsage, ToolCallDelta
 
+MAX_COST = 1e9
+"""What one answer may be said to cost: more is no price."""
+
 
 def read_chunk(chunk: object) -> Iterator[ModelDelta]:
     """Yield the deltas of one chunk, in the order text, reasoning, tool calls, finish, usage.
@@ -62,7 +65,14 @@ def _read_usage(usage: Mapping[str, Any]) -> TokenUsage:
     cached_beside = _read_count(usage, "prompt_cache_hit_tokens")
     cached = _read_count(usage.get("prompt_tokens_details"), "cached_tokens") or cached_beside
     reasoning = _read_count(usage.get("completion_tokens_details"), "reasoning_tokens")
-    return TokenUsage(read, written, total or read + written, cached, reasoning)
+    return TokenUsage(read, written, total or read + written, cached, reasoning, _read_cost(usage.get("cost")))
+
+
+def _read_cost(cost: object) -> float | None:
+    """Return what the answer cost, as OpenRouter and LiteLLM tell; None where the endpoint does not."""
+    if isinstance(cost, bool) or not isinstance(cost, int | float):
+        return None
+    return float(cost) if 0 <= cost <= MAX_COST else None
 
 
 def _read_count(tokens: object, key: str) -> int:

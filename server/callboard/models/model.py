@@ -39,13 +39,17 @@ class ToolCallDelta:
 
 @dataclass(frozen=True, slots=True)
 class TokenUsage:
-    """The tokens that one model call cost; `cached_tokens` are of the input, `reasoning_tokens` of the output."""
+    """The tokens that one model call took; `cached_tokens` are of the input, `reasoning_tokens` of the output.
+
+    `cost` is in the money that the endpoint counts in; None where it does not say.
+    """
 
     input_tokens: int = 0
     output_tokens: int = 0
     total_tokens: int = 0
     cached_tokens: int = 0
     reasoning_tokens: int = 0
+    cost: float | None = None
 
     def __add__(self, other: "TokenUsage") -> "TokenUsage":
         return TokenUsage(
@@ -54,7 +58,12 @@ class TokenUsage:
             self.total_tokens + other.total_tokens,
             self.cached_tokens + other.cached_tokens,
             self.reasoning_tokens + other.reasoning_tokens,
+            _add_costs(self.cost, other.cost),
         )
+
+
+def _add_costs(one: float | None, other: float | None) -> float | None:
+    return None if one is None and other is None else (one or 0.0) + (other or 0.0)
 
 
 @dataclass(frozen=True, slots=True)

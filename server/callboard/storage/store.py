@@ -20,6 +20,7 @@ from callboard.storage.values import (
     ChatPage,
     DayUsage,
     Embed,
+    GivenAnswer,
     Item,
     KeptResult,
     Line,
@@ -351,8 +352,8 @@ class RunLog(Protocol):
     async def cancel(self, run_id: str) -> None:
         """Ask the owner of a run, and whoever owns it after, for its end."""
 
-    async def answer(self, run_id: str, question: str, value: Any) -> bool:
-        """Keep the answer to a question, any JSON; False where there is no such question, or it has one."""
+    async def answer(self, run_id: str, question: str, answer: GivenAnswer) -> bool:
+        """Keep the answer to a question; False where there is no such question, or it has one."""
 
     async def orders(self, run_ids: Collection[str]) -> dict[str, Orders]:
         """Return what was asked of some runs, by their ids; those of which nothing was are not among them."""

@@ -1,8 +1,9 @@
 """Values that stores give and take. Times are seconds since the epoch; a missing user is a user of its own."""
 
+import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from callboard._history.records import ChatDict, StoredStatus
 
@@ -85,11 +86,28 @@ class LoggedFrame:
 
 
 @dataclass(frozen=True, slots=True)
+class GivenAnswer:
+    """An answer to a question: any JSON, and the name of the API key that it came with, None where it is not known."""
+
+    value: Any
+    key: str | None = None
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Return the answer that was kept as that text."""
+        return cls(**json.loads(text))
+
+    def to_json(self) -> str:
+        """Return it as it is kept."""
+        return json.dumps({"value": self.value, "key": self.key})
+
+
+@dataclass(frozen=True, slots=True)
 class Orders:
     """What clients have asked of a run: whether it is to end, and their answers by the ids of the questions."""
 
     is_cancelled: bool
-    answers: Mapping[str, Any]
+    answers: Mapping[str, GivenAnswer]
 
 
 AuditKind = Literal["call", "handed_over", "approved", "ended", "forgotten"]
@@ -101,7 +119,7 @@ class AuditEntry:
 
     A `call` is one that is about to run here, `handed_over` one that the client runs, `approved` says that its user has
     agreed, `ended` has its `outcome`: `complete`, or the code of its error. `forgotten` is about a user whose calls'
-    arguments are gone. `key` is the name of the API key, None where it is not known.
+    arguments are gone. `key` is the name of the API key that it was asked or agreed with, None where it is not known.
     """
 
     kind: AuditKind

@@ -57,6 +57,18 @@ async def test_progress_and_result_of_an_mcp_tool_are_events_of_the_run(tmp_path
     assert "ours_meet" in [tool["function"]["name"] for tool in endpoint.requests[0]["tools"]]
 
 
+async def test_the_inspector_tells_how_the_servers_of_an_agent_are(tmp_path: Path) -> None:
+    ours = McpServer("ours", command=sys.executable, args=[SERVER])
+    none = McpServer("none", command="/no/such/command")
+    async with OpenAIServer([chunks(text("There."), finish("stop"))]) as endpoint, speaking_to(endpoint) as model:
+        async with serving(tmp_path, Agent("scripted", skills=(ours, none), model=model)) as service:
+            await service.events(request())
+            page = (await service.client.get("/inspect/agent?id=scripted")).text
+    assert re.search(r"ours: ready, \d+ tools", page)
+    assert "none: restarting, 0 tools: " in page
+    assert "ours_count" in page
+
+
 @pytest.mark.parametrize(("confirm", "patterns"), [("unless_read_only", ()), ("never", ("ours_g*",))])
 async def test_a_tool_behind_confirmation_does_not_run_unasked(
     tmp_path: Path, confirm: str, patterns: tuple[str, ...]

@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from pydantic import ValidationError
+
 from callboard._cli.chat.answer import Answer
 from callboard._cli.chat.client import Address, ListedAgent, ServerClient, ServerProblem, is_callboard
 from callboard._cli.chat.displays import Display, Drawn, JsonLines, Plain
@@ -47,6 +49,7 @@ def run(options: argparse.Namespace) -> int:
             # Not every terminal has every character.
             stream.reconfigure(errors="backslashreplace")
     settings = load_settings()
+    user = _read_user(options)
     with ExitStack() as closing:
         runner = closing.enter_context(asyncio.Runner())
         address = _find_server(runner, options.url, settings)
@@ -55,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
             from callboard._cli.chat.own_server import serving
 
             address = closing.enter_context(serving(settings))
-        client = ServerClient(address, options.user)
+        client = ServerClient(address, user)
         agents = runner.run(client.list_agents())
         if options.agent is None:
             print("\n".join(_list_agents(agents)))
@@ -81,13 +84,12 @@ class _Chat:
         """Ask one question, and show its answer."""
         message_id = uuid4().hex
         self.messages.append({"role": "user", "content": question})
-        user_id = self.options.user
         request = RunRequest.model_validate(
             {
                 "agent": self.options.agent,
                 "chat_id": self.chat_id,
                 "message_id": message_id,
-                "user": User(id=user_id) if user_id else None,
+                "user": self.client.user,
                 "messages": self.messages,
                 "run_id": uuid4().hex,
             }
@@ -111,6 +113,18 @@ class _Chat:
 
     async def _play(self, request: RunRequest, display: Display) -> Ending:
         return await Turn(self.client, display, _find_keyboard(self.options)).play(request)
+
+
+def _read_user(options: argparse.Namespace) -> User | None:
+    """Return the user who asks; None for nobody by name, who has no role and is in no group."""
+    if options.user:
+        try:
+            return User(id=options.user, role=options.role or "user", groups=tuple(options.group))
+        except ValidationError:
+            raise CallboardError("--user: an id has up to 255 characters, and no control characters") from None
+    if options.role or options.group:
+        raise CallboardError("--role and --group are those of a user: name them with --user ID")
+    return None
 
 
 def _find_server(runner: asyncio.Runner, url: str | None, settings: Settings) -> Address | None:
@@ -205,9 +219,11 @@ def _say(words: str) -> None:
 
 def _write_command(chat: _Chat) -> str:
     parts = ["callboard", "chat", chat.options.agent, "--chat", chat.chat_id]
-    for name in ("url", "user"):
+    for name in ("url", "user", "role"):
         if value := getattr(chat.options, name):
             parts += [f"--{name}", value]
+    for group in chat.options.group:
+        parts += ["--group", group]
     return make_line(shlex.join(parts))
 
 

@@ -21,7 +21,7 @@ from pydantic import BaseModel
 from callboard._openwebui.signed_users import HEADER, sign_user
 from callboard._settings import is_loopback
 from callboard.errors import CallboardError
-from callboard_protocol import Decoder, Done, Error, Event, FrameError, InputAnswer, RunRequest, decode
+from callboard_protocol import Decoder, Done, Error, Event, FrameError, InputAnswer, RunRequest, User, decode
 
 CONNECT_SECONDS = 5.0
 READ_SECONDS = 60.0
@@ -97,10 +97,10 @@ _OpenStream = Callable[[], AbstractAsyncContextManager[httpx.Response]]
 class ServerClient:
     """What talks to the server at an address, for a user or for nobody by name. Every failure is a `ServerProblem`."""
 
-    def __init__(self, address: Address, user_id: str | None) -> None:
+    def __init__(self, address: Address, user: User | None) -> None:
+        self.user = user
         self._address = address
-        self._user_id = user_id
-        self._user = {"user_id": user_id} if user_id else {}
+        self._user = {"user_id": user.id} if user else {}
         self._last_seq = 0
 
     @property
@@ -248,7 +248,7 @@ class ServerClient:
     def _open(self) -> httpx.AsyncClient:
         key = self._address.key
         secret = self._address.user_secret
-        signed = {HEADER: sign_user(self._user_id, secret)} if self._user_id and secret else {}
+        signed = {HEADER: sign_user(self.user, secret)} if self.user and secret else {}
         if not re.fullmatch(r"[\x21-\x7e]*", key):
             # httpx would quote the key in its own message.
             raise ServerProblem(BAD_KEY)

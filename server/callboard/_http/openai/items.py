@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Discriminator, Tag
+from pydantic import Discriminator, StringConstraints, Tag
 
 from callboard._http.openai.answer import format_arguments, format_error, format_result
 from callboard_protocol import ChatMessage, FunctionCall, ToolCallComplete, ToolCallError, ToolCallPart, ToolCallStart
@@ -192,6 +192,10 @@ def _write_json(arguments: str) -> str:
     return arguments
 
 
+KeptId = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
+"""An id that is looked for in the store, which keeps none with a NUL."""
+
+
 class Part(Wire):
     """A part of a message or of a call's output: text, an image or a file, by its `type`."""
 
@@ -269,7 +273,7 @@ class McpItem(Wire):
     """A call of an earlier answer that the server has run, with what came back; `arguments` is JSON text."""
 
     type: Literal["mcp_call"]
-    id: str
+    id: KeptId
     name: str
     arguments: str = ""
     output: str | None = None
@@ -323,7 +327,7 @@ class ReferenceItem(Wire):
     """The id of an item of an earlier response, in its place."""
 
     type: Literal["item_reference"] = "item_reference"
-    id: str
+    id: KeptId
 
 
 class OtherItem(Wire):

@@ -17,6 +17,7 @@ from pydantic import Field, TypeAdapter
 from callboard._http.openai.items import (
     CallItem,
     InputItem,
+    KeptId,
     McpItem,
     MessageItem,
     OtherItem,
@@ -56,7 +57,7 @@ class ResponseBody(RequestBody):
     reasoning: ReasoningOptions | None = None
     text: TextOptions | None = None
     metadata: dict[str, str] | None = None
-    previous_response_id: str | None = None
+    previous_response_id: KeptId | None = None
     conversation: str | dict[str, Any] | None = None
     prompt: dict[str, Any] | None = None
     background: bool | None = None

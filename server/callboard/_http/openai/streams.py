@@ -18,7 +18,7 @@ from callboard._http.sse import RunStream
 from callboard._http.state import server_state
 from callboard._runs import Run
 from callboard.errors import LogExpired, StorageError, UnknownInput
-from callboard.storage import Responses
+from callboard.storage import GivenAnswer, Responses
 from callboard_protocol import Done, Error, Event, InputRequest, RunStart, ToolCallComplete
 
 Json = dict[str, Any]
@@ -188,7 +188,7 @@ async def _read_events(run: Run) -> AsyncGenerator[Event, None]:
                 case InputRequest():
                     # There is nobody to be asked. Without this the run would wait for somebody.
                     with suppress(UnknownInput):
-                        await run.answer(event.request_id, None)
+                        await run.answer(event.request_id, GivenAnswer(None))
                 case ToolCallComplete(files=files) if files:
                     yield event.model_copy(update={"files": tuple(map(run.files.inline, files))})
                 case _:

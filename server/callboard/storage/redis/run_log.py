@@ -24,7 +24,7 @@ from callboard.storage.redis.scripts import Script, keys_of_run, keys_of_server
 from callboard.storage.redis.server import FAILURES, Argument, RedisServer
 from callboard.storage.sql.run_owners import RunOwners
 from callboard.storage.store import RunLog
-from callboard.storage.values import LoggedFrame, LoggedRun, Orders
+from callboard.storage.values import GivenAnswer, LoggedFrame, LoggedRun, Orders
 
 MAX_RECENT_FRAMES = 400
 MAX_RECENT_BYTES = 256 * 1024
@@ -255,17 +255,17 @@ class RedisRunLog(RunLog):
         """Ask the owner of a run, and whoever owns it after, for its end."""
         await self._run(scripts.CANCEL, run_id, scripts.NEWS, run_id)
 
-    async def answer(self, run_id: str, question: str, value: Any) -> bool:
+    async def answer(self, run_id: str, question: str, answer: GivenAnswer) -> bool:
         """Keep the answer to a question; False where there is no such question, or it has one."""
         token = uuid4().hex
-        return bool(await self._run(scripts.ANSWER, run_id, scripts.NEWS, run_id, question, token, json.dumps(value)))
+        return bool(await self._run(scripts.ANSWER, run_id, scripts.NEWS, run_id, question, token, answer.to_json()))
 
     async def orders(self, run_ids: Collection[str]) -> dict[str, Orders]:
         """Return what was asked of some runs, by their ids."""
         orders: dict[str, Orders] = {}
         for run_id, (is_cancelled, inputs) in (await self._run_for_each(scripts.ORDERS, run_ids)).items():
             answers = {
-                question.decode(): json.loads(given[len(uuid4().hex) :])
+                question.decode(): GivenAnswer.from_json(given[len(uuid4().hex) :])
                 for question, given in zip(inputs[::2], inputs[1::2], strict=True)
                 if given
             }

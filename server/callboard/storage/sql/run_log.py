@@ -1,10 +1,8 @@
 """The log of runs in a database: frames, owners, and what servers leave for each other."""
 
-import json
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
-from typing import Any
 
 from sqlalchemy import (
     Connection,
@@ -28,7 +26,7 @@ from callboard.storage.sql import run_calls
 from callboard.storage.sql.database import Database
 from callboard.storage.sql.tables import run_files, run_frames, run_inputs, runs
 from callboard.storage.store import RunLog
-from callboard.storage.values import LoggedFrame, LoggedRun, Orders
+from callboard.storage.values import GivenAnswer, LoggedFrame, LoggedRun, Orders
 
 FRAMES_PER_QUERY = 500
 NOBODY = ""
@@ -212,10 +210,10 @@ class SqlRunLog(RunLog):
         cancelled = update(runs).where(goes_on).values(is_cancelled=True).returning(self._tell)
         await self._database.write(lambda connection: connection.execute(cancelled).first())
 
-    async def answer(self, run_id: str, question: str, value: Any) -> bool:
+    async def answer(self, run_id: str, question: str, answer: GivenAnswer) -> bool:
         """Keep the answer to a question; False where there is no such question, or it has one."""
         is_open = and_(run_inputs.c.run_id == run_id, run_inputs.c.question == question, run_inputs.c.answer.is_(None))
-        answered = update(run_inputs).where(is_open).values(answer=json.dumps(value))
+        answered = update(run_inputs).where(is_open).values(answer=answer.to_json())
         told = answered.returning(self._database.tell(self._server_id, run_inputs.c.run_id))
         return await self._database.write(lambda connection: connection.execute(told).first() is not None)
 
@@ -231,7 +229,7 @@ class SqlRunLog(RunLog):
         return {
             run_id: Orders(
                 is_cancelled,
-                {row.question: json.loads(row.answer) for row in found if row.id == run_id and row.question},
+                {row.question: GivenAnswer.from_json(row.answer) for row in found if row.id == run_id and row.question},
             )
             for run_id, is_cancelled in cancelled.items()
         }
