@@ -11,11 +11,15 @@ import structlog
 
 from callboard.calls import Spend, spend_nothing
 from callboard.errors import QuotaExceeded, StorageError, ToolLimit
-from callboard.observers import ModelAnswered, Observation, ObservedRun, Observer
+from callboard.observers import ModelAnswered, Observation, ObservedRun, Observer, RunLeft
 from callboard.storage import Store
+from callboard_protocol import Done, Error
 
 CHARS_PER_TOKEN = 4
 """What a token is taken for where the endpoint does not say, or was not heard to its end."""
+
+COUNT_SECONDS = 1.0
+"""The longest that the tokens of an answer wait for others to be written with."""
 
 MOST_TOKENS = 10**12
 """What one answer may be said to have cost: more is no count, and the sum of a day is to fit into the database."""
@@ -30,6 +34,9 @@ class Quota:
         self._store = store
         self._max_calls = max_calls
         self._max_tokens = max_tokens
+        self._uncounted: dict[str, int] = {}
+        """The tokens of each user that are not in the store yet."""
+        self._counts_soon: asyncio.TimerHandle | None = None
         self._counting: set[asyncio.Task[None]] = set()
 
     async def check(self, user_id: str) -> None:
@@ -41,7 +48,7 @@ class Quota:
         except StorageError as error:
             _log.warning("usage_unknown", error=str(error))
             return
-        if self._max_tokens and used.tokens >= self._max_tokens:
+        if self._max_tokens and used.tokens + self._uncounted.get(user_id, 0) >= self._max_tokens:
             raise _used_up(self._max_tokens, "tokens", used.ends_in_seconds)
         if self._max_calls and used.calls >= self._max_calls:
             raise _used_up(self._max_calls, "tool calls", used.ends_in_seconds)
@@ -69,19 +76,34 @@ class Quota:
 
     async def close(self) -> None:
         """Return once all is counted."""
+        self._write_tokens()
         await asyncio.gather(*self._counting)
 
     def _count_tokens(self, run: ObservedRun, what: Observation) -> None:
+        """Count the tokens of an answer: with those that come within a second, or up to the end of the run."""
+        if isinstance(what, Done | Error | RunLeft):
+            self._write_tokens()
         if not isinstance(what, ModelAnswered):
             return
         # An endpoint that says 0 does not say.
         said = what.usage.total_tokens if what.usage else 0
         tokens = said if said > 0 else -(-what.text_chars // CHARS_PER_TOKEN)
-        if tokens:
-            counting = self._add_tokens(run.user_id or "", min(tokens, MOST_TOKENS))
-            task = asyncio.create_task(counting, name="count tokens")
+        if not tokens:
+            return
+        user_id = run.user_id or ""
+        self._uncounted[user_id] = self._uncounted.get(user_id, 0) + min(tokens, MOST_TOKENS)
+        if self._counts_soon is None:
+            self._counts_soon = asyncio.get_running_loop().call_later(COUNT_SECONDS, self._write_tokens)
+
+    def _write_tokens(self) -> None:
+        if self._counts_soon is not None:
+            self._counts_soon.cancel()
+            self._counts_soon = None
+        for user_id, tokens in self._uncounted.items():
+            task = asyncio.create_task(self._add_tokens(user_id, tokens), name="count tokens")
             self._counting.add(task)
             task.add_done_callback(self._counting.discard)
+        self._uncounted.clear()
 
     async def _add_tokens(self, user_id: str, tokens: int) -> None:
         try:
