@@ -165,13 +165,14 @@ class ObservedRequest:
         self._number = next(_NUMBERS)
         self._tell = tell
         self._began = time.monotonic()
-        self._first_seconds: float | None = None
+        self.first_seconds: float | None = None
+        """The time to the first piece of the answer, None until it has come."""
         tell(ModelAsked(model, messages, tools, self._number, request))
 
     def receive(self) -> None:
         """Note that a piece of the answer has come: the first one counts."""
-        if self._first_seconds is None:
-            self._first_seconds = time.monotonic() - self._began
+        if self.first_seconds is None:
+            self.first_seconds = time.monotonic() - self._began
 
     def end(self, error: BaseException | None = None) -> None:
         """End the request, well or by `error`; a second end is ignored."""
@@ -182,7 +183,7 @@ class ObservedRequest:
             ModelAnswered(
                 model=self.model,
                 seconds=time.monotonic() - self._began,
-                first_seconds=self._first_seconds,
+                first_seconds=self.first_seconds,
                 finish_reason=self.finish_reason,
                 usage=self.usage,
                 error=type(error).__name__ if error else None,
@@ -215,15 +216,21 @@ class _WatchedModel:
                 self._observers.tell, self.name, len(request.messages), len(request.tools), request
             ) as observed:
                 observed.text_chars = sum(len(content_text(message.get("content"))) for message in request.messages)
+                keeps_answer = self._observers.keeps_answers
                 async for delta in stream:
-                    observed.receive()
-                    observed.text_chars += _count_chars(delta)
-                    if self._observers.keeps_answers:
-                        observed.deltas.append(delta)
-                    if isinstance(delta, Finish):
+                    # By its class, text first: there is one of it for each token.
+                    if isinstance(delta, TextDelta | ReasoningDelta):
+                        observed.text_chars += len(delta.text)
+                    elif isinstance(delta, ToolCallDelta):
+                        observed.text_chars += len(delta.arguments or "")
+                    elif isinstance(delta, Finish):
                         observed.finish_reason = delta.reason
                     elif isinstance(delta, TokenUsage):
                         observed.usage = delta
+                    if observed.first_seconds is None:
+                        observed.receive()
+                    if keeps_answer:
+                        observed.deltas.append(delta)
                     yield delta
         finally:
             if isinstance(stream, AsyncGenerator):
@@ -231,16 +238,6 @@ class _WatchedModel:
 
     async def aclose(self) -> None:
         await self._model.aclose()
-
-
-def _count_chars(delta: ModelDelta) -> int:
-    match delta:
-        case TextDelta() | ReasoningDelta():
-            return len(delta.text)
-        case ToolCallDelta():
-            return len(delta.arguments or "")
-        case _:
-            return 0
 
 
 NO_OBSERVERS = RunObservers(ObservedRun("", ""))

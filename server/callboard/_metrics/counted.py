@@ -19,6 +19,8 @@ FIRST_TOKEN_SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 20, 60)
 MODEL_SECONDS = (0.1, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300)
 STORE_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5, 20)
 
+OPERATIONS = ("read", "write", "log")
+
 Kind = Literal["chat", "task"]
 
 
@@ -172,25 +174,25 @@ class StoreMetrics:
     """Accesses to the store."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._seconds = Histogram(
+        seconds = Histogram(
             "callboard_store_seconds",
             "The time that a read, a write or an access to the log in Redis was waited for.",
             ["operation"],
             buckets=STORE_SECONDS,
             registry=registry,
         )
-        self._failures = Counter(
+        failures = Counter(
             "callboard_store_failures",
             "Accesses to the store that failed.",
             ["operation"],
             registry=registry,
         )
-        # Not yet is 0 here too.
-        for operation in ("read", "write", "log"):
-            self._failures.labels(operation)
+        # Found once: a run has dozens of accesses. And not yet is 0 here too.
+        self._seconds = {operation: seconds.labels(operation) for operation in OPERATIONS}
+        self._failures = {operation: failures.labels(operation) for operation in OPERATIONS}
 
     def note(self, access: StoreAccess) -> None:
         """Count an access."""
-        self._seconds.labels(access.operation).observe(access.seconds)
+        self._seconds[access.operation].observe(access.seconds)
         if access.is_failed:
-            self._failures.labels(access.operation).inc()
+            self._failures[access.operation].inc()
