@@ -555,18 +555,26 @@ class Scanner:
         if what.at_line_start and not self._at_line_start():
             tape.at += 1
             return True
-        is_quoted = None if found[0] in "`~" else self._is_in_closed_quotation()
-        if is_quoted is False and found[0] not in "`~{" and found != "[":
+        if found[0] in "`~":
+            if not self._is_spoken_of():
+                return self._found(what)
+            tape.at += 1
+            return True
+        is_quoted = self._is_in_closed_quotation()
+        is_bracket = found[0] == "{" or found == "["
+        if is_quoted is False and not is_bracket:
+            # Brackets stand in programs for themselves.
             is_quoted = self._is_in_string()
-        if is_quoted is None and found[0] not in "`~":
+        if is_quoted is None:
             return False
-        if is_quoted or self._is_in_quotation() or (not self._tags and self._is_in_indented_code()):
-            if found[0] in "`~":
-                tape.at += 1
-            else:
-                self._pass_quoted(len(found), None if is_quoted else self._quotation_end)
+        if is_quoted or self._is_spoken_of():
+            self._pass_quoted(len(found), None if is_quoted else self._quotation_end)
             return True
         return self._found(what)
+
+    def _is_spoken_of(self) -> bool:
+        """Return whether what stands before the marker here says that it is quoted, or code."""
+        return self._is_in_quotation() or (not self._tags and self._is_in_indented_code())
 
     def _pass_quoted(self, chars: int, closing_mark: str | None) -> None:
         """Pass on the marker here as it stands, and with it all up to the end of the quotation.
