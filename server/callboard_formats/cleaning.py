@@ -511,8 +511,8 @@ class Sanitiser:
     def feed(self, text: str) -> str:
         """Return what can be shown now."""
         text = self._text[self._at :] + text
-        end = -1 if self._skips else self._literals.end_of_plain(text, 0)
-        if end < 0:
+        end, found = (0, "") if self._skips else self._literals.find(text, 0, final=False)
+        if found or self._skips:
             self._text = text
             self._at = 0
             self._read(final=False)

@@ -44,16 +44,8 @@ class Literals:
         if match is None:
             return len(text), ""
         at = match.start()
-        if not final and self.may_grow(text, at):
-            return at, ""
-        return at, match[0].lower()
-
-    def end_of_plain(self, text: str, start: int) -> int:
-        """Return where the text from `start` on ends, or what may yet become one of them begins; -1 if one is there."""
-        match = self._any.search(text, start)
-        if match is None:
-            return len(text)
-        return -1 if match.lastindex else match.start()
+        is_begun = not final and (match.lastindex is None or self.may_grow(text, at))
+        return at, "" if is_begun else match[0].lower()
 
     def search(self, text: str, start: int) -> re.Match[str] | None:
         """Return the first of them from `start` on, the longest where several begin at one place."""

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import regex
 
@@ -38,16 +39,14 @@ PIECE_CHARS = 1024
 MAX_REFUSED_IN_THOUGHT = 8
 
 
-@dataclass(frozen=True, slots=True)
-class TextPiece:
+class TextPiece(NamedTuple):
     """Answer text for the user; `quoted`: a call is spoken of in it, and its markers are shown."""
 
     text: str
     quoted: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ReasoningPiece:
+class ReasoningPiece(NamedTuple):
     """Reasoning text for the user."""
 
     text: str
@@ -368,8 +367,8 @@ def meaning(known: Grammar, found: str) -> Meaning:
     closes = next((one for one in beginnings if one in known.closers), "")
     imagined = any(one in known.results for one in beginnings) or any(tag.is_result for tag in tags)
     is_turn = any(one in known.turns for one in beginnings)
-    means_more = tags or closes or imagined or is_turn
-    at_line_start = owners.keys() <= known.at_line_start and not means_more and found[0] not in "`~"
+    means_more = tags or closes or imagined or is_turn or found[0] in "`~"
+    at_line_start = bool(owners) and owners.keys() <= known.at_line_start and not means_more
     return Meaning(tuple(sorted(owners)), tags, closes, imagined, is_turn, at_line_start)
 
 
@@ -497,9 +496,13 @@ class Scanner:
                 return False
             end = len(text)
         else:
-            end = self._literals().end_of_plain(text, start)
-            if end < 0:
-                return False
+            literals = self._literals()
+            end, found = literals.find(text, start, final=False)
+            while found:
+                tape.at = tape.base + end
+                if not self._stands_amid_words(found):
+                    return False
+                end, found = literals.find(text, end + 1, final=False)
         if end > start:
             plain = text[start:end]
             tape.at = self._said = tape.base + end
@@ -551,10 +554,10 @@ class Scanner:
         if any(tag.closer.lower() == found for tag in self._tags):
             self._end_thought(len(found))
             return True
-        what = meaning(self.grammar, found)
-        if what.at_line_start and not self._at_line_start():
+        if self._stands_amid_words(found):
             tape.at += 1
             return True
+        what = meaning(self.grammar, found)
         if found[0] in "`~":
             if not self._is_spoken_of():
                 return self._found(what)
@@ -822,7 +825,7 @@ class Scanner:
             tape.at += 1
         elif END_OF_TURN.fullmatch(found):
             return self._pass_end_tokens()
-        elif meaning(self.grammar, found).at_line_start and not self._at_line_start():
+        elif self._stands_amid_words(found):
             tape.at += 1
         else:
             self._say()
@@ -984,6 +987,10 @@ class Scanner:
         start = max(tape.base, tape.at - LOOK_BACK_CHARS, self._boundary)
         before = tape.text[start - tape.base : tape.at - tape.base]
         return before[before.rfind("\n") + 1 :]
+
+    def _stands_amid_words(self, found: str) -> bool:
+        """Return whether what was found here means nothing but at the beginning of a line, and this is none."""
+        return meaning(self.grammar, found).at_line_start and not self._at_line_start()
 
     def _at_line_start(self) -> bool:
         tape = self._tape

@@ -62,16 +62,21 @@ class ScanningReader:
 
     def feed(self, delta: ModelDelta) -> list[Piece]:
         """Return what `delta` adds."""
-        if isinstance(delta, ToolCallDelta):
-            # A native call ends the text before it: what is held of that must not come out behind the call.
-            return [*self._release(), *self._native.feed(delta)]
-        if not isinstance(delta, TextDelta):
-            self._thinks_apart = self._thinks_apart or isinstance(delta, ReasoningDelta)
-            self._is_cut = self._is_cut or (isinstance(delta, Finish) and delta.reason == "length")
-            return self._native.feed(delta)
-        if self._parser is None:
-            self._parser = self._new_parser()
-        return self._pieces(self._parser.feed(delta.text))
+        match delta:
+            case TextDelta():
+                if self._parser is None:
+                    self._parser = self._new_parser()
+                return self._pieces(self._parser.feed(delta.text))
+            case ToolCallDelta():
+                # A native call ends the text before it: what is held of that must not come out behind the call.
+                return [*self._release(), *self._native.feed(delta)]
+            case ReasoningDelta():
+                self._thinks_apart = True
+            case Finish(reason="length"):
+                self._is_cut = True
+            case _:
+                pass
+        return self._native.feed(delta)
 
     def finish(self) -> list[Piece]:
         """Return what was held back."""
