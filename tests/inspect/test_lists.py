@@ -60,6 +60,37 @@ async def test_a_chat_is_found_by_what_was_said_in_it(looking: Looking, tmp_path
         await looking.check("chat")
 
 
+async def test_chats_are_found_by_tool_status_agent_user_and_time(looking: Looking, tmp_path: Path) -> None:
+    async with serving(tmp_path, demo_agent(0)) as service:
+        await play(service, "one", "fail and slow")
+        await play(service, "two", "cite an old theatre", "bob")
+        await play(service, "three", "slow", "bob")
+        page = looking.page
+        await page.goto(url(service, "/chats"))
+        rows = page.locator("tbody tr")
+        await expect(rows).to_have_count(3)
+        await page.get_by_label("Status of a call").select_option("error")
+        await page.get_by_role("button", name="Search").click()
+        await expect(rows).to_have_count(1)
+        await expect(page.get_by_role("link", name="fail and slow")).to_be_visible()
+        await page.get_by_label("Status of a call").select_option("complete")
+        await page.get_by_label("Tool").fill("search_archive")
+        await page.get_by_label("Agent").select_option("demo")
+        await page.get_by_label("From").fill(time.strftime("%Y-%m-%d", time.gmtime()))
+        await page.get_by_label("User").fill("bob")
+        await page.get_by_role("button", name="Search").click()
+        await expect(rows).to_have_count(1)
+        await expect(page.get_by_role("link", name="cite an old theatre")).to_be_visible()
+        await looking.check("chats-filtered")
+        await page.goto(url(service, "/chats?tool=nothing"))
+        await expect(page.get_by_text("No chat fits")).to_be_visible()
+        for query, count in (("tool=book_table", 1), ("until=2020-01-01", 0), ("agent=demo", 3), ("text=theatre", 1)):
+            found = (await service.client.get(f"/inspect/chats?{query}")).text
+            assert found.count('<td data-label="Began with">') == count, query
+        assert (await service.client.get("/inspect/chats?status=odd")).status_code == 422
+        assert (await service.client.get("/inspect/chats?since=nonsense")).status_code == 422
+
+
 async def test_a_chat_is_forgotten_for_ever_once_somebody_is_sure(looking: Looking, tmp_path: Path) -> None:
     async with serving(tmp_path, demo_agent(0)) as service:
         await play(service, "one", "fail")

@@ -8,7 +8,7 @@ import pytest
 
 from callboard._history import HistoryCall, Turn
 from callboard.errors import RequestError, UnknownChat
-from callboard.storage import ANY_USER, Overview, Store, ToolCallFilter
+from callboard.storage import ANY_USER, ChatFilter, Overview, Store, ToolCallFilter
 from callboard.storage.rows import SUMMARY_CHARS
 
 
@@ -38,20 +38,68 @@ async def list_calls(overview: Overview, limit: int = 50, **wanted: Any) -> list
     return [one.call.tool_call_id for one in page.calls]
 
 
+async def list_chats(overview: Overview, limit: int = 50, **wanted: Any) -> list[str]:
+    page = await overview.chats(ChatFilter(**wanted), limit)
+    return [one.chat_id for one in page.chats]
+
+
 async def test_chats_are_listed_with_what_happened_in_them_newest_first(any_store: Store) -> None:
     await write_turn(any_store, "one", "r1", ("look", "found", None, 5), ("look", "Error: dark", "tool_failed", 7))
     await write_turn(any_store, "two", "r2", question="What is the time?", user_id="bob")
-    page = await any_store.overview(ANY_USER).chats("", 10)
+    page = await any_store.overview(ANY_USER).chats(ChatFilter(), 10)
     assert [(one.chat_id, one.user_id, one.turns, one.calls, one.errors) for one in page.chats] == [
         ("two", "bob", 1, 0, 0),
         ("one", "ann", 1, 2, 1),
     ]
     assert [one.began_with for one in page.chats] == ["What is the time?", "Where is my umbrella?"]
     assert page.next_cursor is None
-    found = await any_store.overview(ANY_USER).chats("umbrellas", 10)
-    assert [one.chat_id for one in found.chats] == ["one"]
-    mine = await any_store.overview("bob").chats("", 10)
-    assert [one.chat_id for one in mine.chats] == ["two"]
+    assert await list_chats(any_store.overview("bob")) == ["two"]
+
+
+async def test_chats_are_found_by_each_filter(any_store: Store) -> None:
+    before = time.time()
+    await write_turn(any_store, "one", "r1", ("look", "found", None, 5), ("write", "Error: dark", "tool_failed", 7))
+    await write_turn(any_store, "two", "r2", ("look", "found", None, 5), agent_id="guard", user_id="bob")
+    await write_turn(any_store, "three", "r3", question="What is the time?", agent_id="guard")
+    overview = any_store.overview(ANY_USER)
+    assert await list_chats(overview, text="umbrellas") == ["two", "one"]
+    assert await list_chats(overview, tool_name="look") == ["two", "one"]
+    assert await list_chats(overview, tool_name="write") == ["one"]
+    assert await list_chats(overview, status="error") == ["one"]
+    assert await list_chats(overview, status="complete") == ["two", "one"]
+    assert await list_chats(overview, status="running") == []
+    assert await list_chats(overview, tool_name="look", status="error") == []
+    assert await list_chats(overview, agent_id="guard") == ["three", "two"]
+    assert await list_chats(overview, agent_id="guard", text="umbrellas") == ["two"]
+    assert await list_chats(overview, since=before) == ["three", "two", "one"]
+    assert await list_chats(overview, until=before) == []
+    assert await list_chats(overview, since=time.time() + 60) == []
+    assert await list_chats(any_store.overview("bob"), agent_id="guard") == ["two"]
+
+
+async def test_a_chat_is_found_by_what_went_on_in_it_before_its_last_answer(any_store: Store) -> None:
+    await write_turn(any_store, "one", "r1", ("look", "found", None, 5))
+    then = time.time()
+    await write_turn(any_store, "one", "r2", agent_id="guard")
+    overview = any_store.overview(ANY_USER)
+    assert await list_chats(overview, tool_name="look", until=then) == ["one"]
+    assert await list_chats(overview, tool_name="look", since=then) == []
+    assert await list_chats(overview, agent_id="clerk", since=then) == []
+
+
+async def test_a_filter_of_chats_goes_on_behind_those_that_it_looked_through(
+    any_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("callboard.storage.sql.overview.WINDOW_CHATS", 2)
+    for number in range(5):
+        await write_turn(any_store, f"chat{number}", f"r{number}", agent_id="guard" if number in (0, 3) else "clerk")
+    found = []
+    cursor = None
+    while page := await any_store.overview(ANY_USER).chats(ChatFilter(agent_id="guard"), 10, cursor):
+        found += [one.chat_id for one in page.chats]
+        if (cursor := page.next_cursor) is None:
+            break
+    assert found == ["chat3", "chat0"]
 
 
 async def test_chats_that_are_not_there_are_found(any_store: Store) -> None:
@@ -75,7 +123,7 @@ async def test_every_list_goes_on_where_its_page_ended(any_store: Store) -> None
     calls = []
     of_turn = []
     cursor = None
-    while page := await overview.chats("", 2, cursor):
+    while page := await overview.chats(ChatFilter(), 2, cursor):
         chats += [one.chat_id for one in page.chats]
         if (cursor := page.next_cursor) is None:
             break
@@ -174,7 +222,7 @@ async def test_another_users_chat_does_not_exist(any_store: Store) -> None:
 async def test_a_cursor_of_somebody_elses_making_is_refused(any_store: Store) -> None:
     overview = any_store.overview(ANY_USER)
     with pytest.raises(RequestError, match="next_cursor"):
-        await overview.chats("", 5, "nonsense")
+        await overview.chats(ChatFilter(), 5, "nonsense")
     with pytest.raises(RequestError, match="next_cursor"):
         await overview.calls(ToolCallFilter(), 5, "nonsense")
 
@@ -187,7 +235,7 @@ async def test_a_cursor_of_somebody_elses_making_is_refused(any_store: Store) ->
 async def test_a_cursor_that_no_page_gave_is_refused(store: Store, written: str) -> None:
     cursor = base64.urlsafe_b64encode(written.encode()).decode()
     with pytest.raises(RequestError, match="next_cursor"):
-        await store.overview(ANY_USER).chats("", 10, cursor)
+        await store.overview(ANY_USER).chats(ChatFilter(), 10, cursor)
 
 
 @pytest.mark.parametrize(
@@ -195,4 +243,4 @@ async def test_a_cursor_that_no_page_gave_is_refused(store: Store, written: str)
 )
 async def test_a_cursor_that_names_what_cannot_be_kept_finds_nothing(store: Store, written: str) -> None:
     cursor = base64.urlsafe_b64encode(written.encode()).decode()
-    assert (await store.overview(ANY_USER).chats("", 10, cursor)).chats == ()
+    assert (await store.overview(ANY_USER).chats(ChatFilter(), 10, cursor)).chats == ()

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
 from starlette.requests import Request
@@ -13,7 +13,7 @@ from callboard._inspect.page import go_to, show, state_of
 from callboard._inspect.run_pages import goes_on_here
 from callboard._inspect.shown import show_seen
 from callboard.errors import RequestError
-from callboard.storage import CallState, ToolCallFilter
+from callboard.storage import CallState, ChatFilter, ToolCallFilter
 
 CHATS_PER_PAGE = 50
 TURNS_PER_PAGE = 25
@@ -49,28 +49,38 @@ class Wanted:
         query = request.query_params
         return cls(*(query.get(name, "").strip()[:MAX_TEXT_CHARS] for name in cls.__dataclass_fields__))
 
-    def filter(self) -> ToolCallFilter:
+    def calls(self) -> ToolCallFilter:
         """Return the calls that it means; raises `RequestError` for what is no time and no status."""
-        if self.status not in STATUSES:
-            raise RequestError("status is to be running, complete or error")
         return ToolCallFilter(
             tool_name=self.tool or None,
-            status=STATUSES[self.status],
+            status=_read_status(self.status),
             agent_id=self.agent or None,
             since=_read_time(self.since),
             until=_read_time(self.until, is_end=True),
             text=self.text or None,
         )
 
+    def chats(self) -> ChatFilter:
+        """Return the chats that it means, with the same errors."""
+        return ChatFilter(
+            text=self.text,
+            tool_name=self.tool or None,
+            status=_read_status(self.status),
+            agent_id=self.agent or None,
+            since=_read_time(self.since),
+            until=_read_time(self.until, is_end=True),
+        )
+
 
 async def chats(request: Request) -> Response:
-    """Show the stored chats, those with the newest answers first, or those in which some words were said."""
+    """Show the stored chats, those with the newest answers first: all, or those that fit every filter."""
     visit, state, _ = state_of(request)
-    text = request.query_params.get("text", "").strip()[:MAX_TEXT_CHARS]
+    wanted = Wanted.of(request)
     cursor = request.query_params.get("cursor") or None
-    page = await state.store.overview(visit.sees).chats(text, CHATS_PER_PAGE, cursor)
-    older = visit.link("chats", text=text, cursor=page.next_cursor) if page.next_cursor else None
-    return show(request, "chats.html", title="Chats", text=text, chats=page.chats, older=older)
+    page = await state.store.overview(visit.sees).chats(wanted.chats(), CHATS_PER_PAGE, cursor)
+    older = visit.link("chats", **asdict(wanted), cursor=page.next_cursor) if page.next_cursor else None
+    is_narrowed = wanted != Wanted()
+    return show_list(request, "chats.html", "Chats", wanted, chats=page.chats, older=older, is_narrowed=is_narrowed)
 
 
 async def chat(request: Request) -> Response:
@@ -102,11 +112,9 @@ async def calls(request: Request) -> Response:
     visit, state, _ = state_of(request)
     wanted = Wanted.of(request)
     cursor = request.query_params.get("cursor") or None
-    page = await state.store.overview(visit.sees).calls(wanted.filter(), CALLS_PER_PAGE, cursor)
-    asked = {name: getattr(wanted, name) for name in Wanted.__dataclass_fields__}
-    older = visit.link("calls", **asked, cursor=page.next_cursor) if page.next_cursor else None
-    agents = [agent.agent_id for agent in state.registry]
-    return show(request, "calls.html", title="Calls", wanted=wanted, calls=page.calls, older=older, agents=agents)
+    page = await state.store.overview(visit.sees).calls(wanted.calls(), CALLS_PER_PAGE, cursor)
+    older = visit.link("calls", **asdict(wanted), cursor=page.next_cursor) if page.next_cursor else None
+    return show_list(request, "calls.html", "Calls", wanted, calls=page.calls, older=older)
 
 
 async def tools(request: Request) -> Response:
@@ -114,10 +122,22 @@ async def tools(request: Request) -> Response:
     visit, state, _ = state_of(request)
     wanted = Wanted.of(request)
     overview = state.store.overview(visit.sees)
-    found = await overview.tools(wanted.filter())
-    slowest = await overview.slowest_calls(wanted.filter(), SLOWEST_CALLS)
+    found = await overview.tools(wanted.calls())
+    slowest = await overview.slowest_calls(wanted.calls(), SLOWEST_CALLS)
+    return show_list(request, "tools.html", "Tools", wanted, tools=found, slowest=slowest)
+
+
+def show_list(request: Request, template: str, title: str, wanted: Wanted, **shown: object) -> Response:
+    """Show what fits a form of filters, with the form."""
+    _, state, _ = state_of(request)
     agents = [agent.agent_id for agent in state.registry]
-    return show(request, "tools.html", title="Tools", wanted=wanted, tools=found, slowest=slowest, agents=agents)
+    return show(request, template, title=title, wanted=wanted, agents=agents, **shown)
+
+
+def _read_status(text: str) -> CallState | None:
+    if text not in STATUSES:
+        raise RequestError("status is to be running, complete or error")
+    return STATUSES[text]
 
 
 def _read_time(text: str, *, is_end: bool = False) -> float | None:

@@ -25,6 +25,7 @@ from callboard.storage.rows import (
     check_namespace,
     choose_rank,
     compare_call,
+    compare_message,
     interrupt_call,
     read_call,
     read_cursor,
@@ -65,6 +66,7 @@ from callboard.storage.values import (
     AuditFilter,
     CallPage,
     CallSummary,
+    ChatFilter,
     ChatPage,
     ChatSummary,
     DayUsage,
@@ -521,12 +523,13 @@ class _Overview(Overview):
     async def find_missing(self, chat_ids: Collection[str]) -> set[str]:
         return set(chat_ids) - {chat_id for chat_id, _ in self._mine()}
 
-    async def chats(self, text: str, limit: int, cursor: str | None = None) -> ChatPage:
-        wanted = parse_query(text)
+    async def chats(self, wanted: ChatFilter, limit: int, cursor: str | None = None) -> ChatPage:
+        words = parse_query(wanted.text)
         found = [
             (row_id, chat_id, chat)
             for row_id, (chat_id, chat) in enumerate(sorted(self._mine(), key=lambda one: (one[1].updated_at, one[0])))
-            if not wanted or any(count_matches(wanted, message_text(row.content)) for row in chat.rows)
+            if (not words or any(count_matches(words, message_text(row.content)) for row in chat.rows))
+            and (wanted == ChatFilter(wanted.text) or any(all(compare_message(row, wanted)) for row in chat.rows))
         ]
         before = len(self._chats) if cursor is None else read_cursor(cursor) - 1
         found = [one for one in reversed(found) if one[0] < before]

@@ -19,6 +19,7 @@ from callboard.storage.values import (
     AuditEntry,
     CallState,
     CallSummary,
+    ChatFilter,
     Item,
     Line,
     SaidMessage,
@@ -109,14 +110,35 @@ def write_audit_line(entry: AuditEntry) -> Line:
 
 def compare_call(row: Any, wanted: ToolCallFilter) -> list[Any]:
     """Return what must be true of a call that is wanted: of a row booleans, of the table's columns SQL."""
-    nothing = None
     equal = ("chat_id", "tool_name", "run_id", "agent_id")
     conditions = [getattr(row, name) == value for name in equal if (value := getattr(wanted, name)) is not None]
     if wanted.since is not None:
         conditions.append(row.started_at >= wanted.since)
     if wanted.until is not None:
         conditions.append(row.started_at < wanted.until)
-    match wanted.status:
+    return conditions + _compare_status(row, wanted.status)
+
+
+def compare_message(row: Any, wanted: ChatFilter) -> list[Any]:
+    """Return what must be true of a message so that its chat is wanted, as `compare_call` does."""
+    conditions = []
+    if wanted.tool_name is not None:
+        conditions.append(row.tool_name == wanted.tool_name)
+    if wanted.status is not None:
+        conditions.append(row.role == "tool")
+    if wanted.agent_id is not None:
+        conditions.append(row.agent_id == wanted.agent_id)
+    if wanted.since is not None:
+        conditions.append(row.created_at >= wanted.since)
+    if wanted.until is not None:
+        conditions.append(row.created_at < wanted.until)
+    return conditions + _compare_status(row, wanted.status)
+
+
+def _compare_status(row: Any, status: CallState | None) -> list[Any]:
+    nothing = None
+    conditions = []
+    match status:
         case "running":
             conditions.append(row.ended_at == nothing)
         case "complete":

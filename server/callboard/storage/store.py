@@ -17,6 +17,7 @@ from callboard.storage.values import (
     AuditFilter,
     CallPage,
     CallSummary,
+    ChatFilter,
     ChatPage,
     DayUsage,
     Embed,
@@ -105,8 +106,8 @@ class Overview(Protocol):
     All of it comes in pages whose cost does not grow with what there is before and after them.
     """
 
-    async def chats(self, text: str, limit: int, cursor: str | None = None) -> ChatPage:
-        """Return the chats in which something was said with any word of `text`, all where it has none.
+    async def chats(self, wanted: ChatFilter, limit: int, cursor: str | None = None) -> ChatPage:
+        """Return a page of chats, those with the newest answers first.
 
         Raises `RequestError` for a cursor that is none of ours, as the others do.
         """

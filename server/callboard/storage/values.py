@@ -220,6 +220,22 @@ class ToolCallFilter:
 
 
 @dataclass(frozen=True, slots=True)
+class ChatFilter:
+    """The chats to look for; what is None or empty does not narrow. Times in seconds since the epoch, `until` excluded.
+
+    Something with any word of `text` was said in the chat. All else is true of one message in it: in whose turn it
+    stands, when it was begun, and, of a call, the tool and how it went.
+    """
+
+    text: str = ""
+    tool_name: str | None = None
+    status: CallState | None = None
+    agent_id: str | None = None
+    since: float | None = None
+    until: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ToolCallPage:
     """Calls, newest first; `next_cursor` asks for those after them, None where there are none."""
 
@@ -267,7 +283,10 @@ class ChatSummary:
 
 @dataclass(frozen=True, slots=True)
 class ChatPage:
-    """Chats, those with the newest answers first."""
+    """Chats, those with the newest answers first; `next_cursor` asks for those after them, None where there are none.
+
+    A filter looks through so many chats at a time: a page may be short, or empty, and more may come after it.
+    """
 
     chats: tuple[ChatSummary, ...]
     next_cursor: str | None

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, and_, case, func, or_, select
+from sqlalchemy import Connection, Row, Select, and_, case, exists, func, or_, select
 from sqlalchemy.sql.elements import ColumnElement
 
 from callboard._history.records import message_text
@@ -20,6 +20,7 @@ from callboard.storage.rows import (
     SUMMARY_CHARS,
     choose_rank,
     compare_call,
+    compare_message,
     read_cursor,
     show_message,
     summarise_call,
@@ -35,6 +36,7 @@ from callboard.storage.values import (
     ANY_USER,
     CallPage,
     CallSummary,
+    ChatFilter,
     ChatPage,
     ChatSummary,
     KeptResult,
@@ -48,6 +50,8 @@ from callboard.storage.words import parse_query
 
 WINDOW_ROWS = 100_000
 """The rows of messages that a search looks through for one page, and that the figures of tools are made of."""
+WINDOW_CHATS = 2_000
+"""The chats that a filter looks through for one page."""
 MAX_IDS_PER_QUERY = 500
 MAX_OPEN_RUNS = 300
 
@@ -71,27 +75,42 @@ class SqlOverview(Overview):
         self._database = database
         self._user_id = user_id
 
-    async def chats(self, text: str, limit: int, cursor: str | None = None) -> ChatPage:
-        """Return the chats in which something was said with any word of `text`, newest answers first."""
-        query = select(chats).order_by(chats.c.updated_at.desc(), chats.c.id.desc()).limit(limit + 1)
+    async def chats(self, wanted: ChatFilter, limit: int, cursor: str | None = None) -> ChatPage:
+        """Return a page of chats, those with the newest answers first."""
+        query = select(chats)
         if self._user_id is not ANY_USER:
             query = query.where(chats.c.user_id == self._user_id)
-        if wanted := parse_query(text):
-            hits = self._database.hits(MESSAGE_WORDS, wanted)
+        if words := parse_query(wanted.text):
+            hits = self._database.hits(MESSAGE_WORDS, words)
             said = select(messages.c.chat_id).join(hits, hits.c.rowid == messages.c.id)
             query = query.where(chats.c.id.in_(said))
+        # Of a chat that ended before, or began after, no message need be looked at.
+        if wanted.since is not None:
+            query = query.where(chats.c.updated_at >= wanted.since)
+        if wanted.until is not None:
+            query = query.where(chats.c.created_at < wanted.until)
         if cursor is not None:
             at, chat_id = _read_chat_cursor(cursor)
             query = query.where(or_(chats.c.updated_at < at, and_(chats.c.updated_at == at, chats.c.id < chat_id)))
 
+        query = query.order_by(chats.c.updated_at.desc(), chats.c.id.desc())
+        fitting = query
+        if conditions := compare_message(messages.c, wanted):
+            window = query.limit(WINDOW_CHATS).subquery()
+            fits = exists().where(messages.c.chat_id == window.c.id, *conditions)
+            fitting = select(window).where(fits).order_by(window.c.updated_at.desc(), window.c.id.desc())
+
         def read(connection: Connection) -> ChatPage:
-            rows = connection.execute(query).all()
+            rows = connection.execute(fitting.limit(limit + 1)).all()
             page = rows[:limit]
             counts = _count_rows(connection, [row.id for row in page])
             found = tuple(
                 ChatSummary(row.id, row.user_id, *counts[row.id], row.created_at, row.updated_at) for row in page
             )
-            return ChatPage(found, _write_chat_cursor(page[-1]) if len(rows) > limit else None)
+            last = page[-1] if len(rows) > limit else None
+            if last is None and conditions:
+                last = connection.execute(query.limit(1).offset(WINDOW_CHATS - 1)).first()
+            return ChatPage(found, _write_chat_cursor(last) if last else None)
 
         return await self._database.read(read)
 
