@@ -18,7 +18,7 @@ import regex
 
 from callboard_formats.literals import Literals
 from callboard_formats.row import Row
-from callboard_formats.syntax import END_OF_TURN, END_TOKENS
+from callboard_formats.syntax import END_TOKENS, ENDS_OF_TURN
 from callboard_formats.table import ROWS
 
 MAX_PASSED = 500
@@ -479,7 +479,6 @@ def markers(handler: str, model: str) -> tuple[Mapping[str, Marker], Literals]:
 
 MAX_HELD_CHARS = 80
 MAX_AFTER_END = 48
-_END_TOKENS = regex.compile(rf"(?:\s|{END_OF_TURN.pattern})*\Z", regex.IGNORECASE)
 _TYPE = re.compile(r"<\w+>")
 _BEHIND_TYPES = frozenset(" (>),;&*:")
 QUOTES = "\"'“‘«„‹「"
@@ -618,7 +617,7 @@ class Sanitiser:
                 return not self._began
             case "end":
                 after = self._text[end : end + MAX_AFTER_END + 1]
-                if len(after) > MAX_AFTER_END or not _END_TOKENS.match(after, partial=not final):
+                if len(after) > MAX_AFTER_END or not ENDS_OF_TURN.match(after, partial=not final):
                     return False
                 return True if final else None
 

@@ -8,16 +8,16 @@ from callboard_formats.calls import MeantCall, tool_meant, understand
 from callboard_formats.cleaning import Sanitiser
 from callboard_formats.formats import prompt_ends_in_separator, syntaxes_of, thought_opened_for
 from callboard_formats.functionary import FirstMessage
-from callboard_formats.stream import (
+from callboard_formats.outlet import (
     AllWasThought,
     AnswerBegan,
     CallPiece,
     FoundCall,
     ReasoningPiece,
-    Scanner,
     Shown,
     TextPiece,
 )
+from callboard_formats.stream import Scanner
 from callboard_formats.syntax import CallError, Schemas, WrittenCall
 
 

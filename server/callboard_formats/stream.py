@@ -7,22 +7,16 @@ that the model imagined are never shown.
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
-from typing import NamedTuple
+from collections.abc import Sequence
 
-import regex
-
-from callboard_formats.fitting import typed_json
+from callboard_formats.grammar import Meaning, closing, end_of_turn, grammar, in_thought, meaning, opening
 from callboard_formats.literals import Literals
-from callboard_formats.names import resolve_name
+from callboard_formats.outlet import Outlet, Preview, Shown
 from callboard_formats.quotation import Quotations, StraightMarks, end_of, ends_in_string, ends_quotation
 from callboard_formats.syntax import (
     END_OF_TURN,
-    END_TOKENS,
+    ENDS_OF_TURN,
     Answering,
-    AtLineStart,
     Closing,
     Refusing,
     Schemas,
@@ -33,245 +27,14 @@ from callboard_formats.syntax import (
 )
 from callboard_formats.tape import LOOK_BACK_CHARS, Reading, Tape
 
-MAX_HELD_SPACE = 80
-MAX_END_CHARS = 80
 PIECE_CHARS = 1024
+MAX_END_CHARS = 80
 MAX_REFUSED_IN_THOUGHT = 8
-
-
-class TextPiece(NamedTuple):
-    """Answer text for the user; `quoted`: a call is spoken of in it, and its markers are shown."""
-
-    text: str
-    quoted: bool = False
-
-
-class ReasoningPiece(NamedTuple):
-    """Reasoning text for the user."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class CallPiece:
-    """A piece of the arguments of call `number` of the answer; joined, they are its arguments."""
-
-    number: int
-    name: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class FoundCall:
-    """A call that has ended; `syntax` is the name of the one that read it.
-
-    `thought` is what the model wrote between `Thought:` and it, since the call before.
-    """
-
-    number: int
-    syntax: str
-    call: WrittenCall
-    thought: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerBegan:
-    """The beginning of the answer: a marker said that it follows."""
-
-
-@dataclass(frozen=True, slots=True)
-class AllWasThought:
-    """Word that a thought has ended that the prompt had begun: the calls before it are none."""
-
-
-Shown = AllWasThought | AnswerBegan | TextPiece | ReasoningPiece | CallPiece | FoundCall
-
-
-class Outlet:
-    """The pieces of one answer."""
-
-    def __init__(self, schemas: Schemas) -> None:
-        self._schemas = schemas
-        self.called = False
-        """True once there was a call."""
-        self.stopped = False
-        """True once the model went on with results that it imagined: nothing counts from there on."""
-        self.said = False
-        """True once there was text."""
-        self._out: list[Shown] = []
-        self._waiting: list[TextPiece | ReasoningPiece] = []
-        self._space = ""
-        self._reasoning = False
-        self._thought: list[str] | None = None
-        self._is_thought = False
-        self._before_call: list[str] = []
-        self._begins = False
-        self._separate = False
-        self._calls = 0
-        self._previewed: int | None = None
-        self._previewed_chars = 0
-
-    @property
-    def thinks(self) -> bool:
-        """True once there were words in the thought that goes on."""
-        return self._reasoning and not self._begins
-
-    @property
-    def waits(self) -> bool:
-        """True where words have followed the last call."""
-        return bool(self._waiting)
-
-    def take(self) -> list[Shown]:
-        """Return what has come since it was last asked."""
-        out = self._out
-        self._out = []
-        return out
-
-    def say(self, text: str, *, quoted: bool = False) -> None:
-        """Put out text or reasoning, as it stands in the answer."""
-        if self._begins:
-            text = text.lstrip()
-        if not text:
-            return
-        self._begins = False
-        text = self._space + text
-        shown = text.rstrip()
-        if len(text) - len(shown) > MAX_HELD_SPACE:
-            shown = text[: len(text) - MAX_HELD_SPACE]
-        self._space = text[len(shown) :]
-        if not shown:
-            return
-        if self._reasoning:
-            if self._thought is not None:
-                self._thought.append(shown)
-            if self._is_thought:
-                self._before_call.append(shown)
-            (self._waiting if self.called else self._out).append(ReasoningPiece(shown))
-            return
-        if self._separate and self.said:
-            shown = "\n\n" + shown
-        self._separate = False
-        self.said = True
-        (self._waiting if self.called else self._out).append(TextPiece(shown, quoted))
-
-    def begin_reasoning(self, *, keep: bool, is_thought: bool) -> None:
-        """Take what follows as reasoning.
-
-        `keep`: it becomes the answer where nothing else does; `is_thought`: it belongs to the call that follows.
-        """
-        self._scaffolding()
-        self._is_thought = is_thought
-        if is_thought and self._before_call:
-            self._before_call.append("\nThought: ")
-        self._reasoning = True
-        if keep and self._thought is None:
-            self._thought = []
-        if not keep:
-            self._thought = None
-
-    def begin_text(self) -> None:
-        """Take what follows as the answer, to the letter."""
-        self._scaffolding()
-        self._reasoning = False
-
-    def end_reasoning(self, *, answers: bool) -> None:
-        """Take what follows as text again; `answers`: a marker said that it is the answer."""
-        self._scaffolding()
-        self._reasoning = False
-        if not answers:
-            # It was closed, so it is no answer.
-            self._thought = None
-        if answers and not self.called:
-            self._out.append(AnswerBegan())
-
-    def block(self, items: Sequence[WrittenCall | str], syntax: str) -> None:
-        """Put out a block that is no text: its calls, and the text in it."""
-        self._scaffolding()
-        self._reasoning = False
-        if not items and not self.called:
-            self._out.append(AnswerBegan())
-        for item in items:
-            if isinstance(item, WrittenCall):
-                self._call(item, syntax)
-            else:
-                self.say(item)
-        self._previewed = None
-        self._previewed_chars = 0
-
-    def preview(self, name: str, text: str) -> None:
-        """Put out a piece of the arguments of the call that is being written."""
-        self._flush()
-        if self._previewed is None:
-            self._previewed = self._number()
-        self._previewed_chars += len(text)
-        self._out.append(CallPiece(self._previewed, name, text))
-
-    def all_was_thought(self) -> None:
-        """Note that all up to here was thought, its calls too."""
-        self._scaffolding()
-        self.called = False
-        self._flush()
-        self._out.append(AllWasThought())
-
-    def stop(self) -> None:
-        """Stop here: from here on the model imagines."""
-        self.stopped = True
-
-    def finish(self, *, cut: bool = False) -> None:
-        """Put out the white space at the end; a thought that was never closed and all there is, is the answer too.
-
-        Not where the text was `cut` off: there the answer has not come.
-        """
-        if self.called:
-            self._waiting.clear()
-        elif not self.said and self._thought and not cut:
-            self._out.append(TextPiece("".join(self._thought)))
-        elif self._space and not self._reasoning:
-            self._out.append(TextPiece(self._space))
-
-    def _scaffolding(self) -> None:
-        self._space = ""
-        self._begins = True
-        self._separate = True
-
-    def _call(self, call: WrittenCall, syntax: str) -> None:
-        self._flush()
-        self._space = ""
-        self.called = True
-        number = self._previewed
-        rest = self._shown_arguments(call)
-        if number is not None:
-            rest = rest[self._previewed_chars :]
-            self._previewed = None
-            self._previewed_chars = 0
-        else:
-            number = self._number()
-        if rest:
-            self._out.append(CallPiece(number, call.name, rest))
-        self._out.append(FoundCall(number, syntax, call, "".join(self._before_call)))
-        self._before_call.clear()
-
-    def _shown_arguments(self, call: WrittenCall) -> str:
-        """Return the arguments as the call will have them: texts between tags are what the schema says."""
-        resolved = resolve_name(call.name, self._schemas) if call.untyped and not call.truncated else None
-        return typed_json(call.arguments, self._schemas[resolved.name]) if resolved else call.arguments
-
-    def _number(self) -> int:
-        self._calls += 1
-        return self._calls - 1
-
-    def _flush(self) -> None:
-        self._out += self._waiting
-        self._waiting.clear()
-
-
 MAX_FENCE_LINE_CHARS = 80
 QUOTES = "`\"'“‘«„‹「"
 """The characters right behind which a marker is spoken of, not used; so is what follows it, up to the closing one."""
 CLOSING_QUOTE = {"“": "”", "‘": "’", "«": "»", "„": "“", "‹": "›", "「": "」"}
 """The closing ones that are not the same as the opening ones."""
-
-__all__ = ["AnswerBegan", "CallPiece", "FoundCall", "ReasoningPiece", "Scanner", "Shown", "TextPiece"]
 
 _FENCE = re.compile(r"`{3,}|~{3,}")
 _BEFORE_FENCE = re.compile(r"[ \t>]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)*[ \t]*")
@@ -283,122 +46,6 @@ _LATER_IN_INDENTED_CODE = re.compile(
 )
 _FENCE_LINE = re.compile(r"[^`\n]*")
 _NOTHING_MORE = re.compile(r"[ \t\r]*(?:\n|\Z)")
-_FENCES = ("```", "~~~")
-_END_TOKENS = regex.compile(rf"(?:\s|{END_OF_TURN.pattern})*\Z", regex.IGNORECASE)
-_TOKEN = re.compile(r"<[|｜]\S+[|｜]>|<[A-Z_]+\d+>|\[e~\[")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Grammar:
-    """The literals of a set of syntaxes, and what begins with them; all by the literal in lower case.
-
-    `outside` are the literals to look for in text, `after_call` in text that follows a call. `owners` are the
-    syntaxes of an opener by their place, `tags` those of an opener of a thought, `closers` end a thought that
-    the prompt may have opened, `results` are what an imagined result begins with, `turns` an imagined turn of the user.
-    `at_line_start` are the places of the syntaxes whose blocks begin nowhere else.
-    """
-
-    syntaxes: tuple[Syntax, ...]
-    outside: Literals
-    after_call: Literals
-    owners: Mapping[str, tuple[int, ...]]
-    tags: Mapping[str, tuple[Tags, ...]]
-    closers: frozenset[str]
-    results: frozenset[str]
-    turns: frozenset[str]
-    at_line_start: frozenset[int]
-
-
-@dataclass(frozen=True, slots=True)
-class Meaning:
-    """What a literal may mean: a block of one of these syntaxes, a thought, the end of one, what is imagined.
-
-    `is_turn`: the model goes on as the user, so that nothing counts from there on, whatever came before.
-    `at_line_start`: it means nothing anywhere else.
-    """
-
-    owners: tuple[int, ...]
-    tags: tuple[Tags, ...]
-    closes: str
-    imagined: bool
-    is_turn: bool
-    at_line_start: bool
-
-
-@lru_cache(maxsize=64)
-def grammar(syntaxes: tuple[Syntax, ...]) -> Grammar:
-    """Return the grammar of these syntaxes, the most important first."""
-    owners: dict[str, tuple[int, ...]] = {}
-    tags: dict[str, tuple[Tags, ...]] = {}
-    for place, syntax in enumerate(syntaxes):
-        for opener in dict.fromkeys(one.lower() for one in syntax.openers):
-            owners[opener] = (*owners.get(opener, ()), place)
-        for tag in syntax.reasoning:
-            before = tags.get(tag.opener.lower(), ())
-            tags[tag.opener.lower()] = before if tag in before else (*before, tag)
-    closers = frozenset(tag.closer.lower() for group in tags.values() for tag in group if _marks_a_thought(tag))
-    # As stops they may begin with a line end, which the call before them may have taken.
-    results = frozenset(stop.strip().lower() for one in syntaxes for stop in one.stops if stop.strip())
-    turns = frozenset(one for one in results if _is_turn(one))
-    at_line_start = frozenset(place for place, one in enumerate(syntaxes) if isinstance(one, AtLineStart))
-    outside = {*owners, *tags, *closers, *turns, *_FENCES}
-    return Grammar(
-        syntaxes, Literals(outside), Literals(outside | results), owners, tags, closers, results, turns, at_line_start
-    )
-
-
-def _is_turn(stop: str) -> bool:
-    """Return whether this stop is the end of one turn with the beginning of the next."""
-    end = END_OF_TURN.match(stop)
-    return end is not None and end.end() < len(stop)
-
-
-def _marks_a_thought(tag: Tags) -> bool:
-    """Return whether the closer of these tags says, wherever it stands, that what came before was thought."""
-    return not (tag.until_call or tag.is_text) and "channel|>" not in tag.opener
-
-
-@lru_cache(maxsize=1024)
-def meaning(known: Grammar, found: str) -> Meaning:
-    """Return what stands where `found`, in lower case the longest literal of that place, was found."""
-    beginnings = [found[:length] for length in range(len(found), 0, -1)]
-    owners = dict.fromkeys(place for one in beginnings for place in known.owners.get(one, ()))
-    tags = next((known.tags[one] for one in beginnings if one in known.tags), ())
-    closes = next((one for one in beginnings if one in known.closers), "")
-    imagined = any(one in known.results for one in beginnings) or any(tag.is_result for tag in tags)
-    is_turn = any(one in known.turns for one in beginnings)
-    means_more = tags or closes or imagined or is_turn or found[0] in "`~"
-    at_line_start = bool(owners) and owners.keys() <= known.at_line_start and not means_more
-    return Meaning(tuple(sorted(owners)), tags, closes, imagined, is_turn, at_line_start)
-
-
-@lru_cache(maxsize=64)
-def end_of_turn(known: Grammar) -> "regex.Pattern[str]":
-    """Return the pattern of a token that may end a turn."""
-    own = {text for one in known.syntaxes for text in (*one.stops, *one.markers) if _TOKEN.fullmatch(text)}
-    return regex.compile("|".join([END_OF_TURN.pattern, *map(regex.escape, sorted(own))]), regex.IGNORECASE)
-
-
-@lru_cache(maxsize=256)
-def closing(known: Grammar, tags: tuple[Tags, ...]) -> Literals:
-    """Return what to look for in a thought that was opened by these tags."""
-    literals = {tag.closer for tag in tags if tag.closer}
-    if any(tag.until_call for tag in tags):
-        literals |= {*_FENCES, *known.owners, *known.tags}
-    return Literals(literals)
-
-
-@lru_cache(maxsize=256)
-def in_thought(known: Grammar, tags: tuple[Tags, ...]) -> Literals:
-    """Return what to look for in a thought: its closers, and calls and tokens that the answer may end in."""
-    openers = known.owners if all(tag.calls for tag in tags) else ()
-    return Literals({*(tag.closer for tag in tags), *openers, *END_TOKENS})
-
-
-@lru_cache(maxsize=64)
-def opening(tags: tuple[Tags, ...]) -> Literals:
-    """Return what opens a thought of these tags."""
-    return Literals({tag.opener for tag in tags})
 
 
 class Scanner:
@@ -422,7 +69,7 @@ class Scanner:
         self.grammar = grammar(self.syntaxes)
         self.schemas = schemas
         self._outlet = Outlet(schemas)
-        self._watcher = _Preview(self._outlet if previews else None, schemas)
+        self._watcher = Preview(self._outlet if previews else None, schemas)
         self._tape = Tape()
         self._said = 0
         """The end of the text that was handed on."""
@@ -839,7 +486,7 @@ class Scanner:
         tape = self._tape
         index = tape.at - tape.base
         rest = tape.text[index : index + MAX_END_CHARS + 1]
-        tokens = _END_TOKENS.match(rest, partial=not tape.final)
+        tokens = ENDS_OF_TURN.match(rest, partial=not tape.final)
         if len(rest) > MAX_END_CHARS or tokens is None:
             tape.at += 1
             return True
@@ -1062,7 +709,7 @@ class _Trial:
         start = tape.keep()
         for place in owners:
             syntax = self._syntaxes[place]
-            items = yield from syntax.read(tape, self._spot, _Preview(None, {}))
+            items = yield from syntax.read(tape, self._spot, Preview(None, {}))
             calls = [item for item in items or () if isinstance(item, WrittenCall)]
             is_closed = isinstance(syntax, Closing) and syntax.is_closed(tape.cut(start, tape.at))
             if calls and (is_closed or not any(call.truncated for call in calls)):
@@ -1087,17 +734,3 @@ def _is_json(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-class _Preview:
-    """The preview of the first call of a block, where its tool is known; none at all without an outlet."""
-
-    def __init__(self, outlet: Outlet | None, schemas: Schemas) -> None:
-        self._outlet = outlet
-        self._schemas = schemas
-
-    def arguments(self, name: str, text: str) -> None:
-        """Show a piece of the arguments of `name`."""
-        resolved = resolve_name(name, self._schemas) if self._outlet else None
-        if self._outlet and resolved:
-            self._outlet.preview(resolved.name, text)

@@ -28,6 +28,8 @@ END_TOKENS = (
 )  # fmt: skip
 END_OF_TURN = regex.compile(f"(?:{'|'.join(map(regex.escape, END_TOKENS))})", regex.IGNORECASE)
 """The tokens that end a model's turn, which a server may have left in the text."""
+ENDS_OF_TURN = regex.compile(rf"(?:\s|{END_OF_TURN.pattern})*\Z", regex.IGNORECASE)
+"""Such tokens and white space, up to the end."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from callboard._formats import (
 from callboard._tools import tool
 from callboard.errors import InvalidArguments
 from callboard.models import Finish, ModelDelta, ReasoningDelta, TextDelta, TokenUsage, ToolCallDelta
-from callboard_formats.stream import grammar
+from callboard_formats.grammar import grammar
 from tests.serving import serving
 
 

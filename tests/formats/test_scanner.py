@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from callboard_formats.formats import SYNTAXES, syntaxes_of
-from callboard_formats.stream import CallPiece, FoundCall, ReasoningPiece, Scanner, Shown, TextPiece
+from callboard_formats.outlet import CallPiece, FoundCall, ReasoningPiece, Shown, TextPiece
+from callboard_formats.stream import Scanner
 from callboard_formats.syntax import Spot, Syntax, Tags, Watcher, WrittenCall
 from callboard_formats.tape import Reading, Tape
 

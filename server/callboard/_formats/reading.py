@@ -16,7 +16,7 @@ from callboard.models import Finish, ModelDelta, ReasoningDelta, TextDelta, Tool
 from callboard_formats import CallPiece, ReasoningPiece, StreamParser, TextPiece
 from callboard_formats import Piece as ParsedPiece
 from callboard_formats.formats import is_written_by
-from callboard_formats.stream import FoundCall
+from callboard_formats.outlet import FoundCall
 
 _log = structlog.get_logger(__name__)
 

@@ -31,7 +31,7 @@ from callboard._formats.rescuing.marks import (
 from callboard._formats.rescuing.repetition import is_repeated
 from callboard._formats.rescuing.standing import Standing
 from callboard_formats.formats import SYNTAXES
-from callboard_formats.stream import grammar, meaning
+from callboard_formats.grammar import grammar, meaning
 from callboard_formats.syntax import Spot, Syntax, WrittenCall
 from callboard_formats.tape import Tape
 

@@ -1,0 +1,127 @@
+"""What a set of syntaxes looks for in text, and what it may mean where it is found."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+import regex
+
+from callboard_formats.literals import Literals
+from callboard_formats.syntax import END_OF_TURN, END_TOKENS, AtLineStart, Syntax, Tags
+
+_FENCES = ("```", "~~~")
+_TOKEN = re.compile(r"<[|｜]\S+[|｜]>|<[A-Z_]+\d+>|\[e~\[")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Grammar:
+    """The literals of a set of syntaxes, and what begins with them; all by the literal in lower case.
+
+    `outside` are the literals to look for in text, `after_call` in text that follows a call. `owners` are the
+    syntaxes of an opener by their place, `tags` those of an opener of a thought, `closers` end a thought that
+    the prompt may have opened, `results` are what an imagined result begins with, `turns` an imagined turn of the user.
+    `at_line_start` are the places of the syntaxes whose blocks begin nowhere else.
+    """
+
+    syntaxes: tuple[Syntax, ...]
+    outside: Literals
+    after_call: Literals
+    owners: Mapping[str, tuple[int, ...]]
+    tags: Mapping[str, tuple[Tags, ...]]
+    closers: frozenset[str]
+    results: frozenset[str]
+    turns: frozenset[str]
+    at_line_start: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What a literal may mean: a block of one of these syntaxes, a thought, the end of one, what is imagined.
+
+    `is_turn`: the model goes on as the user, so that nothing counts from there on, whatever came before.
+    `at_line_start`: it means nothing anywhere else.
+    """
+
+    owners: tuple[int, ...]
+    tags: tuple[Tags, ...]
+    closes: str
+    imagined: bool
+    is_turn: bool
+    at_line_start: bool
+
+
+@lru_cache(maxsize=64)
+def grammar(syntaxes: tuple[Syntax, ...]) -> Grammar:
+    """Return the grammar of these syntaxes, the most important first."""
+    owners: dict[str, tuple[int, ...]] = {}
+    tags: dict[str, tuple[Tags, ...]] = {}
+    for place, syntax in enumerate(syntaxes):
+        for opener in dict.fromkeys(one.lower() for one in syntax.openers):
+            owners[opener] = (*owners.get(opener, ()), place)
+        for tag in syntax.reasoning:
+            before = tags.get(tag.opener.lower(), ())
+            tags[tag.opener.lower()] = before if tag in before else (*before, tag)
+    closers = frozenset(tag.closer.lower() for group in tags.values() for tag in group if _marks_a_thought(tag))
+    # As stops they may begin with a line end, which the call before them may have taken.
+    results = frozenset(stop.strip().lower() for one in syntaxes for stop in one.stops if stop.strip())
+    turns = frozenset(one for one in results if _is_turn(one))
+    at_line_start = frozenset(place for place, one in enumerate(syntaxes) if isinstance(one, AtLineStart))
+    outside = {*owners, *tags, *closers, *turns, *_FENCES}
+    return Grammar(
+        syntaxes, Literals(outside), Literals(outside | results), owners, tags, closers, results, turns, at_line_start
+    )
+
+
+def _is_turn(stop: str) -> bool:
+    """Return whether this stop is the end of one turn with the beginning of the next."""
+    end = END_OF_TURN.match(stop)
+    return end is not None and end.end() < len(stop)
+
+
+def _marks_a_thought(tag: Tags) -> bool:
+    """Return whether the closer of these tags says, wherever it stands, that what came before was thought."""
+    return not (tag.until_call or tag.is_text) and "channel|>" not in tag.opener
+
+
+@lru_cache(maxsize=1024)
+def meaning(known: Grammar, found: str) -> Meaning:
+    """Return what stands where `found`, in lower case the longest literal of that place, was found."""
+    beginnings = [found[:length] for length in range(len(found), 0, -1)]
+    owners = dict.fromkeys(place for one in beginnings for place in known.owners.get(one, ()))
+    tags = next((known.tags[one] for one in beginnings if one in known.tags), ())
+    closes = next((one for one in beginnings if one in known.closers), "")
+    imagined = any(one in known.results for one in beginnings) or any(tag.is_result for tag in tags)
+    is_turn = any(one in known.turns for one in beginnings)
+    means_more = tags or closes or imagined or is_turn or found[0] in "`~"
+    at_line_start = bool(owners) and owners.keys() <= known.at_line_start and not means_more
+    return Meaning(tuple(sorted(owners)), tags, closes, imagined, is_turn, at_line_start)
+
+
+@lru_cache(maxsize=64)
+def end_of_turn(known: Grammar) -> "regex.Pattern[str]":
+    """Return the pattern of a token that may end a turn."""
+    own = {text for one in known.syntaxes for text in (*one.stops, *one.markers) if _TOKEN.fullmatch(text)}
+    return regex.compile("|".join([END_OF_TURN.pattern, *map(regex.escape, sorted(own))]), regex.IGNORECASE)
+
+
+@lru_cache(maxsize=256)
+def closing(known: Grammar, tags: tuple[Tags, ...]) -> Literals:
+    """Return what to look for in a thought that was opened by these tags."""
+    literals = {tag.closer for tag in tags if tag.closer}
+    if any(tag.until_call for tag in tags):
+        literals |= {*_FENCES, *known.owners, *known.tags}
+    return Literals(literals)
+
+
+@lru_cache(maxsize=256)
+def in_thought(known: Grammar, tags: tuple[Tags, ...]) -> Literals:
+    """Return what to look for in a thought: its closers, and calls and tokens that the answer may end in."""
+    openers = known.owners if all(tag.calls for tag in tags) else ()
+    return Literals({*(tag.closer for tag in tags), *openers, *END_TOKENS})
+
+
+@lru_cache(maxsize=64)
+def opening(tags: tuple[Tags, ...]) -> Literals:
+    """Return what opens a thought of these tags."""
+    return Literals({tag.opener for tag in tags})

@@ -1,0 +1,254 @@
+"""What is shown of an answer, piece by piece: its text, its thoughts, the arguments of its calls, and its calls.
+
+Words that follow a call wait for another one: if none comes, the model has imagined them, and they are dropped.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from callboard_formats.fitting import typed_json
+from callboard_formats.names import resolve_name
+from callboard_formats.syntax import Schemas, WrittenCall
+
+MAX_HELD_SPACE = 80
+
+
+class TextPiece(NamedTuple):
+    """Answer text for the user; `quoted`: a call is spoken of in it, and its markers are shown."""
+
+    text: str
+    quoted: bool = False
+
+
+class ReasoningPiece(NamedTuple):
+    """Reasoning text for the user."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallPiece:
+    """A piece of the arguments of call `number` of the answer; joined, they are its arguments."""
+
+    number: int
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class FoundCall:
+    """A call that has ended; `syntax` is the name of the one that read it.
+
+    `thought` is what the model wrote between `Thought:` and it, since the call before.
+    """
+
+    number: int
+    syntax: str
+    call: WrittenCall
+    thought: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerBegan:
+    """The beginning of the answer: a marker said that it follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class AllWasThought:
+    """Word that a thought has ended that the prompt had begun: the calls before it are none."""
+
+
+Shown = AllWasThought | AnswerBegan | TextPiece | ReasoningPiece | CallPiece | FoundCall
+
+
+class Outlet:
+    """The pieces of one answer."""
+
+    def __init__(self, schemas: Schemas) -> None:
+        self._schemas = schemas
+        self.called = False
+        """True once there was a call."""
+        self.stopped = False
+        """True once the model went on with results that it imagined: nothing counts from there on."""
+        self.said = False
+        """True once there was text."""
+        self._out: list[Shown] = []
+        self._waiting: list[TextPiece | ReasoningPiece] = []
+        self._space = ""
+        self._reasoning = False
+        self._thought: list[str] | None = None
+        self._is_thought = False
+        self._before_call: list[str] = []
+        self._begins = False
+        self._separate = False
+        self._calls = 0
+        self._previewed: int | None = None
+        self._previewed_chars = 0
+
+    @property
+    def thinks(self) -> bool:
+        """True once there were words in the thought that goes on."""
+        return self._reasoning and not self._begins
+
+    @property
+    def waits(self) -> bool:
+        """True where words have followed the last call."""
+        return bool(self._waiting)
+
+    def take(self) -> list[Shown]:
+        """Return what has come since it was last asked."""
+        out = self._out
+        self._out = []
+        return out
+
+    def say(self, text: str, *, quoted: bool = False) -> None:
+        """Put out text or reasoning, as it stands in the answer."""
+        if self._begins:
+            text = text.lstrip()
+        if not text:
+            return
+        self._begins = False
+        text = self._space + text
+        shown = text.rstrip()
+        if len(text) - len(shown) > MAX_HELD_SPACE:
+            shown = text[: len(text) - MAX_HELD_SPACE]
+        self._space = text[len(shown) :]
+        if not shown:
+            return
+        if self._reasoning:
+            if self._thought is not None:
+                self._thought.append(shown)
+            if self._is_thought:
+                self._before_call.append(shown)
+            (self._waiting if self.called else self._out).append(ReasoningPiece(shown))
+            return
+        if self._separate and self.said:
+            shown = "\n\n" + shown
+        self._separate = False
+        self.said = True
+        (self._waiting if self.called else self._out).append(TextPiece(shown, quoted))
+
+    def begin_reasoning(self, *, keep: bool, is_thought: bool) -> None:
+        """Take what follows as reasoning.
+
+        `keep`: it becomes the answer where nothing else does; `is_thought`: it belongs to the call that follows.
+        """
+        self._scaffolding()
+        self._is_thought = is_thought
+        if is_thought and self._before_call:
+            self._before_call.append("\nThought: ")
+        self._reasoning = True
+        if keep and self._thought is None:
+            self._thought = []
+        if not keep:
+            self._thought = None
+
+    def begin_text(self) -> None:
+        """Take what follows as the answer, to the letter."""
+        self._scaffolding()
+        self._reasoning = False
+
+    def end_reasoning(self, *, answers: bool) -> None:
+        """Take what follows as text again; `answers`: a marker said that it is the answer."""
+        self._scaffolding()
+        self._reasoning = False
+        if not answers:
+            # It was closed, so it is no answer.
+            self._thought = None
+        if answers and not self.called:
+            self._out.append(AnswerBegan())
+
+    def block(self, items: Sequence[WrittenCall | str], syntax: str) -> None:
+        """Put out a block that is no text: its calls, and the text in it."""
+        self._scaffolding()
+        self._reasoning = False
+        if not items and not self.called:
+            self._out.append(AnswerBegan())
+        for item in items:
+            if isinstance(item, WrittenCall):
+                self._call(item, syntax)
+            else:
+                self.say(item)
+        self._previewed = None
+        self._previewed_chars = 0
+
+    def preview(self, name: str, text: str) -> None:
+        """Put out a piece of the arguments of the call that is being written."""
+        self._flush()
+        if self._previewed is None:
+            self._previewed = self._number()
+        self._previewed_chars += len(text)
+        self._out.append(CallPiece(self._previewed, name, text))
+
+    def all_was_thought(self) -> None:
+        """Note that all up to here was thought, its calls too."""
+        self._scaffolding()
+        self.called = False
+        self._flush()
+        self._out.append(AllWasThought())
+
+    def stop(self) -> None:
+        """Stop here: from here on the model imagines."""
+        self.stopped = True
+
+    def finish(self, *, cut: bool = False) -> None:
+        """Put out the white space at the end; a thought that was never closed and all there is, is the answer too.
+
+        Not where the text was `cut` off: there the answer has not come.
+        """
+        if self.called:
+            self._waiting.clear()
+        elif not self.said and self._thought and not cut:
+            self._out.append(TextPiece("".join(self._thought)))
+        elif self._space and not self._reasoning:
+            self._out.append(TextPiece(self._space))
+
+    def _scaffolding(self) -> None:
+        self._space = ""
+        self._begins = True
+        self._separate = True
+
+    def _call(self, call: WrittenCall, syntax: str) -> None:
+        self._flush()
+        self._space = ""
+        self.called = True
+        number = self._previewed
+        rest = self._shown_arguments(call)
+        if number is not None:
+            rest = rest[self._previewed_chars :]
+            self._previewed = None
+            self._previewed_chars = 0
+        else:
+            number = self._number()
+        if rest:
+            self._out.append(CallPiece(number, call.name, rest))
+        self._out.append(FoundCall(number, syntax, call, "".join(self._before_call)))
+        self._before_call.clear()
+
+    def _shown_arguments(self, call: WrittenCall) -> str:
+        """Return the arguments as the call will have them: texts between tags are what the schema says."""
+        resolved = resolve_name(call.name, self._schemas) if call.untyped and not call.truncated else None
+        return typed_json(call.arguments, self._schemas[resolved.name]) if resolved else call.arguments
+
+    def _number(self) -> int:
+        self._calls += 1
+        return self._calls - 1
+
+    def _flush(self) -> None:
+        self._out += self._waiting
+        self._waiting.clear()
+
+
+class Preview:
+    """The preview of the first call of a block, where its tool is known; none at all without an outlet."""
+
+    def __init__(self, outlet: Outlet | None, schemas: Schemas) -> None:
+        self._outlet = outlet
+        self._schemas = schemas
+
+    def arguments(self, name: str, text: str) -> None:
+        """Show a piece of the arguments of `name`."""
+        resolved = resolve_name(name, self._schemas) if self._outlet else None
+        if self._outlet and resolved:
+            self._outlet.preview(resolved.name, text)
