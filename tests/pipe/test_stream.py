@@ -353,7 +353,7 @@ async def test_a_run_that_is_gone_is_explained(server: ScriptedServer, status: i
 async def test_a_silent_connection_is_given_up_and_resumed(
     server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(PIPE, "READ_SECONDS", 0.05)
+    monkeypatch.setattr(PIPE, "READ_SECONDS", 0.5)
     server.on("POST", "runs", stream(frames(START, Message(content="a")), end="hang"))
     server.on("GET", "events", stream(frames(Message(content="b"), Done(), first=3)))
     assert await content(a_pipe(server.url)) == "ab"
