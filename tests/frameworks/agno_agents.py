@@ -7,13 +7,12 @@ from typing import Any
 
 from agno.agent import Agent
 from agno.models.openai import OpenAIChat
-from openai import AsyncOpenAI
 
 from callboard._agents import AgentLike
 from callboard.frameworks.agno import from_agno
 from tests.fakes.openai_server import Script
 from tests.frameworks.scenario import Scenario
-from tests.frameworks.stage import Deviation
+from tests.frameworks.stage import Deviation, openai_client
 from tests.frameworks.toolbox import Toolbox
 
 Make = Callable[[Callable[[], OpenAIChat]], AgentLike]
@@ -29,7 +28,7 @@ class Made:
 
     @asynccontextmanager
     async def agent(self, base_url: str, tools: Sequence[str], toolbox: Toolbox) -> AsyncIterator[AgentLike]:
-        async with AsyncOpenAI(base_url=base_url, api_key="key", max_retries=0) as client:
+        async with openai_client(base_url) as client:
             yield self.make(lambda: OpenAIChat(id="m", async_client=client))
 
 

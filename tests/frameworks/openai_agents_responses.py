@@ -7,13 +7,12 @@ from types import MappingProxyType
 from typing import Any
 
 from agents import Agent, OpenAIProvider, RunConfig, Tool
-from openai import AsyncOpenAI
 
 from callboard._agents import AgentLike
 from callboard.frameworks.openai_agents import from_openai_agents
 from tests.fakes.openai_server import Answer, ASGIMessage, Body, OpenAIServer, Receive, Script, Send, chunks
 from tests.frameworks.openai_agents_stage import scenario
-from tests.frameworks.stage import Deviation, Performance, perform
+from tests.frameworks.stage import Deviation, Performance, openai_client, perform
 from tests.frameworks.toolbox import Toolbox
 
 
@@ -38,7 +37,7 @@ class OnResponses:
 
     @asynccontextmanager
     async def agent(self, base_url: str, tools: Sequence[str], toolbox: Toolbox) -> AsyncIterator[AgentLike]:
-        async with self.server as server, AsyncOpenAI(base_url=server.base_url, api_key="key", max_retries=0) as client:
+        async with self.server as server, openai_client(server.base_url) as client:
             provider = OpenAIProvider(openai_client=client, use_responses=True)
             agent = Agent("agent", model="m", tools=[*self._tools], **self._fields)
             yield from_openai_agents(agent, run_config=RunConfig(tracing_disabled=True, model_provider=provider))

@@ -6,13 +6,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agents import Agent, Model, OpenAIChatCompletionsModel, RunConfig
-from openai import AsyncOpenAI
 
 from callboard._agents import AgentLike
 from callboard.frameworks.openai_agents import from_openai_agents
 from tests.fakes.openai_server import Body, Script
 from tests.frameworks.scenarios import Scenario
-from tests.frameworks.stage import Deviation
+from tests.frameworks.stage import Deviation, openai_client
 from tests.frameworks.toolbox import Toolbox
 
 UNTRACED = RunConfig(tracing_disabled=True)
@@ -30,7 +29,7 @@ class Made:
 
     @asynccontextmanager
     async def agent(self, base_url: str, tools: Sequence[str], toolbox: Toolbox) -> AsyncIterator[AgentLike]:
-        async with AsyncOpenAI(base_url=base_url, api_key="key", max_retries=0) as client:
+        async with openai_client(base_url) as client:
             yield self.make(OpenAIChatCompletionsModel("m", client))
 
 

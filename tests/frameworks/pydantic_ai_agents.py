@@ -5,7 +5,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from openai import AsyncOpenAI
 from pydantic_ai import Agent
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
@@ -14,7 +13,7 @@ from callboard._agents import AgentLike
 from callboard.frameworks.pydantic_ai import from_pydantic_ai
 from tests.fakes.openai_server import Script
 from tests.frameworks.scenario import Scenario
-from tests.frameworks.stage import Deviation
+from tests.frameworks.stage import Deviation, openai_client
 from tests.frameworks.toolbox import Toolbox
 
 
@@ -28,7 +27,7 @@ class Made:
 
     @asynccontextmanager
     async def agent(self, base_url: str, tools: Sequence[str], toolbox: Toolbox) -> AsyncIterator[AgentLike]:
-        async with AsyncOpenAI(base_url=base_url, api_key="key", max_retries=0) as client:
+        async with openai_client(base_url) as client:
             yield self.make(OpenAIChatModel("m", provider=OpenAIProvider(openai_client=client)))
 
 

@@ -8,6 +8,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Protocol
 
+from openai import AsyncOpenAI
+
 from callboard._agents import AgentLike, Registry
 from callboard._redaction import Redaction
 from callboard._runs import Run, Runs
@@ -165,6 +167,11 @@ class Performance:
             for message in self.requests[-1]["messages"]
             if message["role"] not in ("system", "developer")
         ]
+
+
+def openai_client(base_url: str) -> AsyncOpenAI:
+    """OpenAI's own client, which asks once and waits for as long as a busy machine takes, also to connect."""
+    return AsyncOpenAI(base_url=base_url, api_key="key", max_retries=0, timeout=None)
 
 
 async def perform(

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from agents import Agent, Model, OpenAIChatCompletionsModel
 from agents.mcp import MCPServer, MCPServerStdio
-from openai import AsyncOpenAI
 
 from callboard._agents import AgentLike, RunContext
 from callboard.frameworks.openai_agents import from_openai_agents
@@ -21,6 +20,7 @@ from callboard_protocol import Error, ToolCallComplete, ToolCallError, ToolCallS
 from tests.fakes.openai_server import Answer, Body, OpenAIServer
 from tests.frameworks.openai_agents_stage import UNTRACED, offered
 from tests.frameworks.scenarios import calls, says
+from tests.frameworks.stage import openai_client
 from tests.serving import Service, request, serving
 
 SOURCE = """
@@ -76,7 +76,7 @@ async def desk(folder: Path, make: Any, *, tool: str = "pid", **values: Any) -> 
         return says("There.") if body["messages"][-1]["role"] == "tool" else calls((tool, "{}"))
 
     async with OpenAIServer(script) as endpoint:
-        async with AsyncOpenAI(base_url=endpoint.base_url, api_key="key", max_retries=0) as client:
+        async with openai_client(endpoint.base_url) as client:
             agent: AgentLike = make(OpenAIChatCompletionsModel("m", client))
             async with serving(folder, agent, **values) as service:
                 yield Desk(service)

@@ -8,11 +8,10 @@ from agno.media import Image
 from agno.models.openai import OpenAIChat
 from agno.tools import tool
 from agno.tools.function import Function, ToolResult
-from openai import AsyncOpenAI
 
 from callboard._agents import AgentLike
 from callboard.frameworks.agno import from_agno
-from tests.frameworks.stage import Deviation
+from tests.frameworks.stage import Deviation, openai_client
 from tests.frameworks.toolbox import PICTURE, Toolbox
 
 
@@ -30,7 +29,7 @@ class WithAgno:
     @asynccontextmanager
     async def agent(self, base_url: str, tools: Sequence[str], toolbox: Toolbox) -> AsyncIterator[AgentLike]:
         functions = [_tool(name, toolbox) for name in tools]
-        async with AsyncOpenAI(base_url=base_url, api_key="key", max_retries=0) as client:
+        async with openai_client(base_url) as client:
             model = OpenAIChat(id="m", async_client=client)
             yield from_agno(Agent(id="agent", model=model, tools=[*functions], telemetry=False))
 

@@ -46,7 +46,7 @@ class WithLangGraph:
 @asynccontextmanager
 async def chat_model(base_url: str, kind: type[ChatOpenAI] = ChatOpenAI) -> AsyncIterator[ChatOpenAI]:
     """A model whose connections are closed at the end."""
-    options: dict[str, Any] = {"base_url": base_url, "api_key": "key", "max_retries": 0}
+    options: dict[str, Any] = {"base_url": base_url, "api_key": "key", "max_retries": 0, "timeout": None}
     with OpenAI(**options) as waiting:
         async with AsyncOpenAI(**options) as client:
             connections: dict[str, Any] = {

@@ -12,11 +12,10 @@ from agents import (
     ToolOutputText,
     function_tool,
 )
-from openai import AsyncOpenAI
 
 from callboard._agents import AgentLike
 from callboard.frameworks.openai_agents import from_openai_agents
-from tests.frameworks.stage import Deviation
+from tests.frameworks.stage import Deviation, openai_client
 from tests.frameworks.toolbox import PICTURE_URL, Toolbox
 
 
@@ -29,7 +28,7 @@ class WithOpenAIAgents:
     @asynccontextmanager
     async def agent(self, base_url: str, tools: Sequence[str], toolbox: Toolbox) -> AsyncIterator[AgentLike]:
         functions = [_tool(name, toolbox) for name in tools]
-        async with AsyncOpenAI(base_url=base_url, api_key="key", max_retries=0) as client:
+        async with openai_client(base_url) as client:
             model = OpenAIChatCompletionsModel("m", client)
             agent = Agent("agent", model=model, tools=[*functions])
             yield from_openai_agents(agent, run_config=RunConfig(tracing_disabled=True))

@@ -4,14 +4,13 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from openai import AsyncOpenAI
 from pydantic_ai import Agent, BinaryContent, Tool, ToolReturn
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
 from callboard._agents import AgentLike
 from callboard.frameworks.pydantic_ai import from_pydantic_ai
-from tests.frameworks.stage import Deviation
+from tests.frameworks.stage import Deviation, openai_client
 from tests.frameworks.toolbox import PICTURE, Toolbox
 
 
@@ -24,7 +23,7 @@ class WithPydanticAI:
     @asynccontextmanager
     async def agent(self, base_url: str, tools: Sequence[str], toolbox: Toolbox) -> AsyncIterator[AgentLike]:
         functions = [_tool(name, toolbox) for name in tools]
-        async with AsyncOpenAI(base_url=base_url, api_key="key", max_retries=0) as client:
+        async with openai_client(base_url) as client:
             model = OpenAIChatModel("m", provider=OpenAIProvider(openai_client=client))
             yield from_pydantic_ai(Agent(model, name="agent", tools=functions))
 
