@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, settings
 import openwebui
 from callboard.storage import Store
 from callboard.storage.sql import SqlStore
+from tests.garbage import set_aside_what_is_there
 
 pytest_plugins = ["tests.needs"]
 
@@ -32,6 +33,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="every end-to-end test in both renderings, not those of the documents' tables alone",
     )
+
+
+def pytest_collection_finish() -> None:
+    set_aside_what_is_there()
 
 
 @pytest.fixture

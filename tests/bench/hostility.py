@@ -19,8 +19,8 @@ async def measure_hostility(folder: Path) -> list[Target]:
     longest = 0.0
     with processes.serving(folder) as (url, _):
         async with httpx.AsyncClient(base_url=url, timeout=None) as first, httpx.AsyncClient(base_url=url) as second:
-            for name, body in hostile_bodies().items():
-                status, waited = await _measure(first, second, body)
+            for name, make in hostile_bodies().items():
+                status, waited = await _measure(first, second, make())
                 longest = max(longest, waited)
                 rows.append((name, status, milliseconds(waited)))
     print_table("A second client, while another sends", ("what", "status", "waits ms"), rows)

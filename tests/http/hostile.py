@@ -1,7 +1,7 @@
 """Requests that are made to hold up a server: as large, as many and as crooked as its limits let through, or more."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 MEBIBYTE = 2**20
@@ -33,6 +33,12 @@ def called(count: int) -> Body:
     return run({"role": "assistant", "tool_calls": calls}, *results, user("hi"))
 
 
+def resulted(content: str) -> Body:
+    call = {"id": "c", "function": {"name": "t"}}
+    result = {"role": "tool", "tool_call_id": "c", "content": content}
+    return run({"role": "assistant", "tool_calls": [call]}, result, user("hi"))
+
+
 def block(number: int) -> str:
     return (
         f'\n\n<details type="tool_calls" id="b{number}" name="t" arguments="{{}}" done="true" result="x">\n</details>'
@@ -49,66 +55,64 @@ def deep(depth: int) -> Body:
     return "/v1/runs", b'{"agent":"scripted","messages":[{"role":"user","content":[%b]}]}' % nested
 
 
-def hostile_bodies() -> dict[str, Body]:
-    """The requests, by what is bad about them."""
-    sources = json.dumps([{"source_number": n, "title": "x" * 20} for n in range(90_000)])
-    of_mebibytes = {
-        "words": "word " * (MOST_CHARS // 5),
-        "escapes": "\n" * (MOST_CHARS // 2),
-        "letters of another script": "я" * MOST_ESCAPES,
-        "citations": "[1#source1]" * (MOST_CHARS // 11),
-        "notices": "\n> **Callboard:** x" * (MOST_CHARS // 21),
-        "tags that open": '\n<details type="tool_calls" ' * (MOST_CHARS // 31),
-        "attributes": "<details " + 'a="" ' * (MOST_CHARS // 9) + ">\n</details>",
-        "line breaks before a tag": "\n" * MOST_ESCAPES + "<details>",
-    }
+def answer_of(text: Callable[[], str]) -> Callable[[], Body]:
+    return lambda: run(assistant(text()), user("hi"))
+
+
+def hostile_bodies() -> dict[str, Callable[[], Body]]:
+    """What makes the requests, by what is bad about them: together they are 600 MB, so each is made when it is sent."""
     tag = '<details type="tool_calls" id="b" name="t" done="true">'
-    of_mebibytes["line breaks in a block"] = f"{tag}{chr(10) * MOST_ESCAPES}</details>"
-    of_mebibytes["summaries in a block"] = f"{tag}\n{'<summary>' * (MOST_CHARS // 9)}</details>"
-    of_mebibytes["letters of HTML"] = f"{tag}\n{'&lt;' * (MOST_CHARS // 4)}</details>"
-    of_mebibytes["words and escapes"] = f"{chr(10) * MOST_ESCAPES}{'word ' * (MOST_CHARS // 6)}"
-    long_answers = {
-        f"an answer of 30 MiB of {name}": run(assistant(text), user("hi")) for name, text in of_mebibytes.items()
+    texts: dict[str, Callable[[], str]] = {
+        "words": lambda: "word " * (MOST_CHARS // 5),
+        "escapes": lambda: "\n" * (MOST_CHARS // 2),
+        "letters of another script": lambda: "я" * MOST_ESCAPES,
+        "citations": lambda: "[1#source1]" * (MOST_CHARS // 11),
+        "notices": lambda: "\n> **Callboard:** x" * (MOST_CHARS // 21),
+        "tags that open": lambda: '\n<details type="tool_calls" ' * (MOST_CHARS // 31),
+        "attributes": lambda: "<details " + 'a="" ' * (MOST_CHARS // 9) + ">\n</details>",
+        "line breaks before a tag": lambda: "\n" * MOST_ESCAPES + "<details>",
+        "line breaks in a block": lambda: f"{tag}{chr(10) * MOST_ESCAPES}</details>",
+        "summaries in a block": lambda: f"{tag}\n{'<summary>' * (MOST_CHARS // 9)}</details>",
+        "letters of HTML": lambda: f"{tag}\n{'&lt;' * (MOST_CHARS // 4)}</details>",
+        "words and escapes": lambda: f"{chr(10) * MOST_ESCAPES}{'word ' * (MOST_CHARS // 6)}",
     }
+    long_answers = {f"an answer of 30 MiB of {name}": answer_of(text) for name, text in texts.items()}
     return {
         **long_answers,
-        "20,000 calls": called(20_000),
-        "9,000 calls": called(9_000),
-        "100,000 blocks": run(assistant("".join(map(block, range(100_000)))), user("hi")),
-        "9,000 blocks": run(assistant("".join(map(block, range(9_000)))), user("hi")),
-        "100,000 messages": run(*[user("a")] * 100_000),
-        "9,000 messages": run(*[user("a"), assistant("b")] * 4_500),
-        "a million empty parts": run(user([{}] * 1_000_000)),
-        "90,000 empty parts": run(user([{}] * 90_000)),
-        "a million wrong messages": ("/v1/runs", b'{"agent":"scripted","messages":[%b1]}' % (b"1," * 1_000_000)),
-        "90,000 wrong messages": ("/v1/runs", b'{"agent":"scripted","messages":[%b1]}' % (b"1," * 90_000)),
-        "a million keys": (
+        "20,000 calls": lambda: called(20_000),
+        "9,000 calls": lambda: called(9_000),
+        "100,000 blocks": lambda: run(assistant("".join(map(block, range(100_000)))), user("hi")),
+        "9,000 blocks": lambda: run(assistant("".join(map(block, range(9_000)))), user("hi")),
+        "100,000 messages": lambda: run(*[user("a")] * 100_000),
+        "9,000 messages": lambda: run(*[user("a"), assistant("b")] * 4_500),
+        "a million empty parts": lambda: run(user([{}] * 1_000_000)),
+        "90,000 empty parts": lambda: run(user([{}] * 90_000)),
+        "a million wrong messages": lambda: (
+            "/v1/runs",
+            b'{"agent":"scripted","messages":[%b1]}' % (b"1," * 1_000_000),
+        ),
+        "90,000 wrong messages": lambda: ("/v1/runs", b'{"agent":"scripted","messages":[%b1]}' % (b"1," * 90_000)),
+        "a million keys": lambda: (
             "/v1/runs",
             json.dumps({"agent": "scripted", **{f"k{n}": n for n in range(1_000_000)}}).encode(),
         ),
-        "90,000 keys": run(user([{f"k{n}": n for n in range(90_000)}])),
-        "quotation marks": ("/v1/runs", b'"' * MOST_CHARS),
-        "backslashes": ("/v1/runs", b"\\" * MOST_CHARS),
-        "commas": ("/v1/runs", b"," * MOST_CHARS),
-        "brackets": ("/v1/runs", b"[" * MOST_CHARS),
-        "blanks": ("/v1/runs", b" " * MOST_CHARS),
-        "digits": ("/v1/runs", b'{"agent":%b}' % (b"1" * MOST_CHARS)),
-        "deep JSON": deep(90_000),
-        "a result of 90,000 sources": run(
-            {"role": "assistant", "tool_calls": [{"id": "c", "function": {"name": "t"}}]},
-            {"role": "tool", "tool_call_id": "c", "content": sources},
-            user("hi"),
+        "90,000 keys": lambda: run(user([{f"k{n}": n for n in range(90_000)}])),
+        "quotation marks": lambda: ("/v1/runs", b'"' * MOST_CHARS),
+        "backslashes": lambda: ("/v1/runs", b"\\" * MOST_CHARS),
+        "commas": lambda: ("/v1/runs", b"," * MOST_CHARS),
+        "brackets": lambda: ("/v1/runs", b"[" * MOST_CHARS),
+        "blanks": lambda: ("/v1/runs", b" " * MOST_CHARS),
+        "digits": lambda: ("/v1/runs", b'{"agent":%b}' % (b"1" * MOST_CHARS)),
+        "deep JSON": lambda: deep(90_000),
+        "a result of 90,000 sources": lambda: resulted(
+            json.dumps([{"source_number": n, "title": "x" * 20} for n in range(90_000)])
         ),
-        "a result of 15 million numbers": run(
-            {"role": "assistant", "tool_calls": [{"id": "c", "function": {"name": "t"}}]},
-            {"role": "tool", "tool_call_id": "c", "content": "[" + "1," * (MOST_CHARS // 2) + "1]"},
-            user("hi"),
-        ),
-        "a file of percent signs": attached("data:text/plain," + "%41" * (MOST_CHARS // 3)),
-        "a file of 30 MiB": attached("data:text/plain;base64," + "QUFB" * (MOST_CHARS // 4)),
-        "a head of a file without end": attached("data:text/plain" + ";a=b" * (MOST_CHARS // 4)),
-        "9,000 small files": attached("data:text/plain;base64,aGVsbG8=", 9_000),
-        "20,000 items of a response": (
+        "a result of 15 million numbers": lambda: resulted("[" + "1," * (MOST_CHARS // 2) + "1]"),
+        "a file of percent signs": lambda: attached("data:text/plain," + "%41" * (MOST_CHARS // 3)),
+        "a file of 30 MiB": lambda: attached("data:text/plain;base64," + "QUFB" * (MOST_CHARS // 4)),
+        "a head of a file without end": lambda: attached("data:text/plain" + ";a=b" * (MOST_CHARS // 4)),
+        "9,000 small files": lambda: attached("data:text/plain;base64,aGVsbG8=", 9_000),
+        "20,000 items of a response": lambda: (
             "/v1/responses",
             json.dumps(
                 {
@@ -118,7 +122,7 @@ def hostile_bodies() -> dict[str, Body]:
                 }
             ).encode(),
         ),
-        "90,000 tools of a completion": (
+        "90,000 tools of a completion": lambda: (
             "/v1/chat/completions",
             json.dumps({"model": "scripted", "messages": [user("hi")], "tools": [{}] * 90_000}).encode(),
         ),

@@ -5,11 +5,9 @@ unlike the time on a clock it does not depend on what else the machine does. `te
 """
 
 import asyncio
-import gc
 import json
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -19,6 +17,7 @@ from callboard._agents import RunContext
 from callboard._history import Turn
 from callboard.storage.sql.tables import messages, tool_events
 from callboard_protocol import Event, Message
+from tests.garbage import set_aside_what_is_there
 from tests.http.hostile import Body, hostile_bodies
 from tests.serving import ScriptedAgent, Service, database_of, serving
 
@@ -65,17 +64,6 @@ def pieces(content: bytes) -> Iterator[bytes]:
         yield bytes(view[start : start + 64 * 1024])
 
 
-@asynccontextmanager
-async def without_the_tests_garbage() -> AsyncIterator[None]:
-    """Keep what a thousand tests have left behind from being looked through at each collection: no server has it."""
-    gc.collect()
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
-
-
 async def longest_hold(service: Service, hostile: "asyncio.Task[int]") -> float:
     """The most seconds of work between a request of a second client and its answer, until the hostile one is met."""
     longest = 0.0
@@ -88,9 +76,11 @@ async def longest_hold(service: Service, hostile: "asyncio.Task[int]") -> float:
 
 @pytest.mark.parametrize("name", list(BODIES))
 async def test_no_body_holds_up_another_client(tmp_path: Path, name: str) -> None:
-    async with serving(tmp_path, ScriptedAgent(hello)) as service, without_the_tests_garbage():
+    body = BODIES[name]()
+    async with serving(tmp_path, ScriptedAgent(hello)) as service:
         assert (await service.client.get("/v1/models")).status_code == 200
-        hostile = asyncio.create_task(post(service, BODIES[name]))
+        set_aside_what_is_there()
+        hostile = asyncio.create_task(post(service, body))
         held = await longest_hold(service, hostile)
         status = await hostile
     print(f"{name}: {status} {held * 1000:.0f} ms")
@@ -138,11 +128,11 @@ async def get(service: Service, path: str) -> int:
 async def test_no_reading_of_a_huge_chat_holds_up_another_client(tmp_path: Path, path: str) -> None:
     async with serving(tmp_path, ScriptedAgent(hello)) as service:
         await fill(service)
-        async with without_the_tests_garbage():
-            assert (await service.client.get("/v1/models")).status_code == 200
-            reading = asyncio.create_task(get(service, path))
-            held = await longest_hold(service, reading)
-            assert await reading == 200
+        assert (await service.client.get("/v1/models")).status_code == 200
+        set_aside_what_is_there()
+        reading = asyncio.create_task(get(service, path))
+        held = await longest_hold(service, reading)
+        assert await reading == 200
     print(f"{path}: {held * 1000:.0f} ms")
     assert held < MOST_SECONDS
 
