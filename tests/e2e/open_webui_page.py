@@ -7,14 +7,16 @@ as one chip, a *group*, with theirs inside once expanded.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from playwright.async_api import Locator, Page, expect
+from playwright.async_api import Locator, Page, WebSocket, expect
 
 import openwebui
 
@@ -222,6 +224,30 @@ class Chat:
         other._answers = self._answers
         await other._show(self.page.url)
         return other
+
+    @asynccontextmanager
+    async def connected_anew(self) -> AsyncIterator[None]:
+        """Open WebUI is restarted in the block; at its end the open page has found it again.
+
+        Such a page reads its chat anew, and shows that over what it is told meanwhile, were it the answer's end.
+        """
+        connected = asyncio.Event()
+
+        def hear(frame: str | bytes) -> None:
+            # Socket.IO's answer to a page that connects.
+            if frame[:2] in ("40", b"40"):
+                connected.set()
+
+        def follow(socket: WebSocket) -> None:
+            socket.on("framereceived", hear)
+
+        self.page.on("websocket", follow)
+        try:
+            yield
+            async with asyncio.timeout(TIMEOUT_MS / 1000):
+                await connected.wait()
+        finally:
+            self.page.remove_listener("websocket", follow)
 
     async def text(self) -> str:
         """The newest answer as it can be read on screen."""

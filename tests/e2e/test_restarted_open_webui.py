@@ -226,8 +226,9 @@ async def test_an_answer_goes_on_in_the_open_page_and_is_what_it_would_have_been
     await chat.page.goto("about:blank")
     chat.forget_answers()
     await ask_at_the_closed_gate(chat, model)
-    await asyncio.to_thread(getattr(open_webui.service, ending))
-    await start(open_webui)
+    async with chat.connected_anew():
+        await asyncio.to_thread(getattr(open_webui.service, ending))
+        await start(open_webui)
     # A tab that is opened now, and the one that was open all the time.
     other = await chat.in_another_tab()
     await other.wait_for_chip(GATE)
