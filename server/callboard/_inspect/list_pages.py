@@ -51,9 +51,11 @@ class Wanted:
 
     def calls(self) -> ToolCallFilter:
         """Return the calls that it means; raises `RequestError` for what is no time and no status."""
+        if self.status not in STATUSES:
+            raise RequestError("status is to be running, complete or error")
         return ToolCallFilter(
             tool_name=self.tool or None,
-            status=_read_status(self.status),
+            status=STATUSES[self.status],
             agent_id=self.agent or None,
             since=_read_time(self.since),
             until=_read_time(self.until, is_end=True),
@@ -62,14 +64,8 @@ class Wanted:
 
     def chats(self) -> ChatFilter:
         """Return the chats that it means, with the same errors."""
-        return ChatFilter(
-            text=self.text,
-            tool_name=self.tool or None,
-            status=_read_status(self.status),
-            agent_id=self.agent or None,
-            since=_read_time(self.since),
-            until=_read_time(self.until, is_end=True),
-        )
+        calls = self.calls()
+        return ChatFilter(self.text, calls.tool_name, calls.status, calls.agent_id, calls.since, calls.until)
 
 
 async def chats(request: Request) -> Response:
@@ -132,12 +128,6 @@ def show_list(request: Request, template: str, title: str, wanted: Wanted, **sho
     _, state, _ = state_of(request)
     agents = [agent.agent_id for agent in state.registry]
     return show(request, template, title=title, wanted=wanted, agents=agents, **shown)
-
-
-def _read_status(text: str) -> CallState | None:
-    if text not in STATUSES:
-        raise RequestError("status is to be running, complete or error")
-    return STATUSES[text]
 
 
 def _read_time(text: str, *, is_end: bool = False) -> float | None:

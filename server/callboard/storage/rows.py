@@ -110,35 +110,25 @@ def write_audit_line(entry: AuditEntry) -> Line:
 
 def compare_call(row: Any, wanted: ToolCallFilter) -> list[Any]:
     """Return what must be true of a call that is wanted: of a row booleans, of the table's columns SQL."""
-    equal = ("chat_id", "tool_name", "run_id", "agent_id")
-    conditions = [getattr(row, name) == value for name in equal if (value := getattr(wanted, name)) is not None]
-    if wanted.since is not None:
-        conditions.append(row.started_at >= wanted.since)
-    if wanted.until is not None:
-        conditions.append(row.started_at < wanted.until)
-    return conditions + _compare_status(row, wanted.status)
+    return _compare(row, wanted, ("chat_id", "tool_name", "run_id", "agent_id"), row.started_at)
 
 
 def compare_message(row: Any, wanted: ChatFilter) -> list[Any]:
     """Return what must be true of a message so that its chat is wanted, as `compare_call` does."""
-    conditions = []
-    if wanted.tool_name is not None:
-        conditions.append(row.tool_name == wanted.tool_name)
+    conditions = _compare(row, wanted, ("tool_name", "agent_id"), row.created_at)
     if wanted.status is not None:
         conditions.append(row.role == "tool")
-    if wanted.agent_id is not None:
-        conditions.append(row.agent_id == wanted.agent_id)
-    if wanted.since is not None:
-        conditions.append(row.created_at >= wanted.since)
-    if wanted.until is not None:
-        conditions.append(row.created_at < wanted.until)
-    return conditions + _compare_status(row, wanted.status)
+    return conditions
 
 
-def _compare_status(row: Any, status: CallState | None) -> list[Any]:
+def _compare(row: Any, wanted: ToolCallFilter | ChatFilter, equal: Sequence[str], began_at: Any) -> list[Any]:
     nothing = None
-    conditions = []
-    match status:
+    conditions = [getattr(row, name) == value for name in equal if (value := getattr(wanted, name)) is not None]
+    if wanted.since is not None:
+        conditions.append(began_at >= wanted.since)
+    if wanted.until is not None:
+        conditions.append(began_at < wanted.until)
+    match wanted.status:
         case "running":
             conditions.append(row.ended_at == nothing)
         case "complete":
