@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser, Page, expect
 
 from callboard._agents.demo import demo_agent
 from callboard._history import HistoryCall, Turn
@@ -60,6 +60,15 @@ async def test_a_chat_is_found_by_what_was_said_in_it(looking: Looking, tmp_path
         await looking.check("chat")
 
 
+async def look_for_todays_calls_of_bob(page: Page, tool: str) -> None:
+    """Fill in what calls and chats alike are narrowed by, and search."""
+    await page.get_by_label("Tool").fill(tool)
+    await page.get_by_label("Agent").select_option("demo")
+    await page.get_by_label("From").fill(time.strftime("%Y-%m-%d", time.gmtime()))
+    await page.get_by_label("User").fill("bob")
+    await page.get_by_role("button", name="Search").click()
+
+
 async def test_chats_are_found_by_tool_status_agent_user_and_time(looking: Looking, tmp_path: Path) -> None:
     async with serving(tmp_path, demo_agent(0)) as service:
         await play(service, "one", "fail and slow")
@@ -74,11 +83,7 @@ async def test_chats_are_found_by_tool_status_agent_user_and_time(looking: Looki
         await expect(rows).to_have_count(1)
         await expect(page.get_by_role("link", name="fail and slow")).to_be_visible()
         await page.get_by_label("Status of a call").select_option("complete")
-        await page.get_by_label("Tool").fill("search_archive")
-        await page.get_by_label("Agent").select_option("demo")
-        await page.get_by_label("From").fill(time.strftime("%Y-%m-%d", time.gmtime()))
-        await page.get_by_label("User").fill("bob")
-        await page.get_by_role("button", name="Search").click()
+        await look_for_todays_calls_of_bob(page, "search_archive")
         await expect(rows).to_have_count(1)
         await expect(page.get_by_role("link", name="cite an old theatre")).to_be_visible()
         await looking.check("chats-filtered")
@@ -121,11 +126,7 @@ async def test_calls_are_found_by_text_tool_status_agent_user_and_time(looking: 
         await page.get_by_role("button", name="Search").click()
         await expect(rows).to_have_count(2)
         await page.get_by_label("Text in arguments or result").fill("FULLY booked")
-        await page.get_by_label("Tool").fill("book_table")
-        await page.get_by_label("Agent").select_option("demo")
-        await page.get_by_label("From").fill(time.strftime("%Y-%m-%d", time.gmtime()))
-        await page.get_by_label("User").fill("bob")
-        await page.get_by_role("button", name="Search").click()
+        await look_for_todays_calls_of_bob(page, "book_table")
         await expect(rows).to_have_count(1)
         await expect(page.locator(".banner")).to_contain_text("bob")
         await looking.check("calls")
