@@ -134,7 +134,7 @@ class Outlet:
 
         `keep`: it becomes the answer where nothing else does; `is_thought`: it belongs to the call that follows.
         """
-        self._scaffolding()
+        self._begin_part()
         self._is_thought = is_thought
         if is_thought and self._before_call:
             self._before_call.append("\nThought: ")
@@ -146,12 +146,12 @@ class Outlet:
 
     def begin_text(self) -> None:
         """Take what follows as the answer, to the letter."""
-        self._scaffolding()
+        self._begin_part()
         self._reasoning = False
 
     def end_reasoning(self, *, answers: bool) -> None:
         """Take what follows as text again; `answers`: a marker said that it is the answer."""
-        self._scaffolding()
+        self._begin_part()
         self._reasoning = False
         if not answers:
             # It was closed, so it is no answer.
@@ -161,7 +161,7 @@ class Outlet:
 
     def block(self, items: Sequence[WrittenCall | str], syntax: str) -> None:
         """Put out a block that is no text: its calls, and the text in it."""
-        self._scaffolding()
+        self._begin_part()
         self._reasoning = False
         if not items and not self.called:
             self._out.append(AnswerBegan())
@@ -183,7 +183,7 @@ class Outlet:
 
     def all_was_thought(self) -> None:
         """Note that all up to here was thought, its calls too."""
-        self._scaffolding()
+        self._begin_part()
         self.called = False
         self._flush()
         self._out.append(AllWasThought())
@@ -204,7 +204,7 @@ class Outlet:
         elif self._space and not self._reasoning:
             self._out.append(TextPiece(self._space))
 
-    def _scaffolding(self) -> None:
+    def _begin_part(self) -> None:
         self._space = ""
         self._begins = True
         self._separate = True
