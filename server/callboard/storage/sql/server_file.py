@@ -36,15 +36,20 @@ class ServerFile:
 
     def is_only(self) -> bool:
         """Return whether no other server holds a file of this database; those of servers that are gone are removed."""
-        name = _path(self.database, "").name
-        others = [file for file in self.database.parent.iterdir() if file.name.startswith(name) and file != self.path]
-        free = [file for file in others if _remove_free(file)]
-        return free == others
+        return not ServerFile.are_held(self.database, but=self.path)
 
     def remove(self) -> None:
         """Remove the file, and let go of it."""
         self.path.unlink(missing_ok=True)
         os.close(self.descriptor)
+
+    @staticmethod
+    def are_held(database: Path, but: Path | None = None) -> bool:
+        """Return whether a server holds a file of the database, other than `but`; those of gone ones are removed."""
+        name = _path(database, "").name
+        others = [file for file in database.parent.iterdir() if file.name.startswith(name) and file != but]
+        free = [file for file in others if _remove_free(file)]
+        return free != others
 
     @staticmethod
     def is_free(database: Path, server_id: str) -> bool:

@@ -38,6 +38,9 @@ MERGED_PAGES = 200
 """The pages of an index that are merged in one transaction, for which others wait."""
 THREADS = 15
 """The most connections at one time."""
+WRITTEN_OVER = (
+    "another program has written over it while several servers use it: stop them, put the copy back again, start them"
+)
 UNIX_EPOCH_DAY = 2440587.5
 SECONDS_A_DAY = 86_400.0
 SQLITE_SUFFIXES = ("", "-wal", "-shm", "-journal")
@@ -91,6 +94,7 @@ class SqliteDatabase(Database):
         if self.file is not None:
             self._watched = DatabaseFile(self.file)
             await asyncio.to_thread(self._watched.remember)
+            await self._settle_checkpoint(self._watched)
 
     def _make_locks(self) -> None:
         """Make what belongs to one event loop."""
@@ -158,10 +162,10 @@ class SqliteDatabase(Database):
 
     def _empty_log(self, connection: Connection) -> None:
         assert self._watched is not None
-        is_busy, *_ = connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()
+        with self._watched.checkpointing():
+            is_busy, *_ = connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()
         if is_busy:
             _log.warning("log_not_emptied", database=self.where, reason="somebody reads what is in it")
-        self._watched.remember()
 
     def insert(self, into: Table) -> Any:
         """Return SQLite's `INSERT`."""
@@ -315,17 +319,22 @@ class SqliteDatabase(Database):
             except TimeoutError:
                 raise self._make_failure("it is in use, and has to be opened anew") from None
             found = file.look()
+            is_written_over = found is Found.CHANGED and await asyncio.to_thread(file.was_written_over)
+            if is_written_over and await asyncio.to_thread(self._are_others_there):
+                # Its log is theirs too: what one takes away the others would go on writing to.
+                raise self._make_failure(WRITTEN_OVER)
             _log.warning("database_reopened", database=self.where, found=found.value)
             self._reopened_at = time.monotonic()
             self._is_doubtful = True
             self._is_another = self._is_another or found in (Found.REPLACED, Found.CHANGED)
-            await self._part_from(file, found)
+            await self._part_from(file, found, is_written_over)
             file.let_go()
             try:
                 _make_private(file.path)
                 await self._migrate(REOPEN_SECONDS, is_another=self._is_another)
             finally:
                 await asyncio.to_thread(file.remember)
+            await self._settle_checkpoint(file)
             self._is_doubtful = False
             if self._is_another:
                 self._is_another = False
@@ -333,13 +342,17 @@ class SqliteDatabase(Database):
 
     def _is_others_checkpoint(self, file: DatabaseFile) -> bool:
         """Return whether another server that uses the file has written its log into it; it is then known as it is."""
-        server_file = self._server_file
-        if file.look() is not Found.CHANGED or server_file is None or server_file.is_only() or file.was_written_over():
+        if file.look() is not Found.CHANGED or not self._are_others_there() or file.was_written_over():
             return False
         file.remember()
         return True
 
-    async def _part_from(self, file: DatabaseFile, found: Found) -> None:
+    def _are_others_there(self) -> bool:
+        """Return whether a server uses the file, other than this one, where this is one."""
+        assert self.file is not None
+        return ServerFile.are_held(self.file, but=self._server_file.path if self._server_file else None)
+
+    async def _part_from(self, file: DatabaseFile, found: Found, is_written_over: bool) -> None:
         """Close every connection, so that nothing of another database gets into the one that is there now."""
         match found:
             case Found.REPLACED | Found.WITHOUT_LOG:
@@ -350,7 +363,7 @@ class SqliteDatabase(Database):
                 elif found is Found.REPLACED:
                     file.remove_log()
                 await self._dispose()
-            case Found.CHANGED if await asyncio.to_thread(file.was_written_over):
+            case Found.CHANGED if is_written_over:
                 await file.part_from_log(self._dispose)
             case Found.CHANGED | Found.SAME:
                 await self._dispose()
@@ -360,10 +373,18 @@ class SqliteDatabase(Database):
 
     def _tidy_up(self, connection: Connection) -> None:
         """Write SQLite's log into its file where it has grown."""
-        if self._watched is None or self._watched.log_bytes() < CHECKPOINT_BYTES:
-            return
+        if self._watched and self._watched.log_bytes() >= CHECKPOINT_BYTES:
+            self._checkpoint(self._watched, connection)
+
+    async def _settle_checkpoint(self, file: DatabaseFile) -> None:
+        """Make the checkpoint that a server which was killed did not get to, or not to the end of."""
+        if not file.can_tell():
+            await self._run(partial(self._checkpoint, file))
+
+    def _checkpoint(self, file: DatabaseFile, connection: Connection) -> None:
         try:
-            connection.exec_driver_sql("PRAGMA wal_checkpoint(PASSIVE)")
+            with file.checkpointing():
+                connection.exec_driver_sql("PRAGMA wal_checkpoint(PASSIVE)")
         except SQLAlchemyError as error:
             # What was to be written is: SQLite's log holds it.
             if not self._is_log_stuck:
@@ -371,7 +392,6 @@ class SqliteDatabase(Database):
             self._is_log_stuck = True
         else:
             self._is_log_stuck = False
-        self._watched.remember()
 
 
 def _merge(index: WordIndex, pages: int, connection: Connection) -> bool:

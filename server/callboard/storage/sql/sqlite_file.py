@@ -12,7 +12,8 @@ index of the log (https://www.sqlite.org/walformat.html, 2.1), or that of one th
 import os
 import sys
 import zlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -67,8 +68,18 @@ class _Checkpoint:
         # The first salt counts them, from a random number on.
         return int.from_bytes(self.salts[:4], "big")
 
+    @property
+    def is_whole(self) -> bool:
+        """False of one that is under way or broke off: how much of it is in the file nobody knows."""
+        return self.copied == self.copying
+
     def is_the_last(self, now: "_Checkpoint") -> bool:
-        """Return whether there was none since: the log goes on, or has begun anew after all of it was copied."""
+        """Return whether none has copied anything since: the log goes on, or has begun anew after all of it was copied.
+
+        Never of one that is not whole.
+        """
+        if not self.is_whole:
+            return False
         if now.salts == self.salts:
             return (now.copied, now.copying) == (self.copied, self.copying)
         is_next = now._beginnings == (self._beginnings + 1) % 2**32
@@ -90,6 +101,7 @@ class DatabaseFile:
         self._known = self._state()
         self._checkpoint: _Checkpoint | None = None
         self._content = 0
+        self._is_checkpointing = False
 
     def remember(self) -> None:
         """Take the file as it is for ours; reads some of it."""
@@ -99,6 +111,18 @@ class DatabaseFile:
         self._known = self._state()
         self._checkpoint = self._read_checkpoint()
         self._content = self._read_content()
+
+    @contextmanager
+    def checkpointing(self) -> Iterator[None]:
+        """Take for ours what changes in the file while the block makes a checkpoint; at its end some of it is read."""
+        self._is_checkpointing = True
+        try:
+            yield
+        finally:
+            now = self._state()
+            if (now.database, now.log) == (self._known.database, self._known.log):
+                self.remember()
+            self._is_checkpointing = False
 
     def let_go(self) -> None:
         """Close what is held open."""
@@ -111,16 +135,27 @@ class DatabaseFile:
         known = self._known
         if now.database is None or now.database != known.database:
             return Found.REPLACED
-        if (now.size, now.changed_ns) != (known.size, known.changed_ns):
+        if (now.size, now.changed_ns) != (known.size, known.changed_ns) and not self._is_checkpointing:
             return Found.CHANGED
         return Found.SAME if now.log == known.log else Found.WITHOUT_LOG
 
     def was_written_over(self) -> bool:
-        """Return whether a changed file was written to by something that knows nothing of SQLite; reads some of it."""
+        """Return whether a changed file was surely written to by something that knows nothing of SQLite.
+
+        Reads some of it. Not sure is what a checkpoint of somebody else may have written, one that is
+        under way included.
+        """
         now = self._read_checkpoint()
         known = self._checkpoint
-        is_known = known.is_the_last(now) if known and now else known == now
-        return is_known and self._read_content() != self._content
+        if not (known and now and known.is_the_last(now)) or self._read_content() == self._content:
+            return False
+        # SQLite says that a checkpoint begins before it writes any of it.
+        later = self._read_checkpoint()
+        return later is not None and now.is_the_last(later)
+
+    def can_tell(self) -> bool:
+        """Return whether the last checkpoint was whole: only then can it be told that the file was written over."""
+        return self._checkpoint is not None and self._checkpoint.is_whole
 
     def log_bytes(self) -> int:
         """Return the size of the write-ahead log."""
@@ -148,9 +183,10 @@ class DatabaseFile:
 
     def _read_checkpoint(self) -> _Checkpoint | None:
         """Return how far the log has been copied into the file, and which log it is; None where there is no log."""
-        if self._index not in self._open:
+        index = self._open.get(self._index)
+        if index is None or _identify(os.fstat(index)) != _identify(_look_at(self._index)):
             return None
-        found = _read(self._open[self._index], 0, _INDEX_BYTES)
+        found = _read(index, 0, _INDEX_BYTES)
         frames, copied, copying = (int.from_bytes(found[at], sys.byteorder) for at in (_FRAMES, _COPIED, _COPYING))
         return _Checkpoint(found[_SALTS], frames, copied, copying)
 
@@ -164,10 +200,9 @@ class DatabaseFile:
 
     def _state(self) -> _State:
         database = _look_at(self.path)
-        log = _look_at(self._log)
         return _State(
-            _Identity(database.st_dev, database.st_ino) if database else None,
-            _Identity(log.st_dev, log.st_ino) if log else None,
+            _identify(database),
+            _identify(_look_at(self._log)),
             database.st_size if database else 0,
             database.st_mtime_ns if database else 0,
         )
@@ -180,6 +215,10 @@ def _add_suffix(path: Path, suffix: str) -> Path:
 def _read(file: int, start: int, most_bytes: int) -> bytes:
     os.lseek(file, start, os.SEEK_SET)
     return os.read(file, most_bytes)
+
+
+def _identify(found: os.stat_result | None) -> _Identity | None:
+    return _Identity(found.st_dev, found.st_ino) if found else None
 
 
 def _look_at(path: Path) -> os.stat_result | None:

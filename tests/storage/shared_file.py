@@ -1,0 +1,93 @@
+"""Another process that has the same SQLite file open: a program that does as it is told, or a server that writes."""
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+PROGRAM = """
+import json, resource, signal, sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("PRAGMA wal_autocheckpoint=0")
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+for line in sys.stdin:
+    statement, most_bytes = json.loads(line)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes or limits[0], limits[1]))
+    try:
+        said = connection.execute(statement).fetchall()
+    except sqlite3.OperationalError as error:
+        said = str(error)
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    print(repr(said), flush=True)
+"""
+
+SERVER = """
+import asyncio, sys
+from callboard.storage.sql import SqlStore
+async def write():
+    store = await SqlStore.open(sys.argv[1])
+    records = store.records("numbers", "ann")
+    async with store.run_log("writer").open(10, print):
+        number = 0
+        while True:
+            await asyncio.gather(*(records.put(str(place), [number, "x" * 50_000]) for place in range(5)))
+            print(number, flush=True)
+            number += 1
+asyncio.run(write())
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class OtherProcess:
+    """The other process."""
+
+    process: asyncio.subprocess.Process
+
+    async def hear(self) -> str:
+        """Return the next line that it says."""
+        assert self.process.stdout
+        line = await self.process.stdout.readline()
+        assert line, "the other process has ended"
+        return line.decode().strip()
+
+    async def execute(self, statement: str, most_bytes: int | None = None) -> str:
+        """Have the program run a statement, and write no file beyond `most_bytes` meanwhile; what came of it."""
+        assert self.process.stdin
+        self.process.stdin.write(json.dumps([statement, most_bytes]).encode() + b"\n")
+        return await self.hear()
+
+
+@asynccontextmanager
+async def another_program(database: Path) -> AsyncIterator[OtherProcess]:
+    """A program that knows SQLite, and nothing of Callboard."""
+    async with _running(PROGRAM, str(database)) as other:
+        yield other
+
+
+@asynccontextmanager
+async def another_server(url: str) -> AsyncIterator[OtherProcess]:
+    """A server that writes without a pause, and says after each five values which round of them is kept."""
+    async with _running(SERVER, url) as other:
+        yield other
+
+
+@asynccontextmanager
+async def _running(script: str, *arguments: str) -> AsyncIterator[OtherProcess]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        script,
+        *arguments,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    try:
+        yield OtherProcess(process)
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
