@@ -1,26 +1,59 @@
 """Turns that could not be written before their run had ended."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
+from sqlalchemy.engine import make_url
 
 from callboard._history import HistoryCall, Turn
-from callboard.errors import StorageError
+from callboard.errors import RunLost, StorageError
+from callboard.storage import LoggedRun
 from callboard.storage.sql import SqlStore
 from callboard.storage.sql import database as database_module
 from callboard.storage.sql import unwritten as unwritten_module
+from tests.faults.store_proxy import StoreProxy
+from tests.storage.conftest import new_database
 from tests.storage.trouble import locked_by_another_program
+
+Trouble = Callable[[], AbstractAsyncContextManager[None]]
 
 
 @pytest.fixture
-async def store(database: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SqlStore]:
+def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database_module, "PATIENCE_SECONDS", 0.05)
     monkeypatch.setattr(database_module, "PATIENCE_IN_TROUBLE_SECONDS", 0.05)
+
+
+@pytest.fixture
+async def store(database: Path, impatience: None) -> AsyncIterator[SqlStore]:
     opened = await SqlStore.open(f"sqlite+aiosqlite:///{database}")
     yield opened
     await opened.close()
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.needs("postgresql"))])
+async def troubled(
+    request: pytest.FixtureRequest, database: Path, impatience: None
+) -> AsyncIterator[tuple[str, Trouble]]:
+    """The URL of a new database, and a block within which nothing can be written to it."""
+    url = await new_database(request, request.param, database)
+    if request.param == "sqlite":
+        yield url, partial(locked_by_another_program, database)
+        return
+    folder: Path = request.getfixturevalue("cluster")
+    async with StoreProxy(folder / ".s.PGSQL.5432").listening() as proxy:
+
+        @asynccontextmanager
+        async def cut_off() -> AsyncIterator[None]:
+            proxy.cut()
+            yield
+            proxy.mend()
+
+        yield f"postgresql+asyncpg://postgres@127.0.0.1:{proxy.port}/{make_url(url).database}?ssl=disable", cut_off
 
 
 async def end_turn(store: SqlStore, chat_id: str, question: str, call_id: str = "a") -> None:
@@ -82,3 +115,39 @@ async def test_while_nothing_can_be_written_the_calls_of_what_waits_are_known_to
         [record] = (await store.chats("ann").history("chat")).calls
         assert (record.tool_call_id, record.result) == ("a", "found")
         assert (await store.chats("bob").history("chat")).calls == ()
+
+
+async def lose_run(store: SqlStore, trouble: Trouble) -> None:
+    """Let a turn's end wait to be written, and one of a later turn behind it, while another server takes its run."""
+    await store.run_log("gone").begin(LoggedRun("run", "agent", "lost", "message", "ann"))
+    journal = store.journal(Turn("lost", "run", "message", "ann", "hello", epoch=1))
+    await journal.begin()
+    async with trouble():
+        with pytest.raises(StorageError):
+            await journal.finish("Written by nobody.", is_answered=True)
+        await end_turn(store, "chat", "later")
+    assert [run.run_id for run in await store.run_log("heir").take_over()] == ["run"]
+    with pytest.raises(RunLost):
+        await journal.catch_up()
+
+
+async def test_a_turn_that_another_server_has_taken_over_holds_up_nobody(troubled: tuple[str, Trouble]) -> None:
+    url, trouble = troubled
+    store = await SqlStore.open(url)
+    await lose_run(store, trouble)
+    assert await store.chats("bob").chat_of_call("call") is None
+    assert await store.responses("bob").load("response") is None
+    assert await questions(store, "chat") == ["later"]
+    assert [message.content for message in await store.chats("ann").messages("lost")] == ["hello"]
+    assert len(store.database.unwritten) == 0
+    await store.close()
+
+
+async def test_a_store_closes_with_a_turn_that_another_server_has_taken_over(troubled: tuple[str, Trouble]) -> None:
+    url, trouble = troubled
+    store = await SqlStore.open(url)
+    await lose_run(store, trouble)
+    await store.close()
+    opened = await SqlStore.open(url)
+    assert await questions(opened, "chat") == ["later"]
+    await opened.close()

@@ -3,7 +3,6 @@
 import json
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any, assert_never
 
 import structlog
@@ -120,10 +119,16 @@ class SqlJournal(ChatJournal):
         await super().catch_up()
 
     async def _write_rest(self) -> None:
-        """Write what could not be written before; a chat that takes no more of the turn is left alone."""
-        with suppress(UnknownChat):
+        """Write what could not be written before; nothing where the chat or the run takes no more of the turn."""
+        try:
             await self._write_steps()
-        self._steps.clear()
+        except UnknownChat:
+            return
+        except RunLost:
+            # Kept as steps: the run itself, if it still writes, is to hear of it too.
+            _log.info("turn_not_kept", chat_id=self.turn.chat_id, run_id=self.turn.run_id)
+        else:
+            self._steps.clear()
 
     async def _write_steps(self) -> None:
         if self._is_kept and len(self._steps) > self._written:

@@ -22,7 +22,7 @@ _log = structlog.get_logger(__name__)
 
 
 Write = Callable[[], Awaitable[None]]
-"""A way to write what of a turn is missing; raises `StorageError`. Nothing is missing of a chat that takes no more."""
+"""Writes what is missing of a turn, nothing where its chat or its run takes no more; raises `StorageError` alone."""
 
 
 class UnwrittenTurns:
