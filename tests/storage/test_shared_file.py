@@ -4,7 +4,10 @@ import asyncio
 import os
 import shutil
 import signal
+import sqlite3
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,12 +17,14 @@ from callboard.errors import StorageError
 from callboard.storage.sql import SqlStore
 from callboard.storage.sql.personal import SqlRecords
 from callboard.storage.sql.server_file import ServerFile
+from callboard.storage.sql.sqlite_file import DatabaseFile
 from tests.storage.shared_file import another_program, another_server
 
 pytestmark = pytest.mark.timeout(120)
 
 FILLER_BYTES = 400_000
 CHECKPOINTS = 10
+LOOKS = 500
 
 
 @pytest.fixture
@@ -141,3 +146,17 @@ async def test_a_copy_over_a_file_whose_log_a_killed_server_has_left_is_found(da
     await store.close()
     async with another_program(database) as later:
         assert await later.execute("PRAGMA integrity_check") == "[('ok',)]"
+
+
+def test_threads_that_look_at_a_file_at_the_same_moment_see_what_is_in_it(database: Path) -> None:
+    with closing(sqlite3.connect(database, isolation_level=None)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("CREATE TABLE filler (bytes)")
+        connection.execute(f"INSERT INTO filler VALUES (randomblob({FILLER_BYTES}))")
+        connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        file = DatabaseFile(database)
+        file.remember()
+        with ThreadPoolExecutor(2) as pool:
+            looks = [pool.submit(file.was_written_over) for _ in range(LOOKS)]
+        assert not any(look.result() for look in looks)
+    file.let_go()

@@ -213,8 +213,8 @@ def _add_suffix(path: Path, suffix: str) -> Path:
 
 
 def _read(file: int, start: int, most_bytes: int) -> bytes:
-    os.lseek(file, start, os.SEEK_SET)
-    return os.read(file, most_bytes)
+    # Not from where the descriptor stands: other threads read from it too.
+    return os.pread(file, most_bytes, start)
 
 
 def _identify(found: os.stat_result | None) -> _Identity | None:
