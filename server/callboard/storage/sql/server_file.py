@@ -30,13 +30,12 @@ class ServerFile:
                 break
             # Another server took it for free between the two.
             os.close(descriptor)
-        file = cls(path, database, descriptor)
-        file.is_only()
-        return file
+        _remove_free_files(database, but=path)
+        return cls(path, database, descriptor)
 
     def is_only(self) -> bool:
         """Return whether no other server holds a file of this database; those of servers that are gone are removed."""
-        return not ServerFile.are_held(self.database, but=self.path)
+        return _remove_free_files(self.database, but=self.path) == 0
 
     def remove(self) -> None:
         """Remove the file, and let go of it."""
@@ -46,10 +45,7 @@ class ServerFile:
     @staticmethod
     def are_held(database: Path, but: Path | None = None) -> bool:
         """Return whether a server holds a file of the database, other than `but`; those of gone ones are removed."""
-        name = _path(database, "").name
-        others = [file for file in database.parent.iterdir() if file.name.startswith(name) and file != but]
-        free = [file for file in others if _remove_free(file)]
-        return free != others
+        return _remove_free_files(database, but) > 0
 
     @staticmethod
     def is_free(database: Path, server_id: str) -> bool:
@@ -66,6 +62,14 @@ def _is_at(path: Path, descriptor: int) -> bool:
         return os.path.samestat(path.stat(), os.fstat(descriptor))
     except FileNotFoundError:
         return False
+
+
+def _remove_free_files(database: Path, but: Path | None) -> int:
+    """Remove the files that no server holds, and return how many are held; `but` is left alone."""
+    name = _path(database, "").name
+    others = [file for file in database.parent.iterdir() if file.name.startswith(name) and file != but]
+    held = [file for file in others if not _remove_free(file)]
+    return len(held)
 
 
 def _remove_free(path: Path) -> bool:
