@@ -571,7 +571,7 @@ async def test_standard_output_has_the_answer_and_standard_error_the_rest(tmp_pa
     async with serving(tmp_path, agent) as service:
         output = await in_pipes(tmp_path, "chat", "scripted", "--url", url(service), said="What is\nthere?\n")
         question = (await service.client.get("/v1/tool-calls")).json()
-    assert output.out == "I look.\nThere it is.\n"
+    assert output.out == "I look.\n\nThere it is.\n"
     assert output.beside.splitlines()[:2] == ['→ paint(what="a stage")', "✓ paint under 1 s: A picture."]
     assert "Go on with: callboard chat scripted --chat " in output.beside
     assert output.exit_code == 0

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Protocol, TextIO
 
-from callboard._cli.chat.answer import LOST_CODE, Answer, Card, Words, write_arguments
+from callboard._cli.chat.answer import LOST_CODE, Answer, Card, Piece, Words, write_arguments
 from callboard._cli.chat.drawing import TAKEN_BACK, Drawing, format_seconds, show_end, sum_up
 from callboard._cli.chat.screen import Row, Screen, Span
 from callboard._cli.chat.visible import clip, make_line, make_visible, wrap
@@ -123,7 +123,9 @@ class Plain:
         self._began_at_seconds = time.monotonic()
         # A file has no way to take anything back: what may be taken back is not written yet.
         self._is_held = not out.isatty()
-        self._held: list[str] = []
+        self._texts_written = 0
+        # The parts that were written of each text and thought, where these are shown as they come.
+        self._parts_written: dict[Words, int] = {}
         # Where a line has been begun and not ended.
         self._in_line: TextIO | None = None
         self._told = ""
@@ -135,12 +137,10 @@ class Plain:
             return
         self.answer.apply(event, time.monotonic())
         match event:
-            case Message():
-                self._write_text()
-            case Reasoning() if self._is_verbose:
-                self._write_text()
-            case Rewind():
-                self._take_back()
+            case Message() | Reasoning():
+                self._write_parts()
+            case Rewind() if not self._is_held:
+                self._line(TAKEN_BACK)
             case ToolCallStart():
                 self._write_card(self.answer.cards[event.tool_call_id], "→")
             case ToolStatus() if self._is_verbose:
@@ -179,7 +179,7 @@ class Plain:
 
     def end(self) -> None:
         """Write what is held back, the notes, the sources and what the answer took."""
-        self._let_go()
+        self._write_texts(self.answer.pieces)
         self._end_line()
         for piece in self.answer.pieces:
             if isinstance(piece, Words) and piece.kind in ("note", "problem"):
@@ -188,33 +188,44 @@ class Plain:
             self._line("".join(span.text for span in row))
         self._line(sum_up(self.answer, time.monotonic() - self._began_at_seconds))
 
-    def _write_text(self) -> None:
+    def _write_parts(self) -> None:
+        """Write what has come of the text or thought that is last, where it is shown as it comes."""
         last = self.answer.pieces[-1] if self.answer.pieces else None
-        if not isinstance(last, Words) or not last.parts:
+        if not isinstance(last, Words):
             return
-        part = make_visible(last.parts[-1])
-        out = self._beside if last.kind == "thought" else self._out
-        if out is self._out and self._is_held:
-            self._held.append(part)
+        is_thought = last.kind == "thought"
+        is_shown = self._is_verbose if is_thought else not self._is_held
+        if not is_shown:
+            return
+        out = self._beside if is_thought else self._out
+        is_begun = last in self._parts_written
+        part = make_visible("".join(last.parts[self._parts_written.get(last, 0) :]))
+        self._parts_written[last] = len(last.parts)
+        if not part:
             return
         if self._in_line is not out:
             self._end_line()
+        elif not is_begun:
+            # Apart from the text before, as in `Answer.text`.
+            out.write("\n\n")
         out.write(part)
         out.flush()
         self._in_line = None if part.endswith("\n") else out
 
-    def _take_back(self) -> None:
-        if self._is_held:
-            self._held.clear()
-        else:
-            self._line(TAKEN_BACK)
+    def _write_ended_texts(self) -> None:
+        """Write the texts that are held back, now that no rewind reaches them, but for one that may go on."""
+        self._write_texts(self.answer.pieces[:-1])
 
-    def _let_go(self) -> None:
-        text = "".join(self._held)
-        self._held.clear()
-        if text.strip():
-            self._out.write(f"{text.rstrip()}\n")
-            self._out.flush()
+    def _write_texts(self, pieces: Sequence[Piece]) -> None:
+        """Write the texts among `pieces` that are held back, an empty line between two, as in `Answer.text`."""
+        if not self._is_held:
+            return
+        texts = [piece for piece in pieces if isinstance(piece, Words) and piece.kind == "text"]
+        for piece in texts[self._texts_written :]:
+            gap = "\n" if self._texts_written else ""
+            self._out.write(f"{gap}{make_visible(piece.text.strip())}\n")
+            self._texts_written += 1
+        self._out.flush()
 
     def _end_line(self) -> None:
         if self._in_line:
@@ -228,13 +239,13 @@ class Plain:
         self._beside.flush()
 
     def _write_card(self, card: Card, sign: str) -> None:
-        self._let_go()
+        self._write_ended_texts()
         arguments = write_arguments(card)
         head = f"{sign} {make_line(card.name)}({make_line(arguments)})"
         self._line(head if self._is_verbose else clip(head, PLAIN_COLUMNS))
 
     def _write_end(self, card: Card, sign: str) -> None:
-        self._let_go()
+        self._write_ended_texts()
         took = "" if card.took_seconds is None else f" {format_seconds(card.took_seconds)}"
         head = f"{sign} {make_line(card.name)}{took}: "
         if self._is_verbose:
