@@ -10,7 +10,7 @@ from itertools import chain
 
 from callboard_formats.json_text import is_whole, value_of
 from callboard_formats.names import resolve_name
-from callboard_formats.syntax import WrittenCall
+from callboard_formats.syntax import END_OF_TURN, WrittenCall
 from callboard_formats.table import ROWS
 
 _JSON = re.compile(r"\[?\s*+\{\s*+[\"'](?:id|type|name|function|tool|tool_name|action|arguments|parameters)[\"']\s*+:")
@@ -22,7 +22,6 @@ _OF_TAGS_AND_TOKENS = """
     tool_calls_section_begin tool_call_section_begin tool_calls_section_end tool_call_section_end tool_call_begin
     tool_call_argument_begin tool_call_end tool_calls_begin tool_calls_end tool_sep begin end sep args start channel
     message constrain commentary analysis final assistant to return start_function_call end_function_call python_tag
-    eom_id eot_id im_end end_of_turn s
 """
 _OF_OBJECTS_AND_FENCES = """
     type name tool_name function_name id arguments parameters params tool_use action action_input tool_input input
@@ -60,7 +59,8 @@ def _says_nothing_else(block: str, calls: Sequence[WrittenCall]) -> bool:
         # Arguments in tags of their own, or as Python: their syntaxes leave nothing out but comments.
         return block[0] not in "[`" or not any(found[1] for found in _COMMENT.finditer(block))
     names = {word.lower() for call in calls for word in _WORD.findall(call.name)}
-    said = (word.lower() for word in chain.from_iterable(_WORD.findall(_ID.sub("", gap)) for gap in gaps))
+    bare = (END_OF_TURN.sub("", _ID.sub("", gap)) for gap in gaps)
+    said = (word.lower() for word in chain.from_iterable(map(_WORD.findall, bare)))
     fences = sum(gap.count("```") for gap in gaps)
     return fences % 2 == 0 and all(word in _WORDS or word in names or word.isdecimal() for word in said)
 

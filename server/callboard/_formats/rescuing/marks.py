@@ -4,26 +4,9 @@ import re
 
 from callboard_formats.formats import SYNTAXES
 from callboard_formats.literals import Literals
+from callboard_formats.syntax import END_TOKENS
 
-TURN_ENDS = Literals(
-    (
-        "<|im_end|>",
-        "<|eom_id|>",
-        "<|eot_id|>",
-        "<|end|>",
-        "<|call|>",
-        "<|return|>",
-        "<|endoftext|>",
-        "<|end_of_text|>",
-        "<|END_OF_TURN_TOKEN|>",
-        "<|user|>",
-        "<|observation|>",
-        "<｜end▁of▁sentence｜>",
-        "<end_of_turn>",
-        "<eos>",
-        "</s>",
-    )
-)
+TURN_ENDS = Literals((*END_TOKENS, "<|call|>", "<|user|>", "<eos>"))
 """Literals that a model may write behind its last call without going on."""
 
 MAX_FENCE_LINE_CHARS = 40
