@@ -3,14 +3,14 @@
 import random
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
 import pytest
 
 from callboard._formats import ReasoningPiece, RequestedCall, TextPiece, choose_format
-from callboard.models import TextDelta
+from callboard.models import ChatDict, TextDelta
 from callboard_formats import StreamParser
 from callboard_formats.formats import SYNTAXES, names
 from callboard_formats.names import resolve_name
@@ -150,19 +150,41 @@ WHOLE = {
 }
 
 
+def seconds_in_pieces(text: str, messages: Sequence[ChatDict] = ()) -> float:
+    """How long an answer takes with `auto` that comes in small pieces."""
+    reader = choose_format("auto", "m").reader(TOOLS, str, messages)
+    began = time.process_time()
+    for place in range(0, len(text), 8):
+        reader.feed(TextDelta(text[place : place + 8]))
+    reader.finish()
+    return time.process_time() - began
+
+
 @pytest.mark.parametrize("row", WHOLE)
 def test_with_auto_rows_of_calls_that_were_told_or_not_are_read_in_linear_time(row: str) -> None:
     def streamed(size: int) -> float:
         text = WHOLE[row] * (size // len(WHOLE[row]))
-        messages = [{"role": "tool", "tool_call_id": "x", "content": text[: size // 2] + "?"}]
-        reader = choose_format("auto", "m").reader(TOOLS, str, messages)
-        began = time.process_time()
-        for place in range(0, len(text), 8):
-            reader.feed(TextDelta(text[place : place + 8]))
-        reader.finish()
-        return time.process_time() - began
+        return seconds_in_pieces(text, [{"role": "tool", "tool_call_id": "x", "content": text[: size // 2] + "?"}])
 
     assert is_linear(streamed)
+
+
+LONG_ANSWERS = {
+    "a line without an end": ("It is ", "warm and "),
+    "blanks": ("It is warm.\n", " "),
+    "blanks behind an empty action": ("It is warm.\nAction: None\n", " "),
+    "blanks behind a label": ("It is warm.\nAction:", " "),
+    "blank lines": ("It is warm.", "\n"),
+    "blank lines behind an empty action": ("It is warm.\nAction: None", "\n"),
+    "empty actions": ("It is warm.\n", "Action: None\n"),
+}
+
+
+@pytest.mark.parametrize("answer", LONG_ANSWERS)
+def test_with_auto_a_long_answer_without_calls_is_shown_in_linear_time(answer: str) -> None:
+    before, unit = LONG_ANSWERS[answer]
+    # Little is done with each character, so it takes many to be seen.
+    assert is_linear(lambda size: seconds_in_pieces(before + unit * (10 * size // len(unit))))
 
 
 BLANKS = 10_000

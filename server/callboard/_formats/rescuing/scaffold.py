@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 
 MAX_HELD_CHARS = 16_000
 MAX_SPACE_CHARS = 80
+MAX_LINE_CHARS = 80
+"""The characters of a line by which it is judged; a longer one is no empty action."""
 _LABELS = ("Thought:", "Action:", "Action Input:", "Observation:", "Final Answer:", "**Final Answer:**")
 _FINAL_ANSWER = re.compile(r"^[ \t]*(?:Final Answer:|\*\*Final Answer:\*\*)[ \t]*\n?", re.MULTILINE)
 _LABEL = re.compile(r"^[ \t]*(Thought|Action|Action Input|Observation):[ \t]*", re.MULTILINE)
@@ -32,8 +34,11 @@ class Scaffold:
         self._told = told
         self._held = ""
         self._reads = self._begin
-        # What the answer's end is judged by: the line that is being shown, the last whole one that is not blank, and
-        # whether a fence is open.
+        # Lines that may be an empty action at the answer's end, and the beginning of one more.
+        self._lines: list[str] = []
+        self._begun = ""
+        # What that end is judged by: the beginnings of the line that is being shown and of the last whole one that is
+        # not blank, and whether a fence is open.
         self._line = ""
         self._last_line = ""
         self._is_in_fence = False
@@ -51,6 +56,7 @@ class Scaffold:
             return "", held
         if self._reads == self._transcript:
             return self._unlabelled(held)
+        held = "".join([*self._lines, self._begun])
         return "", "" if self._ends_with_empty_action(held) else held
 
     def _begin(self) -> tuple[str, str]:
@@ -83,26 +89,43 @@ class Scaffold:
 
     def _prose(self) -> tuple[str, str]:
         """Show everything but lines at the end that may turn out to be an empty action."""
-        shown_end = start = len(self._held)
-        while start > 0:
-            start = self._held.rfind("\n", max(0, start - MAX_SPACE_CHARS), start - 1) + 1
-            if start == 0 and self._line:
-                break
-            lines = self._held[start:]
-            if not _may_be_empty_action(lines):
-                break
-            if not lines[0].isspace():
-                shown_end = start
-        shown = self._held[:shown_end]
-        self._held = self._held[shown_end:]
+        *ends, rest = self._held.split("\n")
+        self._held = ""
+        return "", "".join([*(self._pass(f"{end}\n") for end in ends), self._pass(rest)])
+
+    def _pass(self, text: str) -> str:
+        """Take in text of one line; return what can be shown now."""
+        line = self._begun + text
+        if not self._line and self._may_be_empty_action(line):
+            if line.endswith("\n"):
+                self._lines.append(line)
+                line = ""
+            self._begun = line
+            return ""
+        shown = "".join([*self._lines, line])
+        self._lines.clear()
+        self._begun = ""
         self._remember(shown)
-        return "", shown
+        return shown
+
+    def _may_be_empty_action(self, line: str) -> bool:
+        """Return whether a line, or the beginning of one, may be of an empty action; that begins at the margin."""
+        is_first = not self._lines
+        if len(line) > MAX_LINE_CHARS or (is_first and not line[:1].strip()):
+            return False
+        words = line.strip().lower()
+        if not words or _is_empty_action(words):
+            return True
+        return not line.endswith("\n") and any(one.startswith(words) for one in _EMPTY_LINES)
 
     def _remember(self, shown: str) -> None:
-        *whole, self._line = (self._line + shown).split("\n")
-        for line in whole:
-            self._is_in_fence ^= line.lstrip().startswith(("```", "~~~"))
+        *ends, rest = shown.split("\n")
+        for end in ends:
+            line = _begin_line(self._line + end)
+            self._line = ""
+            self._is_in_fence ^= line.startswith(("```", "~~~"))
             self._last_line = line if line.strip() else self._last_line
+        self._line = _begin_line(self._line + rest)
 
     def _ends_with_empty_action(self, held: str) -> bool:
         lines = [line.strip().lower() for line in held.splitlines() if line.strip()]
@@ -145,9 +168,6 @@ def _is_empty_action(line: str) -> bool:
     return (label == "action" and value in _NO_ACTION) or (label == "action input" and value in _NO_INPUT)
 
 
-def _may_be_empty_action(lines: str) -> bool:
-    *whole, last = lines.lower().split("\n")
-    begun = last.strip()
-    return all(not line.strip() or _is_empty_action(line.strip()) for line in whole) and (
-        not begun or _is_empty_action(begun) or any(one.startswith(begun) for one in _EMPTY_LINES)
-    )
+def _begin_line(line: str) -> str:
+    """Return as much of a line as it is judged by, and of blanks before its first word no more than one."""
+    return line.lstrip()[:MAX_LINE_CHARS] or line[:1]
