@@ -204,6 +204,7 @@ def test_only_the_boundaries_catch_everything() -> None:
     assert {path for path, classes in handlers() if EVERYTHING & set(classes)} <= {
         "server/callboard/_tools/executor.py",
         "server/callboard/_application.py",
+        "server/callboard/_formats/described.py",
         "server/callboard/observers.py",
         "server/callboard/frameworks/openai_agents/local_tools.py",
         "pipe/callboard_pipe.py",

@@ -314,6 +314,29 @@ async def test_a_model_that_has_called_natively_by_then_is_neither_asked_about_n
     assert model.times_asked == 1
 
 
+async def test_a_model_that_fails_to_describe_itself_is_judged_by_its_name_and_asked_again_after_a_while() -> None:
+    class Broken(Told):
+        async def describe(self) -> ModelDescription:
+            await super().describe()
+            raise OSError("the socket of one's own is gone")
+
+    now_seconds = 0.0
+    key = ModelKey("nvidia/NVIDIA-Nemotron-Nano-9B-v2", "here")
+    model = Broken(ModelDescription())
+    callers = NativeCallers(Descriptions(lambda: now_seconds))
+    with capture_logs() as logs:
+        for seconds, times_asked in ((0.0, 1), (1.0, 1), (601.0, 2)):
+            now_seconds = seconds
+            callers.note_text(key, "nemotron_nano", model)
+            await callers.settle(key)
+            own = callers.own_syntax(key)
+            assert own is not None
+            assert (own.name, model.times_asked) == ("nemotron_nano", times_asked)
+    assert [(log["event"], log["model"]) for log in logs if log["log_level"] == "warning"] == [
+        ("model_not_described", key.name)
+    ] * 2
+
+
 async def test_who_is_cancelled_while_waiting_leaves_the_question_to_others() -> None:
     may_tell = asyncio.Event()
 

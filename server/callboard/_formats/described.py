@@ -8,10 +8,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import structlog
+
 from callboard.models import DescribedModel, ModelDescription
 
 SILENCE_SECONDS = 600.0
 """The time after which an endpoint is asked again that told nothing: it may have been busy, or is another one now."""
+
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,9 @@ class Descriptions:
     async def _ask(self, key: ModelKey, model: DescribedModel, then: Callable[[ModelKey], None]) -> None:
         try:
             description = await model.describe()
+        except Exception as error:  # noqa: BLE001 - foreign code: a model of one's own may raise anything
+            _log.warning("model_not_described", model=key.name, endpoint=key.endpoint, exc_info=error)
+            description = ModelDescription()
         finally:
             del self._asking[key]
         if description == ModelDescription():
