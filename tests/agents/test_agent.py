@@ -7,7 +7,7 @@ import pytest
 import callboard
 from callboard._agents import Agent, Limits
 from callboard._agents.agent import with_system_prompt
-from callboard._formats import FormatChoice, FormatName
+from callboard._formats import FormatChoice, ToolFormat
 from callboard._tools import ToolContext, tool
 from callboard.errors import AgentError
 from callboard.models import ModelDelta, ModelRequest, ScriptedModel, TextDelta, ToolCallDelta
@@ -147,7 +147,7 @@ async def test_a_skills_own_limit_holds_for_its_tools(context_for: ContextFor) -
     [(None, "react", True), (None, "auto", False), ("native", "react", False), ("xml", "native", True)],
 )
 async def test_the_servers_format_holds_unless_the_agent_has_its_own(
-    context_for: ContextFor, agents: FormatName | None, servers: FormatName, asked_in_text: bool
+    context_for: ContextFor, agents: ToolFormat | None, servers: ToolFormat, asked_in_text: bool
 ) -> None:
     model = Recording()
     agent = Agent("a", skills=(SKILL,), tool_format=agents)

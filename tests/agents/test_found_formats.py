@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from callboard._agents import Agent
-from callboard._formats import Descriptions, FormatChoice, FormatName, ModelKey, NativeCallers
+from callboard._formats import Descriptions, FormatChoice, ModelKey, NativeCallers, ToolFormat
 from callboard._tools import tool
 from callboard.models import DescribedModel, ModelDescription, OpenAICompatible
 from callboard.skills import Skill
@@ -165,7 +165,7 @@ async def test_a_model_that_only_talks_is_never_asked_about(context_for: Context
 
 
 @pytest.mark.parametrize("chosen", ["native", "rescue", "react"])
-async def test_in_a_format_that_was_chosen_nobody_asks(context_for: ContextFor, chosen: FormatName) -> None:
+async def test_in_a_format_that_was_chosen_nobody_asks(context_for: ContextFor, chosen: ToolFormat) -> None:
     formats = FormatChoice(chosen)
     async with turns(context_for, says(HERMES, "12."), llama_cpp(QWEN_WORDS), formats=formats) as model:
         await model.play()

@@ -17,11 +17,11 @@ from typing import get_args
 from callboard._formats import (
     AutoFormat,
     Format,
-    FormatName,
     NativeFormat,
     ReasoningPiece,
     RescueFormat,
     TextPiece,
+    ToolFormat,
     choose_format,
     react_format,
     xml_format,
@@ -146,7 +146,7 @@ def measure_kinds() -> list[Target]:
     """
     rows = []
     targets = []
-    for name in get_args(FormatName):
+    for name in get_args(ToolFormat):
         costs = [
             cost(choose_format(name, "a-model"), [*begun, *tokens(text)[:OF_A_KIND]])
             for begun in ((), (TextDelta("<think>"),))

@@ -5,15 +5,15 @@ from typing import get_args
 import pytest
 from structlog.testing import capture_logs
 
-from callboard._formats import FormatChoice, FormatName, RequestedCall, choose_format
+from callboard._formats import FormatChoice, RequestedCall, ToolFormat, choose_format
 from callboard._tools import tool
 from callboard.models import TextDelta, ToolCallDelta
 from callboard_formats import parse
 from callboard_formats.formats import find_format, names
 
 
-@pytest.mark.parametrize("name", [name for name in get_args(FormatName) if name != "auto"])
-def test_a_format_that_is_set_holds_for_every_model(name: FormatName) -> None:
+@pytest.mark.parametrize("name", [name for name in get_args(ToolFormat) if name != "auto"])
+def test_a_format_that_is_set_holds_for_every_model(name: ToolFormat) -> None:
     assert choose_format(name, "anything", ["*"]).name == name
 
 
@@ -27,7 +27,7 @@ def test_auto_is_itself_but_react_for_models_that_are_listed(model: str, name: s
 
 
 def test_every_syntax_can_be_chosen() -> None:
-    assert set(names()) == set(get_args(FormatName)) - {"auto", "native", "rescue"}
+    assert set(names()) == set(get_args(ToolFormat)) - {"auto", "native", "rescue"}
 
 
 CALL = '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'

@@ -4,7 +4,7 @@ from typing import Any, get_args
 
 import pytest
 
-from callboard._formats import FormatName, Parsed, ParsedCall, parse
+from callboard._formats import Parsed, ParsedCall, ToolFormat, parse
 from callboard_formats.formats import FELLOWS, UNMARKED_TOO
 from callboard_formats.table import ROWS
 
@@ -65,7 +65,7 @@ OF_TOOL_CALL = {one.name for one in ROWS if "<tool_call>" in one.openers}
 
 
 @pytest.mark.parametrize("text", READ_BY)
-@pytest.mark.parametrize("name", get_args(FormatName))
+@pytest.mark.parametrize("name", get_args(ToolFormat))
 def test_a_call_is_read_by_its_own_format_its_fellows_and_rescue_and_elsewhere_it_is_text(name: str, text: str) -> None:
     parsed = parse(text, TOOLS, name)
     if READ_BY[text] & {name, *FELLOWS.get(name, ())}:
@@ -76,7 +76,7 @@ def test_a_call_is_read_by_its_own_format_its_fellows_and_rescue_and_elsewhere_i
         assert (parsed.content, parsed.tool_calls) == (text, ())
 
 
-@pytest.mark.parametrize("name", get_args(FormatName))
+@pytest.mark.parametrize("name", get_args(ToolFormat))
 def test_an_unmarked_call_is_read_by_the_families_that_write_some_and_elsewhere_it_is_text(name: str) -> None:
     text = '[search(query="a")]'
     parsed = parse(text, TOOLS, name)

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from callboard._formats import (
     FormatChoice,
-    FormatName,
     ReasoningPiece,
     RequestedCall,
     TextPiece,
+    ToolFormat,
     choose_format,
     parse,
 )
@@ -136,14 +136,14 @@ SHAPES: dict[str, Callable[[str], str]] = {
 
 
 def read(
-    name: FormatName, pieces: Iterable[str], messages: Sequence[ChatDict] = ()
+    name: ToolFormat, pieces: Iterable[str], messages: Sequence[ChatDict] = ()
 ) -> tuple[str, str, list[RequestedCall]]:
     """The text, the reasoning and the calls of an answer that comes in these pieces."""
     return read_deltas(name, [TextDelta(piece) for piece in pieces], messages)
 
 
 def read_deltas(
-    name: FormatName, deltas: Iterable[ModelDelta], messages: Sequence[ChatDict] = ()
+    name: ToolFormat, deltas: Iterable[ModelDelta], messages: Sequence[ChatDict] = ()
 ) -> tuple[str, str, list[RequestedCall]]:
     numbers = count()
     reader = choose_format(name, "m").reader(TOOLS, lambda given: given or f"c{next(numbers)}", messages)
@@ -372,14 +372,14 @@ def test_text_is_shown_as_soon_as_it_can_be_no_call() -> None:
 
 
 def test_without_tools_nothing_is_looked_for() -> None:
-    for name in get_args(FormatName):
+    for name in get_args(ToolFormat):
         if name in ("auto", "native"):
             reader = choose_format(name, "m").reader((), str)
             assert reader.feed(TextDelta(OBJECT)) == [TextPiece(OBJECT)]
             assert (reader.finish(), reader.calls()) == ([], [])
 
 
-def rescued_from(choice: FormatChoice, model: str, tool_format: FormatName | None = None) -> int:
+def rescued_from(choice: FormatChoice, model: str, tool_format: ToolFormat | None = None) -> int:
     reader = choice.of(model, tool_format).reader(TOOLS, lambda given: given or "new")
     reader.feed(TextDelta(OBJECT))
     reader.finish()
@@ -387,7 +387,7 @@ def rescued_from(choice: FormatChoice, model: str, tool_format: FormatName | Non
 
 
 @pytest.mark.parametrize("seen_by", ["auto", "native", "rescue", "react", "hermes"])
-def test_once_a_model_has_called_natively_nothing_is_rescued_from_its_text_any_more(seen_by: FormatName) -> None:
+def test_once_a_model_has_called_natively_nothing_is_rescued_from_its_text_any_more(seen_by: ToolFormat) -> None:
     choice = FormatChoice()
     assert rescued_from(choice, "m") == 1
     reader = choice.of("m", seen_by).reader(TOOLS, lambda given: given or "new")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from callboard._formats import FormatName, choose_format
+from callboard._formats import ToolFormat, choose_format
 from callboard.models import ChatDict
 from callboard_formats.cleaning import (
     MAX_HELD_CHARS,
@@ -162,7 +162,7 @@ def test_an_end_token_at_the_end_is_left_out_in_every_format(text: str, clean: s
 @pytest.mark.parametrize(("model", "stop"), [(glob.replace("*", "x"), stops[0]) for glob, stops in STOPS])
 @pytest.mark.parametrize("tool_format", ["react", "xml"])
 def test_a_model_that_goes_on_as_the_user_is_stopped_after_the_formats_first_stop(
-    model: str, stop: str, tool_format: FormatName
+    model: str, stop: str, tool_format: ToolFormat
 ) -> None:
     asked: list[ChatDict] = [{"role": "user", "content": "hi"}]
     assert choose_format(tool_format, model.upper()).request(asked, ()).stops == model_stops(model)

@@ -11,7 +11,7 @@ import pytest
 from openai import AsyncOpenAI
 
 from callboard._agents import Agent
-from callboard._formats import FormatName
+from callboard._formats import ToolFormat
 from callboard._tools import tool
 from callboard.models import ModelDelta, ModelRequest, ScriptedModel, TextDelta
 from callboard.skills import Skill
@@ -39,7 +39,7 @@ async def look_up(word: str) -> str:
 class House:
     """An agent with one tool of its own, whose model answers from a list; `asked` is each of its requests."""
 
-    def __init__(self, *answers: Iterable[ModelDelta], tool_format: FormatName | None = None) -> None:
+    def __init__(self, *answers: Iterable[ModelDelta], tool_format: ToolFormat | None = None) -> None:
         self.asked: list[ModelRequest] = []
         self._answers = iter(answers)
         skill = Skill("words", "Words.", tools=(look_up,))
@@ -207,7 +207,7 @@ async def test_a_schema_that_is_a_trap_is_the_clients_own(tmp_path: Path, room: 
     ],
 )
 async def test_models_that_call_in_their_text_call_offered_functions_too(
-    tmp_path: Path, tool_format: FormatName, written: str
+    tmp_path: Path, tool_format: ToolFormat, written: str
 ) -> None:
     house = House([TextDelta(written)], [TextDelta("It is open.")], tool_format=tool_format)
     async with asking(tmp_path, house.agent) as (_, client):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from callboard._agents import Agent
-from callboard._formats import FormatName
+from callboard._formats import ToolFormat
 from callboard._tools import tool
 from callboard.models import ModelDelta, ModelRequest, ScriptedModel, TextDelta
 from callboard.skills import Skill
@@ -28,7 +28,7 @@ SECOND_TURN: Any = [
 class Reader:
     """An agent whose model looks a word up and answers; `requests` are what it was sent."""
 
-    def __init__(self, tool_format: FormatName, thought: str = ROUND) -> None:
+    def __init__(self, tool_format: ToolFormat, thought: str = ROUND) -> None:
         self.requests: list[ModelRequest] = []
 
         @tool
@@ -68,7 +68,7 @@ async def test_a_thought_is_read_again_on_the_next_turn_after_a_restart_of_the_s
 
 @pytest.mark.parametrize("tool_format", ["native", "auto", "xml", "rescue", "hermes"])
 async def test_a_model_of_another_format_that_goes_on_with_the_chat_is_not_told_of_it(
-    tmp_path: Path, tool_format: FormatName
+    tmp_path: Path, tool_format: ToolFormat
 ) -> None:
     other = Reader(tool_format, "More wind.")
     async with serving(tmp_path, Reader("react").agent) as service:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from callboard._formats import Format, FormatName, choose_format
+from callboard._formats import Format, ToolFormat, choose_format
 from callboard._loop import run_tool_loop
 from callboard._tools import tool
 from callboard.errors import ModelCutOff, ModelError, ModelTimeout
@@ -103,7 +103,7 @@ async def test_a_call_cut_in_its_arguments_is_never_run() -> None:
     assert not any(isinstance(event, ToolCallComplete) for event in events)
 
 
-def call_in(name: FormatName) -> list[Body | str]:
+def call_in(name: ToolFormat) -> list[Body | str]:
     """A call of `add`, whole, in pieces, with chunks in between that say nothing."""
     written = {
         "react": 'Action: add\nAction Input: {"a": 1, "b": 2}\n',
@@ -116,11 +116,11 @@ def call_in(name: FormatName) -> list[Body | str]:
     return [*nothing, text(said[:9]), *nothing, *(text(said[at : at + 4]) for at in range(9, len(said), 4)), *nothing]
 
 
-TEXT_AND_NATIVE: list[FormatName] = ["native", "react", "xml"]
+TEXT_AND_NATIVE: list[ToolFormat] = ["native", "react", "xml"]
 
 
 @pytest.mark.parametrize("name", TEXT_AND_NATIVE)
-async def test_null_deltas_a_wrong_reason_and_a_rate_limit_stop_no_call(name: FormatName) -> None:
+async def test_null_deltas_a_wrong_reason_and_a_rate_limit_stop_no_call(name: ToolFormat) -> None:
     events: list[Event] = []
     script: list[Answer] = [
         Refusal(429, "slow down", {"Retry-After": "0"}),
@@ -146,7 +146,7 @@ BREAKS: dict[str, tuple[list[Body | str], Ending, type[ModelError]]] = {
 @pytest.mark.parametrize("name", TEXT_AND_NATIVE)
 @pytest.mark.parametrize(("last", "ending", "error"), BREAKS.values(), ids=BREAKS.keys())
 async def test_a_stream_that_breaks_after_a_call_fails_the_turn_and_runs_nothing(
-    name: FormatName, last: list[Body | str], ending: Ending, error: type[ModelError]
+    name: ToolFormat, last: list[Body | str], ending: Ending, error: type[ModelError]
 ) -> None:
     events: list[Event] = []
     async with OpenAIServer([chunks(text("Sums: "), *call_in(name), *last, ending=ending)]) as server:

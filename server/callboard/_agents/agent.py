@@ -13,7 +13,7 @@ from itertools import takewhile
 from typing import Any, Protocol
 
 from callboard._agents.recalling import recall
-from callboard._formats import Format, FormatChoice, FormatName
+from callboard._formats import Format, FormatChoice, ToolFormat
 from callboard._loop import OnOwnerLoss, RunContext, check_on_owner_loss, run_completion, run_tool_loop
 from callboard._tools import SourceNumbers, Tool
 from callboard.calls import Allowance, CallContext, Limits
@@ -71,7 +71,7 @@ class Agent:
     name: str = ""
     model: ChatModel | None = field(default=None, repr=False)
     limits: Limits | None = None
-    tool_format: FormatName | None = None
+    tool_format: ToolFormat | None = None
     confirm: Sequence[str] = ()
     on_owner_loss: OnOwnerLoss = "continue"
 

@@ -4,7 +4,7 @@ For other programs there is `parse`, which reads a model's whole answer.
 """
 
 from callboard._formats.calls import parse_arguments, renamed, tool_meant, understand
-from callboard._formats.choice import FormatChoice, FormatName, choose_format
+from callboard._formats.choice import FormatChoice, choose_format
 from callboard._formats.described import Descriptions, ModelKey
 from callboard._formats.format import (
     ArgumentsPiece,
@@ -21,6 +21,7 @@ from callboard._formats.native_callers import NativeCallers, find_described
 from callboard._formats.native_reader import NativeReader
 from callboard._formats.parsing import parse
 from callboard._formats.text import TextFormat, react_format, xml_format
+from callboard._settings import ToolFormat
 from callboard_formats import Parsed, ParsedCall, ReasoningPiece, TextPiece
 from callboard_formats.calls import MeantCall
 
@@ -32,7 +33,6 @@ __all__ = [
     "FamilyFormat",
     "Format",
     "FormatChoice",
-    "FormatName",
     "MeantCall",
     "ModelKey",
     "NativeCallers",
@@ -47,6 +47,7 @@ __all__ = [
     "RescueFormat",
     "TextFormat",
     "TextPiece",
+    "ToolFormat",
     "choose_format",
     "exchange",
     "find_described",

@@ -12,8 +12,6 @@ from callboard._formats.text import react_format, xml_format
 from callboard._settings import ToolFormat
 from callboard.models import ChatModel, DescribedModel
 
-FormatName = ToolFormat
-
 
 @dataclass(frozen=True, slots=True)
 class FormatChoice:
@@ -26,22 +24,22 @@ class FormatChoice:
     shares them shares what was seen.
     """
 
-    tool_format: FormatName = "auto"
+    tool_format: ToolFormat = "auto"
     react_models: Sequence[str] = ()
     native_callers: NativeCallers = field(default_factory=NativeCallers, compare=False)
 
-    def of(self, model_name: str, tool_format: FormatName | None = None) -> Format:
+    def of(self, model_name: str, tool_format: ToolFormat | None = None) -> Format:
         """Return the format for that model; `tool_format` in place of the chosen one where it is given."""
         return self._of(ModelKey(model_name), tool_format, None)
 
-    async def of_model(self, model: ChatModel, model_name: str, tool_format: FormatName | None = None) -> Format:
+    async def of_model(self, model: ChatModel, model_name: str, tool_format: ToolFormat | None = None) -> Format:
         """Return the format for that model, whose endpoint may be asked about it; waits while it is."""
         described = model if isinstance(model, DescribedModel) else None
         key = ModelKey(model_name, described.address if described else "")
         await self.native_callers.settle(key)
         return self._of(key, tool_format, described)
 
-    def _of(self, model: ModelKey, tool_format: FormatName | None, described: DescribedModel | None) -> Format:
+    def _of(self, model: ModelKey, tool_format: ToolFormat | None, described: DescribedModel | None) -> Format:
         tool_format = tool_format or self.tool_format
         chosen = choose_format(tool_format, model.name, self.react_models, self.native_callers, endpoint=model.endpoint)
         is_asked = isinstance(chosen, AutoFormat | FamilyFormat)
@@ -49,7 +47,7 @@ class FormatChoice:
 
 
 def choose_format(
-    tool_format: FormatName,
+    tool_format: ToolFormat,
     model_name: str,
     react_models: Sequence[str] = (),
     native_callers: NativeCallers | None = None,
