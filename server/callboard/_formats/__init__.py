@@ -3,7 +3,7 @@
 For other programs there is `parse`, which reads a model's whole answer.
 """
 
-from callboard._formats.calls import parse_arguments, renamed, tool_meant, understand
+from callboard._formats.calls import parse_arguments, renamed, understand
 from callboard._formats.choice import FormatChoice, choose_format
 from callboard._formats.described import Descriptions, ModelKey
 from callboard._formats.format import (
@@ -23,7 +23,7 @@ from callboard._formats.parsing import parse
 from callboard._formats.text import TextFormat, react_format, xml_format
 from callboard._settings import ToolFormat
 from callboard_formats import Parsed, ParsedCall, ReasoningPiece, TextPiece
-from callboard_formats.calls import MeantCall
+from callboard_formats.calls import MeantCall, tool_meant
 
 __all__ = [
     "ArgumentsPiece",

@@ -3,13 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from callboard._formats.calls import tool_meant, understand
+from callboard._formats.calls import understand
 from callboard._formats.format import RequestedCall
 from callboard._formats.rescuing.reader import RescuingReader
 from callboard.errors import ToolError
 from callboard.models import TextDelta
 from callboard_formats import Parsed, ParsedCall, ReasoningPiece, TextPiece
 from callboard_formats import parse as parse_text
+from callboard_formats.calls import tool_meant
 from callboard_formats.formats import names
 from callboard_formats.parser import schemas_of
 

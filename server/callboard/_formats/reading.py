@@ -8,13 +8,13 @@ from collections.abc import Sequence
 
 import structlog
 
-from callboard._formats.calls import tool_meant
 from callboard._formats.format import ArgumentsPiece, ClaimId, Piece, RequestedCall
 from callboard._formats.native_reader import NativeReader
 from callboard._tools import Tool
 from callboard.models import Finish, ModelDelta, ReasoningDelta, TextDelta, ToolCallDelta
 from callboard_formats import CallPiece, ReasoningPiece, StreamParser, TextPiece
 from callboard_formats import Piece as ParsedPiece
+from callboard_formats.calls import tool_meant
 from callboard_formats.formats import is_written_by
 from callboard_formats.outlet import FoundCall
 

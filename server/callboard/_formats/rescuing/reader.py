@@ -5,7 +5,6 @@ Pure: the same deltas give the same pieces. Above: formats.
 
 from collections.abc import Collection, Sequence
 
-from callboard._formats.calls import tool_meant
 from callboard._formats.format import ArgumentsPiece, ClaimId, Piece, RequestedCall
 from callboard._formats.native_reader import NativeReader
 from callboard._formats.rescuing.rescuer import Rescuer
@@ -13,6 +12,7 @@ from callboard._formats.rescuing.scaffold import Scaffold
 from callboard._formats.rescuing.thought import LeadingThought
 from callboard.models import ChatDict, ModelDelta, ReasoningDelta, TextDelta, ToolCallDelta, content_text
 from callboard_formats import ReasoningPiece, TextPiece
+from callboard_formats.calls import tool_meant
 
 
 class RescuingReader:
