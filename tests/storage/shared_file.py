@@ -10,7 +10,7 @@ from pathlib import Path
 
 PROGRAM = """
 import json, resource, signal, sqlite3, sys
-connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=0.1)
 connection.execute("PRAGMA wal_autocheckpoint=0")
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -41,6 +41,22 @@ asyncio.run(write())
 """
 
 
+READER = """
+import asyncio, sys
+import structlog
+from callboard.storage.sql import SqlStore
+structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+async def read():
+    store = await SqlStore.open(sys.argv[1])
+    records = store.records("notes", "ann")
+    print("open", flush=True)
+    for key in sys.stdin:
+        found = await records.get(key.strip())
+        print(found.value if found else None, flush=True)
+asyncio.run(read())
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class OtherProcess:
     """The other process."""
@@ -56,8 +72,12 @@ class OtherProcess:
 
     async def execute(self, statement: str, most_bytes: int | None = None) -> str:
         """Have the program run a statement, and write no file beyond `most_bytes` meanwhile; what came of it."""
+        return await self.say(json.dumps([statement, most_bytes]))
+
+    async def say(self, line: str) -> str:
+        """Say a line to it; return its answer."""
         assert self.process.stdin
-        self.process.stdin.write(json.dumps([statement, most_bytes]).encode() + b"\n")
+        self.process.stdin.write(line.encode() + b"\n")
         return await self.hear()
 
 
@@ -65,6 +85,14 @@ class OtherProcess:
 async def another_program(database: Path) -> AsyncIterator[OtherProcess]:
     """A program that knows SQLite, and nothing of Callboard."""
     async with _running(PROGRAM, str(database)) as other:
+        yield other
+
+
+@asynccontextmanager
+async def another_reader(url: str) -> AsyncIterator[OtherProcess]:
+    """A command of Callboard's that has the database open; told the key of a note, it says the value."""
+    async with _running(READER, url) as other:
+        assert await other.hear() == "open"
         yield other
 
 

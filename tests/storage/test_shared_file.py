@@ -5,20 +5,23 @@ import os
 import shutil
 import signal
 import sqlite3
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 import structlog
+from sqlalchemy import Connection
 
 from callboard.errors import StorageError
 from callboard.storage.sql import SqlStore
 from callboard.storage.sql.personal import SqlRecords
 from callboard.storage.sql.server_file import ServerFile
-from callboard.storage.sql.sqlite_file import DatabaseFile
-from tests.storage.shared_file import another_program, another_server
+from callboard.storage.sql.sqlite_file import WRITTEN_OVER, DatabaseFile
+from tests.storage.shared_file import another_program, another_reader, another_server
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -45,6 +48,10 @@ def url_of(database: Path) -> str:
 
 def log_of(database: Path) -> os.stat_result:
     return database.with_name(f"{database.name}-wal").stat()
+
+
+def set_aside(database: Path) -> None:
+    database.rename(database.with_name(database.name + WRITTEN_OVER))
 
 
 def size_of(database: Path) -> int:
@@ -160,3 +167,116 @@ def test_threads_that_look_at_a_file_at_the_same_moment_see_what_is_in_it(databa
             looks = [pool.submit(file.was_written_over) for _ in range(LOOKS)]
         assert not any(look.result() for look in looks)
     file.let_go()
+
+
+async def test_a_log_that_went_on_and_was_copied_again_before_the_next_began_is_not_taken_away(
+    store: SqlStore, database: Path
+) -> None:
+    records = store.records("notes", "ann")
+    await records.put("first", 1)
+    async with another_program(database) as other:
+        await other.execute("CREATE TABLE kept (number)")
+        await other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        assert await value_of(records, "first") == 1
+        log = log_of(database).st_ino
+        await other.execute("INSERT INTO kept VALUES (1)")
+        await other.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        await other.execute("INSERT INTO kept VALUES (2)")
+        assert await value_of(records, "first") == 1
+        assert log_of(database).st_ino == log
+    async with another_program(database) as later:
+        assert await later.execute("SELECT number FROM kept") == "[(1,), (2,)]"
+
+
+async def test_what_is_written_to_a_file_that_took_the_others_place_stays_though_somebody_had_the_other_open(
+    store: SqlStore, database: Path, tmp_path: Path
+) -> None:
+    records = store.records("notes", "ann")
+    await records.put("copied", 1)
+    await asyncio.to_thread(store.database.back_up, tmp_path / "copy")
+    async with another_reader(url_of(database)) as reader:
+        assert await reader.say("copied") == "1"
+        await records.put("old", 2)
+        tmp_path.joinpath("copy").rename(database)
+        await records.put("new", 3)
+        assert await reader.say("new") == "3"
+        assert await reader.say("old") == "None"
+    async with another_reader(url_of(database)) as later:
+        assert await later.say("new") == "3"
+
+
+async def test_a_transaction_keeps_its_lock_while_the_database_is_opened_anew(store: SqlStore, database: Path) -> None:
+    records = store.records("notes", "ann")
+    with pytest.raises(StorageError):
+        await store.database.read(lambda connection: connection.exec_driver_sql("SELECT * FROM nothing"))
+    transaction = HeldTransaction()
+    reading = asyncio.create_task(records.get("first"))
+    writing = asyncio.create_task(store.database.write(transaction.hold))
+    await asyncio.to_thread(transaction.began.wait)
+    await reading
+    async with another_program(database) as other:
+        assert "database is locked" in await other.execute("BEGIN IMMEDIATE")
+    transaction.goes_on.set()
+    await writing
+
+
+async def test_a_store_that_is_closed_leaves_the_locks_of_another_one_of_its_process(
+    store: SqlStore, database: Path
+) -> None:
+    transaction = HeldTransaction()
+    closed = await SqlStore.open(url_of(database))
+    writing = asyncio.create_task(store.database.write(transaction.hold))
+    await asyncio.to_thread(transaction.began.wait)
+    await closed.close()
+    async with another_program(database) as other:
+        assert "database is locked" in await other.execute("BEGIN IMMEDIATE")
+    transaction.goes_on.set()
+    await writing
+
+
+async def test_a_file_that_was_set_aside_when_its_server_was_killed_is_put_back(database: Path) -> None:
+    store = await SqlStore.open(url_of(database))
+    await store.records("notes", "ann").put("kept", 1)
+    await store.close()
+    set_aside(database)
+    later = await SqlStore.open(url_of(database))
+    assert await value_of(later.records("notes", "ann"), "kept") == 1
+    await later.close()
+
+
+def test_a_server_whose_file_may_not_be_opened_is_taken_to_be_there() -> None:
+    with TemporaryDirectory() as folder:
+        database = Path(folder, "callboard.db")
+        database.parent.chmod(0o777)
+        held = ServerFile.hold(database, "another-user's")
+        held.path.chmod(0)
+        with nobody():
+            assert not ServerFile.is_free(database, "another-user's")
+            assert ServerFile.are_held(database)
+        held.remove()
+
+
+class HeldTransaction:
+    """A transaction that has begun to write, and waits to be told to go on."""
+
+    def __init__(self) -> None:
+        self.began = threading.Event()
+        self.goes_on = threading.Event()
+
+    def hold(self, connection: Connection) -> None:
+        """Write something, and wait."""
+        connection.exec_driver_sql("CREATE TABLE held (number)")
+        self.began.set()
+        assert self.goes_on.wait(60)
+
+
+@contextmanager
+def nobody() -> Iterator[None]:
+    """Be a user without rights, for whom a file without any mode is closed."""
+    before = os.geteuid()
+    if before == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(before)

@@ -77,6 +77,9 @@ def _remove_free(path: Path) -> bool:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
         return True
+    except PermissionError:
+        # Another user's, who alone can tell.
+        return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

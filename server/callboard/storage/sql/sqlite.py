@@ -66,6 +66,7 @@ class SqliteDatabase(Database):
         super().__init__(url, put_right)
         self._watched: DatabaseFile | None = None
         self._is_another = False
+        self._is_reopening = False
         self._is_log_stuck = False
         self._reopened_at = 0.0
         self._server_file: ServerFile | None = None
@@ -84,17 +85,25 @@ class SqliteDatabase(Database):
 
     async def start(self) -> None:
         """Make the file where there is none, migrate, and watch it from here on."""
+        file = DatabaseFile(self.file) if self.file else None
         try:
-            if self.file is not None:
-                _make_private(self.file)
+            if file:
+                file.put_back()
+                _make_private(file.path)
+                file.hold()
         except OSError as error:
             raise StorageError(f"CALLBOARD_DATA_DIR cannot be written: {error}") from error
         self._make_locks()
-        await super().start()
-        if self.file is not None:
-            self._watched = DatabaseFile(self.file)
-            await asyncio.to_thread(self._watched.remember)
-            await self._settle_checkpoint(self._watched)
+        try:
+            await super().start()
+        except BaseException:
+            if file:
+                file.let_go()
+            raise
+        if file:
+            await asyncio.to_thread(file.remember)
+            self._watched = file
+            await self._settle_checkpoint(file)
 
     def _make_locks(self) -> None:
         """Make what belongs to one event loop."""
@@ -304,41 +313,60 @@ class SqliteDatabase(Database):
                 self._unused.set()
 
     def _must_be_reopened(self, file: DatabaseFile) -> bool:
+        return self._is_reopening or self._is_to_be_reopened(file)
+
+    def _is_to_be_reopened(self, file: DatabaseFile) -> bool:
         is_due = time.monotonic() >= self._reopened_at + REOPEN_SECONDS
         return file.look() is not Found.SAME or (self._is_doubtful and is_due)
 
+    async def _is_sound(self, file: DatabaseFile) -> bool:
+        """Return whether the connections can be used as they are."""
+        if not self._is_to_be_reopened(file):
+            return True
+        return not self._is_doubtful and await asyncio.to_thread(self._is_others_checkpoint, file)
+
     async def _reopen(self, file: DatabaseFile) -> None:
         async with self._reopening:
-            if not self._must_be_reopened(file):
+            if await self._is_sound(file):
                 return
-            if not self._is_doubtful and await asyncio.to_thread(self._is_others_checkpoint, file):
-                return
+            # From here on nobody begins to use it: to close a file ends the locks that others of this process have.
+            self._is_reopening = True
             try:
-                async with asyncio.timeout(REOPEN_SECONDS):
-                    await self._unused.wait()
-            except TimeoutError:
-                raise self._make_failure("it is in use, and has to be opened anew") from None
-            found = file.look()
-            is_written_over = found is Found.CHANGED and await asyncio.to_thread(file.was_written_over)
-            if is_written_over and await asyncio.to_thread(self._are_others_there):
-                # Its log is theirs too: what one takes away the others would go on writing to.
-                raise self._make_failure(WRITTEN_OVER)
-            _log.warning("database_reopened", database=self.where, found=found.value)
-            self._reopened_at = time.monotonic()
-            self._is_doubtful = True
-            self._is_another = self._is_another or found in (Found.REPLACED, Found.CHANGED)
-            await self._part_from(file, found, is_written_over)
-            file.let_go()
-            try:
-                _make_private(file.path)
-                await self._migrate(REOPEN_SECONDS, is_another=self._is_another)
+                await self._reopen_unused(file)
             finally:
-                await asyncio.to_thread(file.remember)
-            await self._settle_checkpoint(file)
-            self._is_doubtful = False
-            if self._is_another:
-                self._is_another = False
-                self.generation += 1
+                self._is_reopening = False
+
+    async def _reopen_unused(self, file: DatabaseFile) -> None:
+        try:
+            async with asyncio.timeout(REOPEN_SECONDS):
+                await self._unused.wait()
+        except TimeoutError:
+            raise self._make_failure("it is in use, and has to be opened anew") from None
+        # Who used it may have changed it.
+        if await self._is_sound(file):
+            return
+        found = file.look()
+        is_written_over = found is Found.CHANGED and await asyncio.to_thread(file.was_written_over)
+        if is_written_over and await asyncio.to_thread(self._are_others_there):
+            # Its log is theirs too: what one takes away the others would go on writing to.
+            raise self._make_failure(WRITTEN_OVER)
+        _log.warning("database_reopened", database=self.where, found=found.value)
+        self._reopened_at = time.monotonic()
+        self._is_doubtful = True
+        self._is_another = self._is_another or found in (Found.REPLACED, Found.CHANGED)
+        await self._part_from(file, found, is_written_over)
+        file.let_go()
+        try:
+            _make_private(file.path)
+            file.hold()
+            await self._migrate(REOPEN_SECONDS, is_another=self._is_another)
+        finally:
+            await asyncio.to_thread(file.remember)
+        await self._settle_checkpoint(file)
+        self._is_doubtful = False
+        if self._is_another:
+            self._is_another = False
+            self.generation += 1
 
     def _is_others_checkpoint(self, file: DatabaseFile) -> bool:
         """Return whether another server that uses the file has written its log into it; it is then known as it is."""
@@ -360,7 +388,8 @@ class SqliteDatabase(Database):
                     # Into the file that the connections have, wherever that is now; and the log is empty.
                     with suppress(SQLAlchemyError):
                         await self._run(lambda old: old.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)"))
-                elif found is Found.REPLACED:
+                if found is Found.REPLACED:
+                    # Others may have it open yet, and would write the new file's log into the old file.
                     file.remove_log()
                 await self._dispose()
             case Found.CHANGED if is_written_over:
