@@ -1,5 +1,6 @@
-"""Text that everything down the line can hold, and text that is cut."""
+"""Text that everything down the line can hold, text that is cut, and values as lines of text."""
 
+import json
 from typing import Any
 
 
@@ -23,6 +24,14 @@ def storable_value(value: Any) -> Any:
             return type(value)(map(storable_value, value))
         case _:
             return value
+
+
+def write_json_line(value: Any) -> str:
+    """Return a value of JSON's kinds as a line of JSON.
+
+    ASCII, for U+2028 and U+0085 end a line to many programs, and not every output takes every character.
+    """
+    return f"{json.dumps(value)}\n"
 
 
 def cut_note(shown: str, whole_chars: int) -> str:

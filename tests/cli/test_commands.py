@@ -1,5 +1,6 @@
 """The command line, as a process of its own."""
 
+import asyncio
 import json
 import os
 import signal
@@ -14,6 +15,9 @@ import pytest
 
 import callboard
 from callboard import Agent, Skill
+from callboard._history import Turn
+from callboard.storage import AuditEntry
+from callboard.storage.sql import SqlStore
 from tests.processes import COMMAND, address, environment, run, serving
 
 
@@ -116,6 +120,34 @@ def test_a_chat_is_exported_as_json_lines(tmp_path: Path) -> None:
     missing = run(tmp_path, "export", "--chat", "none")
     assert (missing.returncode, missing.stdout) == (1, "")
     assert "there is no chat 'none'" in missing.stderr
+
+
+SEPARATED = "one\u2028two\u2029three\u0085four ✓"
+
+
+async def keep_separated(folder: Path) -> None:
+    store = await SqlStore.open(f"sqlite:///{folder / 'callboard.db'}")
+    journal = store.journal(Turn("c", "run", None, "ann", SEPARATED))
+    await journal.begin()
+    await journal.finish("Done.", is_answered=True)
+    await store.audit().write(AuditEntry("call", "ann", "scripts", "clerk", "c", "run", "t1", "look", SEPARATED))
+    await store.close()
+
+
+def test_what_other_programs_read_is_a_line_each_wherever_they_see_the_end_of_one(tmp_path: Path) -> None:
+    asyncio.run(keep_separated(tmp_path))
+    for command, found in ((("export", "--chat", "c"), "content"), (("audit",), "arguments")):
+        written = subprocess.run(
+            [*COMMAND, *command],
+            env=environment(tmp_path) | {"PYTHONIOENCODING": "ascii"},
+            capture_output=True,
+            check=True,
+        )
+        lines = [json.loads(line) for line in written.stdout.decode().splitlines()]
+        assert lines[0][found] == SEPARATED
+    with serving(tmp_path) as (url, _):
+        kept = httpx.get(f"{url}/v1/user-data", params={"user_id": "ann"}).text.splitlines()
+        assert SEPARATED in [json.loads(line).get("content") for line in kept]
 
 
 def test_the_agents_are_listed_with_their_tools_and_what_is_missing_with_the_reason(tmp_path: Path) -> None:

@@ -2,12 +2,13 @@
 
 import argparse
 import asyncio
-import json
+import sys
 from dataclasses import asdict
 from datetime import UTC, datetime
 
 from callboard._cli.logs import set_up_logging
 from callboard._settings import load_settings
+from callboard._text import write_json_line
 from callboard.storage import AuditFilter
 from callboard.storage.sql import SqlStore
 
@@ -35,6 +36,6 @@ async def _print(wanted: AuditFilter) -> None:
         async for entries in store.audit().read(wanted):
             for entry in entries:
                 at = datetime.fromtimestamp(entry.at or 0, UTC).isoformat(timespec="milliseconds")
-                print(json.dumps({**asdict(entry), "at": at}, ensure_ascii=False))
+                sys.stdout.write(write_json_line({**asdict(entry), "at": at}))
     finally:
         await store.close()

@@ -2,10 +2,11 @@
 
 import argparse
 import asyncio
-import json
+import sys
 
 from callboard._cli.logs import set_up_logging
 from callboard._settings import load_settings
+from callboard._text import write_json_line
 from callboard.storage import ANY_USER
 from callboard.storage.sql import SqlStore
 
@@ -23,6 +24,6 @@ async def _print_lines(chat_id: str | None, user_id: str | None) -> None:
         pages = store.chats(ANY_USER).export_pages(chat_id) if chat_id is not None else store.read_user(user_id or "")
         async for lines in pages:
             for line in lines:
-                print(json.dumps(line, ensure_ascii=False))
+                sys.stdout.write(write_json_line(line))
     finally:
         await store.close()

@@ -5,7 +5,6 @@ from functools import partial
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
-from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
@@ -14,6 +13,7 @@ from callboard._http.auth import caller_of
 from callboard._http.body import refuse_invalid
 from callboard._http.chat_routes import READING, UNCACHED
 from callboard._http.state import server_state
+from callboard._text import write_json_line
 from callboard.storage import Line
 
 JSON_LINES = "application/x-ndjson"
@@ -56,7 +56,7 @@ async def _encode_pages(first: Sequence[Line], rest: AsyncIterator[Sequence[Line
 
 
 def _encode(lines: Sequence[Line]) -> bytes:
-    return b"".join(to_json(line) + b"\n" for line in lines)
+    return "".join(map(write_json_line, lines)).encode()
 
 
 ROUTES = [

@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from callboard._inspect.shown import ShownCall, ShownRun
+from callboard._text import write_json_line
 
 MAX_COMPARED_CHARS = 1_000
 
@@ -61,8 +62,8 @@ def write_test(run: ShownRun) -> str:
 
 
 def write_lines(records: Sequence[Mapping[str, Any]]) -> str:
-    """Return values as JSON, one a line; as ASCII, so that no line breaks where another program sees one."""
-    return "".join(f"{json.dumps(record)}\n" for record in records)
+    """Return values as JSON, one a line."""
+    return "".join(map(write_json_line, records))
 
 
 def _write_call(call: ShownCall) -> str:

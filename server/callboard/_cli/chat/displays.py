@@ -10,6 +10,7 @@ from callboard._cli.chat.answer import LOST_CODE, Answer, Card, Piece, Words, wr
 from callboard._cli.chat.drawing import TAKEN_BACK, Drawing, format_seconds, show_end, sum_up
 from callboard._cli.chat.screen import Row, Screen, Span
 from callboard._cli.chat.visible import clip, make_line, make_visible, wrap
+from callboard._text import write_json_line
 from callboard_protocol import (
     Error,
     Event,
@@ -269,8 +270,7 @@ class JsonLines:
         self._told = ""
         if event:
             self.answer.apply(event, time.monotonic())
-        # ASCII, so that no line has a separator of another program's in it.
-        self._out.write(f"{json.dumps(json.loads(data))}\n")
+        self._out.write(write_json_line(json.loads(data)))
         self._out.flush()
 
     def tick(self) -> None:
