@@ -2,7 +2,7 @@
 
 An observer. Of each run it has the events, put together, with the times at which they came, and what each model was
 sent. It lasts as long as the process and is bounded: the oldest runs that have ended go first, then the oldest requests
-of those that go on. Other servers' runs it does not see.
+of those that go on. Other servers' runs it does not see, and a run that is left to one it forgets.
 """
 
 import time
@@ -15,7 +15,15 @@ from callboard._history.records import StoredStatus
 from callboard._redaction import Redaction, current
 from callboard.errors import StorageError
 from callboard.models import ChatDict, ModelRequest, TokenUsage
-from callboard.observers import ModelAnswered, ModelAsked, Observation, ObservedRun, RunPrepared
+from callboard.observers import (
+    ModelAnswered,
+    ModelAsked,
+    Observation,
+    ObservedRun,
+    RunLeft,
+    RunPrepared,
+    RunTakenOver,
+)
 from callboard.storage import ANY_USER, OWN_CHAT_PREFIX, Store
 from callboard_protocol import (
     Done,
@@ -23,6 +31,7 @@ from callboard_protocol import (
     InputRequest,
     Message,
     Rewind,
+    RunStart,
     Status,
     ToolCallComplete,
     ToolCallError,
@@ -108,8 +117,6 @@ class SeenRun:
     ended_at: float | None = None
     ending: Done | Error | None = None
     chars: int = 0
-    changes: int = 0
-    """The number of things that were seen: a page that has that many is up to date."""
 
     @property
     def text(self) -> str:
@@ -187,10 +194,18 @@ class RunWatch:
     def tell(self, run: ObservedRun, what: Observation) -> None:
         """Take note of what a run does."""
         seen = self._runs.get(run.run_id)
-        if seen is None or seen.ended_at is not None:
-            seen = self._begin(run)
+        match what:
+            case RunStart() | RunTakenOver():
+                seen = self._begin(run)
+            case RunLeft() if seen is not None:
+                self._drop(seen)
+                return
+            case _:
+                pass
+        if seen is None:
+            # The run was left, and an agent that could not be stopped is still at work.
+            return
         now = time.time()
-        seen.changes += 1
         before = seen.chars
         match what:
             case Message():
