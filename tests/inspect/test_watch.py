@@ -1,7 +1,7 @@
 """What is kept of runs in memory: all of the newest, bounded."""
 
 from callboard._inspect.watch import RunWatch, SeenRun, count_chars
-from callboard.models import ModelRequest, TokenUsage
+from callboard.models import ModelRequest, TextDelta, TokenUsage
 from callboard.observers import ModelAnswered, ModelAsked, ObservedRun, RunLeft, RunPrepared, RunTakenOver
 from callboard_protocol import Done, Message, Rewind, RunStart, ToolCallComplete, ToolCallStart
 
@@ -18,6 +18,12 @@ def user(text: str) -> dict[str, str]:
 
 def asked(*messages: dict[str, str]) -> ModelAsked:
     return ModelAsked("m", len(messages), 0, request=ModelRequest(messages))
+
+
+def offered(count: int, **options: object) -> ModelAsked:
+    """A request with so many tools, each of about a thousand characters, in new objects."""
+    tools = [{"type": "function", "function": {"name": f"t{number}", "d": "x" * 1_000}} for number in range(count)]
+    return ModelAsked("m", 1, count, request=ModelRequest([user("hi")], tools, options=options))
 
 
 def begin(watch: RunWatch, name: str = "r") -> SeenRun:
@@ -170,6 +176,50 @@ def test_what_an_agent_was_given_is_kept_until_a_request_has_it_and_what_was_lef
     watch.tell(run("r"), asked(user("x" * 1_000)))
     assert (seen.given, seen.left_out) == ((), (user("old"),))
     assert seen.chars < 1_500
+
+
+def test_tools_and_options_count_and_requests_of_a_run_that_have_the_same_share_them() -> None:
+    watch = RunWatch()
+    seen = begin(watch)
+    for number in range(20):
+        watch.tell(run("r"), offered(100, temperature=0.5, number=number // 10))
+    first, *_, last = seen.requests
+    assert (len(last.offered), last.options) == (100, {"temperature": 0.5, "number": 1})
+    assert 100_000 < seen.chars < 150_000
+    watch.tell(run("r"), offered(101))
+    assert seen.chars > 200_000
+    assert len(first.offered) == 100
+
+
+def test_tools_make_room_with_the_last_request_that_has_them() -> None:
+    watch = RunWatch(max_chars=130_000)
+    seen = begin(watch)
+    for count in (100, 100, 1, 1):
+        watch.tell(run("r"), offered(count))
+    assert [len(request.offered) for request in seen.requests] == [100, 100, 1, 1]
+    watch.tell(run("r"), offered(99))
+    assert [len(request.offered) for request in seen.requests] == [0, 0, 1, 1, 99]
+    assert 99_000 < seen.chars < 130_000
+
+
+def test_what_is_taken_back_counts_no_more() -> None:
+    watch = RunWatch()
+    seen = begin(watch)
+    for _ in range(5):
+        for what in (Message(content="x" * 100), Rewind()):
+            watch.tell(run("r"), what)
+    assert (seen.text, seen.chars) == ("", 0)
+
+
+def test_the_pieces_of_an_answer_are_not_kept_beside_it() -> None:
+    watch = RunWatch()
+    seen = begin(watch)
+    watch.tell(run("r"), asked(user("a")))
+    deltas = [TextDelta("x")] * 1_000
+    watch.tell(run("r"), ModelAnswered("m", 1.0, 0.5, "stop", None, None, deltas=deltas))
+    answer = seen.requests[0].answer
+    assert answer is not None
+    assert (answer.finish_reason, answer.deltas) == ("stop", ())
 
 
 def test_what_was_left_out_makes_room_too() -> None:

@@ -6,9 +6,9 @@ of those that go on. Other servers' runs it does not see, and a run that is left
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from callboard._history.records import StoredStatus
@@ -43,7 +43,7 @@ LOOK_SECONDS = 1.0
 """The seconds between two looks for chats that were forgotten elsewhere."""
 MAX_RUNS = 500
 MAX_CHARS = 32 * 1024 * 1024
-"""The characters of texts that the watch keeps, of all runs together."""
+"""The characters that the watch keeps, of all runs together: of texts, and of schemas of tools."""
 CALL_CHARS = 500
 """What a call takes beside its texts."""
 MAX_STEPS = 200
@@ -55,7 +55,8 @@ class SentRequest:
     """A request to a model; times are seconds since the epoch.
 
     `shared` is how many messages it begins with that the request before it had too, `tail` are those that follow.
-    `is_kept`: False where its messages were let go of, or a framework did not say them.
+    `offered` are the schemas of its tools, one object for all requests of the run that have the same. `is_kept`: False
+    where its messages were let go of, or a framework did not say them.
     """
 
     model: str
@@ -247,6 +248,7 @@ class RunWatch:
             seen.given = ()
             seen.chars += sum(map(count_chars, sent.tail))
             self._last_messages[seen.run.run_id] = tuple(request.messages)
+            _keep_offer(seen, sent, request)
 
     def _make_room(self) -> None:
         for seen in self:
@@ -261,13 +263,10 @@ class RunWatch:
                 seen.left_out = ()
                 seen.chars -= freed
                 self._chars -= freed
-            for request in seen.requests:
+            for index in range(len(seen.requests)):
                 if self._chars <= self._max_chars:
                     return
-                freed = sum(map(count_chars, request.tail))
-                # Those after it begin with its messages.
-                request.is_kept = False
-                request.tail = ()
+                freed = _let_go(seen.requests, index)
                 seen.chars -= freed
                 self._chars -= freed
 
@@ -306,15 +305,43 @@ def _keep_messages(sent: SentRequest, request: ModelRequest, last: Sequence[Chat
         shared += 1
     sent.shared = shared
     sent.tail = tuple(request.messages[shared:])
-    sent.offered = tuple(request.tools)
-    sent.options = dict(request.options)
     sent.is_kept = True
+
+
+def _keep_offer(seen: SeenRun, sent: SentRequest, request: ModelRequest) -> None:
+    """Keep what a request offers beside its messages; tools that another request of the run has are not kept twice."""
+    sent.options = dict(request.options)
+    seen.chars += _count_values(sent.options.items())
+    offered = tuple(request.tools)
+    kept = next((one.offered for one in reversed(seen.requests) if one.offered == offered), None)
+    if kept is None:
+        seen.chars += _count_values(offered)
+    sent.offered = offered if kept is None else kept
+
+
+def _let_go(requests: Sequence[SentRequest], index: int) -> int:
+    """Let go of what one of the requests sent, oldest first; return how many characters that frees."""
+    request = requests[index]
+    freed = sum(map(count_chars, request.tail)) + _count_values(request.options.items())
+    if not any(later.offered is request.offered for later in requests[index + 1 :]):
+        freed += _count_values(request.offered)
+    # Those after it begin with its messages.
+    request.is_kept = False
+    request.tail = ()
+    request.offered = ()
+    request.options = {}
+    return freed
+
+
+def _count_values(values: Iterable[object]) -> int:
+    return sum(len(str(value)) for value in values)
 
 
 def _take_answer(seen: SeenRun, answer: ModelAnswered, now: float) -> None:
     for sent in reversed(seen.requests):
         if sent.answer is None and sent.model == answer.model:
-            sent.answer = answer
+            # Its text has come as the run's already, in pieces of its own.
+            sent.answer = replace(answer, deltas=())
             sent.answered_at = now
             return
 
@@ -343,6 +370,7 @@ def _take_event(seen: SeenRun, event: Observation, now: float) -> None:
         case Status():
             seen.status = event.content
         case Rewind():
+            seen.chars -= sum(map(len, seen.texts[seen.settled :]))
             del seen.texts[seen.settled :]
         case Done() | Error():
             seen.ended_at = now
