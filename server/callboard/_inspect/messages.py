@@ -72,7 +72,9 @@ def _mark(
     marks: list[Mark] = []
     if first_new and number >= first_new:
         marks.append(Mark("new"))
-    ids = [call.call_id for call in calls] if calls else [str(call_id)] if call_id else []
+    ids = [call.call_id for call in calls]
+    if call_id and not calls:
+        ids = [str(call_id)]
     kept = [results[one] for one in ids if one in results]
     if any(one.run_id != run_id for one in kept):
         marks.append(Mark("replayed", "of an earlier turn, put in from what the server stores"))

@@ -277,9 +277,15 @@ def _take_page(run: ShownRun, request: Request) -> ShownRun:
     if len(run.calls) <= CALLS_PER_PAGE:
         return run
     newest = (len(run.calls) - 1) // CALLS_PER_PAGE
-    page = read_number(request, "cursor") if "cursor" in request.query_params else newest if run.is_live else 0
+    page = newest if run.is_live else 0
+    if "cursor" in request.query_params:
+        page = read_number(request, "cursor")
     calls = run.calls[page * CALLS_PER_PAGE : (page + 1) * CALLS_PER_PAGE]
-    next_page = str(page + 1) if page < newest else "0" if run.is_live and page else None
+    next_page = None
+    if page < newest:
+        next_page = str(page + 1)
+    elif run.is_live and page:
+        next_page = "0"
     return replace(run, calls=calls, next_cursor=next_page)
 
 

@@ -149,7 +149,9 @@ def show_seen(seen: SeenRun, question: str = "") -> ShownRun:
 def show_stored(turn: TurnSummary, calls: Sequence[CallSummary], next_cursor: str | None, *, is_live: bool) -> ShownRun:
     """Return a run as the store keeps it: what its model was asked, and how it ended, it does not keep."""
     shown = tuple(show_stored_call(one) for one in calls)
-    is_waiting = is_live and any(call.status == "waiting" for call in shown)
+    state: RunState = "ended"
+    if is_live:
+        state = "waiting" if any(call.status == "waiting" for call in shown) else "running"
     return ShownRun(
         run_id=turn.run_id,
         agent_id=turn.agent_id,
@@ -157,7 +159,7 @@ def show_stored(turn: TurnSummary, calls: Sequence[CallSummary], next_cursor: st
         chat_id=turn.chat_id,
         question=turn.question,
         text=turn.answer,
-        state="waiting" if is_waiting else "running" if is_live else "ended",
+        state=state,
         reason="",
         began_at=turn.began_at,
         ended_at=None if is_live else turn.last_at,
