@@ -20,7 +20,7 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class WrittenCall:
+class SentCall:
     """A call as a message holds it."""
 
     call_id: str
@@ -35,7 +35,7 @@ class SentMessage:
     number: int
     role: str
     text: str
-    calls: tuple[WrittenCall, ...]
+    calls: tuple[SentCall, ...]
     call_id: str | None
     marks: tuple[Mark, ...]
     parts: int
@@ -97,6 +97,6 @@ def _mark_result(text: str, kept: KeptResult) -> list[Mark]:
     return []
 
 
-def _read_call(call: Mapping[str, Any]) -> WrittenCall:
+def _read_call(call: Mapping[str, Any]) -> SentCall:
     function = call.get("function") or {}
-    return WrittenCall(str(call.get("id", "")), str(function.get("name", "")), str(function.get("arguments", "")))
+    return SentCall(str(call.get("id", "")), str(function.get("name", "")), str(function.get("arguments", "")))
