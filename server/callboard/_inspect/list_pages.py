@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 from callboard._inspect.page import go_to, show, state_of
 from callboard._inspect.run_pages import goes_on_here
-from callboard._inspect.shown import show_seen
+from callboard._inspect.shown import list_seen
 from callboard.errors import RequestError
 from callboard.storage import CallState, ChatFilter, ToolCallFilter
 
@@ -85,7 +85,7 @@ async def chat(request: Request) -> Response:
     chat_id = request.query_params.get("id", "")
     cursor = request.query_params.get("cursor") or None
     page = await state.store.overview(visit.sees).turns(chat_id, TURNS_PER_PAGE, cursor)
-    live = {one.run.run_id: show_seen(one) for one in watch if one.run.chat_id == chat_id and goes_on_here(state, one)}
+    live = {one.run.run_id: list_seen(one) for one in watch if one.run.chat_id == chat_id and goes_on_here(state, one)}
     older = visit.link("chat", id=chat_id, cursor=page.next_cursor) if page.next_cursor else None
     return show(request, "chat.html", title="Chat", chat_id=chat_id, turns=page.turns, live=live, older=older)
 

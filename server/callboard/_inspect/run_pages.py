@@ -24,7 +24,15 @@ from callboard._inspect.page import (
     show_part,
     state_of,
 )
-from callboard._inspect.shown import ShownCall, ShownRun, show_seen, show_seen_call, show_stored, show_stored_call
+from callboard._inspect.shown import (
+    ShownCall,
+    ShownRun,
+    list_seen,
+    show_seen,
+    show_seen_call,
+    show_stored,
+    show_stored_call,
+)
 from callboard._inspect.timeline import draw
 from callboard._inspect.values import is_picture, read_value, web_address
 from callboard._inspect.watch import SeenRun
@@ -49,9 +57,9 @@ async def now(request: Request) -> Response:
 async def _find_now(request: Request) -> dict[str, object]:
     visit, state, watch = state_of(request)
     seen = [one for one in watch if visit.can_see(one.run.user_id)]
-    going_on = [show_seen(one) for one in seen if goes_on_here(state, one)]
+    going_on = [list_seen(one) for one in seen if goes_on_here(state, one)]
     newest = [one for one in reversed(seen) if one.ended_at is not None][:ENDED_SHOWN]
-    ended = [show_seen(one) for one in newest]
+    ended = [list_seen(one) for one in newest]
     here = {one.run.run_id for one in seen if one.ended_at is not None} | {run.run_id for run in going_on}
     elsewhere = [run for run in await state.store.overview(visit.sees).open_runs() if run.run_id not in here]
     return {"title": "Now", "runs": going_on, "elsewhere": elsewhere, "ended": ended, "at": time.time()}
@@ -269,7 +277,7 @@ async def _find_run(request: Request) -> ShownRun:
 
 def goes_on_here(state: ServerState, seen: SeenRun) -> bool:
     """Return whether a run has not ended and is this server's: another may have taken it over, with its end."""
-    return seen.ended_at is None and any(run.run_id == seen.run.run_id and not run.ended for run in state.runs)
+    return seen.ended_at is None and state.runs.is_going_on(seen.run.run_id)
 
 
 def _take_page(run: ShownRun, request: Request) -> ShownRun:
