@@ -1,7 +1,9 @@
 """Names, arguments, results and questions that are made to break a page: each stands there as the text that it is."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
+from html import unescape
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -195,6 +197,24 @@ async def test_a_huge_text_is_cut_and_can_be_had_whole_as_text_alone(looking: Lo
             lines = await service.client.get(f"/inspect/{name}")
             assert lines.headers["content-disposition"].startswith("attachment")
             assert lines.text.isascii()
+
+
+async def test_the_command_for_a_call_reads_that_call_whatever_its_ids_are(tmp_path: Path) -> None:
+    call_id = "a/b?c#d{1,2}[1-3]%2f'\"é"
+    ids = {"chat_id": "c&user_id=eve[1-2]\u200b'", "user": {"id": "ann&é"}}
+
+    async def call(_: RunContext) -> AsyncIterator[Event]:
+        yield ToolCallStart(tool_call_id=call_id, tool_name="look")
+        yield ToolCallComplete(tool_call_id=call_id, result="x")
+
+    async with serving(tmp_path, ScriptedAgent(call)) as service:
+        await service.events(request(run_id="r", message_id="m", **ids))
+        path = place("call", id=call_id, run="r", chat=ids["chat_id"], user=ids["user"]["id"])
+        page = (await service.client.get(path)).text
+        written = unescape(page.split('<pre id="curl"')[1].split(">", 1)[1].split("</pre>")[0])
+        process = await asyncio.create_subprocess_shell(written, stdout=asyncio.subprocess.PIPE)
+        said, _ = await process.communicate()
+        assert json.loads(said)["tool_call_id"] == call_id
 
 
 async def test_a_question_that_is_made_to_deceive_is_shown_as_it_is(browser: Browser, tmp_path: Path) -> None:
