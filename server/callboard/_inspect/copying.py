@@ -11,6 +11,7 @@ from urllib.parse import quote, urlencode
 from callboard._inspect.shown import ShownCall, ShownRun
 
 MAX_COMPARED_CHARS = 1_000
+"""The longest result that a test compares."""
 
 _NO_NAME = re.compile(r"\W+", re.ASCII)
 
