@@ -13,13 +13,14 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.contextvars import bound_contextvars
 
+from callboard._http.errors import find_status
 from callboard._http.gate import Access
 from callboard._http.state import server_state
 from callboard._inspect.rendering import render
 from callboard._inspect.signing_in import SigningIn, send_cookie, take_cookie_back
 from callboard._inspect.visit import SCOPE_KEY, Visit, read_visit
 from callboard._text import storable
-from callboard.errors import CallboardError, OriginRefused, RequestError, RequestTooLarge
+from callboard.errors import CallboardError, RequestError, RequestTooLarge
 
 MAX_FORM_BYTES = 256 * 1024
 MAX_FIELDS = 100
@@ -69,8 +70,8 @@ class Door:
             self._access.check(scope)
             response = await self._enter(request, Visit(base, None, request.query_params.get("user") or None))
         except CallboardError as error:
-            status = HTTPStatus.FORBIDDEN if isinstance(error, OriginRefused) else HTTPStatus.BAD_REQUEST
-            response = render("refused.html", Visit(base, None), status, title="Refused", reason=str(error))
+            visit = Visit(base, None)
+            response = render("refused.html", visit, find_status(error), title="Refused", reason=str(error))
         session = scope[SCOPE_KEY].session if SCOPE_KEY in scope else None
         # What is logged meanwhile says whose key it was, as it does of the API.
         with bound_contextvars(**({"key": session.caller} if session and session.caller else {})):

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from callboard import errors
 from callboard._http.auth import Authenticate, read_route_path
-from callboard._http.errors import STATUS
+from callboard._http.errors import find_status
 from callboard._http.gate import Access
 from callboard._http.state import ServerState
 from callboard._inspect import agent_pages, list_pages, run_pages
@@ -80,8 +80,7 @@ class Inspector:
 
 async def _answer_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, errors.CallboardError)
-    status = next(STATUS[cls] for cls in type(error).__mro__ if cls in STATUS)
-    return _refuse(request, status, str(error))
+    return _refuse(request, find_status(error), str(error))
 
 
 async def _answer_http_error(request: Request, error: Exception) -> Response:
