@@ -224,7 +224,7 @@ async def call(request: Request) -> Response:
         call=shown,
         chat_id=chat_id,
         run_id=run_id,
-        arguments=read_value(shown.arguments),
+        arguments=await READING.run(partial(read_value, shown.arguments)),
         result=result,
         files=files,
         asked=asked[-1] if asked else None,
