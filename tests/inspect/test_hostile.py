@@ -233,7 +233,7 @@ async def test_what_is_made_to_grow_on_a_page_stays_within_bounds(tmp_path: Path
 
 async def test_the_command_for_a_call_reads_that_call_whatever_its_ids_are(tmp_path: Path) -> None:
     call_id = "a/b?c#d{1,2}[1-3]%2f'\"é"
-    ids = {"chat_id": "c&user_id=eve[1-2]\u200b'", "user": {"id": "ann&é"}}
+    ids: dict[str, Any] = {"chat_id": "c&user_id=eve[1-2]\u200b'", "user": {"id": "ann&é"}}
 
     async def call(_: RunContext) -> AsyncIterator[Event]:
         yield ToolCallStart(tool_call_id=call_id, tool_name="look")
