@@ -43,8 +43,6 @@ FRAMEWORKS = {
     "pydantic_ai": "pydantic-ai",
 }
 
-_listening: set[asyncio.Task[None]] = set()
-
 
 async def agents(request: Request) -> Response:
     """Show all agents, and why others are not there."""
@@ -135,8 +133,9 @@ async def send(request: Request) -> Response:
     run = await state.runs.start_or_follow(asked, visit.caller)
     if isinstance(run, Run):
         listening = asyncio.create_task(_listen(run), name=f"try {run.run_id}")
-        _listening.add(listening)
-        listening.add_done_callback(_listening.discard)
+        open_trials: set[asyncio.Task[None]] = request.app.state.open_trials
+        open_trials.add(listening)
+        listening.add_done_callback(open_trials.discard)
     return go_to(visit.link("try", agent=agent_id, chat=chat_id, **said))
 
 

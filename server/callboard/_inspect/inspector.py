@@ -1,5 +1,6 @@
 """The inspector as an application of its own, in front of the server's routes."""
 
+import asyncio
 from collections.abc import Collection
 from http import HTTPStatus
 
@@ -56,6 +57,8 @@ class Inspector:
         )
         self._pages.state.watch = self.watch
         self._pages.state.shared = Shared()
+        # Of the runs that were begun in Try it, what keeps each from being given up.
+        self._pages.state.open_trials = set[asyncio.Task[None]]()
 
     async def open(self, state: ServerState) -> None:
         """Show what this state is of, from here on; raises `StorageError`."""
