@@ -61,7 +61,7 @@ class Inspector:
         self._pages.state.open_trials = set[asyncio.Task[None]]()
 
     async def open(self, state: ServerState) -> None:
-        """Show what this state is of, from here on; raises `StorageError`."""
+        """Serve the pages of this server from now on; raises `StorageError`."""
         await self._signing_in.open(state.store)
         state.runs.on_forgotten = self.watch.forget_user
         self._pages.state.server = state

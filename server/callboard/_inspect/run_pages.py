@@ -146,7 +146,7 @@ async def sent(request: Request) -> Response:
     asked = seen.requests[index]
     messages = seen.sent(index)
     is_sent = messages is not None
-    # What the agent itself wrote into its prompt nobody has looked through before.
+    # Redacted only now: the prompt that an agent builds has passed no redaction.
     told = await seen.redaction.large(messages if messages is not None else list(seen.given))
     left_out = await seen.redaction.large(list(seen.left_out))
     results, unsent, unsent_count = await _look_up(state.store.overview(seen.run.user_id), seen, [*told, *left_out])
