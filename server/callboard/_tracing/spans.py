@@ -26,10 +26,17 @@ from callboard._tracing.contents import (
 from callboard._version import __version__
 from callboard.errors import ToolCancelled, UnknownTool
 from callboard.models import TokenUsage
-from callboard.observers import ModelAnswered, ModelAsked, Observation, ObservedRun, Observer, RunLeft, RunTakenOver
+from callboard.observers import (
+    STOPPED,
+    ModelAnswered,
+    ModelAsked,
+    Observation,
+    ObservedRun,
+    Observer,
+    RunLeft,
+    RunTakenOver,
+)
 from callboard_protocol import Done, Error, Message, Rewind, ToolCallComplete, ToolCallError, ToolCallStart, Usage
-
-STOPPED = frozenset({"CancelledError", "GeneratorExit"})
 
 
 class Tracing:
