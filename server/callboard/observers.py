@@ -120,6 +120,9 @@ observers are told what the framework says; requests of agents in its tools are 
 
 Observer = Callable[[ObservedRun, Observation], None]
 
+STOPPED = frozenset({"CancelledError", "GeneratorExit"})
+"""The errors of a `ModelAnswered` that are no failure: the run was stopped, or let go of the answer."""
+
 
 @dataclass(frozen=True, slots=True)
 class RunObservers:

@@ -1,5 +1,6 @@
 """Who may look: the key once, then a cookie; no page of another origin, and no form but the inspector's own."""
 
+import asyncio
 import re
 import time
 from collections.abc import AsyncIterator
@@ -12,6 +13,7 @@ from starlette.requests import HTTPConnection
 
 from callboard._agents import RunContext
 from callboard._http.auth import THE_KEY, ApiKey, Principal, api_key
+from callboard._inspect import door
 from callboard._inspect.signing_in import COOKIE, SigningIn
 from callboard._named_keys import KeysFile, add_named_key, remove_named_key
 from callboard.storage import AuditFilter
@@ -230,8 +232,39 @@ async def test_a_form_needs_the_token_of_its_own_session(tmp_path: Path, key: st
         assert elsewhere is not None
         for wrong in ("", "0" * 64, "é", elsewhere.token):
             refused = await service.client.post("/inspect/stop?run=r", data={"token": wrong})
-            assert refused.status_code == 400
+            assert refused.status_code == 422
             assert "reload the page" in refused.text
+
+
+async def test_a_form_that_is_too_large_or_has_too_many_fields_is_refused_as_that(tmp_path: Path) -> None:
+    async with serving(tmp_path, AGENT, api_key=KEY) as service:
+        assert (await sign_in(service, wanted="x" * 300_000)).status_code == 413
+        assert (await sign_in(service, **{f"field{number}": "" for number in range(200)})).status_code == 422
+
+
+async def post_by_halves(service: Service, path: str) -> bytes:
+    """What is answered to a form that never comes to its end."""
+    url = service.client.base_url
+    reader, writer = await asyncio.open_connection(url.host, url.port)
+    writer.write(f"POST {path} HTTP/1.1\r\nHost: {url.host}\r\nContent-Length: 100\r\n\r\nkey=a".encode())
+    answered = await reader.readline()
+    writer.close()
+    return answered
+
+
+async def test_a_form_that_does_not_come_to_its_end_is_waited_for_from_nobody_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(door, "FORM_SECONDS", 0.1)
+    async with serving(tmp_path, AGENT, api_key=KEY) as service:
+        assert b" 408 " in await post_by_halves(service, "/inspect/sign-in")
+    async with serving(tmp_path, AGENT) as service:
+        assert b" 408 " in await post_by_halves(service, "/inspect/stop?run=r")
+
+
+async def test_of_who_has_not_signed_in_no_form_is_read_but_that_to_sign_in(tmp_path: Path) -> None:
+    async with serving(tmp_path, AGENT, api_key=KEY) as service:
+        assert b" 401 " in await post_by_halves(service, "/inspect/stop?run=r")
 
 
 async def test_pages_may_run_and_show_what_is_the_servers_own_alone(tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
 """Names, arguments, results and questions that are made to break a page: each stands there as the text that it is."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
+from html import unescape
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -42,6 +44,8 @@ HTMX = (
 )
 TEMPLATE = "{{7*7}}{% for x in ().__class__.__base__.__subclasses__() %}{{x}}{% endfor %}${7*7}#{7*7}"
 UNSEEN = "invoice\u202efdp.exe\u2066\u200b\u0000\u001b[31m\u009b\u2028"
+DEEP = f"{'[' * 900}{'0,' * 20_000}0{']' * 900}"
+"""JSON that has a thousand times the characters once each of its parts stands in an indented line."""
 LINK = "javascript:document.title='pwned'//"
 HUGE = "<b>" + "x" * 300_000
 EVERYTHING = f"{MARKUP}{HTMX}{TEMPLATE}{UNSEEN}{LINK}"
@@ -195,6 +199,54 @@ async def test_a_huge_text_is_cut_and_can_be_had_whole_as_text_alone(looking: Lo
             lines = await service.client.get(f"/inspect/{name}")
             assert lines.headers["content-disposition"].startswith("attachment")
             assert lines.text.isascii()
+
+
+async def test_what_is_made_to_grow_on_a_page_stays_within_bounds(tmp_path: Path) -> None:
+    async def grow(_: RunContext) -> AsyncIterator[Event]:
+        yield Message(content="a\u200b" * 50_000)
+        yield ToolCallStart(tool_call_id="deep", tool_name="deep", tool_args=DEEP)
+        yield ToolCallComplete(tool_call_id="deep", result=DEEP)
+        yield ToolCallStart(tool_call_id="sources", tool_name="find")
+        yield ToolCallComplete(tool_call_id="sources", result=json.dumps([{"source_number": 1}] * 20_000))
+        yield ToolCallStart(tool_call_id="steps", tool_name="step")
+        mended = ToolStatusData(status="repaired", message="m" * 1_000_000)
+        yield ToolStatus(tool_call_id="steps", data=mended)
+        yield ToolCallComplete(tool_call_id="steps", result="x")
+        for number in range(300):
+            yield ToolCallStart(tool_call_id=f"{number}", tool_name="many", tool_args={"x": "y" * 20_000})
+            yield ToolCallComplete(tool_call_id=f"{number}", result="x")
+
+    described = {"type": "object", "properties": {"x": {"type": "string", "description": "d" * 1_000_000}}}
+    strange = Tool("strange", "d" * 1_000_000, described, lambda **_: None)
+    clerk = Agent("clerk", skills=(Skill("s", "s", tools=(strange,)),), model=FakeModel("Done."))
+    async with serving(tmp_path, ScriptedAgent(grow), clerk) as service:
+        await service.events(request(chat_id="try-c", run_id="r"))
+        await service.events(request(agent="clerk", chat_id="c", run_id="s"))
+        pages = [place("run", id="r", chat="try-c"), place("try", agent="scripted", chat="try-c")]
+        pages += [place("call", id=one, run="r", chat="try-c") for one in ("deep", "sources", "steps")]
+        for path in (*pages, place("agent", id="clerk"), place("sent", run="s", chat="c")):
+            page = await service.client.get(path)
+            assert page.status_code == 200
+            assert len(page.content) < 1_000_000, path
+        assert "The first 200 of 20,000 sources" in (await service.client.get(pages[3])).text
+
+
+async def test_the_command_for_a_call_reads_that_call_whatever_its_ids_are(tmp_path: Path) -> None:
+    call_id = "a/b?c#d{1,2}[1-3]%2f'\"é"
+    ids: dict[str, Any] = {"chat_id": "c&user_id=eve[1-2]\u200b'", "user": {"id": "ann&é"}}
+
+    async def call(_: RunContext) -> AsyncIterator[Event]:
+        yield ToolCallStart(tool_call_id=call_id, tool_name="look")
+        yield ToolCallComplete(tool_call_id=call_id, result="x")
+
+    async with serving(tmp_path, ScriptedAgent(call)) as service:
+        await service.events(request(run_id="r", message_id="m", **ids))
+        path = place("call", id=call_id, run="r", chat=ids["chat_id"], user=ids["user"]["id"])
+        page = (await service.client.get(path)).text
+        written = unescape(page.split('<pre id="curl"')[1].split(">", 1)[1].split("</pre>")[0])
+        process = await asyncio.create_subprocess_shell(written, stdout=asyncio.subprocess.PIPE)
+        said, _ = await process.communicate()
+        assert json.loads(said)["tool_call_id"] == call_id
 
 
 async def test_a_question_that_is_made_to_deceive_is_shown_as_it_is(browser: Browser, tmp_path: Path) -> None:

@@ -139,6 +139,16 @@ async def test_calls_are_found_by_text_tool_status_agent_user_and_time(looking: 
         assert (await service.client.get("/inspect/calls?cursor=odd")).status_code == 422
 
 
+async def test_a_search_once_more_is_for_the_same_times(looking: Looking, tmp_path: Path) -> None:
+    async with serving(tmp_path, demo_agent(0)) as service:
+        page = looking.page
+        times = "since=2026-01-31T15%3A07&until=2026-02-03"
+        await page.goto(url(service, f"/calls?{times}"))
+        await page.get_by_role("button", name="Search").click()
+        await page.wait_for_url(f"**/calls?text=&tool=&status=&agent=&user=&{times}")
+        await looking.check("calls-of-a-time")
+
+
 async def test_the_tools_are_told_with_their_figures(looking: Looking, tmp_path: Path) -> None:
     async with serving(tmp_path, demo_agent(0)) as service:
         await write_long_chat(service.state.store, 1_000)

@@ -12,12 +12,13 @@ from playwright.async_api import Browser, expect
 from starlette.routing import Mount, Router
 from starlette.types import Receive, Scope, Send
 
+from callboard import Agent, Skill, tool
 from callboard._agents import RunContext
 from callboard._agents.demo import demo_agent
 from callboard._application import Application, Callboard
 from callboard._http.auth import api_key
 from callboard._settings import Settings
-from callboard.testing import listening
+from callboard.testing import Call, FakeModel, listening
 from callboard_protocol import Done, Event, ToolCallStart
 from tests.inspect.looking import look
 from tests.serving import ScriptedAgent, request, serving
@@ -96,20 +97,28 @@ async def test_a_run_of_another_server_is_listed_and_stopped_too(tmp_path: Path)
 async def test_a_run_that_was_left_to_another_server_does_not_go_on_here(tmp_path: Path) -> None:
     is_working = asyncio.Event()
 
-    async def work(_: RunContext) -> AsyncIterator[Event]:
-        yield ToolCallStart(tool_call_id="a", tool_name="look_around")
+    @tool(read_only=True)
+    async def look_around() -> str:
+        """Looks around."""
         is_working.set()
         await asyncio.Event().wait()
+        return ""
 
-    async with serving(tmp_path, ScriptedAgent(work)) as service:
-        running = asyncio.create_task(service.events(request(chat_id="c", run_id="r")))
+    model = FakeModel([Call("look_around")])
+    clerk = Agent("clerk", skills=(Skill("looking", "Looks.", tools=(look_around,)),), model=model)
+    async with serving(tmp_path, clerk) as service:
+        body = request(agent="clerk", chat_id="c", run_id="r", user={"id": "ann"})
+        running = asyncio.create_task(service.events(body))
         await is_working.wait()
         assert "this one" in (await service.client.get("/inspect/")).text
+        assert (await service.client.get("/inspect/sent?run=r&chat=c")).status_code == 200
         [run] = service.state.runs
         run.abandon()
         await running
         assert "this one" not in (await service.client.get("/inspect/")).text
         assert "is not kept" in (await service.client.get("/inspect/run?id=r&chat=c")).text
+        # What Ann said is in this server's memory no longer: nobody would forget it here.
+        assert (await service.client.get("/inspect/sent?run=r&chat=c")).status_code == 404
 
 
 @pytest.mark.needs("browser")

@@ -1,7 +1,7 @@
 """A run as a person sees it: live, ended, each of its calls, and what its model was sent."""
 
+import ast
 import asyncio
-import html
 import json
 import re
 import sys
@@ -238,12 +238,12 @@ async def test_what_a_run_is_taken_away_as_runs(looking: Looking, tmp_path: Path
         process = await asyncio.create_subprocess_shell(command, stdout=asyncio.subprocess.PIPE)
         said, _ = await process.communicate()
         assert b"fully booked" in said
-        await page.get_by_text("As a test").click()
-        test = await page.locator("#test").inner_text()
-        assert 'Call(\'book_table\', \'{"restaurant": "The Green Room"' in test
-        compile(test, "test.py", "exec")
         lines = (await service.client.get("/inspect/run.jsonl?id=r&chat=c")).text.splitlines()
         assert [json.loads(line)["role"] for line in lines] == ["user", "assistant", "tool", "assistant"]
+        await page.get_by_role("link", name="As a test").click()
+        test = await page.inner_text("pre")
+        assert 'Call(\'book_table\', \'{"restaurant": "The Green Room"' in test
+        compile(test, "test.py", "exec")
 
 
 async def test_a_run_is_taken_away_as_a_test_that_passes(tmp_path: Path) -> None:
@@ -256,15 +256,35 @@ async def test_a_run_is_taken_away_as_a_test_that_passes(tmp_path: Path) -> None
     async with serving(tmp_path / "one", clerk) as service:
         say = [{"role": "user", "content": "Remember '6' and \"7\""}]
         await service.events(request(agent="my/clerk", chat_id="c", run_id="r", message_id="m", messages=say))
-        page = (await service.client.get("/inspect/run?id=r&chat=c")).text
-    found = re.search(r'<pre id="test"[^>]*>(.*?)</pre>', page, re.DOTALL)
-    assert found
-    (tmp_path / "test_again.py").write_text(html.unescape(found[1]))
+        test = (await service.client.get("/inspect/test.py?id=r&chat=c")).text
+    (tmp_path / "test_again.py").write_text(test)
     (tmp_path / "my_agents.py").write_text(MY_AGENTS)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "/dev/null", "test_again.py"]
     process = await asyncio.create_subprocess_exec(*command, cwd=tmp_path, stdout=asyncio.subprocess.PIPE)
     said, _ = await process.communicate()
     assert process.returncode == 0, said.decode()
+
+
+async def test_a_run_as_a_test_has_every_call_whole_after_a_restart_too(tmp_path: Path) -> None:
+    async def many(_: RunContext) -> AsyncIterator[Event]:
+        for number in range(450):
+            written = {"text": "a" * 5_000} if number % 100 == 0 else {"number": number}
+            yield ToolCallStart(tool_call_id=f"c{number}", tool_name="save", tool_args=written)
+            yield ToolCallComplete(tool_call_id=f"c{number}", result=f"saved {number}")
+
+    async def check(service: Service) -> None:
+        answered = await service.client.get("/inspect/test.py?id=r&chat=c")
+        assert answered.headers["content-type"] == "text/plain; charset=utf-8"
+        calls = [node for node in ast.walk(ast.parse(answered.text)) if isinstance(node, ast.Call)]
+        written = [json.loads(ast.literal_eval(one.args[1])) for one in calls if ast.unparse(one.func) == "Call"]
+        assert (len(written), written[400], written[449]) == (450, {"text": "a" * 5_000}, {"number": 449})
+        assert "== 'saved 449'" in answered.text
+
+    async with serving(tmp_path, ScriptedAgent(many)) as service:
+        await service.events(request(chat_id="c", run_id="r", message_id="m"))
+        await check(service)
+    async with serving(tmp_path, ScriptedAgent(many)) as service:
+        await check(service)
 
 
 MY_AGENTS = """
@@ -386,6 +406,26 @@ async def test_a_run_of_no_chat_is_shown_while_it_is_remembered_and_to_its_user_
             assert (await service.client.get(f"/inspect{path}")).status_code == 404
         assert "book_table" not in (await service.client.get("/inspect/?user=bob")).text
         assert "book_table" in (await service.client.get("/inspect/?user=ann")).text
+
+
+async def test_a_page_of_a_call_or_a_run_tells_of_no_other_run_whatever_its_address_says(tmp_path: Path) -> None:
+    model = FakeModel([Call("remember_number", number=6)], "Done.", [Call("remember_number", number=7)], "Done.")
+    clerk = Agent("clerk", skills=(Skill("numbers", "Numbers.", tools=(remember_number,)),), model=model)
+    async with serving(tmp_path, clerk) as service:
+        for name in ("ann", "bob"):
+            body = request(agent="clerk", chat_id=f"of-{name}", run_id=f"run-of-{name}", message_id=name)
+            await service.events({**body, "user": {"id": name}})
+        calls = (await service.client.get("/v1/tool-calls?user_id=ann")).json()["tool_calls"]
+        place = f"id={calls[0]['tool_call_id']}&chat=of-ann"
+        for who in ("", "&user=ann"):
+            page = (await service.client.get(f"/inspect/call?{place}&run=run-of-bob{who}")).text
+            assert "sent?" in page
+            assert "run=run-of-ann" in page
+            assert "run-of-bob" not in page
+        for path in ("run?id=run-of-bob&chat=of-ann", "sent?run=run-of-bob&chat=of-ann", "test.py?id=run-of-bob"):
+            assert (await service.client.get(f"/inspect/{path}&user=ann")).status_code == 404
+        for path in ("run?id=run-of-bob&chat=of-ann", "sent?run=run-of-bob&chat=of-ann"):
+            assert (await service.client.get(f"/inspect/{path}")).status_code == 404
 
 
 async def test_a_run_of_before_the_restart_is_shown_as_it_is_stored(looking: Looking, tmp_path: Path) -> None:

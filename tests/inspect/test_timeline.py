@@ -116,6 +116,8 @@ def test_a_text_is_shown_as_what_it_is() -> None:
     assert read_value('{"b": [1], "a": "ü"}').text == '{\n  "b": [\n    1\n  ],\n  "a": "ü"\n}'
     assert read_value("{no json").kind == "text"
     assert read_value("[" * 100_000).kind == "text"
+    # Indented it would have forty million characters.
+    assert read_value(f"{'[' * 900}{'0,' * 20_000}0{']' * 900}").kind == "text"
     assert read_value("data:image/png;base64,AAAA").kind == "picture"
     assert read_value("data:image/svg+xml;base64,AAAA").kind == "text"
     [source] = read_value('[{"source_number": "7", "title": "t", "url": "https://a.example"}]').sources

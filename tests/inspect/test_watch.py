@@ -1,8 +1,8 @@
 """What is kept of runs in memory: all of the newest, bounded."""
 
-from callboard._inspect.watch import RunWatch, count_chars
-from callboard.models import ModelRequest, TokenUsage
-from callboard.observers import ModelAnswered, ModelAsked, ObservedRun, RunPrepared
+from callboard._inspect.watch import RunWatch, SeenRun, count_chars
+from callboard.models import ModelRequest, TextDelta, TokenUsage
+from callboard.observers import ModelAnswered, ModelAsked, ObservedRun, RunLeft, RunPrepared, RunTakenOver
 from callboard_protocol import Done, Message, Rewind, RunStart, ToolCallComplete, ToolCallStart
 
 SYSTEM = {"role": "system", "content": "Be kind."}
@@ -20,21 +20,34 @@ def asked(*messages: dict[str, str]) -> ModelAsked:
     return ModelAsked("m", len(messages), 0, request=ModelRequest(messages))
 
 
+def offered(count: int, **options: object) -> ModelAsked:
+    """A request with so many tools, each of about a thousand characters, in new objects."""
+    tools = [{"type": "function", "function": {"name": f"t{number}", "d": "x" * 1_000}} for number in range(count)]
+    return ModelAsked("m", 1, count, request=ModelRequest([user("hi")], tools, options=options))
+
+
+def begin(watch: RunWatch, name: str = "r") -> SeenRun:
+    watch.tell(run(name), RunStart(run_id=name, agent="clerk"))
+    seen = watch.find(name)
+    assert seen is not None
+    return seen
+
+
 def play(watch: RunWatch, name: str, *messages: dict[str, str]) -> None:
-    for what in (RunStart(run_id=name, agent="clerk"), asked(*messages), Done()):
+    begin(watch, name)
+    for what in (asked(*messages), Done()):
         watch.tell(run(name), what)
 
 
 def test_each_request_is_had_whole_and_what_two_share_is_kept_once() -> None:
     watch = RunWatch()
+    seen = begin(watch)
     long = user("x" * 100_000)
     grown = [SYSTEM, long]
     for number in range(20):
         # As a format makes them: the same texts in new objects.
         watch.tell(run("r"), asked(*(dict(message) for message in grown)))
         grown.append(user(f"more {number}"))
-    seen = watch.find("r")
-    assert seen is not None
     assert [len(seen.sent(number) or ()) for number in (0, 1, 19)] == [2, 3, 21]
     assert seen.sent(19) == grown[:-1]
     assert seen.chars < 110_000
@@ -42,17 +55,16 @@ def test_each_request_is_had_whole_and_what_two_share_is_kept_once() -> None:
 
 def test_a_request_that_begins_otherwise_shares_nothing() -> None:
     watch = RunWatch()
+    seen = begin(watch)
     watch.tell(run("r"), asked(SYSTEM, user("a")))
     watch.tell(run("r"), asked(user("b")))
-    seen = watch.find("r")
-    assert seen is not None
     assert seen.sent(1) == [user("b")]
     assert seen.requests[1].shared == 0
 
 
 def test_the_oldest_runs_that_have_ended_make_room_first() -> None:
     watch = RunWatch(max_runs=3)
-    watch.tell(run("live"), RunStart(run_id="live", agent="clerk"))
+    begin(watch, "live")
     for number in range(5):
         play(watch, f"r{number}", user("hi"))
     assert [seen.run.run_id for seen in watch] == ["live", "r3", "r4"]
@@ -60,19 +72,58 @@ def test_the_oldest_runs_that_have_ended_make_room_first() -> None:
 
 def test_of_runs_that_go_on_the_oldest_requests_make_room() -> None:
     watch = RunWatch(max_chars=50_000)
+    seen = begin(watch, "live")
     for number in range(10):
         watch.tell(run("live"), asked(user(f"{number}" * 9_000)))
-    seen = watch.find("live")
-    assert seen is not None
     assert seen.sent(0) is None
     assert seen.sent(9) == [user("9" * 9_000)]
     assert len(seen.requests) == 10
 
 
+def test_a_run_that_is_left_to_another_server_is_forgotten_and_nothing_late_brings_it_back() -> None:
+    watch = RunWatch()
+    begin(watch)
+    for what in (asked(user("x" * 1_000)), RunLeft(), asked(user("late")), Message(content="late")):
+        watch.tell(run("r"), what)
+    assert list(watch) == []
+    # It takes no room from others any more.
+    kept = RunWatch(max_chars=2_000)
+    begin(kept)
+    for what in (asked(user("x" * 1_500)), RunLeft()):
+        kept.tell(run("r"), what)
+    play(kept, "other", user("y" * 1_500))
+    assert [seen.run.run_id for seen in kept] == ["other"]
+
+
+def test_a_run_that_was_left_with_an_end_that_nobody_saw_is_forgotten_too() -> None:
+    watch = RunWatch()
+    play(watch, "r", user("hi"))
+    watch.tell(run("r"), RunLeft())
+    assert list(watch) == []
+
+
+def test_a_run_that_comes_back_to_this_server_begins_anew() -> None:
+    watch = RunWatch()
+    begin(watch)
+    for what in (Message(content="Half an "), RunTakenOver(1), Message(content="An answer.")):
+        watch.tell(run("r"), what)
+    [seen] = watch
+    assert seen.text == "An answer."
+
+
+def test_what_an_agent_does_after_its_runs_end_does_not_begin_the_run_anew() -> None:
+    watch = RunWatch()
+    play(watch, "r", user("hi"))
+    watch.tell(run("r"), ModelAnswered("m", 1.0, None, None, None, "GeneratorExit"))
+    [seen] = watch
+    assert seen.ending == Done()
+    assert seen.requests[0].answer is not None
+
+
 def test_what_a_chat_forgets_the_watch_forgets() -> None:
     watch = RunWatch()
     play(watch, "r", user("hi"))
-    watch.tell(run("live"), RunStart(run_id="live", agent="clerk"))
+    begin(watch, "live")
     watch.forget_chat("c")
     assert [seen.run.run_id for seen in watch] == ["live"]
     play(watch, "r2", user("hi"))
@@ -81,6 +132,7 @@ def test_what_a_chat_forgets_the_watch_forgets() -> None:
 
 def test_what_is_taken_back_is_taken_back_here_too() -> None:
     watch = RunWatch()
+    seen = begin(watch)
     for what in (
         Message(content="Let me look. "),
         ToolCallStart(tool_call_id="a", tool_name="look"),
@@ -90,27 +142,23 @@ def test_what_is_taken_back_is_taken_back_here_too() -> None:
         Message(content="Here."),
     ):
         watch.tell(run("r"), what)
-    seen = watch.find("r")
-    assert seen is not None
     assert seen.text == "Let me look. Here."
 
 
 def test_an_answer_is_of_the_request_that_it_answers() -> None:
     watch = RunWatch()
+    seen = begin(watch)
     usage = TokenUsage(3, 4, 7)
     watch.tell(run("r"), asked(user("a")))
     watch.tell(run("r"), ModelAnswered("m", 1.0, 0.5, "stop", usage, None))
     watch.tell(run("r"), asked(user("b")))
-    seen = watch.find("r")
-    assert seen is not None
     assert [request.usage for request in seen.requests] == [usage, None]
 
 
 def test_a_request_of_a_framework_that_does_not_say_its_messages_is_not_kept() -> None:
     watch = RunWatch()
+    seen = begin(watch)
     watch.tell(run("r"), ModelAsked("m", 3, 1))
-    seen = watch.find("r")
-    assert seen is not None
     assert seen.requests[0].messages == 3
     assert seen.sent(0) is None
 
@@ -122,20 +170,62 @@ def test_pictures_count_by_their_size() -> None:
 
 def test_what_an_agent_was_given_is_kept_until_a_request_has_it_and_what_was_left_out_beyond() -> None:
     watch = RunWatch()
+    seen = begin(watch)
     watch.tell(run("r"), RunPrepared([user("x" * 1_000)], [user("old")], 7))
-    seen = watch.find("r")
-    assert seen is not None
     assert (seen.given, seen.left_out, seen.left_out_count) == ((user("x" * 1_000),), (user("old"),), 7)
     watch.tell(run("r"), asked(user("x" * 1_000)))
     assert (seen.given, seen.left_out) == ((), (user("old"),))
     assert seen.chars < 1_500
 
 
+def test_tools_and_options_count_and_requests_of_a_run_that_have_the_same_share_them() -> None:
+    watch = RunWatch()
+    seen = begin(watch)
+    for number in range(20):
+        watch.tell(run("r"), offered(100, temperature=0.5, number=number // 10))
+    first, *_, last = seen.requests
+    assert (len(last.offered), last.options) == (100, {"temperature": 0.5, "number": 1})
+    assert 100_000 < seen.chars < 150_000
+    watch.tell(run("r"), offered(101))
+    assert seen.chars > 200_000
+    assert len(first.offered) == 100
+
+
+def test_tools_make_room_with_the_last_request_that_has_them() -> None:
+    watch = RunWatch(max_chars=130_000)
+    seen = begin(watch)
+    for count in (100, 100, 1, 1):
+        watch.tell(run("r"), offered(count))
+    assert [len(request.offered) for request in seen.requests] == [100, 100, 1, 1]
+    watch.tell(run("r"), offered(99))
+    assert [len(request.offered) for request in seen.requests] == [0, 0, 1, 1, 99]
+    assert 99_000 < seen.chars < 130_000
+
+
+def test_what_is_taken_back_counts_no_more() -> None:
+    watch = RunWatch()
+    seen = begin(watch)
+    for _ in range(5):
+        for what in (Message(content="x" * 100), Rewind()):
+            watch.tell(run("r"), what)
+    assert (seen.text, seen.chars) == ("", 0)
+
+
+def test_the_pieces_of_an_answer_are_not_kept_beside_it() -> None:
+    watch = RunWatch()
+    seen = begin(watch)
+    watch.tell(run("r"), asked(user("a")))
+    deltas = [TextDelta("x")] * 1_000
+    watch.tell(run("r"), ModelAnswered("m", 1.0, 0.5, "stop", None, None, deltas=deltas))
+    answer = seen.requests[0].answer
+    assert answer is not None
+    assert (answer.finish_reason, answer.deltas) == ("stop", ())
+
+
 def test_what_was_left_out_makes_room_too() -> None:
     watch = RunWatch(max_chars=10_000)
+    seen = begin(watch, "live")
     watch.tell(run("live"), RunPrepared([], [user("x" * 9_500)], 1))
     watch.tell(run("live"), asked(user("y" * 900)))
-    seen = watch.find("live")
-    assert seen is not None
     assert (seen.left_out, seen.left_out_count) == ((), 1)
     assert seen.sent(0) == [user("y" * 900)]

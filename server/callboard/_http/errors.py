@@ -47,9 +47,14 @@ STATUS: Mapping[type[errors.CallboardError], HTTPStatus] = {
 """The status of each class; a class that is not named has its nearest base's."""
 
 
+def find_status(error: errors.CallboardError) -> HTTPStatus:
+    """Return the status of an error's class."""
+    return next(STATUS[cls] for cls in type(error).__mro__ if cls in STATUS)
+
+
 def answer_error(error: errors.CallboardError, status: HTTPStatus | None = None) -> JSONResponse:
     """Return the response that says what went wrong; `status` is that of the error's class unless it is given."""
-    status = status or next(STATUS[cls] for cls in type(error).__mro__ if cls in STATUS)
+    status = status or find_status(error)
     headers: dict[str, str] = {}
     if status == HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = "Bearer"

@@ -7,7 +7,7 @@ that was begun here goes on until its end, its time or Stop, whoever looks.
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from secrets import token_hex
 from typing import Any
 
@@ -21,6 +21,7 @@ from callboard._http.state import ServerState
 from callboard._inspect.page import go_to, is_fragment, show, state_of
 from callboard._inspect.shown import ShownRun, show_seen, show_stored
 from callboard._inspect.visit import Visit
+from callboard._inspect.watch import SeenRun
 from callboard._runs import Run
 from callboard.errors import RequestError, Unauthorized, UnknownChat, UnknownInput, UnknownRun
 from callboard.frameworks.adapter import FrameworkAgent
@@ -41,8 +42,6 @@ FRAMEWORKS = {
     "openai_agents": "OpenAI Agents SDK",
     "pydantic_ai": "pydantic-ai",
 }
-
-_listening: set[asyncio.Task[None]] = set()
 
 
 async def agents(request: Request) -> Response:
@@ -134,8 +133,9 @@ async def send(request: Request) -> Response:
     run = await state.runs.start_or_follow(asked, visit.caller)
     if isinstance(run, Run):
         listening = asyncio.create_task(_listen(run), name=f"try {run.run_id}")
-        _listening.add(listening)
-        listening.add_done_callback(_listening.discard)
+        open_trials: set[asyncio.Task[None]] = request.app.state.open_trials
+        open_trials.add(listening)
+        listening.add_done_callback(open_trials.discard)
     return go_to(visit.link("try", agent=agent_id, chat=chat_id, **said))
 
 
@@ -175,11 +175,17 @@ async def _read_chat(request: Request, chat_id: str) -> list[ShownRun]:
     shown = []
     for turn in reversed(turns):
         if one := seen.pop(turn.run_id, None):
-            shown.append(show_seen(one, turn.question))
+            shown.append(_show_newest_calls(one, turn.question))
         else:
             page = await overview.calls_of_turn(chat_id, turn.run_id, CALLS_SHOWN)
             shown.append(show_stored(turn, page.calls, page.next_cursor, is_live=False))
-    return [*shown, *map(show_seen, seen.values())]
+    return [*shown, *map(_show_newest_calls, seen.values())]
+
+
+def _show_newest_calls(seen: SeenRun, question: str = "") -> ShownRun:
+    """Return a run as it was seen, with the newest of its calls: all of them are on its own page."""
+    shown = show_seen(seen, question)
+    return replace(shown, calls=shown.calls[-CALLS_SHOWN:])
 
 
 async def _list_messages(overview: Overview, chat_id: str) -> list[dict[str, Any]]:

@@ -6,11 +6,13 @@ import shlex
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
+from urllib.parse import quote, urlencode
 
 from callboard._inspect.shown import ShownCall, ShownRun
 from callboard._text import write_json_line
 
 MAX_COMPARED_CHARS = 1_000
+"""The longest result that a test compares."""
 
 _NO_NAME = re.compile(r"\W+", re.ASCII)
 
@@ -26,9 +28,10 @@ def write_curl(address: str, agent_id: str, question: str, *, has_key: bool) -> 
 def write_call_curl(address: str, chat_id: str, call_id: str, user_id: str | None, *, has_key: bool) -> str:
     """Return a command that reads a stored call, whole."""
     key = ' -H "Authorization: Bearer $(callboard key)"' if has_key else ""
-    asked = f" --data-urlencode {shlex.quote(f'user_id={user_id}')}" if user_id is not None else ""
-    path = shlex.quote(f"{address}/v1/tool-calls/{call_id}")
-    return f"curl -G {path}{key} \\\n  --data-urlencode {shlex.quote(f'chat_id={chat_id}')}{asked}\n"
+    query = {"chat_id": chat_id} if user_id is None else {"chat_id": chat_id, "user_id": user_id}
+    # Escaped, for curl reads braces and brackets as lists of addresses, and a page shows no character that is not seen.
+    path = shlex.quote(f"{address}/v1/tool-calls/{quote(call_id, safe='')}?{urlencode(query)}")
+    return f"curl {path}{key}\n"
 
 
 def write_test(run: ShownRun) -> str:

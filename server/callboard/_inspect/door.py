@@ -4,25 +4,27 @@ The server's gate has looked at the request before. Here no other origin may pas
 `CALLBOARD_CORS_ORIGINS` neither: they were allowed to call the API, not to read or press what a person sees.
 """
 
-from collections.abc import Mapping
+import asyncio
 from http import HTTPStatus
 from urllib.parse import parse_qsl, quote
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.contextvars import bound_contextvars
 
+from callboard._http.errors import find_status
 from callboard._http.gate import Access
 from callboard._http.state import server_state
 from callboard._inspect.rendering import render
 from callboard._inspect.signing_in import SigningIn, send_cookie, take_cookie_back
 from callboard._inspect.visit import SCOPE_KEY, Visit, read_visit
 from callboard._text import storable
-from callboard.errors import CallboardError, OriginRefused, RequestError, RequestTooLarge
+from callboard.errors import CallboardError, RequestError, RequestTimeout, RequestTooLarge
 
 MAX_FORM_BYTES = 256 * 1024
 MAX_FIELDS = 100
+FORM_SECONDS = 60.0
 NUL_AS_KEPT = quote(storable("\0")).encode()
 
 HEADERS = {
@@ -60,7 +62,8 @@ class Door:
                 message["headers"] = [*message["headers"], *(pair for pair in added if pair[0] not in own)]
             await send(message)
 
-        # A NUL is kept nowhere, and PostgreSQL is asked for none: it is looked for as what is kept in its place.
+        # Stored text has no NUL (`storable` replaces it) and PostgreSQL takes none in a query, so it is replaced in the
+        # query string too.
         query = scope["query_string"].replace(b"%00", NUL_AS_KEPT)
         scope = {**scope, "query_string": query}
         request = Request(scope, receive)
@@ -69,8 +72,8 @@ class Door:
             self._access.check(scope)
             response = await self._enter(request, Visit(base, None, request.query_params.get("user") or None))
         except CallboardError as error:
-            status = HTTPStatus.FORBIDDEN if isinstance(error, OriginRefused) else HTTPStatus.BAD_REQUEST
-            response = render("refused.html", Visit(base, None), status, title="Refused", reason=str(error))
+            visit = Visit(base, None)
+            response = render("refused.html", visit, find_status(error), title="Refused", reason=str(error))
         session = scope[SCOPE_KEY].session if SCOPE_KEY in scope else None
         # What is logged meanwhile says whose key it was, as it does of the API.
         with bound_contextvars(**({"key": session.caller} if session and session.caller else {})):
@@ -81,12 +84,12 @@ class Door:
         path = request.scope["path"].removeprefix(visit.base)
         if path.startswith("/assets/"):
             return None
-        session = await self._signing_in.find(request)
-        form = await _read_form(request) if request.method == "POST" else {}
         if path == "/sign-in" and request.method == "POST":
-            return await self._sign_in(request, visit, form)
+            return await self._sign_in(request, visit)
+        session = await self._signing_in.find(request)
         if session is None:
             return _ask_for_key(visit, request)
+        form = await _read_form(request) if request.method == "POST" else {}
         if request.method == "POST" and not session.owns(form.get("token", "")):
             raise RequestError("this form is not one of this page, or it is too old: reload the page and send it again")
         if path == "/sign-out" and request.method == "POST":
@@ -97,8 +100,9 @@ class Door:
         await request.app.state.watch.forget_gone(server_state(request).store)
         return None
 
-    async def _sign_in(self, request: Request, visit: Visit, form: Mapping[str, str]) -> Response:
-        # Of no session yet: who can send this has the key.
+    async def _sign_in(self, request: Request, visit: Visit) -> Response:
+        # There is no session yet whose token could be asked for; the key itself is the proof.
+        form = await _read_form(request)
         session = await self._signing_in.sign_in(request, form.get("key", "")) if self._signing_in.is_needed else None
         if session is None:
             return _ask_for_key(visit, request, is_wrong=True)
@@ -128,12 +132,18 @@ def _ask_for_key(visit: Visit, request: Request, *, is_wrong: bool = False) -> R
 
 
 async def _read_form(request: Request) -> dict[str, str]:
-    """Return the fields of a form; raises `RequestTooLarge`."""
+    """Return the fields of a form; raises `RequestTooLarge`, `RequestTimeout`, `RequestError`."""
     body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MAX_FORM_BYTES:
-            raise RequestTooLarge(f"a form has at most {MAX_FORM_BYTES // 1024} KiB")
+    try:
+        async with asyncio.timeout(FORM_SECONDS):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > MAX_FORM_BYTES:
+                    raise RequestTooLarge(f"a form has at most {MAX_FORM_BYTES // 1024} KiB")
+    except ClientDisconnect:
+        raise RequestError("the browser went away before the form was complete") from None
+    except TimeoutError:
+        raise RequestTimeout(f"the form was not complete after {FORM_SECONDS:g} s: send it again") from None
     try:
         fields = parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=MAX_FIELDS)
         return {name: storable(value) for name, value in fields}

@@ -1,5 +1,6 @@
 """The inspector as an application of its own, in front of the server's routes."""
 
+import asyncio
 from collections.abc import Collection
 from http import HTTPStatus
 
@@ -15,7 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from callboard import errors
 from callboard._http.auth import Authenticate, read_route_path
-from callboard._http.errors import STATUS
+from callboard._http.errors import find_status
 from callboard._http.gate import Access
 from callboard._http.state import ServerState
 from callboard._inspect import agent_pages, list_pages, run_pages
@@ -56,9 +57,11 @@ class Inspector:
         )
         self._pages.state.watch = self.watch
         self._pages.state.shared = Shared()
+        # Of the runs that were begun in Try it, what keeps each from being given up.
+        self._pages.state.open_trials = set[asyncio.Task[None]]()
 
     async def open(self, state: ServerState) -> None:
-        """Show what this state is of, from here on; raises `StorageError`."""
+        """Serve the pages of this server from now on; raises `StorageError`."""
         await self._signing_in.open(state.store)
         state.runs.on_forgotten = self.watch.forget_user
         self._pages.state.server = state
@@ -80,8 +83,7 @@ class Inspector:
 
 async def _answer_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, errors.CallboardError)
-    status = next(STATUS[cls] for cls in type(error).__mro__ if cls in STATUS)
-    return _refuse(request, status, str(error))
+    return _refuse(request, find_status(error), str(error))
 
 
 async def _answer_http_error(request: Request, error: Exception) -> Response:

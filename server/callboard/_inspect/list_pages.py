@@ -1,8 +1,7 @@
 """The pages of what is stored: chats, a chat, calls by what they are, the figures of tools."""
 
 import re
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 
 from starlette.requests import Request
@@ -11,7 +10,7 @@ from starlette.routing import Route
 
 from callboard._inspect.page import go_to, show, state_of
 from callboard._inspect.run_pages import goes_on_here
-from callboard._inspect.shown import show_seen
+from callboard._inspect.shown import list_seen
 from callboard.errors import RequestError
 from callboard.storage import CallState, ChatFilter, ToolCallFilter
 
@@ -21,20 +20,13 @@ CALLS_PER_PAGE = 50
 SLOWEST_CALLS = 10
 MAX_TEXT_CHARS = 200
 
-STATUSES: Mapping[str, CallState | None] = {
-    "": None,
-    "running": "running",
-    "complete": "complete",
-    "error": "error",
-}
-
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}(?:T\d{2}:\d{2})?")
 SECONDS_A_DAY = 86_400
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What a form of filters says, as it says it."""
+class FilterForm:
+    """A form of filters, as it was filled in."""
 
     text: str = ""
     tool: str = ""
@@ -44,38 +36,36 @@ class Wanted:
     until: str = ""
 
     @classmethod
-    def of(cls, request: Request) -> "Wanted":
+    def of(cls, request: Request) -> "FilterForm":
         """Return what the query says."""
         query = request.query_params
-        return cls(*(query.get(name, "").strip()[:MAX_TEXT_CHARS] for name in cls.__dataclass_fields__))
+        return cls(*(query.get(field.name, "").strip()[:MAX_TEXT_CHARS] for field in fields(cls)))
 
-    def calls(self) -> ToolCallFilter:
+    def to_call_filter(self) -> ToolCallFilter:
         """Return the calls that it means; raises `RequestError` for what is no time and no status."""
-        if self.status not in STATUSES:
-            raise RequestError("status is to be running, complete or error")
         return ToolCallFilter(
             tool_name=self.tool or None,
-            status=STATUSES[self.status],
+            status=_read_status(self.status),
             agent_id=self.agent or None,
             since=_read_time(self.since),
             until=_read_time(self.until, is_end=True),
             text=self.text or None,
         )
 
-    def chats(self) -> ChatFilter:
+    def to_chat_filter(self) -> ChatFilter:
         """Return the chats that it means, with the same errors."""
-        calls = self.calls()
+        calls = self.to_call_filter()
         return ChatFilter(self.text, calls.tool_name, calls.status, calls.agent_id, calls.since, calls.until)
 
 
 async def chats(request: Request) -> Response:
     """Show the stored chats, those with the newest answers first: all, or those that fit every filter."""
     visit, state, _ = state_of(request)
-    wanted = Wanted.of(request)
+    wanted = FilterForm.of(request)
     cursor = request.query_params.get("cursor") or None
-    page = await state.store.overview(visit.sees).chats(wanted.chats(), CHATS_PER_PAGE, cursor)
+    page = await state.store.overview(visit.sees).chats(wanted.to_chat_filter(), CHATS_PER_PAGE, cursor)
     older = visit.link("chats", **asdict(wanted), cursor=page.next_cursor) if page.next_cursor else None
-    is_narrowed = wanted != Wanted()
+    is_narrowed = wanted != FilterForm()
     return show_list(request, "chats.html", "Chats", wanted, chats=page.chats, older=older, is_narrowed=is_narrowed)
 
 
@@ -85,7 +75,7 @@ async def chat(request: Request) -> Response:
     chat_id = request.query_params.get("id", "")
     cursor = request.query_params.get("cursor") or None
     page = await state.store.overview(visit.sees).turns(chat_id, TURNS_PER_PAGE, cursor)
-    live = {one.run.run_id: show_seen(one) for one in watch if one.run.chat_id == chat_id and goes_on_here(state, one)}
+    live = {one.run.run_id: list_seen(one) for one in watch if one.run.chat_id == chat_id and goes_on_here(state, one)}
     older = visit.link("chat", id=chat_id, cursor=page.next_cursor) if page.next_cursor else None
     return show(request, "chat.html", title="Chat", chat_id=chat_id, turns=page.turns, live=live, older=older)
 
@@ -106,9 +96,9 @@ async def forget(request: Request) -> Response:
 async def calls(request: Request) -> Response:
     """Show calls, newest first: all, or those that fit every filter."""
     visit, state, _ = state_of(request)
-    wanted = Wanted.of(request)
+    wanted = FilterForm.of(request)
     cursor = request.query_params.get("cursor") or None
-    page = await state.store.overview(visit.sees).calls(wanted.calls(), CALLS_PER_PAGE, cursor)
+    page = await state.store.overview(visit.sees).calls(wanted.to_call_filter(), CALLS_PER_PAGE, cursor)
     older = visit.link("calls", **asdict(wanted), cursor=page.next_cursor) if page.next_cursor else None
     return show_list(request, "calls.html", "Calls", wanted, calls=page.calls, older=older)
 
@@ -116,18 +106,28 @@ async def calls(request: Request) -> Response:
 async def tools(request: Request) -> Response:
     """Show how the calls of each tool went."""
     visit, state, _ = state_of(request)
-    wanted = Wanted.of(request)
+    wanted = FilterForm.of(request)
     overview = state.store.overview(visit.sees)
-    found = await overview.tools(wanted.calls())
-    slowest = await overview.slowest_calls(wanted.calls(), SLOWEST_CALLS)
+    found = await overview.tools(wanted.to_call_filter())
+    slowest = await overview.slowest_calls(wanted.to_call_filter(), SLOWEST_CALLS)
     return show_list(request, "tools.html", "Tools", wanted, tools=found, slowest=slowest)
 
 
-def show_list(request: Request, template: str, title: str, wanted: Wanted, **shown: object) -> Response:
+def show_list(request: Request, template: str, title: str, wanted: FilterForm, **shown: object) -> Response:
     """Show what fits a form of filters, with the form."""
     _, state, _ = state_of(request)
     agents = [agent.agent_id for agent in state.registry]
     return show(request, template, title=title, wanted=wanted, agents=agents, **shown)
+
+
+def _read_status(text: str) -> CallState | None:
+    match text:
+        case "":
+            return None
+        case "running" | "complete" | "error":
+            return text
+        case _:
+            raise RequestError("status is to be running, complete or error")
 
 
 def _read_time(text: str, *, is_end: bool = False) -> float | None:

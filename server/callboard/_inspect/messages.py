@@ -20,7 +20,7 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class WrittenCall:
+class SentCall:
     """A call as a message holds it."""
 
     call_id: str
@@ -35,7 +35,7 @@ class SentMessage:
     number: int
     role: str
     text: str
-    calls: tuple[WrittenCall, ...]
+    calls: tuple[SentCall, ...]
     call_id: str | None
     marks: tuple[Mark, ...]
     parts: int
@@ -72,7 +72,9 @@ def _mark(
     marks: list[Mark] = []
     if first_new and number >= first_new:
         marks.append(Mark("new"))
-    ids = [call.call_id for call in calls] if calls else [str(call_id)] if call_id else []
+    ids = [call.call_id for call in calls]
+    if call_id and not calls:
+        ids = [str(call_id)]
     kept = [results[one] for one in ids if one in results]
     if any(one.run_id != run_id for one in kept):
         marks.append(Mark("replayed", "of an earlier turn, put in from what the server stores"))
@@ -95,6 +97,6 @@ def _mark_result(text: str, kept: KeptResult) -> list[Mark]:
     return []
 
 
-def _read_call(call: Mapping[str, Any]) -> WrittenCall:
+def _read_call(call: Mapping[str, Any]) -> SentCall:
     function = call.get("function") or {}
-    return WrittenCall(str(call.get("id", "")), str(function.get("name", "")), str(function.get("arguments", "")))
+    return SentCall(str(call.get("id", "")), str(function.get("name", "")), str(function.get("arguments", "")))

@@ -49,7 +49,7 @@ def is_fragment(request: Request) -> bool:
 
 
 def go_to(address: str) -> Response:
-    """Return the way to a page after a button was pressed."""
+    """Redirect to a page after a form was posted."""
     return RedirectResponse(address, HTTPStatus.SEE_OTHER)
 
 
@@ -67,7 +67,7 @@ def read_number(request: Request, name: str) -> int:
 
 
 def give(content: str | AsyncIterator[str], name: str, media_type: str, *, is_shown: bool = False) -> Response:
-    """Return a text, or the pieces of one, to be saved, or to be shown as that and nothing else."""
+    """Return a text, or pieces of it, as a download; with `is_shown` to be displayed as plain text."""
     headers = {
         "Content-Disposition": f'{"inline" if is_shown else "attachment"}; filename="{name}"',
         "Content-Security-Policy": "default-src 'none'; sandbox",

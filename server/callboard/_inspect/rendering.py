@@ -4,38 +4,48 @@ import json
 import re
 import unicodedata
 from datetime import UTC, datetime
+from functools import lru_cache
 from http import HTTPStatus
+from itertools import islice
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 from starlette.responses import HTMLResponse
 
+from callboard._inspect.values import indent
 from callboard._inspect.visit import Visit
 from callboard._version import __version__
 
 MAX_SHOWN_CHARS = 100_000
 """The characters of one text that a page shows; the whole has an address of its own."""
 
+MAX_UNSEEN = 5_000
+"""The characters of one text that cannot be seen and that a page shows: each as some fifty others."""
+
 # Controls, and what turns the direction of text around or takes no room: with them a text can look like another.
 _UNSEEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u115f\u1160\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff"
+    "\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u00ad\u061c\u115f\u1160\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff"
     "\ufff9-\ufffb\U000e0000-\U000e007f]"
 )
 
 
 def visible(text: object) -> Markup:
     """Return a text as HTML: escaped, with each character that cannot be seen as its code point, marked as such."""
-    parts: list[Markup] = []
-    start = 0
-    given = str(text)
-    for found in _UNSEEN.finditer(given):
-        if found[0] == "\r" and given[found.end() : found.end() + 1] == "\n":
-            continue
-        name = unicodedata.name(found[0], "control character").lower()
-        shown = Markup('<span class="unseen" title="{}">U+{:04X}</span>').format(name, ord(found[0]))
-        parts += [escape(given[start : found.start()]), shown]
-        start = found.end()
-    return Markup("").join([*parts, escape(given[start:])])
+    # None of them is one that is escaped, or that an escape is written with.
+    return Markup(_UNSEEN.sub(lambda found: _mark(found[0]), str(escape(str(text)))))  # noqa: S704 - escaped, and marks
+
+
+@lru_cache(maxsize=1024)
+def _mark(char: str) -> str:
+    name = unicodedata.name(char, "control character").lower()
+    return f'<span class="unseen" title="{name}">U+{ord(char):04X}</span>'
+
+
+def beginning(text: str) -> str:
+    """Return as much of a text as a page shows of one."""
+    part = text[:MAX_SHOWN_CHARS]
+    beyond = next(islice(_UNSEEN.finditer(part), MAX_UNSEEN, None), None)
+    return part[: beyond.start()] if beyond else part
 
 
 def excerpt(text: object, chars: int = 120) -> Markup:
@@ -88,8 +98,8 @@ def money(cost: float) -> str:
 
 
 def pretty(value: object) -> str:
-    """Return a value as JSON that people read."""
-    return json.dumps(value, ensure_ascii=False, indent=2, default=str)
+    """Return a value as JSON that people read; on one line where it would be far longer than a page."""
+    return indent(value) or json.dumps(value, ensure_ascii=False, default=str)
 
 
 ENVIRONMENT = Environment(
@@ -102,6 +112,7 @@ ENVIRONMENT = Environment(
 )
 ENVIRONMENT.filters.update(
     visible=visible,
+    beginning=beginning,
     excerpt=excerpt,
     label=label,
     duration=duration,

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from callboard._http.state import ServerState
-from callboard._inspect.copying import write_call_curl, write_curl, write_lines, write_test
+from callboard._inspect.copying import MAX_COMPARED_CHARS, write_call_curl, write_curl, write_lines, write_test
 from callboard._inspect.messages import list_call_ids, mark_messages
 from callboard._inspect.page import (
     READING,
@@ -24,7 +24,15 @@ from callboard._inspect.page import (
     show_part,
     state_of,
 )
-from callboard._inspect.shown import ShownCall, ShownRun, show_seen, show_seen_call, show_stored, show_stored_call
+from callboard._inspect.shown import (
+    ShownCall,
+    ShownRun,
+    list_seen,
+    show_seen,
+    show_seen_call,
+    show_stored,
+    show_stored_call,
+)
 from callboard._inspect.timeline import draw
 from callboard._inspect.values import is_picture, read_value, web_address
 from callboard._inspect.watch import SeenRun
@@ -49,9 +57,9 @@ async def now(request: Request) -> Response:
 async def _find_now(request: Request) -> dict[str, object]:
     visit, state, watch = state_of(request)
     seen = [one for one in watch if visit.can_see(one.run.user_id)]
-    going_on = [show_seen(one) for one in seen if goes_on_here(state, one)]
+    going_on = [list_seen(one) for one in seen if goes_on_here(state, one)]
     newest = [one for one in reversed(seen) if one.ended_at is not None][:ENDED_SHOWN]
-    ended = [show_seen(one) for one in newest]
+    ended = [list_seen(one) for one in newest]
     here = {one.run.run_id for one in seen if one.ended_at is not None} | {run.run_id for run in going_on}
     elsewhere = [run for run in await state.store.overview(visit.sees).open_runs() if run.run_id not in here]
     return {"title": "Now", "runs": going_on, "elsewhere": elsewhere, "ended": ended, "at": time.time()}
@@ -82,8 +90,7 @@ async def run(request: Request) -> Response:
     address = find_address(request)
     has_key = visit.can_sign_out
     curl = write_curl(address, shown.agent_id or "", shown.question, has_key=has_key)
-    test = write_test(shown)
-    return show(request, "run.html", **values, curl=curl, test=test)
+    return show(request, "run.html", **values, curl=curl)
 
 
 async def _find_timeline(request: Request) -> dict[str, Any]:
@@ -92,17 +99,23 @@ async def _find_timeline(request: Request) -> dict[str, Any]:
     return {"title": f"Run {shown.run_id}", "run": shown, "timeline": draw(shown, at), "at": at}
 
 
+async def run_as_test(request: Request) -> Response:
+    """Return a run as a test: text, with all its calls."""
+    shown = await _find_whole_run(request)
+    test = await READING.run(partial(write_test, shown))
+    return give(test, "test_again.py", "text/plain; charset=utf-8", is_shown=True)
+
+
 async def run_lines(request: Request) -> Response:
     """Return the messages and calls of a run as lines of JSON, to be saved."""
-    visit, state, watch = state_of(request)
+    visit, state, _ = state_of(request)
     chat_id, run_id = _read_place(request)
-    seen = watch.find(run_id)
     if chat_id:
         pages = aiter(state.store.chats(visit.sees).message_pages(chat_id))
         # Before the answer begins: whether there is such a chat.
         first: list[StoredMessage] = await anext(pages, [])
         return give(_write_rows(run_id, first, pages), "run.jsonl", "application/x-ndjson")
-    if seen and visit.can_see(seen.run.user_id):
+    if seen := _find_seen(request, run_id):
         records = [asdict(show_seen_call(call)) for call in seen.calls.values()]
         return give(await READING.run(partial(write_lines, records)), "run.jsonl", "application/x-ndjson")
     raise UnknownRun("there is no such run, or nothing of it is kept")
@@ -122,18 +135,18 @@ async def _write_rows(
 
 async def sent(request: Request) -> Response:
     """Show the messages that a model was sent, each with its marks."""
-    visit, state, watch = state_of(request)
+    _, state, _ = state_of(request)
     _, run_id = _read_place(request)
-    seen = watch.find(run_id)
+    seen = _find_seen(request, run_id)
     index = read_number(request, "request")
-    if seen is None or not visit.can_see(seen.run.user_id) or index >= len(seen.requests):
+    if seen is None or index >= len(seen.requests):
         raise UnknownRun(
             "what this model was sent is not kept: that is in the memory of the server that ran it, for the newest runs"
         )
     asked = seen.requests[index]
     messages = seen.sent(index)
     is_sent = messages is not None
-    # What the agent itself wrote into its prompt nobody has looked through before.
+    # Redacted only now: the prompt that an agent builds has passed no redaction.
     told = await seen.redaction.large(messages if messages is not None else list(seen.given))
     left_out = await seen.redaction.large(list(seen.left_out))
     results, unsent, unsent_count = await _look_up(state.store.overview(seen.run.user_id), seen, [*told, *left_out])
@@ -186,11 +199,14 @@ async def _look_up(
 
 async def call(request: Request) -> Response:
     """Show one call: what it was asked, what it gave, each of its steps, and how it came to be."""
-    visit, _, watch = state_of(request)
+    visit, _, _ = state_of(request)
     chat_id, run_id = _read_place(request)
     shown, stored = await _find_call(request)
-    seen = watch.find(run_id)
-    files = _list_files(seen, shown.call_id) if seen and visit.can_see(seen.run.user_id) else []
+    if stored is not None:
+        # Whatever the address says.
+        run_id = stored.run_id
+    seen = _find_seen(request, run_id)
+    files = _list_files(seen, shown.call_id) if seen else []
     asked = [one for one in show_seen(seen).requests or () if one.asked_at <= shown.started_at] if seen else []
     result = None
     if shown.result is not None:
@@ -208,7 +224,7 @@ async def call(request: Request) -> Response:
         call=shown,
         chat_id=chat_id,
         run_id=run_id,
-        arguments=read_value(shown.arguments),
+        arguments=await READING.run(partial(read_value, shown.arguments)),
         result=result,
         files=files,
         asked=asked[-1] if asked else None,
@@ -244,11 +260,49 @@ async def file(request: Request) -> Response:
 
 
 async def _find_run(request: Request) -> ShownRun:
-    """Return a run as it was seen here, else as the store keeps it; raises `UnknownRun`, `UnknownChat`."""
-    visit, state, watch = state_of(request)
+    """Return a run with a page of its calls; raises `UnknownRun`, `UnknownChat`."""
+    visit, state, _ = state_of(request)
+    found = await _look_up_run(request)
+    if isinstance(found, ShownRun):
+        return _take_page(found, request)
+    overview = state.store.overview(visit.sees)
+    cursor = request.query_params.get("cursor")
+    page = await overview.calls_of_turn(found.chat_id, found.run_id, CALLS_PER_PAGE, cursor)
+    is_live = await _goes_on(state, found.run_id, found.user_id)
+    return show_stored(found, page.calls, page.next_cursor, is_live=is_live)
+
+
+async def _find_whole_run(request: Request) -> ShownRun:
+    """Return a run with all its calls, their arguments whole; of long results it has none. Raises as `_find_run`."""
+    visit, state, _ = state_of(request)
+    found = await _look_up_run(request)
+    if isinstance(found, ShownRun):
+        return found
+    chats = state.store.chats(visit.sees)
+    wanted = ToolCallFilter(found.chat_id, run_id=found.run_id)
+    calls: list[CallSummary] = []
+    cursor: str | None = None
+    while True:
+        page = await chats.tool_calls(wanted, CALLS_PER_PAGE, cursor)
+        calls += [CallSummary(_without_long_result(one), None, None, 0) for one in page.tool_calls]
+        cursor = page.next_cursor
+        if cursor is None:
+            return show_stored(found, calls, None, is_live=False)
+
+
+def _without_long_result(call: StoredCall) -> StoredCall:
+    return replace(call, result=None) if len(call.result or "") > MAX_COMPARED_CHARS else call
+
+
+async def _look_up_run(request: Request) -> ShownRun | TurnSummary:
+    """Return a run as it was seen here, with all its calls, else its turn in the store.
+
+    Raises `UnknownRun`, `UnknownChat`.
+    """
+    visit, state, _ = state_of(request)
     chat_id, run_id = _read_place(request)
-    seen = watch.find(run_id)
-    if seen and not (visit.can_see(seen.run.user_id) and (seen.ended_at is not None or goes_on_here(state, seen))):
+    seen = _find_seen(request, run_id)
+    if seen and seen.ended_at is None and not goes_on_here(state, seen):
         seen = None
     turn: TurnSummary | None = None
     place = chat_id or (seen.run.chat_id if seen else None)
@@ -259,17 +313,25 @@ async def _find_run(request: Request) -> ShownRun:
             if seen is None:
                 raise
     if seen:
-        return _take_page(show_seen(seen, turn.question if turn else ""), request)
+        return show_seen(seen, turn.question if turn else "")
     if turn is None:
         raise UnknownRun("there is no such run, or nothing of it is kept: runs without a chat are not")
-    overview = state.store.overview(visit.sees)
-    page = await overview.calls_of_turn(place or "", run_id, CALLS_PER_PAGE, request.query_params.get("cursor"))
-    return show_stored(turn, page.calls, page.next_cursor, is_live=await _goes_on(state, run_id, turn.user_id))
+    return turn
+
+
+def _find_seen(request: Request, run_id: str) -> SeenRun | None:
+    """Return what was seen of a run; None where it is another user's, or of another chat than the page names."""
+    visit, _, watch = state_of(request)
+    chat_id, _ = _read_place(request)
+    seen = watch.find(run_id)
+    if seen is None or not visit.can_see(seen.run.user_id):
+        return None
+    return seen if chat_id in (None, seen.run.chat_id) else None
 
 
 def goes_on_here(state: ServerState, seen: SeenRun) -> bool:
     """Return whether a run has not ended and is this server's: another may have taken it over, with its end."""
-    return seen.ended_at is None and any(run.run_id == seen.run.run_id and not run.ended for run in state.runs)
+    return seen.ended_at is None and state.runs.is_going_on(seen.run.run_id)
 
 
 def _take_page(run: ShownRun, request: Request) -> ShownRun:
@@ -277,9 +339,15 @@ def _take_page(run: ShownRun, request: Request) -> ShownRun:
     if len(run.calls) <= CALLS_PER_PAGE:
         return run
     newest = (len(run.calls) - 1) // CALLS_PER_PAGE
-    page = read_number(request, "cursor") if "cursor" in request.query_params else newest if run.is_live else 0
+    page = newest if run.is_live else 0
+    if "cursor" in request.query_params:
+        page = read_number(request, "cursor")
     calls = run.calls[page * CALLS_PER_PAGE : (page + 1) * CALLS_PER_PAGE]
-    next_page = str(page + 1) if page < newest else "0" if run.is_live and page else None
+    next_page = None
+    if page < newest:
+        next_page = str(page + 1)
+    elif run.is_live and page:
+        next_page = "0"
     return replace(run, calls=calls, next_cursor=next_page)
 
 
@@ -292,18 +360,18 @@ async def _goes_on(state: ServerState, run_id: str, user_id: str | None) -> bool
 
 async def _find_call(request: Request) -> tuple[ShownCall, StoredCall | None]:
     """Return a call, whole, and how the store has it; raises `UnknownToolCall`, `UnknownChat`."""
-    visit, state, watch = state_of(request)
+    visit, state, _ = state_of(request)
     chat_id, run_id = _read_place(request)
+    seen = _find_seen(request, run_id)
     call_id = request.query_params.get("id", "")
     if chat_id:
         try:
             stored = await state.store.chats(visit.sees).tool_call(chat_id, call_id)
             return show_stored_call(CallSummary(stored, None, None, 0)), stored
         except (UnknownChat, UnknownToolCall):
-            if watch.find(run_id) is None:
+            if seen is None:
                 raise
-    seen = watch.find(run_id)
-    if seen and visit.can_see(seen.run.user_id) and (found := seen.calls.get(call_id)):
+    if seen and (found := seen.calls.get(call_id)):
         return show_seen_call(found), None
     raise UnknownToolCall("there is no such call, or nothing of it is kept")
 
@@ -339,6 +407,7 @@ ROUTES = [
     Route("/stop", stop, methods=["POST"]),
     Route("/run", run),
     Route("/run.jsonl", run_lines),
+    Route("/test.py", run_as_test),
     Route("/sent", sent),
     Route("/call", call),
     Route("/call.jsonl", call_lines),

@@ -1,17 +1,17 @@
-"""What many look at is made once for all of them: a run that fifty people watch costs its server what one does."""
+"""A cache of the living parts of pages: each is rendered once in `PART_SECONDS`, however many people watch it."""
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Hashable
 
-LIFETIME_SECONDS = 0.9
+PART_SECONDS = 0.9
 """A little less than the second after which a page asks for its living part again."""
 
 
 class Shared:
     """The living parts of pages, each kept for a moment by what it is of; nothing in them may be one person's own."""
 
-    def __init__(self, lifetime_seconds: float = LIFETIME_SECONDS) -> None:
+    def __init__(self, lifetime_seconds: float = PART_SECONDS) -> None:
         self._lifetime_seconds = lifetime_seconds
         self._made: dict[Hashable, tuple[float, asyncio.Task[str]]] = {}
 

@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Literal
 
 from callboard._history.records import StoredStatus
@@ -16,7 +17,8 @@ from callboard_protocol import Done, Error, InputRequest
 CallStatus = Literal["running", "waiting", "complete", "error"]
 RunState = Literal["running", "waiting", "complete", "error", "stopped", "ended"]
 
-ARGUMENT_CHARS = 2_000
+FAILURES_LISTED = 3
+"""The calls that failed that stand in a list of runs, of each the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +111,6 @@ class ShownRun:
         return (self.ended_at or time.time()) - self.began_at
 
     @property
-    def open_calls(self) -> list[ShownCall]:
-        """The calls that have not ended."""
-        return [call for call in self.calls if call.ended_at is None]
-
-    @property
     def failed_calls(self) -> list[ShownCall]:
         """The calls that failed."""
         return [call for call in self.calls if call.status == "error"]
@@ -123,6 +120,47 @@ class ShownRun:
         """The tokens of all its requests, None where no endpoint said any."""
         used = [request.usage for request in self.requests or () if request.usage is not None]
         return sum(used[1:], used[0]) if used else None
+
+
+@dataclass(frozen=True, slots=True)
+class ListedRun:
+    """A run in a list: how many calls it has, those that have not ended, and the first that failed."""
+
+    run_id: str
+    agent_id: str
+    user_id: str | None
+    chat_id: str | None
+    state: RunState
+    began_at: float
+    ended_at: float | None
+    calls: int
+    open_calls: tuple[ShownCall, ...]
+    failed_calls: tuple[ShownCall, ...]
+    status: str
+
+    @property
+    def seconds(self) -> float:
+        """How long it took, or has taken so far."""
+        return (self.ended_at or time.time()) - self.began_at
+
+
+def list_seen(seen: SeenRun) -> ListedRun:
+    """Return a run as it was seen, for a list: what it said and most of its calls stand in none."""
+    state, _ = _read_ending(seen)
+    failed = islice((call for call in seen.calls.values() if call.error_code is not None), FAILURES_LISTED)
+    return ListedRun(
+        run_id=seen.run.run_id,
+        agent_id=seen.run.agent_id,
+        user_id=seen.run.user_id,
+        chat_id=seen.run.chat_id,
+        state=state,
+        began_at=seen.began_at,
+        ended_at=seen.ended_at,
+        calls=len(seen.calls),
+        open_calls=tuple(map(show_seen_call, seen.open_calls)),
+        failed_calls=tuple(map(show_seen_call, failed)),
+        status=seen.status,
+    )
 
 
 def show_seen(seen: SeenRun, question: str = "") -> ShownRun:
@@ -149,7 +187,9 @@ def show_seen(seen: SeenRun, question: str = "") -> ShownRun:
 def show_stored(turn: TurnSummary, calls: Sequence[CallSummary], next_cursor: str | None, *, is_live: bool) -> ShownRun:
     """Return a run as the store keeps it: what its model was asked, and how it ended, it does not keep."""
     shown = tuple(show_stored_call(one) for one in calls)
-    is_waiting = is_live and any(call.status == "waiting" for call in shown)
+    state: RunState = "ended"
+    if is_live:
+        state = "waiting" if any(call.status == "waiting" for call in shown) else "running"
     return ShownRun(
         run_id=turn.run_id,
         agent_id=turn.agent_id,
@@ -157,7 +197,7 @@ def show_stored(turn: TurnSummary, calls: Sequence[CallSummary], next_cursor: st
         chat_id=turn.chat_id,
         question=turn.question,
         text=turn.answer,
-        state="waiting" if is_waiting else "running" if is_live else "ended",
+        state=state,
         reason="",
         began_at=turn.began_at,
         ended_at=None if is_live else turn.last_at,

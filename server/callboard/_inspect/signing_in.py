@@ -2,8 +2,8 @@
 
 The cookie holds until its time is over or its key is another, or gone: it is signed with what the key is known by and a
 secret of the store. So a server that is started again knows it, as do others that share the store; and who has read the
-file of hashes can make none. Without a key nobody signs in; the cookie is then a number that only the page that sent it
-can know, for the tokens of its forms.
+file of hashes can make none. Without a key nobody signs in; the cookie is then a random value, from which the tokens of
+forms are made.
 """
 
 import hmac
@@ -21,7 +21,7 @@ from callboard.errors import Unauthorized
 from callboard.storage import Store
 
 COOKIE = "callboard_inspect"
-LIFETIME_SECONDS = 12 * 3600
+SESSION_SECONDS = 12 * 3600
 """A working day."""
 
 NAMESPACE = "inspector"
@@ -110,7 +110,7 @@ class SigningIn:
 
     def begin(self, caller: str) -> Session | None:
         """Return a new session for who has the key of that name, None where there is none."""
-        content = f"{int(time.time()) + LIFETIME_SECONDS}.{caller.encode().hex()}.{token_urlsafe(16)}"
+        content = f"{int(time.time()) + SESSION_SECONDS}.{caller.encode().hex()}.{token_urlsafe(16)}"
         signature = self._sign(content, caller)
         return Session(f"{content}.{signature}", is_new=True, caller=caller) if signature else None
 
@@ -139,7 +139,7 @@ def send_cookie(response: Response, session: Session, path: str, *, is_secure: b
     response.set_cookie(
         COOKIE,
         session.cookie,
-        max_age=LIFETIME_SECONDS,
+        max_age=SESSION_SECONDS,
         path=path,
         secure=is_secure,
         httponly=True,

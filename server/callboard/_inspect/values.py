@@ -10,7 +10,9 @@ from urllib.parse import urlsplit
 from callboard._history.sources import read_sources
 
 MAX_PARSED_CHARS = 1024 * 1024
-"""A longer text is shown as it is."""
+"""The most characters of JSON that is indented, before that and after: what is longer is shown as it was written."""
+MAX_SOURCES = 200
+"""The sources of a result that are listed; the others stand in its JSON."""
 
 _PICTURE = re.compile(r"data:image/(?:png|jpeg|gif|webp);base64,[A-Za-z0-9+/=]+")
 _WEB = ("http", "https")
@@ -28,11 +30,12 @@ class ShownSource:
 
 @dataclass(frozen=True, slots=True)
 class ShownValue:
-    """A text, and how it is shown; `text` is what is, of a picture its address."""
+    """A text, and how it is shown; `text` is what is, of a picture its address. `sources` are the first of so many."""
 
     kind: Literal["json", "text", "picture", "sources"]
     text: str
     sources: tuple[ShownSource, ...] = ()
+    source_count: int = 0
 
 
 def read_value(text: str) -> ShownValue:
@@ -42,13 +45,27 @@ def read_value(text: str) -> ShownValue:
     if len(text) > MAX_PARSED_CHARS or not text.lstrip().startswith(("{", "[")):
         return ShownValue("text", text)
     try:
-        read = json.loads(text)
-        pretty = json.dumps(read, ensure_ascii=False, indent=2)
+        pretty = indent(json.loads(text))
     except (ValueError, RecursionError):
         return ShownValue("text", text)
+    if pretty is None:
+        return ShownValue("text", text)
     if items := read_sources(text):
-        return ShownValue("sources", pretty, tuple(_read_source(item) for item in items if isinstance(item, Mapping)))
+        sources = [item for item in items if isinstance(item, Mapping)]
+        return ShownValue("sources", pretty, tuple(map(_read_source, sources[:MAX_SOURCES])), len(sources))
     return ShownValue("json", pretty)
+
+
+def indent(value: object) -> str | None:
+    """Return a value as JSON with a line for each part, None where that is longer than `MAX_PARSED_CHARS`."""
+    pieces: list[str] = []
+    chars = 0
+    for piece in json.JSONEncoder(ensure_ascii=False, indent=2, default=str).iterencode(value):
+        pieces.append(piece)
+        chars += len(piece)
+        if chars > MAX_PARSED_CHARS:
+            return None
+    return "".join(pieces)
 
 
 def is_picture(url: object) -> bool:

@@ -2,20 +2,28 @@
 
 An observer. Of each run it has the events, put together, with the times at which they came, and what each model was
 sent. It lasts as long as the process and is bounded: the oldest runs that have ended go first, then the oldest requests
-of those that go on. Other servers' runs it does not see.
+of those that go on. Other servers' runs it does not see, and a run that is left to one it forgets.
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from callboard._history.records import StoredStatus
 from callboard._redaction import Redaction, current
 from callboard.errors import StorageError
 from callboard.models import ChatDict, ModelRequest, TokenUsage
-from callboard.observers import ModelAnswered, ModelAsked, Observation, ObservedRun, RunPrepared
+from callboard.observers import (
+    ModelAnswered,
+    ModelAsked,
+    Observation,
+    ObservedRun,
+    RunLeft,
+    RunPrepared,
+    RunTakenOver,
+)
 from callboard.storage import ANY_USER, OWN_CHAT_PREFIX, Store
 from callboard_protocol import (
     Done,
@@ -23,6 +31,7 @@ from callboard_protocol import (
     InputRequest,
     Message,
     Rewind,
+    RunStart,
     Status,
     ToolCallComplete,
     ToolCallError,
@@ -34,7 +43,7 @@ LOOK_SECONDS = 1.0
 """The seconds between two looks for chats that were forgotten elsewhere."""
 MAX_RUNS = 500
 MAX_CHARS = 32 * 1024 * 1024
-"""The characters of texts that the watch keeps, of all runs together."""
+"""The characters that the watch keeps, of all runs together: of texts, and of schemas of tools."""
 CALL_CHARS = 500
 """What a call takes beside its texts."""
 MAX_STEPS = 200
@@ -46,7 +55,8 @@ class SentRequest:
     """A request to a model; times are seconds since the epoch.
 
     `shared` is how many messages it begins with that the request before it had too, `tail` are those that follow.
-    `is_kept`: False where its messages were let go of, or a framework did not say them.
+    `offered` are the schemas of its tools, one object for all requests of the run that have the same. `is_kept`: False
+    where its messages were let go of, or a framework did not say them.
     """
 
     model: str
@@ -108,8 +118,6 @@ class SeenRun:
     ended_at: float | None = None
     ending: Done | Error | None = None
     chars: int = 0
-    changes: int = 0
-    """The number of things that were seen: a page that has that many is up to date."""
 
     @property
     def text(self) -> str:
@@ -187,10 +195,18 @@ class RunWatch:
     def tell(self, run: ObservedRun, what: Observation) -> None:
         """Take note of what a run does."""
         seen = self._runs.get(run.run_id)
-        if seen is None or seen.ended_at is not None:
-            seen = self._begin(run)
+        match what:
+            case RunStart() | RunTakenOver():
+                seen = self._begin(run)
+            case RunLeft() if seen is not None:
+                self._drop(seen)
+                return
+            case _:
+                pass
+        if seen is None:
+            # The run was left, and an agent that could not be stopped is still at work.
+            return
         now = time.time()
-        seen.changes += 1
         before = seen.chars
         match what:
             case Message():
@@ -232,6 +248,7 @@ class RunWatch:
             seen.given = ()
             seen.chars += sum(map(count_chars, sent.tail))
             self._last_messages[seen.run.run_id] = tuple(request.messages)
+            _keep_offer(seen, sent, request)
 
     def _make_room(self) -> None:
         for seen in self:
@@ -246,13 +263,10 @@ class RunWatch:
                 seen.left_out = ()
                 seen.chars -= freed
                 self._chars -= freed
-            for request in seen.requests:
+            for index in range(len(seen.requests)):
                 if self._chars <= self._max_chars:
                     return
-                freed = sum(map(count_chars, request.tail))
-                # Those after it begin with its messages.
-                request.is_kept = False
-                request.tail = ()
+                freed = _let_go(seen.requests, index)
                 seen.chars -= freed
                 self._chars -= freed
 
@@ -291,15 +305,43 @@ def _keep_messages(sent: SentRequest, request: ModelRequest, last: Sequence[Chat
         shared += 1
     sent.shared = shared
     sent.tail = tuple(request.messages[shared:])
-    sent.offered = tuple(request.tools)
-    sent.options = dict(request.options)
     sent.is_kept = True
+
+
+def _keep_offer(seen: SeenRun, sent: SentRequest, request: ModelRequest) -> None:
+    """Keep what a request offers beside its messages; tools that another request of the run has are not kept twice."""
+    sent.options = dict(request.options)
+    seen.chars += _count_values(sent.options.items())
+    offered = tuple(request.tools)
+    kept = next((one.offered for one in reversed(seen.requests) if one.offered == offered), None)
+    if kept is None:
+        seen.chars += _count_values(offered)
+    sent.offered = offered if kept is None else kept
+
+
+def _let_go(requests: Sequence[SentRequest], index: int) -> int:
+    """Let go of what one of the requests sent, oldest first; return how many characters that frees."""
+    request = requests[index]
+    freed = sum(map(count_chars, request.tail)) + _count_values(request.options.items())
+    if not any(later.offered is request.offered for later in requests[index + 1 :]):
+        freed += _count_values(request.offered)
+    # Those after it begin with its messages.
+    request.is_kept = False
+    request.tail = ()
+    request.offered = ()
+    request.options = {}
+    return freed
+
+
+def _count_values(values: Iterable[object]) -> int:
+    return sum(len(str(value)) for value in values)
 
 
 def _take_answer(seen: SeenRun, answer: ModelAnswered, now: float) -> None:
     for sent in reversed(seen.requests):
         if sent.answer is None and sent.model == answer.model:
-            sent.answer = answer
+            # Its text has come as the run's already, in pieces of its own.
+            sent.answer = replace(answer, deltas=())
             sent.answered_at = now
             return
 
@@ -328,6 +370,7 @@ def _take_event(seen: SeenRun, event: Observation, now: float) -> None:
         case Status():
             seen.status = event.content
         case Rewind():
+            seen.chars -= sum(map(len, seen.texts[seen.settled :]))
             del seen.texts[seen.settled :]
         case Done() | Error():
             seen.ended_at = now

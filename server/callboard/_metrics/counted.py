@@ -55,7 +55,7 @@ class RunMetrics:
             ["agent"],
             registry=registry,
         )
-        # What has not happened yet is 0: a rate over what is not there is nothing, and raises no alarm.
+        # Create each series with 0: `rate` of a missing series is empty, and raises no alarm.
         for agent in agents.registered:
             self._taken_over.labels(agent)
             self._left.labels(agent)
@@ -187,7 +187,7 @@ class StoreMetrics:
             ["operation"],
             registry=registry,
         )
-        # Found once: a run has dozens of accesses. And not yet is 0 here too.
+        # Found once: a run has dozens of accesses. Created with 0, as in `RunMetrics`.
         self._seconds = {operation: seconds.labels(operation) for operation in OPERATIONS}
         self._failures = {operation: failures.labels(operation) for operation in OPERATIONS}
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from callboard import errors
+from callboard import errors, observers
 
 OTHER = "other"
 """The label of whatever has no label of its own."""
@@ -35,13 +35,9 @@ class Names:
 
 def name_outcome(error: str | None) -> str:
     """Return the outcome of a request to a model by the exception that it ended with."""
-    match error:
-        case None:
-            return OK
-        case "GeneratorExit" | "CancelledError":
-            return STOPPED
-        case _:
-            return _MODEL_CODES.get(error, OTHER)
+    if error is None:
+        return OK
+    return STOPPED if error in observers.STOPPED else _MODEL_CODES.get(error, OTHER)
 
 
 def _codes_of(base: type[errors.CallboardError]) -> dict[str, str]:

@@ -7,13 +7,10 @@ Each application counts for itself: nothing is the process's, and two in one pro
 """
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Gauge, ProcessCollector
-from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
 
 from callboard._agents import Registry
 from callboard._metrics.counted import CallMetrics, ModelMetrics, RunMetrics, StoreMetrics
@@ -71,11 +68,6 @@ class Metrics:
         """Return this application's own metrics."""
         return [_without_times(metric) for metric in self._registry.collect()]
 
-    async def expose(self, accept: str) -> tuple[bytes, str]:
-        """Return what a scrape gets, and its content type: the format of the `Accept` header that it came with."""
-        encode, content_type = choose_encoder(accept)
-        return encode(_Gathered(await self.gather())), content_type
-
     async def _gather_own(self) -> list[Metric]:
         return self.collect()
 
@@ -85,13 +77,3 @@ def _without_times(metric: Metric) -> Metric:
     kept = Metric(metric.name, metric.documentation, metric.type, metric.unit)
     kept.samples = [sample for sample in metric.samples if not sample.name.endswith("_created")]
     return kept
-
-
-@dataclass(frozen=True, slots=True)
-class _Gathered(Collector):
-    """Metrics that were collected already, as the encoders want them."""
-
-    metrics: list[Metric] = field(default_factory=list)
-
-    def collect(self) -> list[Metric]:
-        return self.metrics

@@ -32,7 +32,7 @@ class NowCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         now = self.now()
         runs = GaugeMetricFamily("callboard_runs_open", "Runs under way.", labels=["agent"])
-        # None of an agent is 0, and not nothing.
+        # An agent without a run has a series too, with 0.
         counts = Counter(dict.fromkeys(self.agents.registered, 0))
         for agent, count in now.open_runs.items():
             counts[self.agents.label(agent)] += count

@@ -480,6 +480,11 @@ class Runs:
     def __iter__(self) -> Iterator[Run]:
         return iter(tuple(self._runs.values()))
 
+    def is_going_on(self, run_id: str) -> bool:
+        """Return whether there is such a run here that has no end yet, and is not another server's by now."""
+        run = self._runs.get(run_id)
+        return run is not None and not run.ended
+
     @property
     def waiting(self) -> int:
         """The number of runs that wait for a place."""

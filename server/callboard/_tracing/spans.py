@@ -26,10 +26,17 @@ from callboard._tracing.contents import (
 from callboard._version import __version__
 from callboard.errors import ToolCancelled, UnknownTool
 from callboard.models import TokenUsage
-from callboard.observers import ModelAnswered, ModelAsked, Observation, ObservedRun, Observer, RunLeft, RunTakenOver
+from callboard.observers import (
+    STOPPED,
+    ModelAnswered,
+    ModelAsked,
+    Observation,
+    ObservedRun,
+    Observer,
+    RunLeft,
+    RunTakenOver,
+)
 from callboard_protocol import Done, Error, Message, Rewind, ToolCallComplete, ToolCallError, ToolCallStart, Usage
-
-STOPPED = frozenset({"CancelledError", "GeneratorExit"})
 
 
 class Tracing:
@@ -63,7 +70,10 @@ class Tracing:
 
 
 class RunSpans:
-    """The spans of one run; `context` is what it is to work within. One that comes to nothing is let go of."""
+    """The spans of one run. `context`: the OpenTelemetry context to run the agent in.
+
+    For a run that does not start nothing need be called: a span without an end is not exported.
+    """
 
     def __init__(self, tracer: trace.Tracer, run: Span, *, has_contents: bool) -> None:
         self._tracer = tracer
@@ -226,7 +236,7 @@ class RunSpans:
     def _end(self) -> None:
         """End the run's span, and before it those that have no end of their own."""
         if not self._run.is_recording():
-            return  # It had an end that nobody has seen, and goes on elsewhere.
+            return  # Its `done` was told before another server took it over: the span has ended already.
         for span in (*self._calls.values(), *(span for span, _ in self._requests.values())):
             span.end()
         self._calls.clear()
