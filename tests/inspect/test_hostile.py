@@ -280,11 +280,21 @@ async def test_tools_and_prompts_of_strangers_are_texts_too(looking: Looking, tm
 
 async def test_secrets_are_taken_out_of_what_a_model_was_sent(tmp_path: Path) -> None:
     secret = "sk-abcdefghijklmnop0123456789"
-    clerk = Agent(
-        "clerk", skills=(Skill("s", "s", f"The key is {secret}.", secrets=(secret,)),), model=FakeModel("Ok.")
+    schema = {"type": "object", "properties": {"key": {"type": "string", "default": secret}}}
+    skill = Skill(
+        "s",
+        f"Has {secret}.",
+        f"The key is {secret}.",
+        tools=(Tool("look", f"Looks with {secret}.", schema, lambda **_: None),),
+        missing=f"no {secret}",
+        conditions=lambda: (f"{secret}: ready",),
+        secrets=(secret,),
     )
+    clerk = Agent("clerk", skills=(skill,), model=FakeModel("Ok."))
     async with serving(tmp_path, clerk) as service:
+        service.state.registry.left_out["home"] = f"{secret} is wrong"
         await service.events(request(agent="clerk", chat_id="c", run_id="r"))
+        assert secret not in (await service.client.get(place("agents"))).text
         for path in (place("sent", run="r", chat="c"), place("agent", id="clerk")):
             page = (await service.client.get(path)).text
             assert secret not in page

@@ -27,6 +27,11 @@ def test_no_template_turns_escaping_off_or_puts_markup_into_an_attribute(templat
         ("a\x00b", 'a<span class="unseen" title="control character">U+0000</span>b'),
         ("\u202eexe.txt", '<span class="unseen" title="right-to-left override">U+202E</span>exe.txt'),
         ("a\r\nb\tc", "a\r\nb\tc"),
+        ("a\rb", 'a<span class="unseen" title="control character">U+000D</span>b'),
+        # What any text can be written in behind one letter, and what looks like a space.
+        ("a\U000e0141", 'a<span class="unseen" title="variation selector-82">U+E0141</span>'),
+        ("a\uffa0", 'a<span class="unseen" title="halfwidth hangul filler">U+FFA0</span>'),
+        ("❤\ufe0f", "❤\ufe0f"),
         ("👩\u200d👩", "👩\u200d👩"),
         ("{{7*7}}", "{{7*7}}"),
     ],

@@ -1,5 +1,7 @@
 """What is kept of runs in memory: all of the newest, bounded."""
 
+import pytest
+
 from callboard._inspect.watch import RunWatch, SeenRun, count_chars
 from callboard.models import ModelRequest, TextDelta, TokenUsage
 from callboard.observers import ModelAnswered, ModelAsked, ObservedRun, RunLeft, RunPrepared, RunTakenOver
@@ -163,9 +165,27 @@ def test_a_request_of_a_framework_that_does_not_say_its_messages_is_not_kept() -
     assert seen.sent(0) is None
 
 
-def test_pictures_count_by_their_size() -> None:
-    picture = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x" * 5_000}}]}
-    assert 5_000 < count_chars(picture) < 6_000
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "image_url", "image_url": {"url": "x" * 5_000}},
+        {"type": "image_url", "image_url": {"url": {"not": ["a", "url", "x" * 5_000]}}},
+        {"type": "image_url", "image_url": {"url": None}, "else": "x" * 5_000},
+        {"type": "of a kind that nobody knows", "x" * 5_000: None},
+    ],
+)
+def test_a_message_counts_by_its_size_whatever_it_is_made_of(part: dict[str, object]) -> None:
+    assert 5_000 < count_chars({"role": "user", "content": [part]}) < 6_000
+
+
+def test_what_was_let_go_of_counts_no_more_and_is_let_go_of_once() -> None:
+    watch = RunWatch(max_chars=3_000)
+    seen = begin(watch)
+    # Texts and calls stay as long as the run goes on.
+    watch.tell(run("r"), Message(content="x" * 5_000))
+    for _ in range(3):
+        watch.tell(run("r"), asked(user("y" * 1_000)))
+        assert seen.chars == 5_000
 
 
 def test_what_an_agent_was_given_is_kept_until_a_request_has_it_and_what_was_left_out_beyond() -> None:
@@ -192,14 +212,14 @@ def test_tools_and_options_count_and_requests_of_a_run_that_have_the_same_share_
 
 
 def test_tools_make_room_with_the_last_request_that_has_them() -> None:
-    watch = RunWatch(max_chars=130_000)
+    watch = RunWatch(max_chars=180_000)
     seen = begin(watch)
     for count in (100, 100, 1, 1):
         watch.tell(run("r"), offered(count))
     assert [len(request.offered) for request in seen.requests] == [100, 100, 1, 1]
     watch.tell(run("r"), offered(99))
     assert [len(request.offered) for request in seen.requests] == [0, 0, 1, 1, 99]
-    assert 99_000 < seen.chars < 130_000
+    assert 99_000 < seen.chars < 180_000
 
 
 def test_what_is_taken_back_counts_no_more() -> None:

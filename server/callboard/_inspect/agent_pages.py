@@ -48,7 +48,9 @@ async def agents(request: Request) -> Response:
     """Show all agents, and why others are not there."""
     _, state, _ = state_of(request)
     listed = [(agent, _count_tools(agent)) for agent in state.registry]
-    return show(request, "agents.html", title="Agents", agents=listed, left_out=state.registry.left_out)
+    left_out = state.registry.left_out
+    redact = state.services.redaction
+    return show(request, "agents.html", title="Agents", agents=listed, left_out=left_out, redact=redact)
 
 
 async def agent(request: Request) -> Response:
@@ -58,6 +60,7 @@ async def agent(request: Request) -> Response:
     """
     _, state, _ = state_of(request)
     found = state.registry.get(request.query_params.get("id", ""))
+    redaction = state.services.redaction
     if isinstance(found, Agent):
         own = found.model
         return show(
@@ -65,13 +68,13 @@ async def agent(request: Request) -> Response:
             "agent.html",
             title=found.name,
             agent=found,
-            prompt=state.services.redaction(found.build_system_prompt()),
+            prompt=redaction(found.build_system_prompt()),
             model=own.name if own else state.services.model.name,
             is_default_model=own is None,
             tools=found.tools,
+            redact=redaction.value,
         )
     known = found.describe() if isinstance(found, FrameworkAgent) else Description(notes=(NOT_TOLD,))
-    redaction = state.services.redaction
     return show(
         request,
         "framework_agent.html",
@@ -80,7 +83,7 @@ async def agent(request: Request) -> Response:
         kind=_name_kind(found),
         prompt=redaction(known.instructions or ""),
         model=known.model,
-        tools=[asdict(tool) for tool in known.tools],
+        tools=redaction.value([asdict(tool) for tool in known.tools]),
         notes=[redaction(note) for note in known.notes],
     )
 

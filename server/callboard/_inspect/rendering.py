@@ -24,8 +24,8 @@ MAX_UNSEEN = 5_000
 
 # Controls, and what turns the direction of text around or takes no room: with them a text can look like another.
 _UNSEEN = re.compile(
-    "\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u00ad\u061c\u115f\u1160\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff"
-    "\ufff9-\ufffb\U000e0000-\U000e007f]"
+    "\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"
+    "\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff]"
 )
 
 
@@ -37,7 +37,8 @@ def visible(text: object) -> Markup:
 
 @lru_cache(maxsize=1024)
 def _mark(char: str) -> str:
-    name = unicodedata.name(char, "control character").lower()
+    nameless = "control character" if unicodedata.category(char) == "Cc" else "unassigned character"
+    name = unicodedata.name(char, nameless).lower()
     return f'<span class="unseen" title="{name}">U+{ord(char):04X}</span>'
 
 

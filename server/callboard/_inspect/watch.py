@@ -6,7 +6,7 @@ of those that go on. Other servers' runs it does not see, and a run that is left
 """
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -46,6 +46,8 @@ MAX_CHARS = 32 * 1024 * 1024
 """The characters that the watch keeps, of all runs together: of texts, and of schemas of tools."""
 CALL_CHARS = 500
 """What a call takes beside its texts."""
+VALUE_CHARS = 40
+"""What each value within a message, or a schema, takes beside its text."""
 MAX_STEPS = 200
 """The steps of one call."""
 
@@ -216,7 +218,7 @@ class RunWatch:
                 seen.given = tuple(what.messages)
                 seen.left_out = tuple(what.left_out)
                 seen.left_out_count = what.left_out_count
-                seen.chars += sum(map(count_chars, (*seen.given, *seen.left_out)))
+                seen.chars += count_chars(*seen.given, *seen.left_out)
             case ModelAsked():
                 self._take_request(seen, what, now)
             case ModelAnswered():
@@ -244,9 +246,9 @@ class RunWatch:
             last = self._last_messages.get(seen.run.run_id, ())
             _keep_messages(sent, request, last)
             # The request has all of it.
-            seen.chars -= sum(map(count_chars, seen.given))
+            seen.chars -= count_chars(*seen.given)
             seen.given = ()
-            seen.chars += sum(map(count_chars, sent.tail))
+            seen.chars += count_chars(*sent.tail)
             self._last_messages[seen.run.run_id] = tuple(request.messages)
             _keep_offer(seen, sent, request)
 
@@ -258,7 +260,7 @@ class RunWatch:
                 self._drop(seen)
         for seen in self:
             if self._chars > self._max_chars:
-                freed = sum(map(count_chars, (*seen.given, *seen.left_out)))
+                freed = count_chars(*seen.given, *seen.left_out)
                 seen.given = ()
                 seen.left_out = ()
                 seen.chars -= freed
@@ -276,23 +278,22 @@ class RunWatch:
         self._last_messages.pop(seen.run.run_id, None)
 
 
-def count_chars(message: ChatDict) -> int:
-    """Return about how many characters a message has."""
-    content = message.get("content")
-    chars = 200
-    if isinstance(content, str):
-        chars += len(content)
-    elif isinstance(content, list):
-        chars += sum(_count_part(part) for part in content)
-    for call in message.get("tool_calls") or ():
-        chars += len(str(call.get("function", "")))
+def count_chars(*values: object) -> int:
+    """Return about how many characters values take that JSON can hold: messages, schemas, arguments."""
+    chars = 0
+    todo = [*values]
+    while todo:
+        chars += VALUE_CHARS
+        match todo.pop():
+            case str() as text:
+                chars += len(text)
+            case Mapping() as members:
+                todo += [*members, *members.values()]
+            case (list() | tuple()) as members:
+                todo += members
+            case _:
+                pass
     return chars
-
-
-def _count_part(part: Mapping[str, Any]) -> int:
-    image = part.get("image_url")
-    url = image.get("url", "") if isinstance(image, Mapping) else ""
-    return len(str(part.get("text", ""))) + len(url)
 
 
 def _keep_messages(sent: SentRequest, request: ModelRequest, last: Sequence[ChatDict]) -> None:
@@ -311,30 +312,26 @@ def _keep_messages(sent: SentRequest, request: ModelRequest, last: Sequence[Chat
 def _keep_offer(seen: SeenRun, sent: SentRequest, request: ModelRequest) -> None:
     """Keep what a request offers beside its messages; tools that another request of the run has are not kept twice."""
     sent.options = dict(request.options)
-    seen.chars += _count_values(sent.options.items())
+    seen.chars += count_chars(*sent.options.items())
     offered = tuple(request.tools)
     kept = next((one.offered for one in reversed(seen.requests) if one.offered == offered), None)
     if kept is None:
-        seen.chars += _count_values(offered)
+        seen.chars += count_chars(*offered)
     sent.offered = offered if kept is None else kept
 
 
 def _let_go(requests: Sequence[SentRequest], index: int) -> int:
     """Let go of what one of the requests sent, oldest first; return how many characters that frees."""
     request = requests[index]
-    freed = sum(map(count_chars, request.tail)) + _count_values(request.options.items())
+    freed = count_chars(*request.tail, *request.options.items())
     if not any(later.offered is request.offered for later in requests[index + 1 :]):
-        freed += _count_values(request.offered)
+        freed += count_chars(*request.offered)
     # Those after it begin with its messages.
     request.is_kept = False
     request.tail = ()
     request.offered = ()
     request.options = {}
     return freed
-
-
-def _count_values(values: Iterable[object]) -> int:
-    return sum(len(str(value)) for value in values)
 
 
 def _take_answer(seen: SeenRun, answer: ModelAnswered, now: float) -> None:
@@ -358,7 +355,7 @@ def _take_event(seen: SeenRun, event: Observation, now: float) -> None:
                 now,
             )
             seen.settled = len(seen.texts)
-            seen.chars += CALL_CHARS + len(str(event.tool_args))
+            seen.chars += CALL_CHARS + count_chars(event.tool_args)
         case ToolStatus(tool_call_id=call_id, data=data):
             if (call := seen.calls.get(call_id)) and len(call.steps) < MAX_STEPS:
                 call.steps.append(StoredStatus(data.status, data.message, data.progress, now))
@@ -393,6 +390,6 @@ def _end_call(seen: SeenRun, event: ToolCallComplete | ToolCallError, now: float
     else:
         call.result = event.result
         call.files = event.files
-    seen.chars += len(call.result) + sum(len(str(file.get("url", ""))) for file in call.files)
+    seen.chars += len(call.result) + count_chars(*call.files)
     for request_id in [one for one, asked in seen.questions.items() if asked.tool_call_id == event.tool_call_id]:
         del seen.questions[request_id]
