@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Sequence
 
-from callboard_formats.grammar import Meaning, closing, end_of_turn, grammar, in_thought, meaning, opening
+from callboard_formats.grammar import Meaning, closing, end_of_turn, grammar, in_thought, meaning, opening, tokens
 from callboard_formats.literals import Literals
 from callboard_formats.outlet import Outlet, Preview, Shown
 from callboard_formats.quotation import Quotations, StraightMarks, end_of, ends_in_string, ends_quotation
@@ -89,6 +89,10 @@ class Scanner:
         self._sought: dict[str, int] = {}
         """How far each end of a quotation was sought in vain."""
         self._fence = ""
+        self._fence_sought = 0
+        """The place up to which the end of the fence was looked for."""
+        self._fence_end = 0
+        """The place behind the fence that was closed last."""
         self._tags: tuple[Tags, ...] = ()
         self._until_call = False
         """True in a thought that any block ends."""
@@ -132,7 +136,7 @@ class Scanner:
         The short way for most text, which has no marker: the same as `_read`, for less.
         """
         tape = self._tape
-        if self._asked or self._trial or self._may_open or self._kept_until:
+        if self._asked or self._trial or self._may_open or self._kept_until or (self._fence and self._tags):
             return False
         if tape.at != self._said or tape.at < self._kept_to:
             return False
@@ -295,7 +299,7 @@ class Scanner:
         if tape.at > start and (before == "\\" or _BLOCK_QUOTATION.match(self._line_before())):
             self._quotation_end = "\n"
             return True
-        if tape.at > start and before in QUOTES:
+        if self._is_right_behind_opening_mark():
             self._quoted_from = tape.at
             self._quotation_end = CLOSING_QUOTE.get(before, before)
             return True
@@ -303,6 +307,13 @@ class Scanner:
             return False
         since = tape.text[self._quoted_from - tape.base : tape.at - tape.base]
         return self._quotation_end not in since and "\n" not in since
+
+    def _is_right_behind_opening_mark(self) -> bool:
+        """Return whether a quotation mark stands right before this place that closes nothing in its line."""
+        tape = self._tape
+        before = tape.before(tape.at, 1)
+        is_mark = tape.at > max(self._boundary, self._fence_end) and bool(before) and before in QUOTES
+        return is_mark and not ends_quotation(self._line_before())
 
     def _is_in_indented_code(self) -> bool:
         """Return whether the marker here begins an indented line of code, with text before the code."""
@@ -431,22 +442,58 @@ class Scanner:
         return True
 
     def _in_fence(self) -> bool:
+        """Pass fenced code on, up to the line that closes its fence."""
         tape = self._tape
-        index = tape.text.find(self._fence, tape.at - tape.base)
+        text = tape.text
+        start = max(tape.at, self._fence_sought)
+        index = text.find(self._fence, start - tape.base)
         if index < 0:
-            held = 0 if tape.final else len(tape.text) - len(tape.text.rstrip(self._fence[0]))
-            tape.at = max(tape.at, tape.end - held)
-            return False
-        tape.at = tape.base + index
-        run = _FENCE.match(tape.text, index)
+            held = 0 if tape.final else len(text) - len(text.rstrip(self._fence[0]))
+            self._fence_sought = max(start, tape.end - held)
+            return self._pass_code(self._fence_sought)
+        run = _FENCE.match(text, index)
         end = run.end() if run else index + len(self._fence)
-        rest = _NOTHING_MORE.match(tape.text, end)
-        if not tape.final and (rest is None or not rest[0].endswith("\n")) and self._may_close(index, end):
-            return False
-        if rest is not None and _BEFORE_CLOSING.fullmatch(self._line_before()):
+        closes = self._closes_fence(index, end)
+        if closes is None:
+            return self._pass_code(tape.base + index)
+        if closes:
             self._fence = ""
-        tape.at = tape.base + end
+            self._fence_end = tape.at = tape.base + end
+            self._say()
+            self._quotations.clear()
+        else:
+            self._fence_sought = tape.base + end
+            self._pass_code(self._fence_sought)
         return True
+
+    def _pass_code(self, end: int) -> bool:
+        """Pass fenced code on up to `end`; return True where it turns out to be none.
+
+        In a message of a channel that is not known before the fence is closed. Where it never is, what ends the message
+        in between did so.
+        """
+        tape = self._tape
+        if self._tags:
+            index, closer = closing(self.grammar, self._tags).find(tape.text, tape.at - tape.base, final=tape.final)
+            end = min(end, tape.base + index)
+            if closer and tape.final:
+                self._fence = ""
+                tape.at = end
+                return True
+        tape.at = max(tape.at, end)
+        return False
+
+    def _closes_fence(self, start: int, end: int) -> bool | None:
+        """Return whether the run of a fence's characters from `start` to `end` closes it; None if unknown yet.
+
+        Nothing more is in its line then, or a token right behind it: no template has a line end before one.
+        """
+        tape = self._tape
+        behind = tokens(self.grammar)
+        if not tape.final and (self._may_close(start, end) or behind.may_grow(tape.text, end)):
+            return None
+        is_last = _NOTHING_MORE.match(tape.text, end) or behind.match(tape.text, end)
+        return bool(is_last) and _BEFORE_CLOSING.fullmatch(self._line_before(tape.base + start)) is not None
 
     def _in_thought(self) -> bool:
         """Pass a thought on, up to its end, or to calls that may be the end of the answer."""
@@ -459,6 +506,8 @@ class Scanner:
         tape.at = tape.base + index
         if not found:
             return False
+        if found[0] in "`~":
+            return self._no_block()
         if closer := next((tag.closer for tag in self._tags if found.startswith(tag.closer.lower())), ""):
             is_quoted = self._is_quoted_closer(len(closer))
             if is_quoted is None:
@@ -468,7 +517,7 @@ class Scanner:
                 return True
             begins_next = any(tag.ends_before and tag.closer == closer for tag in self._tags)
             self._end_thought(0 if begins_next else len(closer))
-        elif tape.before(tape.at, 1) in QUOTES and tape.at > self._boundary:
+        elif self._is_right_behind_opening_mark():
             tape.at += 1
         elif END_OF_TURN.fullmatch(found):
             return self._pass_end_tokens()
@@ -582,8 +631,10 @@ class Scanner:
     def _end_thought(self, closer_chars: int) -> None:
         self._say()
         if any(tag.is_text for tag in self._tags):
-            # What ends an answer in a channel is no more than a marker in it, or begins the next message.
+            # Or it begins the next message.
             self._enter(())
+            if END_OF_TURN.match(self._tape.text, self._tape.at - self._tape.base) and not self._outlet.called:
+                self._skip(self._tape.at + closer_chars)
             return
         answers = self._until_call
         self._answering = self._answering or answers
@@ -628,11 +679,15 @@ class Scanner:
         text = self._tape.text
         return len(text) - start < MAX_FENCE_LINE_CHARS and not text[end:].strip(" \t\r")
 
-    def _line_before(self) -> str:
-        """Return what stands before this place in its line, or a part of it that is long enough to be no beginning."""
+    def _line_before(self, place: int | None = None) -> str:
+        """Return what stands before `place` in its line, or a part of it that is long enough to be no beginning.
+
+        The place is where the tape is, unless it is named.
+        """
         tape = self._tape
-        start = max(tape.base, tape.at - LOOK_BACK_CHARS, self._boundary)
-        before = tape.text[start - tape.base : tape.at - tape.base]
+        end = tape.at if place is None else place
+        start = max(tape.base, end - LOOK_BACK_CHARS, self._boundary)
+        before = tape.text[start - tape.base : end - tape.base]
         return before[before.rfind("\n") + 1 :]
 
     def _stands_amid_words(self, found: str) -> bool:
