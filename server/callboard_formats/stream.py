@@ -30,6 +30,8 @@ from callboard_formats.tape import LOOK_BACK_CHARS, Reading, Tape
 PIECE_CHARS = 1024
 MAX_END_CHARS = 80
 MAX_REFUSED_IN_THOUGHT = 8
+MAX_CLOSERS_IN_CALLS = 8
+"""So many attempts to read calls in thoughts may hold closing tags: each may read the rest of the answer anew."""
 MAX_FENCE_LINE_CHARS = 80
 QUOTES = "`\"'“‘«„‹「"
 """The characters right behind which a marker is spoken of, not used; so is what follows it, up to the closing one."""
@@ -106,9 +108,9 @@ class Scanner:
         self._spoken_of = False
         """True behind an opener of a thought that stood amid words: its closer is spoken of too."""
         self._trial: _Trial | None = None
-        """The calls that a thought may end in which is never closed."""
-        self._may_begin_with_calls = True
-        """True until a thought has begun with what may be calls: a closer in their arguments is theirs, once."""
+        """The attempt to read calls at the end of a thought that is never closed."""
+        self._closers_left = MAX_CLOSERS_IN_CALLS
+        """The attempts that may still take a closing tag for a part of their calls' arguments."""
         self._asked: list[tuple[int, bool]] = []
         """The syntaxes still to be asked about the block at `_start`; empty outside of one.
 
@@ -525,9 +527,7 @@ class Scanner:
             tape.at += 1
         else:
             self._say()
-            first = self._may_begin_with_calls and not self._outlet.thinks
-            self._may_begin_with_calls = self._may_begin_with_calls and not first
-            self._trial = _Trial(self, tape.keep(), line_start=self._at_line_start(), first=first)
+            self._trial = _Trial(self, tape.keep(), line_start=self._at_line_start())
         return True
 
     def _pass_end_tokens(self) -> bool:
@@ -590,7 +590,8 @@ class Scanner:
                 return False
             if not is_quoted and trial.first_closer is None:
                 trial.first_closer = (tape.at, len(closer))
-            if is_quoted or trial.is_first:
+                self._closers_left -= 1
+            if is_quoted or self._closers_left >= 0:
                 trial.tape.feed(text[end : end + len(closer)])
                 tape.at += len(closer)
                 return True
@@ -707,10 +708,8 @@ class Scanner:
 class _Trial:
     """A look at calls within a thought: are they all that follows?"""
 
-    def __init__(self, scanner: Scanner, start: int, *, line_start: bool, first: bool) -> None:
+    def __init__(self, scanner: Scanner, start: int, *, line_start: bool) -> None:
         self.start = start
-        self.is_first = first
-        """True where nothing stands before them in the thought."""
         self.first_closer: tuple[int, int] | None = None
         """The place and the length of the first closer in them: the thought's end, if they are no calls."""
         self.tape = Tape()
