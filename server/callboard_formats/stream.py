@@ -47,6 +47,8 @@ _LATER_IN_INDENTED_CODE = re.compile(
     r"[^\n]*\n(?:[ \t\r]*\n)*(?:(?: {4}| {0,3}\t)[ \t]*[^\s][^\n]*\n(?:[ \t\r]*\n)*){3,}(?: {4}| {0,3}\t)[ \t]*"
 )
 _FENCE_LINE = re.compile(r"[^`\n]*")
+_INFO_WORD = re.compile(r"[\w+#.-]{0,20}[ \t\r]*")
+_BACK_TICKS = re.compile("`+")
 _NOTHING_MORE = re.compile(r"[ \t\r]*(?:\n|\Z)")
 
 
@@ -436,12 +438,26 @@ class Scanner:
         end = line.end() if line else fence.end()
         if end == len(tape.text) and not tape.final and end - index < MAX_FENCE_LINE_CHARS:
             return False
+        rest = tape.text[fence.end() : end]
         # Back-ticks further on in the line make it code within the line, says CommonMark. Nobody waits for them longer.
-        is_span = fence[0][0] == "`" and tape.text[end : end + 1] == "`" and end - index < MAX_FENCE_LINE_CHARS
-        if _BEFORE_FENCE.fullmatch(self._line_before()) and not is_span:
+        follows = tape.text[end : end + 1] if end - index < MAX_FENCE_LINE_CHARS else ""
+        is_span = fence[0][0] == "`" and follows == "`"
+        if _BEFORE_FENCE.fullmatch(self._line_before()):
+            begins = not is_span
+        else:
+            begins = follows == "\n" and _INFO_WORD.fullmatch(rest) is not None and self._ends_prose(fence[0])
+        if begins:
             self._fence = fence[0]
         tape.at += len(fence[0])
         return True
+
+    def _ends_prose(self, run: str) -> bool:
+        """Return whether this run of back-ticks stands apart from the words of its line, and closes no code span there.
+
+        CommonMark has no fence there, but models begin one so: the line's end and the closing line say the same.
+        """
+        before = self._line_before()
+        return run[0] == "`" and before[-1:] in (" ", "\t", ":") and _BACK_TICKS.findall(before).count(run) % 2 == 0
 
     def _in_fence(self) -> bool:
         """Pass fenced code on, up to the line that closes its fence."""

@@ -267,6 +267,8 @@ def shown(text: str, step: int, **options: Any) -> tuple[str, int]:
         'Write `<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>`.',
         f"It answers `Sure! {CALL}`.",
         f"It answers ``Sure ` so! {CALL}``.",
+        f"A call looks like this: ```xml\n{CALL}\n```\nThat is all.",
+        f"A call of `now` is:```\n{CALL}\n```\n\nThat is all.",
     ],
 )
 def test_a_quoted_call_is_text_to_the_letter(text: str, step: int) -> None:
@@ -303,6 +305,10 @@ def test_a_call_in_quotation_marks_in_a_block_quotation_or_in_the_code_of_a_list
         f"He said “so”. {CALL}",
         f"> It is so.\n\n{CALL}",
         f"1. ```\n   x\n   ```\n\n{CALL}",
+        f"The code: ```python\nx\n```\n\n{CALL}",
+        f"The code: ``` x ```\n\n{CALL}",
+        f"Three of them make a fence: ``` and nothing else.\n\n{CALL}",
+        f"So it is ~~~\n\n{CALL}",
     ],
 )
 def test_a_call_behind_a_quotation_or_a_lists_code_counts(text: str, step: int) -> None:
