@@ -105,6 +105,10 @@ class Scanner:
         self._enter(tuple(opened))
         self._may_open = bool(opened)
         """True at the beginning of a thought that the prompt has opened: some models open it again."""
+        self._thought_ended = False
+        """True once the end of a thought was seen."""
+        self._is_cut = False
+        """True at the end of a text that would have gone on."""
         self._answering = False
         """True behind the marker of the final answer."""
         self._spoken_of = False
@@ -179,6 +183,7 @@ class Scanner:
     def finish(self, *, cut: bool = False) -> list[Shown]:
         """Return what was held back; `cut`: more would have come."""
         self._tape.final = True
+        self._is_cut = cut
         self._read()
         self._outlet.finish(cut=cut)
         return self._outlet.take()
@@ -345,10 +350,7 @@ class Scanner:
             tape.at += len(found.closes)
             return True
         if found.closes:
-            self._say()
-            self._skip(tape.at + len(found.closes))
-            self._outlet.all_was_thought()
-            return True
+            return self._pass_lone_closer(len(found.closes))
         if found.tags and self._at_line_start() and (tags := self._opened(found.tags)):
             self._begin_thought(tags)
             return True
@@ -360,6 +362,33 @@ class Scanner:
             self._start = tape.keep()
             return True
         return self._no_block()
+
+    def _pass_lone_closer(self, chars: int) -> bool:
+        """Leave out the closer of a thought that was not opened here: the first says that all before it was thought.
+
+        Not behind a thought that has ended already, nor between a call and the answer's end: it is a stray one there.
+        """
+        tape = self._tape
+        self._say()
+        if not self._thought_ended:
+            follows_call = self._outlet.called and not self._outlet.waits and not self._is_cut
+            ends = follows_call and self._ends_behind(tape.at - tape.base + chars)
+            if ends is None:
+                return False
+            if not ends:
+                self._thought_ended = True
+                self._outlet.all_was_thought()
+        self._skip(tape.at + chars)
+        return True
+
+    def _ends_behind(self, index: int) -> bool | None:
+        """Return whether nothing but tokens that end a turn follows `index`; None if unknown yet."""
+        tape = self._tape
+        rest = tape.text[index : index + MAX_END_CHARS + 1]
+        tokens = ENDS_OF_TURN.match(rest, partial=not tape.final)
+        if len(rest) > MAX_END_CHARS or tokens is None:
+            return False
+        return True if tape.final else None
 
     def _opened(self, tags: tuple[Tags, ...]) -> tuple[Tags, ...]:
         self._say()
@@ -549,14 +578,12 @@ class Scanner:
     def _pass_end_tokens(self) -> bool:
         """Leave out the tokens here where the answer ends in them; where it goes on, the first is spoken of."""
         tape = self._tape
-        index = tape.at - tape.base
-        rest = tape.text[index : index + MAX_END_CHARS + 1]
-        tokens = ENDS_OF_TURN.match(rest, partial=not tape.final)
-        if len(rest) > MAX_END_CHARS or tokens is None:
+        ends = self._ends_behind(tape.at - tape.base)
+        if ends is None:
+            return False
+        if not ends:
             tape.at += 1
             return True
-        if not tape.final:
-            return False
         self._say()
         self._skip(tape.end)
         return True
@@ -653,6 +680,7 @@ class Scanner:
             if END_OF_TURN.match(self._tape.text, self._tape.at - self._tape.base) and not self._outlet.called:
                 self._skip(self._tape.at + closer_chars)
             return
+        self._thought_ended = self._thought_ended or not any(tag.until_call or tag.is_result for tag in self._tags)
         answers = self._until_call
         self._answering = self._answering or answers
         self._enter(())

@@ -88,6 +88,28 @@ def test_a_call_before_a_lone_end_of_thinking_was_thought() -> None:
     assert ran(f"I could:\n{CALL}\nbut no.</think>Now:\n{CALL}") == [{}]
 
 
+@pytest.mark.parametrize("step", [1, 2, 1000])
+@pytest.mark.parametrize(
+    ("text", "content", "calls"),
+    [
+        (f"<think>I look.</think>Now:\n{CALL}\n</think>", "Now:", 1),
+        (f"<think>I look.</think>Now:\n{CALL}\n</think>\nIt is noon.", "Now:", 1),
+        (f"Now:\n{CALL}\n</think>\n<|im_end|>", "Now:", 1),
+        (f"I could:\n{CALL}\n</think>\nIt is noon.", "I could:\n\nIt is noon.", 0),
+        (f"I could:\n{CALL} but no.\n</think>", "I could:\n\nbut no.", 0),
+    ],
+)
+def test_a_stray_end_of_thinking_takes_no_call_back(text: str, content: str, calls: int, step: int) -> None:
+    assert shown(text, step) == (content, calls)
+
+
+def test_a_call_before_a_lone_end_of_thinking_that_the_text_is_cut_off_at_was_thought() -> None:
+    parser = StreamParser([NOW])
+    parser.feed(f"I could:\n{CALL}\n</think>")
+    parser.finish(cut=True)
+    assert parser.calls == ()
+
+
 def test_what_the_prompt_opened_is_a_thought_from_its_first_word() -> None:
     parser = StreamParser([NOW], thinking=True)
     assert not [one for one in parser.feed("So they ask for ") if isinstance(one, TextPiece)]
