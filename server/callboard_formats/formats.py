@@ -9,9 +9,10 @@ import regex
 from callboard_formats.functionary import Functionary
 from callboard_formats.harmony import Harmony
 from callboard_formats.minimax import MiniMaxM3
+from callboard_formats.outlet import Preview
 from callboard_formats.react import React
 from callboard_formats.row import THINK, Row
-from callboard_formats.syntax import Spot, Syntax, Tags, Watcher, WrittenCall
+from callboard_formats.syntax import END_OF_TURN, Spot, Syntax, Tags, Watcher, WrittenCall
 from callboard_formats.table import ROWS
 from callboard_formats.tape import Reading, Tape
 from callboard_formats.templates import find_opened_thought, spell_out
@@ -67,7 +68,7 @@ class FencedJson:
 
 
 class XmlFence:
-    """The first line of a fence around calls that were asked for: scaffolding, no code."""
+    """A fence around calls that were asked for, at the answer's end: what goes on behind it speaks of an example."""
 
     name = "xml"
     openers = ("```",)
@@ -79,17 +80,55 @@ class XmlFence:
         self,
         tape: Tape,
         spot: Spot,
-        watcher: Watcher,  # noqa: ARG002 - the contract's
+        watcher: Watcher,  # noqa: ARG002 - until the answer's end nobody knows whether they are calls
     ) -> Reading[Sequence[WrittenCall | str] | None]:
-        """Move behind the line, where a call follows it."""
-        return [] if spot.line_start and (yield from tape.take(_FENCE)) else None
+        """Read the fence, if it holds nothing but calls and nothing follows but such fences or an imagined result."""
+        if not spot.line_start or not (yield from tape.match(_FENCE)) or not tape.may_look_back(MAX_XML_FENCES):
+            return None
+        calls: list[WrittenCall | str] = []
+        while (yield from tape.take(_FENCE)):
+            while found := (yield from self._calls(tape, spot)):
+                calls += found
+                yield from tape.space()
+            if (yield from tape.peek()) and not (yield from tape.take(_FENCE_END)):
+                return None
+            yield from tape.space()
+        while (yield from tape.take(END_OF_TURN)):
+            yield from tape.space()
+        is_last = not (yield from tape.peek()) or (yield from tape.match(_RESULT))
+        return calls if is_last else None
+
+    def _calls(self, tape: Tape, spot: Spot) -> Reading[list[WrittenCall | str]]:
+        """Read the calls here; none where there are none."""
+        start = tape.keep()
+        rows: list[Row] = []
+        for row in _XML_ROWS:
+            if (yield from tape.match(row.patterns.opener)):
+                rows.append(row)
+        for row in rows:
+            calls = yield from row.read(tape, spot, _NOBODY)
+            if calls:
+                return list(calls)
+            tape.rewind(start)
+        for row in rows:
+            refused = yield from row.refuse(tape, spot)
+            if refused:
+                return list(refused)
+            tape.rewind(start)
+        return []
 
 
+MAX_XML_FENCES = 8
+"""So many are read to the answer's end, from which the reader may have to go back."""
+_XML_ROWS = tuple(row for row in ROWS if row.name == XmlFence.name)
+_RESULT = regex.compile("|".join(regex.escape(stop) for row in _XML_ROWS for stop in row.stops), regex.IGNORECASE)
+_NOBODY = Preview(None, {})
 _FENCE = regex.compile(
     r"```(?:xml|html|tool_call|text|json)?[ \t]{0,9}+\r?\n\s{0,99}+"
     r"(?=<(?:tool|function)_call|<function[\s=]|<invoke\s)",
     regex.IGNORECASE,
 )
+_FENCE_END = regex.compile(r"```[ \t\r]{0,9}+(?=\n|\Z)|```(?=<)")
 _JSON_FENCE = regex.compile(
     r"```[ \t]{0,4}(?:json5?|tool_calls?)?[ \t]{0,4}\r?\n(?=\s{0,99}[\[{])",
     regex.IGNORECASE,

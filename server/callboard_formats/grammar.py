@@ -105,6 +105,13 @@ def end_of_turn(known: Grammar) -> "regex.Pattern[str]":
     return regex.compile("|".join([END_OF_TURN.pattern, *map(regex.escape, sorted(own))]), regex.IGNORECASE)
 
 
+@lru_cache(maxsize=64)
+def tokens(known: Grammar) -> Literals:
+    """Return the openers and ends of turns that are tokens or tags, which no info string of fenced code begins with."""
+    openers = {one for one in known.owners if one[0] == "<" or (one[0] == "[" and len(one) > 1)}
+    return Literals({*openers, *known.turns, *END_TOKENS})
+
+
 @lru_cache(maxsize=256)
 def closing(known: Grammar, tags: tuple[Tags, ...]) -> Literals:
     """Return what to look for in a thought that was opened by these tags."""
@@ -116,9 +123,13 @@ def closing(known: Grammar, tags: tuple[Tags, ...]) -> Literals:
 
 @lru_cache(maxsize=256)
 def in_thought(known: Grammar, tags: tuple[Tags, ...]) -> Literals:
-    """Return what to look for in a thought: its closers, and calls and tokens that the answer may end in."""
+    """Return what to look for in a thought: its closers, and calls and tokens that the answer may end in.
+
+    A message of a channel is text, so it is code that is looked for in it instead of calls.
+    """
     openers = known.owners if all(tag.calls for tag in tags) else ()
-    return Literals({*(tag.closer for tag in tags), *openers, *END_TOKENS})
+    fences = _FENCES if all(tag.is_text for tag in tags) else ()
+    return Literals({*(tag.closer for tag in tags), *openers, *fences, *END_TOKENS})
 
 
 @lru_cache(maxsize=64)

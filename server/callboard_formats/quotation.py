@@ -97,15 +97,21 @@ class Quotations:
 
 
 def ends_quotation(line: str) -> bool:
-    """Return whether the mark that `line` ends in closes what the same mark in it has opened.
+    """Return whether the mark that `line` ends in closes a quotation, or is an apostrophe or the sign of inches.
 
-    So it is where it stands right behind a word, and the marks of the line are pairs.
+    No quotation begins right behind a word. Elsewhere a mark closes where those of the line are pairs, of back-ticks
+    those of as many.
     """
     mark = line[-1:]
-    before = line.rstrip(mark)[-1:]
-    if mark not in _SAME_MARKS or not (before.isalnum() or before in _ENDS_OF_SENTENCE):
+    if mark not in _SAME_MARKS:
         return False
-    return len(_SAME_MARKS[mark].findall(line)) % 2 == 0
+    rest = line.rstrip(mark)
+    if not rest or rest[-1].isspace() or rest[-1] in _OPENING:
+        return False
+    if mark != "`" and rest[-1].isalnum() and not _STRING_PREFIX.search(rest):
+        return True
+    run = line[len(rest) :] if mark == "`" else mark
+    return _SAME_MARKS[mark].findall(line).count(run) % 2 == 0
 
 
 _SAME_MARKS = {
@@ -115,7 +121,8 @@ _SAME_MARKS = {
     "`": re.compile("`+"),
 }
 """The marks that close as they open."""
-_ENDS_OF_SENTENCE = frozenset(".,;!?)")
+_OPENING = frozenset("([{:=")
+_STRING_PREFIX = re.compile(r"(?<!\w)[fbru]{1,2}\Z", re.IGNORECASE)
 
 _BEHIND_MARKER = r"(?<=[>\]])\"(?!\w)"
 

@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Sequence
 
-from callboard_formats.grammar import Meaning, closing, end_of_turn, grammar, in_thought, meaning, opening
+from callboard_formats.grammar import Meaning, closing, end_of_turn, grammar, in_thought, meaning, opening, tokens
 from callboard_formats.literals import Literals
 from callboard_formats.outlet import Outlet, Preview, Shown
 from callboard_formats.quotation import Quotations, StraightMarks, end_of, ends_in_string, ends_quotation
@@ -30,6 +30,8 @@ from callboard_formats.tape import LOOK_BACK_CHARS, Reading, Tape
 PIECE_CHARS = 1024
 MAX_END_CHARS = 80
 MAX_REFUSED_IN_THOUGHT = 8
+MAX_CLOSERS_IN_CALLS = 8
+"""So many attempts to read calls in thoughts may hold closing tags: each may read the rest of the answer anew."""
 MAX_FENCE_LINE_CHARS = 80
 QUOTES = "`\"'“‘«„‹「"
 """The characters right behind which a marker is spoken of, not used; so is what follows it, up to the closing one."""
@@ -45,6 +47,8 @@ _LATER_IN_INDENTED_CODE = re.compile(
     r"[^\n]*\n(?:[ \t\r]*\n)*(?:(?: {4}| {0,3}\t)[ \t]*[^\s][^\n]*\n(?:[ \t\r]*\n)*){3,}(?: {4}| {0,3}\t)[ \t]*"
 )
 _FENCE_LINE = re.compile(r"[^`\n]*")
+_INFO_WORD = re.compile(r"[\w+#.-]{0,20}[ \t\r]*")
+_BACK_TICKS = re.compile("`+")
 _NOTHING_MORE = re.compile(r"[ \t\r]*(?:\n|\Z)")
 
 
@@ -89,6 +93,10 @@ class Scanner:
         self._sought: dict[str, int] = {}
         """How far each end of a quotation was sought in vain."""
         self._fence = ""
+        self._fence_sought = 0
+        """The place up to which the end of the fence was looked for."""
+        self._fence_end = 0
+        """The place behind the fence that was closed last."""
         self._tags: tuple[Tags, ...] = ()
         self._until_call = False
         """True in a thought that any block ends."""
@@ -97,14 +105,18 @@ class Scanner:
         self._enter(tuple(opened))
         self._may_open = bool(opened)
         """True at the beginning of a thought that the prompt has opened: some models open it again."""
+        self._thought_ended = False
+        """True once the end of a thought was seen."""
+        self._is_cut = False
+        """True at the end of a text that would have gone on."""
         self._answering = False
         """True behind the marker of the final answer."""
         self._spoken_of = False
         """True behind an opener of a thought that stood amid words: its closer is spoken of too."""
         self._trial: _Trial | None = None
-        """The calls that a thought may end in which is never closed."""
-        self._may_begin_with_calls = True
-        """True until a thought has begun with what may be calls: a closer in their arguments is theirs, once."""
+        """The attempt to read calls at the end of a thought that is never closed."""
+        self._closers_left = MAX_CLOSERS_IN_CALLS
+        """The attempts that may still take a closing tag for a part of their calls' arguments."""
         self._asked: list[tuple[int, bool]] = []
         """The syntaxes still to be asked about the block at `_start`; empty outside of one.
 
@@ -132,7 +144,7 @@ class Scanner:
         The short way for most text, which has no marker: the same as `_read`, for less.
         """
         tape = self._tape
-        if self._asked or self._trial or self._may_open or self._kept_until:
+        if self._asked or self._trial or self._may_open or self._kept_until or (self._fence and self._tags):
             return False
         if tape.at != self._said or tape.at < self._kept_to:
             return False
@@ -171,6 +183,7 @@ class Scanner:
     def finish(self, *, cut: bool = False) -> list[Shown]:
         """Return what was held back; `cut`: more would have come."""
         self._tape.final = True
+        self._is_cut = cut
         self._read()
         self._outlet.finish(cut=cut)
         return self._outlet.take()
@@ -295,7 +308,7 @@ class Scanner:
         if tape.at > start and (before == "\\" or _BLOCK_QUOTATION.match(self._line_before())):
             self._quotation_end = "\n"
             return True
-        if tape.at > start and before in QUOTES:
+        if self._is_right_behind_opening_mark():
             self._quoted_from = tape.at
             self._quotation_end = CLOSING_QUOTE.get(before, before)
             return True
@@ -303,6 +316,13 @@ class Scanner:
             return False
         since = tape.text[self._quoted_from - tape.base : tape.at - tape.base]
         return self._quotation_end not in since and "\n" not in since
+
+    def _is_right_behind_opening_mark(self) -> bool:
+        """Return whether a quotation mark stands right before this place that closes nothing in its line."""
+        tape = self._tape
+        before = tape.before(tape.at, 1)
+        is_mark = tape.at > max(self._boundary, self._fence_end) and bool(before) and before in QUOTES
+        return is_mark and not ends_quotation(self._line_before())
 
     def _is_in_indented_code(self) -> bool:
         """Return whether the marker here begins an indented line of code, with text before the code."""
@@ -330,10 +350,7 @@ class Scanner:
             tape.at += len(found.closes)
             return True
         if found.closes:
-            self._say()
-            self._skip(tape.at + len(found.closes))
-            self._outlet.all_was_thought()
-            return True
+            return self._pass_lone_closer(len(found.closes))
         if found.tags and self._at_line_start() and (tags := self._opened(found.tags)):
             self._begin_thought(tags)
             return True
@@ -345,6 +362,33 @@ class Scanner:
             self._start = tape.keep()
             return True
         return self._no_block()
+
+    def _pass_lone_closer(self, chars: int) -> bool:
+        """Leave out the closer of a thought that was not opened here: the first says that all before it was thought.
+
+        Not behind a thought that has ended already, nor between a call and the answer's end: it is a stray one there.
+        """
+        tape = self._tape
+        self._say()
+        if not self._thought_ended:
+            follows_call = self._outlet.called and not self._outlet.waits and not self._is_cut
+            ends = follows_call and self._ends_behind(tape.at - tape.base + chars)
+            if ends is None:
+                return False
+            if not ends:
+                self._thought_ended = True
+                self._outlet.all_was_thought()
+        self._skip(tape.at + chars)
+        return True
+
+    def _ends_behind(self, index: int) -> bool | None:
+        """Return whether nothing but tokens that end a turn follows `index`; None if unknown yet."""
+        tape = self._tape
+        rest = tape.text[index : index + MAX_END_CHARS + 1]
+        tokens = ENDS_OF_TURN.match(rest, partial=not tape.final)
+        if len(rest) > MAX_END_CHARS or tokens is None:
+            return False
+        return True if tape.final else None
 
     def _opened(self, tags: tuple[Tags, ...]) -> tuple[Tags, ...]:
         self._say()
@@ -423,30 +467,80 @@ class Scanner:
         end = line.end() if line else fence.end()
         if end == len(tape.text) and not tape.final and end - index < MAX_FENCE_LINE_CHARS:
             return False
+        rest = tape.text[fence.end() : end]
         # Back-ticks further on in the line make it code within the line, says CommonMark. Nobody waits for them longer.
-        is_span = fence[0][0] == "`" and tape.text[end : end + 1] == "`" and end - index < MAX_FENCE_LINE_CHARS
-        if _BEFORE_FENCE.fullmatch(self._line_before()) and not is_span:
+        follows = tape.text[end : end + 1] if end - index < MAX_FENCE_LINE_CHARS else ""
+        is_span = fence[0][0] == "`" and follows == "`"
+        if _BEFORE_FENCE.fullmatch(self._line_before()):
+            begins = not is_span
+        else:
+            begins = follows == "\n" and _INFO_WORD.fullmatch(rest) is not None and self._ends_prose(fence[0])
+        if begins:
             self._fence = fence[0]
         tape.at += len(fence[0])
         return True
 
+    def _ends_prose(self, run: str) -> bool:
+        """Return whether this run of back-ticks stands apart from the words of its line, and closes no code span there.
+
+        CommonMark has no fence there, but models begin one so: the line's end and the closing line say the same.
+        """
+        before = self._line_before()
+        return run[0] == "`" and before[-1:] in (" ", "\t", ":") and _BACK_TICKS.findall(before).count(run) % 2 == 0
+
     def _in_fence(self) -> bool:
+        """Pass fenced code on, up to the line that closes its fence."""
         tape = self._tape
-        index = tape.text.find(self._fence, tape.at - tape.base)
+        text = tape.text
+        start = max(tape.at, self._fence_sought)
+        index = text.find(self._fence, start - tape.base)
         if index < 0:
-            held = 0 if tape.final else len(tape.text) - len(tape.text.rstrip(self._fence[0]))
-            tape.at = max(tape.at, tape.end - held)
-            return False
-        tape.at = tape.base + index
-        run = _FENCE.match(tape.text, index)
+            held = 0 if tape.final else len(text) - len(text.rstrip(self._fence[0]))
+            self._fence_sought = max(start, tape.end - held)
+            return self._pass_code(self._fence_sought)
+        run = _FENCE.match(text, index)
         end = run.end() if run else index + len(self._fence)
-        rest = _NOTHING_MORE.match(tape.text, end)
-        if not tape.final and (rest is None or not rest[0].endswith("\n")) and self._may_close(index, end):
-            return False
-        if rest is not None and _BEFORE_CLOSING.fullmatch(self._line_before()):
+        closes = self._closes_fence(index, end)
+        if closes is None:
+            return self._pass_code(tape.base + index)
+        if closes:
             self._fence = ""
-        tape.at = tape.base + end
+            self._fence_end = tape.at = tape.base + end
+            self._say()
+            self._quotations.clear()
+        else:
+            self._fence_sought = tape.base + end
+            self._pass_code(self._fence_sought)
         return True
+
+    def _pass_code(self, end: int) -> bool:
+        """Pass fenced code on up to `end`; return True where it turns out to be none.
+
+        In a message of a channel that is not known before the fence is closed. Where it never is, what ends the message
+        in between did so.
+        """
+        tape = self._tape
+        if self._tags:
+            index, closer = closing(self.grammar, self._tags).find(tape.text, tape.at - tape.base, final=tape.final)
+            end = min(end, tape.base + index)
+            if closer and tape.final:
+                self._fence = ""
+                tape.at = end
+                return True
+        tape.at = max(tape.at, end)
+        return False
+
+    def _closes_fence(self, start: int, end: int) -> bool | None:
+        """Return whether the run of a fence's characters from `start` to `end` closes it; None if unknown yet.
+
+        Nothing more is in its line then, or a token right behind it: no template has a line end before one.
+        """
+        tape = self._tape
+        behind = tokens(self.grammar)
+        if not tape.final and (self._may_close(start, end) or behind.may_grow(tape.text, end)):
+            return None
+        is_last = _NOTHING_MORE.match(tape.text, end) or behind.match(tape.text, end)
+        return bool(is_last) and _BEFORE_CLOSING.fullmatch(self._line_before(tape.base + start)) is not None
 
     def _in_thought(self) -> bool:
         """Pass a thought on, up to its end, or to calls that may be the end of the answer."""
@@ -459,6 +553,8 @@ class Scanner:
         tape.at = tape.base + index
         if not found:
             return False
+        if found[0] in "`~":
+            return self._no_block()
         if closer := next((tag.closer for tag in self._tags if found.startswith(tag.closer.lower())), ""):
             is_quoted = self._is_quoted_closer(len(closer))
             if is_quoted is None:
@@ -468,7 +564,7 @@ class Scanner:
                 return True
             begins_next = any(tag.ends_before and tag.closer == closer for tag in self._tags)
             self._end_thought(0 if begins_next else len(closer))
-        elif tape.before(tape.at, 1) in QUOTES and tape.at > self._boundary:
+        elif self._is_right_behind_opening_mark():
             tape.at += 1
         elif END_OF_TURN.fullmatch(found):
             return self._pass_end_tokens()
@@ -476,22 +572,18 @@ class Scanner:
             tape.at += 1
         else:
             self._say()
-            first = self._may_begin_with_calls and not self._outlet.thinks
-            self._may_begin_with_calls = self._may_begin_with_calls and not first
-            self._trial = _Trial(self, tape.keep(), line_start=self._at_line_start(), first=first)
+            self._trial = _Trial(self, tape.keep(), line_start=self._at_line_start())
         return True
 
     def _pass_end_tokens(self) -> bool:
         """Leave out the tokens here where the answer ends in them; where it goes on, the first is spoken of."""
         tape = self._tape
-        index = tape.at - tape.base
-        rest = tape.text[index : index + MAX_END_CHARS + 1]
-        tokens = ENDS_OF_TURN.match(rest, partial=not tape.final)
-        if len(rest) > MAX_END_CHARS or tokens is None:
+        ends = self._ends_behind(tape.at - tape.base)
+        if ends is None:
+            return False
+        if not ends:
             tape.at += 1
             return True
-        if not tape.final:
-            return False
         self._say()
         self._skip(tape.end)
         return True
@@ -541,7 +633,8 @@ class Scanner:
                 return False
             if not is_quoted and trial.first_closer is None:
                 trial.first_closer = (tape.at, len(closer))
-            if is_quoted or trial.is_first:
+                self._closers_left -= 1
+            if is_quoted or self._closers_left >= 0:
                 trial.tape.feed(text[end : end + len(closer)])
                 tape.at += len(closer)
                 return True
@@ -582,9 +675,12 @@ class Scanner:
     def _end_thought(self, closer_chars: int) -> None:
         self._say()
         if any(tag.is_text for tag in self._tags):
-            # What ends an answer in a channel is no more than a marker in it, or begins the next message.
+            # Or it begins the next message.
             self._enter(())
+            if END_OF_TURN.match(self._tape.text, self._tape.at - self._tape.base) and not self._outlet.called:
+                self._skip(self._tape.at + closer_chars)
             return
+        self._thought_ended = self._thought_ended or not any(tag.until_call or tag.is_result for tag in self._tags)
         answers = self._until_call
         self._answering = self._answering or answers
         self._enter(())
@@ -628,11 +724,15 @@ class Scanner:
         text = self._tape.text
         return len(text) - start < MAX_FENCE_LINE_CHARS and not text[end:].strip(" \t\r")
 
-    def _line_before(self) -> str:
-        """Return what stands before this place in its line, or a part of it that is long enough to be no beginning."""
+    def _line_before(self, place: int | None = None) -> str:
+        """Return what stands before `place` in its line, or a part of it that is long enough to be no beginning.
+
+        The place is where the tape is, unless it is named.
+        """
         tape = self._tape
-        start = max(tape.base, tape.at - LOOK_BACK_CHARS, self._boundary)
-        before = tape.text[start - tape.base : tape.at - tape.base]
+        end = tape.at if place is None else place
+        start = max(tape.base, end - LOOK_BACK_CHARS, self._boundary)
+        before = tape.text[start - tape.base : end - tape.base]
         return before[before.rfind("\n") + 1 :]
 
     def _stands_amid_words(self, found: str) -> bool:
@@ -652,10 +752,8 @@ class Scanner:
 class _Trial:
     """A look at calls within a thought: are they all that follows?"""
 
-    def __init__(self, scanner: Scanner, start: int, *, line_start: bool, first: bool) -> None:
+    def __init__(self, scanner: Scanner, start: int, *, line_start: bool) -> None:
         self.start = start
-        self.is_first = first
-        """True where nothing stands before them in the thought."""
         self.first_closer: tuple[int, int] | None = None
         """The place and the length of the first closer in them: the thought's end, if they are no calls."""
         self.tape = Tape()

@@ -29,7 +29,7 @@ class Tape:
         self.final = final
         self.text = text
         self.base = 0
-        self._looked_back = False
+        self._looks_back = 0
         self._kept_from: int | None = None
         self._kept: list[str] = []
         self._kept_starts: list[int] = []
@@ -72,11 +72,13 @@ class Tape:
             del self._kept[number:], self._kept_starts[number:]
         self.at = place
 
-    def may_look_back(self) -> bool:
-        """Return True once: to go back from the end of the text for each block would take its square."""
-        looked_back = self._looked_back
-        self._looked_back = True
-        return not looked_back
+    def may_look_back(self, times: int = 1) -> bool:
+        """Return True the first time only, or so many `times`.
+
+        To go back from the end of the text once for each block would take quadratic time.
+        """
+        self._looks_back += 1
+        return self._looks_back <= times
 
     def cut(self, start: int, end: int) -> str:
         """Return the text from `start`, which was kept, to `end`."""

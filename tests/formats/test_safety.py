@@ -88,6 +88,28 @@ def test_a_call_before_a_lone_end_of_thinking_was_thought() -> None:
     assert ran(f"I could:\n{CALL}\nbut no.</think>Now:\n{CALL}") == [{}]
 
 
+@pytest.mark.parametrize("step", [1, 2, 1000])
+@pytest.mark.parametrize(
+    ("text", "content", "calls"),
+    [
+        (f"<think>I look.</think>Now:\n{CALL}\n</think>", "Now:", 1),
+        (f"<think>I look.</think>Now:\n{CALL}\n</think>\nIt is noon.", "Now:", 1),
+        (f"Now:\n{CALL}\n</think>\n<|im_end|>", "Now:", 1),
+        (f"I could:\n{CALL}\n</think>\nIt is noon.", "I could:\n\nIt is noon.", 0),
+        (f"I could:\n{CALL} but no.\n</think>", "I could:\n\nbut no.", 0),
+    ],
+)
+def test_a_stray_end_of_thinking_takes_no_call_back(text: str, content: str, calls: int, step: int) -> None:
+    assert shown(text, step) == (content, calls)
+
+
+def test_a_call_before_a_lone_end_of_thinking_that_the_text_is_cut_off_at_was_thought() -> None:
+    parser = StreamParser([NOW])
+    parser.feed(f"I could:\n{CALL}\n</think>")
+    parser.finish(cut=True)
+    assert parser.calls == ()
+
+
 def test_what_the_prompt_opened_is_a_thought_from_its_first_word() -> None:
     parser = StreamParser([NOW], thinking=True)
     assert not [one for one in parser.feed("So they ask for ") if isinstance(one, TextPiece)]
@@ -267,6 +289,8 @@ def shown(text: str, step: int, **options: Any) -> tuple[str, int]:
         'Write `<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>`.',
         f"It answers `Sure! {CALL}`.",
         f"It answers ``Sure ` so! {CALL}``.",
+        f"A call looks like this: ```xml\n{CALL}\n```\nThat is all.",
+        f"A call of `now` is:```\n{CALL}\n```\n\nThat is all.",
     ],
 )
 def test_a_quoted_call_is_text_to_the_letter(text: str, step: int) -> None:
@@ -303,6 +327,10 @@ def test_a_call_in_quotation_marks_in_a_block_quotation_or_in_the_code_of_a_list
         f"He said “so”. {CALL}",
         f"> It is so.\n\n{CALL}",
         f"1. ```\n   x\n   ```\n\n{CALL}",
+        f"The code: ```python\nx\n```\n\n{CALL}",
+        f"The code: ``` x ```\n\n{CALL}",
+        f"Three of them make a fence: ``` and nothing else.\n\n{CALL}",
+        f"So it is ~~~\n\n{CALL}",
     ],
 )
 def test_a_call_behind_a_quotation_or_a_lists_code_counts(text: str, step: int) -> None:

@@ -7,6 +7,7 @@ import pytest
 from callboard._formats import parse
 from callboard_formats.formats import stops_of
 from tests.formats.test_react import STORMS, TOOLS, calls
+from tests.formats.timing import is_linear, seconds
 
 CALL = '{"name": "search", "arguments": {"query": "storms"}}'
 
@@ -93,3 +94,10 @@ def test_blanks_in_a_tag_are_read_in_linear_time(head: str) -> None:
     seconds(1_000)
     # Sixteen times the text; a square would be 256 times the time.
     assert seconds(160_000) < 64 * max(seconds(10_000), 0.002)
+
+
+@pytest.mark.parametrize(
+    "unit", ['```xml\n<tool_call>{"q": "\n```\n', "```xml\n<tool_call>search of\n```\n", f"```\n{SPELLINGS[0]}\n"]
+)
+def test_fences_of_calls_that_words_follow_are_read_in_linear_time(unit: str) -> None:
+    assert is_linear(lambda size: seconds(unit * (size // len(unit)) + "and so on", "xml"))
