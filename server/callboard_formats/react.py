@@ -490,7 +490,8 @@ class _Action:
             if (yield from tape.peek()) != "{":
                 break
             value = yield from read_value(tape, _MARKER)
-            items.append(_call(value.members, call_in(value), whole=value.whole))
+            call = call_in(value, cut_off=tape.is_at_end())
+            items.append(_call(value.members, call, whole=value.whole))
             end = tape.at
             if not value.whole or not fenced:
                 break
