@@ -204,7 +204,7 @@ class _Action:
         tape = self._tape
         if not self._leaked and self._spot.line_start and (yield from self._take(_ANSWER)):
             return []
-        if self._spot.answering and not self._leaked:
+        if self._spot.answering:
             return None
         if (yield from tape.match(_FENCE)):
             return (yield from self._fenced()) if self._spot.line_start else None
