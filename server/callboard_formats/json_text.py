@@ -70,8 +70,8 @@ def read_value(
 ) -> Reading[Value]:
     """Read the object or array whose bracket stands at `tape.at`.
 
-    `end` is what closes the call that it belongs to: outside of strings it shows that brackets are missing,
-    and in a string that no JSON follows, that a quotation mark is. With a `watcher` arguments are shown as
+    `end` is what closes the call. Found outside a string it shows that brackets are missing; found inside a
+    string that no JSON follows, that its quotation mark is missing. With a `watcher` arguments are shown as
     they come: those of an object that names its tool first, or with `name` the object itself.
     """
     return _ValueReader(tape, end, watcher, name, depth_limit).read()
@@ -162,7 +162,7 @@ class _ValueReader:
         torn = yield from _torn(tape, begin, string_end, self._end)
         if torn is None:
             return None
-        # Of the call all is told that was shown, but the answer goes on behind its marker.
+        # The call keeps what was previewed of it, but the answer is read on behind the marker.
         tape.at = string_end
         value = self._unfinished()
         tape.rewind(torn)
@@ -256,13 +256,13 @@ def plain(raw: str) -> str:
     return decoded if isinstance(decoded, str) else text
 
 
-def call_in(value: Value, *, keyed: bool = False) -> WrittenCall:
+def call_in(value: Value, *, keyed: bool = False, cut_off: bool = False) -> WrittenCall:
     """Return the call that an object in an explicit call block stands for.
 
     Shapes: `{"name", "arguments"}`, its other spellings, `{"function": {"name", "arguments"}}`, and where
-    they are `keyed`, `{name: arguments}`. A name that is missing is "", and where no arguments are named
-    although other members stand there, the whole object is the arguments: what cannot be read is refused
-    further on with the text that was written, and never run with nothing.
+    they are `keyed`, `{name: arguments}`. A missing name is "". Where no member holds arguments but there are
+    others, the whole object is the arguments: the call is then refused with what was written, instead of run
+    with nothing. A call whose end was seen may lack its last bracket; where the text ended instead, it is `cut_off`.
     """
     members = value.members
     if value.doubled:
@@ -270,7 +270,7 @@ def call_in(value: Value, *, keyed: bool = False) -> WrittenCall:
         return WrittenCall(name, value.text, not value.whole)
     if keyed and len(members) == 1:
         ((name, arguments),) = members.items()
-        return WrittenCall(name, arguments, not value.whole and not is_whole(arguments))
+        return WrittenCall(name, arguments, _is_truncated(value, arguments, cut_off=cut_off))
     if members.get("function", "").startswith("{"):
         # OpenAI's shape. One level only: what is nested deeper is nobody's shape.
         inner = value_of(members["function"])
@@ -284,10 +284,13 @@ def call_in(value: Value, *, keyed: bool = False) -> WrittenCall:
         return WrittenCall(name, value.text, not value.whole)
     if given:
         arguments = members[given[0]]
-        truncated = not value.whole and not is_whole(arguments)
-        return WrittenCall(name, arguments, truncated)
+        return WrittenCall(name, arguments, _is_truncated(value, arguments, cut_off=cut_off))
     others = members.keys() - {name_key, "type", "id", "tool_call_id", "index"}
     return WrittenCall(name, value.text if others or not name_key else "", not value.whole)
+
+
+def _is_truncated(value: Value, arguments: str, *, cut_off: bool) -> bool:
+    return not value.whole and (cut_off or not is_whole(arguments))
 
 
 def is_whole(written: str) -> bool:
@@ -319,6 +322,6 @@ def read_calls(
         if following != "{":
             return calls
         value = yield from read_value(tape, end, watcher if not calls else None)
-        calls.append(call_in(value, keyed=keyed))
+        calls.append(call_in(value, keyed=keyed, cut_off=tape.is_at_end()))
         if not value.whole:
             return calls

@@ -39,7 +39,7 @@ MAX_NAME_WORDS = 7
 MAX_DEPTH = 50
 FINAL_ANSWER = "Final Answer"
 
-_BEFORE = ("**", "*", "__", "`", "# ", "## ", "### ", "#### ", "# **", "## **", "### **", "- ", "- **", "> ")
+_BEFORE = ("**", "*", "__", "`", "# ", "## ", "### ", "#### ", "# **", "## **", "### **", "- ", "- **")
 _AFTER = {"**": "**", "*": "*", "__": "__", "`": "`", "# **": "**", "## **": "**", "### **": "**", "- **": "**"}
 _COLONS = (":", " :", "：")
 _NUMBERS = range(1, 10)
@@ -72,7 +72,7 @@ def _label(words: str) -> str:
     and stars behind the colon are the label's only where such stand before it.
     """
     word = rf"(?:{words})(?:[ \t]?[0-9]{{1,3}})?"
-    line = r"(?:[#>-][#> -]{0,6})?"
+    line = r"(?:[#-][# -]{0,6})?"
     return line + "(?:" + "|".join((
         rf"[*_]{{1,3}}{word}[*_]{{0,3}}[ \t]?[:：][*_]{{0,3}}",
         rf"[*_]{{0,2}}`[*_]{{0,2}}{word}[*_`]{{0,3}}[ \t]?[:：][*_]{{0,2}}`?[*_]{{0,2}}",
@@ -204,7 +204,7 @@ class _Action:
         tape = self._tape
         if not self._leaked and self._spot.line_start and (yield from self._take(_ANSWER)):
             return []
-        if self._spot.answering and not self._leaked:
+        if self._spot.answering:
             return None
         if (yield from tape.match(_FENCE)):
             return (yield from self._fenced()) if self._spot.line_start else None
@@ -490,7 +490,8 @@ class _Action:
             if (yield from tape.peek()) != "{":
                 break
             value = yield from read_value(tape, _MARKER)
-            items.append(_call(value.members, call_in(value), whole=value.whole))
+            call = call_in(value, cut_off=tape.is_at_end())
+            items.append(_call(value.members, call, whole=value.whole))
             end = tape.at
             if not value.whole or not fenced:
                 break

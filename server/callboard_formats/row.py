@@ -18,7 +18,7 @@ from callboard_formats.broken import name_of_broken
 from callboard_formats.json_text import read_calls, read_value
 from callboard_formats.names import is_tool_name, resolve_name
 from callboard_formats.python import calls_before_cut, calls_in_source, escaped_json, read_escaped, read_source
-from callboard_formats.syntax import Closing, Refusing, Spot, Tags, Watcher, WrittenCall
+from callboard_formats.syntax import END_OF_TURN, Closing, Refusing, Spot, Tags, Watcher, WrittenCall
 from callboard_formats.tape import Reading, Tape
 
 Body = Literal["json", "tags", "python", "escaped"]
@@ -156,6 +156,8 @@ class _Block:
         self._spot = spot
         self._watcher = watcher
         self._in_section = False
+        self._calls_nothing = False
+        """True behind a list without calls."""
 
     def read(self) -> Reading[Sequence[WrittenCall | str] | None]:
         tape = self._tape
@@ -185,7 +187,7 @@ class _Block:
             return None
         yield from tape.space()
         closed = (yield from tape.take(patterns.section_end)) is not None
-        if calls or closed or (tape.final and tape.is_at_end()):
+        if calls or closed or self._calls_nothing or (tape.final and tape.is_at_end()):
             return calls
         return None
 
@@ -300,6 +302,8 @@ class _Block:
                 return []
             if following not in "{[":
                 return None
+            if (yield from tape.take(_EMPTY_LIST)):
+                return (yield from self._no_calls(fenced=fenced))
             start = tape.keep()
             calls = list((yield from read_calls(tape, patterns.ends, watcher, keyed=self._row.keyed)))
             if not calls:
@@ -317,6 +321,19 @@ class _Block:
             return [WrittenCall(name, "", truncated=not is_alone)] if following == "" or is_alone else None
         words, closed = yield from self._words()
         return [WrittenCall(name, words.strip(), truncated=not closed)]
+
+    def _no_calls(self, *, fenced: bool = False) -> Reading[list[WrittenCall] | None]:
+        """Move behind the end of a list without calls, and of the turn: so a model says that it calls nothing.
+
+        Amid words, with more of them behind it, it is spoken of: then None.
+        """
+        tape = self._tape
+        yield from self._end(fenced=fenced)
+        is_over = False
+        while (yield from tape.take(END_OF_TURN)):
+            is_over = True
+        self._calls_nothing = self._spot.line_start or is_over or (yield from self._goes_on())
+        return [] if self._calls_nothing else None
 
     def _named(self, name: str, written: str, *, whole: bool, fenced: bool) -> Reading[list[WrittenCall]]:
         """Return the call with the object that was read; more text before its end makes it unreadable."""
@@ -372,6 +389,8 @@ class _Block:
         yield from tape.space()
         if not (yield from tape.peek()):
             return []
+        if (yield from tape.take(_EMPTY_LIST)):
+            return (yield from self._no_calls())
         named = yield from tape.match(_CALLED)
         if named is None:
             return None
@@ -570,6 +589,7 @@ _CDATA_END = regex.compile(r"\]\]>")
 _CDATA = regex.compile(r"\s*<!\[CDATA\[(.*)\]\]>\s*", regex.DOTALL)
 _LINE_BEGIN = regex.compile(r"\r?\n")
 _LAST_LINE = regex.compile(r"\r?\n\Z")
+_EMPTY_LIST = regex.compile(r"\[\s{0,99}+\]")
 _CALLED = regex.compile(
     r"(?:\[\s{0,99}+)?(?:[A-Za-z_]\w{0,99}+ {0,9}+= {0,9}+)?(?:print\()?(?P<name>[A-Za-z_][\w.]{0,127}+) ?\("
 )

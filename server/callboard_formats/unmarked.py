@@ -1,16 +1,17 @@
 """Calls that nothing marks: a JSON object, a list of them, or a Python list of calls on lines of its own.
 
 Llama 3 and Gemma 3 are told to answer so and with nothing else. Such text is a call only where
-it fills its lines from the first character to the last and all its names are tools': anything
-else is JSON or Python that the user asked for. Also here is what Llama writes behind `<|python_tag|>`
-that is no JSON: a call, or code for the interpreter.
+it fills its lines from the first character to the last, all its names are tools', and the answer ends with it:
+anything else is JSON or Python that the user asked for, or that the model speaks about. Also here is
+what Llama writes behind `<|python_tag|>` that is no JSON: a call, or code for the interpreter.
 
 Specified in Meta's prompt formats: `llama3_1/prompt_format.md` (JSON, the tag, built-in tools),
 `llama3_2/text_prompt_format.md` and `llama4/prompt_format.md` (Python lists).
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from enum import Enum
 
 import regex
 
@@ -18,14 +19,18 @@ from callboard_formats.json_text import ARGUMENTS_KEYS, Value, call_in, plain, r
 from callboard_formats.names import resolve_name
 from callboard_formats.python import SOURCE_CHARS, Brackets, calls_in_source, read_brackets, read_source
 from callboard_formats.row import THINK
-from callboard_formats.syntax import AtLineStart, Spot, Tags, Watcher, WrittenCall
-from callboard_formats.tape import Reading, Tape, read_now
+from callboard_formats.syntax import END_OF_TURN, AtLineStart, Spot, Tags, Watcher, WrittenCall
+from callboard_formats.table import ROWS
+from callboard_formats.tape import LOOK_BACK_CHARS, Reading, Tape, read_now
 
 HELD_CHARS = 80
 """The characters of an object that may go by without its tool's name."""
 
 DEPTH = 20
 """The deepest nesting of a call. Without a bound every bracket of a long nest would be read to its end."""
+
+MAX_TOGETHER = 8
+"""The most calls that are judged together by what follows them: a thought is asked again behind each of them."""
 
 _GAPS = ("", " ", "\n", "\n ", "\n  ", "\n    ", "\n\t", "\r\n", "\r\n  ", "\r\n    ", "\r\n\t")
 _KEYS = ("name", "type", "function", "parameters", "arguments")
@@ -39,10 +44,32 @@ _PYTHON = regex.compile(r"\[\s{0,99}+(?P<name>[A-Za-z_][\w.]{0,127}+)\(")
 _NAMED = regex.compile(
     r"[^\n]?[\s\S]{0,80}?[\"'](?:name|function)[\"']\s{0,9}+:\s{0,9}+(?:\{|[\"'](?P<name>[^\"'\\\n]{0,128}+)[\"'])"
 )
-_ROW = regex.compile(r"\[(?:\s{0,9}\[)++")
+_CALL = regex.compile(f"{_OBJECT.pattern}|{_LIST.pattern}|{_PYTHON.pattern}", regex.IGNORECASE)
 _SEPARATOR = regex.compile(r"[\s,]")
-_END = regex.compile(r"<\|eom_id\|>|<\|eot_id\|>|<end_of_turn>|<\|im_end\|>|</s>|<\|eot\|>|<\|eom\|>", regex.IGNORECASE)
-_LINE_END = regex.compile(r"\r?\n")
+_CODE_OPENS = regex.compile(r"<(?:pre|code)>\s*\Z", regex.IGNORECASE)
+_TURNS = (
+    "<|im_start|>", "<|start_header_id|>", "<|header_start|>", "<start_of_turn>", "<|start_of_role|>", "<|turn>",
+    "<|start|>", "<|user|>", "<|assistant|>", "<|system|>", "<|observation|>",
+)  # fmt: skip
+
+
+def _any_of(literals: Iterable[str]) -> str:
+    return "|".join(map(regex.escape, sorted(set(literals), key=len, reverse=True)))
+
+
+_STOPS = [stop.strip() for row in ROWS for stop in row.stops]
+_OBSERVATION = r"[*_#`\x20]{0,6}observation[*_`]{0,3}\x20?[:：]"
+_IMAGINED = regex.compile(f"{_any_of([*_TURNS, *_STOPS])}|{_OBSERVATION}", regex.IGNORECASE)
+"""The beginning of a turn, or of a result, that the model imagines."""
+
+_MARKED = regex.compile(_any_of(opener for row in ROWS for opener in row.openers), regex.IGNORECASE)
+_CLOSERS = {marker for row in ROWS for marker in row.markers}
+_CLOSER = regex.compile(
+    # Where the text ends in the beginning of another one, nobody can tell which of them it is.
+    _any_of(one for one in _CLOSERS if not any(other != one and other.startswith(one) for other in _CLOSERS)),
+    regex.IGNORECASE,
+)
+"""What is left of marks: a server that leaves out special tokens leaves those that are none."""
 
 
 class Unmarked(AtLineStart):
@@ -60,14 +87,36 @@ class Unmarked(AtLineStart):
         spot: Spot,
         watcher: Watcher,  # noqa: ARG002 - it may be data to its last character
     ) -> Reading[Sequence[WrittenCall | str] | None]:
-        """Read the value and the rest of its line."""
-        if not spot.line_start:
+        """Read the value and those that follow it, up to the end of the answer, or of the turn."""
+        if not spot.line_start or _CODE_OPENS.search(tape.before(tape.at, LOOK_BACK_CHARS)):
             return None
-        if (yield from tape.match(_PYTHON)):
-            return (yield from self._python(tape, spot))
-        return (yield from self._json(tape, spot))
+        start = tape.keep()
+        calls: list[WrittenCall] = []
+        for _ in range(MAX_TOGETHER):
+            found = yield from self._value(tape, spot)
+            if found is None and not calls:
+                return None
+            if not found:
+                return [tape.cut(start, tape.at)]
+            calls += found
+            match (yield from _what_follows(tape)):
+                case Following.NOTHING:
+                    break
+                case Following.TEXT:
+                    return [tape.cut(start, tape.at)]
+        return calls
 
-    def _python(self, tape: Tape, spot: Spot) -> Reading[Sequence[WrittenCall | str] | None]:
+    def _value(self, tape: Tape, spot: Spot) -> Reading[Sequence[WrittenCall] | None]:
+        """Read one object or list; none where it is data, None where it begins as no call does."""
+        if (yield from tape.match(_PYTHON)):
+            calls = yield from self._python(tape, spot)
+        else:
+            calls = yield from self._json(tape, spot)
+        if calls is None:
+            return None
+        return [] if any(resolve_name(call.name, spot.schemas) is None for call in calls) else calls
+
+    def _python(self, tape: Tape, spot: Spot) -> Reading[Sequence[WrittenCall] | None]:
         start = tape.keep()
         head = yield from tape.match(_PYTHON)
         name = head["name"] if head else ""
@@ -77,49 +126,39 @@ class Unmarked(AtLineStart):
         if became is Brackets.TOO_DEEP:
             return None
         source = tape.cut(start, tape.at)
-        if became is Brackets.CLOSED and not (yield from _line_ends(tape)):
-            return [tape.cut(start, tape.at)]
-        calls = calls_in_source(source) if became is Brackets.CLOSED else calls_in_source(source + "]")
+        calls = calls_in_source(source if became is Brackets.CLOSED else source + "]")
         if calls is None and (_is_cut_off(source) or len(source) > SOURCE_CHARS):
-            calls = [WrittenCall(name, "{" + source[source.index("(") + 1 :], truncated=True)]
-        if not calls or any(resolve_name(call.name, spot.schemas) is None for call in calls):
-            return [tape.cut(start, tape.at)]
-        return calls
+            return [WrittenCall(name, "{" + source[source.index("(") + 1 :], truncated=True)]
+        return calls or []
 
-    def _json(self, tape: Tape, spot: Spot) -> Reading[Sequence[WrittenCall | str] | None]:
-        start = tape.keep()
+    def _json(self, tape: Tape, spot: Spot) -> Reading[Sequence[WrittenCall] | None]:
         in_list = (yield from tape.take(_LIST)) is not None
         if not (yield from tape.match(_OBJECT)) or not (yield from self._is_named(tape, spot)):
             return None
-        calls = (yield from self._list(tape, spot)) if in_list else (yield from self._object(tape))
-        if calls is None or any(resolve_name(call.name, spot.schemas) is None for call in calls):
-            return [tape.cut(start, tape.at)]
-        return calls
+        return (yield from self._list(tape, spot)) if in_list else (yield from self._object(tape))
 
-    def _object(self, tape: Tape) -> Reading[list[WrittenCall] | None]:
-        """Read one object that fills its line; None where it is no call."""
+    def _object(self, tape: Tape) -> Reading[Sequence[WrittenCall]]:
         value = yield from read_value(tape, depth_limit=DEPTH)
-        if not _is_call(value) or (value.whole and not (yield from _line_ends(tape))):
-            return None
-        return [call_in(value)]
+        return [call_in(value, cut_off=not value.whole)] if _is_call(value) else []
 
-    def _list(self, tape: Tape, spot: Spot) -> Reading[list[WrittenCall] | None]:
-        """Read the objects of a list, and the rest of its last line; None where one is no call."""
+    def _list(self, tape: Tape, spot: Spot) -> Reading[Sequence[WrittenCall]]:
+        """Read the objects of a list; none where one is no call."""
         calls: list[WrittenCall] = []
         while (yield from self._is_named(tape, spot)):
             value = yield from read_value(tape, depth_limit=DEPTH)
             if not _is_call(value):
-                return None
-            calls.append(call_in(value))
+                return []
+            calls.append(call_in(value, cut_off=not value.whole))
             while (yield from tape.take(_SEPARATOR)):
                 pass
             following = yield from tape.peek()
             if following == "{":
                 continue
-            tape.at += len(following)
-            is_whole = following == "" or (following == "]" and (yield from _line_ends(tape)))
-            return calls if is_whole else None
-        return None
+            if following in ("", "]"):
+                tape.at += len(following)
+                return calls
+            return []
+        return []
 
     def _is_named(self, tape: Tape, spot: Spot) -> Reading[bool]:
         """Return whether the object at `tape.at` names a tool, as far as its beginning tells."""
@@ -130,31 +169,46 @@ class Unmarked(AtLineStart):
         return named["name"] is None or resolve_name(named["name"], spot.schemas) is not None
 
 
-def _line_ends(tape: Tape) -> Reading[bool]:
-    """Move behind the end of the line, or the token that ends the turn; False where something else follows.
+class Following(Enum):
+    """What follows a call."""
 
-    Another object on the line is a block of its own.
-    """
-    if (yield from tape.take(_END)):
-        return True
-    following = yield from _pass_blanks(tape)
-    if following in (";", ","):
+    NOTHING = 0
+    CALL = 1
+    TEXT = 2
+
+
+def _what_follows(tape: Tape) -> Reading[Following]:
+    """Move behind the tokens that end the turn, or up to what follows; nothing counts of what a model imagines."""
+    behind = tape.keep()
+    yield from tape.space()
+    if (yield from tape.peek()) in (";", ","):
         tape.at += 1
-        following = yield from _pass_blanks(tape)
-    if following in ("", "{"):
-        return True
-    return (yield from tape.take(_LINE_END)) is not None or (yield from tape.take(_END)) is not None
+        yield from tape.space()
+    # Behind more on the line of the call it is no mark of the call's.
+    if "\n" in tape.cut(behind, tape.at):
+        while (yield from tape.take(_CLOSER)):
+            yield from tape.space()
+    following = yield from tape.peek()
+    if not following:
+        return Following.NOTHING
+    if (yield from tape.match(_CALL)):
+        return Following.CALL
+    if (yield from tape.take(END_OF_TURN)):
+        end = tape.at
+        yield from tape.space()
+        blanks = tape.cut(end, tape.at)
+        # A word behind it in its line says that it is spoken of.
+        is_spoken_of = blanks and "\n" not in blanks and (yield from tape.peek()).isalnum()
+        return Following.TEXT if is_spoken_of else Following.NOTHING
+    if (yield from tape.match(_IMAGINED)) or (yield from tape.match(_MARKED)):
+        return Following.NOTHING
+    is_half = following in "<[" and any(tape.cut_off(one) for one in (END_OF_TURN, _IMAGINED, _MARKED, _CLOSER))
+    return Following.NOTHING if tape.final and is_half else Following.TEXT
 
 
 def _is_cut_off(source: str) -> bool:
-    """Return whether more is open than the list itself."""
+    """Return whether the source breaks off inside a call, and not only before the list's bracket."""
     return read_now(read_brackets(Tape(source + "]", final=True), DEPTH)) is Brackets.OPEN
-
-
-def _pass_blanks(tape: Tape) -> Reading[str]:
-    while (following := (yield from tape.peek())) in ("\t", " "):
-        tape.at += 1
-    return following
 
 
 def _is_call(value: Value) -> bool:

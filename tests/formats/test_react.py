@@ -162,7 +162,7 @@ def test_at_most_four_stop_sequences_and_none_can_cut_an_input_off() -> None:
 
 @pytest.mark.parametrize("words", ["ls | grep 'a: b' > x", "- one\n- two", "cd x\nls", "# a\nb: c", "x = {1: [2]}"])
 @pytest.mark.parametrize(
-    "label", ["{}: ", "{}：", "**{}:** ", "**{}**:\n", "`{}:` ", "### {}: ", "- {}:\n", "> {} 2: "]
+    "label", ["{}: ", "{}：", "**{}:** ", "**{}**:\n", "`{}:` ", "### {}: ", "- {}:\n", "- {} 2: "]
 )
 def test_words_are_the_input_to_the_letter_behind_every_spelling_of_the_labels(label: str, words: str) -> None:
     before = f"{label.format('Action')}search\n{label.format('Action Input')}"
