@@ -65,7 +65,7 @@ async def _examine(options: argparse.Namespace, endpoints: Sequence[LocalEndpoin
     async with aclosing(_guarded("doctor", _findings(options, read, endpoints, checks))) as findings:
         async for finding in findings:
             print(finding.line(hide), flush=True)
-            is_broken = is_broken or finding.mark == "✗"
+            is_broken = is_broken or finding.is_broken
     return 1 if is_broken else 0
 
 
