@@ -32,6 +32,7 @@ API = {
     "callboard.frameworks.langgraph": "frameworks.md",
     "callboard.frameworks.openai_agents": "frameworks.md",
     "callboard.frameworks.pydantic_ai": "frameworks.md",
+    "callboard_formats": "formats.md",
     "callboard_protocol": "protocol.md",
 }
 """The modules that others may import from, each with the page that tells of it."""

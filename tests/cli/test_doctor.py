@@ -356,9 +356,9 @@ def test_a_check_that_fails_itself_is_a_line_without_its_words_and_the_others_go
     doctor: Doctor, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = build_parser().parse_args(["doctor"])
-    assert examine(options, checks=[check_that_fails, check_that_goes_on]) == 1
+    assert examine(options, checks={"first": check_that_fails, "last": check_that_goes_on}) == 1
     said = capsys.readouterr()
-    assert "✓ first: is well\n✗ check_that_fails: the check itself failed: RuntimeError in test_doctor.py" in said.out
+    assert "✓ first: is well\n✗ first: the check itself failed: RuntimeError in test_doctor.py" in said.out
     assert "✓ last: is well" in said.out
     assert "sk-secret" not in said.out + said.err
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import install_pipe
 from callboard._cli import build_parser
+from callboard._cli.doctor import CHECKS, settings
 from callboard.models import LOCAL_ENDPOINTS
 
 REFERENCE = (Path(__file__).parents[2] / "docs" / "reference" / "cli.md").read_text()
@@ -54,3 +55,9 @@ def test_every_option_of_every_command_is_there() -> None:
 def test_the_programs_that_are_looked_for_are_there() -> None:
     rows = [f"| {one.program} | {one.port} |" for one in LOCAL_ENDPOINTS]
     assert block("endpoints") == "\n".join(["| program | port |", "| --- | --- |", *rows])
+
+
+def test_every_check_of_the_doctor_is_there() -> None:
+    head, line, *rows = block("checks").splitlines()
+    assert (head, line) == ("| check | what it does |", "| --- | --- |")
+    assert [row.split("|")[1].strip() for row in rows] == [settings.SUBJECT, *CHECKS]

@@ -21,7 +21,7 @@ from callboard._agents import AgentAccess, Registry, load_all_agents
 from callboard._application import Application, Callboard
 from callboard._cli.logs import set_up_logging
 from callboard._cli.shared_metrics import Crew, sharing
-from callboard._cli.workers import Word, obeying, supervise
+from callboard._cli.workers import Word, following_supervisor, supervise
 from callboard._http.auth import authenticate_by
 from callboard._http.connections import BACKLOG, build_protocol, compute_bounds, raise_descriptor_limit
 from callboard._metrics import Metrics
@@ -115,7 +115,7 @@ def _know_secrets(settings: Settings, variables: Mapping[str, str]) -> Redaction
 
 
 def _load_agents(settings: Settings, variables: Mapping[str, str]) -> Registry:
-    registry = load_registry(settings, variables)
+    registry = _load_registry(settings, variables)
     for name in unknown_settings(variables):
         _log.warning("unknown_setting", name=name, hint="docs/reference/settings.md lists the settings")
     for name in AgentAccess.of(settings.agent_access).unknown([agent.agent_id for agent in registry]):
@@ -140,7 +140,7 @@ def _serve_agents(
         tuple(registry),
         model=default_model(settings),
         authenticate=authenticate_by(settings),
-        lifespan=partial(_stand_ready, listener, settings.has_key, pipe, crew, export),
+        lifespan=partial(_lifespan, listener, settings.has_key, pipe, crew, export),
         settings=settings,
         redaction=redaction,
     )
@@ -149,7 +149,7 @@ def _serve_agents(
 
 
 @asynccontextmanager
-async def _stand_ready(
+async def _lifespan(
     listener: socket.socket,
     has_key: bool,
     pipe: Connection | None,
@@ -157,9 +157,9 @@ async def _stand_ready(
     export: Export | None,
     routes: Starlette,
 ) -> AsyncGenerator[None, None]:
-    """Log where the server listens: once it is open, and no sooner. Workers share their metrics from then on.
+    """Log the address once the server is open, share workers' metrics until the end, then send the last spans.
 
-    At the end the last spans are sent: what comes after it may be the end of the process, by a signal.
+    After that a signal may end the process.
     """
     if not has_key:
         _log.warning(
@@ -196,7 +196,7 @@ async def _serve(app: Application, settings: Settings, listener: socket.socket, 
     )
     server = uvicorn.Server(config)
     try:
-        async with obeying(pipe, app, server) if pipe else nullcontext():
+        async with following_supervisor(pipe, app, server) if pipe else nullcontext():
             await server.serve(sockets=[listener])
     except SystemExit:
         # So uvicorn ends where the application does not open; the command line says why.
@@ -256,7 +256,7 @@ def _find_folder(source: str) -> Path:
     return Path(spec.origin).parent
 
 
-def load_registry(settings: Settings, variables: Mapping[str, str] | None = None) -> Registry:
+def _load_registry(settings: Settings, variables: Mapping[str, str]) -> Registry:
     """Return the agents: the built-in ones and the user's. What is broken is logged and left out."""
     loaded = load_all_agents(settings, variables)
     for agent_id, reason in loaded.left_out.items():

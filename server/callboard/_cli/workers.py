@@ -2,7 +2,8 @@
 
 They share the database, and through it their runs, as servers on several machines do. The process that starts them
 serves nothing: it passes on that they are to stop, and starts another in the place of one that has ended. It tells them
-through a pipe: who stops a service sends its signal to each of its processes, and a second one is not to wait.
+through a pipe and not by signals: who stops a service sends its signal to each of its processes, and a worker takes a
+second one for the order to stop at once.
 """
 
 import asyncio
@@ -146,7 +147,7 @@ class Supervisor:
 
 
 @asynccontextmanager
-async def obeying(pipe: Connection, app: Application, server: uvicorn.Server) -> AsyncIterator[None]:
+async def following_supervisor(pipe: Connection, app: Application, server: uvicorn.Server) -> AsyncIterator[None]:
     """Stop when the pipe says so, or whoever is at its other end is gone."""
     loop = asyncio.get_running_loop()
     stopping: set[asyncio.Task[None]] = set()

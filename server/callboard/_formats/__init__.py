@@ -1,7 +1,4 @@
-"""Formats: how calls are written in a model's input and output. Runs nothing.
-
-For other programs there is `parse`, which reads a model's whole answer.
-"""
+"""Formats: how calls are written in a model's input and output. Runs nothing."""
 
 from callboard._formats.calls import parse_arguments, renamed, understand
 from callboard._formats.choice import FormatChoice, choose_format

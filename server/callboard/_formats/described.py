@@ -1,6 +1,6 @@
 """What endpoints have told of their models, as far as this process has asked: each once.
 
-Asking takes a moment, and nobody waits for it but who wants to know. Above: native callers. Below: models.
+Asking takes a moment; only `settle` waits for it. Above: native callers. Below: models.
 """
 
 import asyncio
@@ -40,7 +40,10 @@ class Descriptions:
         return self._told.get(key, ModelDescription())
 
     def ask(self, key: ModelKey, model: DescribedModel, then: Callable[[ModelKey], None]) -> bool:
-        """Have the endpoint asked, and `then` called, where that is due; return whether it is under way."""
+        """Ask the endpoint unless it has answered, or was silent of late; return whether it is being asked.
+
+        `then` is called afterwards, but for a question that was under way before.
+        """
         if key in self._asking:
             return True
         if key in self._told or self._clock() < self._silent_until.get(key, 0.0):
@@ -49,7 +52,7 @@ class Descriptions:
         return True
 
     async def settle(self, key: ModelKey) -> None:
-        """Wait for an answer that is under way; who is cancelled waits no more, and others do."""
+        """Wait for a question that is under way; cancelling one who waits does not cancel the question."""
         if (asking := self._asking.get(key)) is not None:
             await asyncio.wait({asking})
 

@@ -38,14 +38,19 @@ MAX_NAME_CHARS = 256
 class RequestedCall:
     """A call as the model wrote it: `id` is unique within the chat, the rest may be nonsense.
 
-    `arguments_text` is kept to the letter; "" where the model wrote none. `truncated`: the
-    output ended before the call did. `in_text`: it was written in the answer's text, where
-    arguments need not be JSON; `untyped`: as texts whose types the schema tells, `words`: perhaps as the one
-    text that the tool takes; `broken`: not as its syntax is, so it is refused; `syntax` is the name of how it was
-    written. `rescued`: it stood in the text although nobody asked for calls there; `asks_first`: then it runs
-    unasked only where its tool is `read_only`. What it means, `callboard._formats.calls` finds out. A name is cut
-    at `MAX_NAME_CHARS`: no tool has one that long, and it is stored, shown and compared. `thought` is what the
-    model wrote before it, where the format shows that to the model again.
+    A name is cut at `MAX_NAME_CHARS`: no tool has one that long, and it is stored, shown and compared. What the call
+    means, `callboard._formats.calls` finds out.
+
+    `arguments_text`: kept to the letter, "" where the model wrote none.
+    `truncated`: the output ended before the call did.
+    `in_text`: it was written in the answer's text, where arguments need not be JSON.
+    `untyped`: its arguments are texts, whose types the schema tells.
+    `words`: where its arguments are no JSON, they may be the one text that the tool takes.
+    `broken`: it is not written as its syntax wants, and refused.
+    `syntax`: the name of the syntax that read it, "" for a native call.
+    `rescued`: it stood in the text although nobody asked for calls there.
+    `asks_first`: it runs without an approval only where its tool is `read_only`.
+    `thought`: what the model wrote before it, where the format shows that to the model again.
     """
 
     id: str

@@ -123,7 +123,7 @@ class RescueFormat(_AskedNatively):
 
 
 def prepare_reading() -> None:
-    """Compile what answers are searched by: the first one would, and hold up everybody for as long."""
+    """Compile the patterns that answers are searched with: the first answer would hold up the event loop with it."""
     reader = RescuingReader(("tool",), str, ())
     reader.feed(TextDelta("An answer."))
     reader.finish()

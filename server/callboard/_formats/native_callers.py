@@ -30,7 +30,10 @@ class OwnSyntax:
 
 
 class NativeCallers:
-    """The models' keys; for as long as the process runs."""
+    """How models call, by their keys: who has called natively, who in text, and in which syntax of their own.
+
+    For as long as the process runs. What was found of a model is logged, once until it changes.
+    """
 
     def __init__(self, descriptions: Descriptions | None = None) -> None:
         self._descriptions = descriptions or Descriptions()

@@ -21,14 +21,16 @@ from uuid import uuid4
 
 from pydantic import ValidationError
 
+from callboard._cli import INTERRUPTED
 from callboard._cli.chat.answer import Answer
-from callboard._cli.chat.client import Address, ListedAgent, ServerClient, ServerProblem, is_callboard
+from callboard._cli.chat.client import CONNECT_SECONDS, Address, ListedAgent, ServerClient, ServerProblem
 from callboard._cli.chat.displays import Display, Drawn, JsonLines, Plain
 from callboard._cli.chat.files import describe_file, keep_file, read_file
 from callboard._cli.chat.keyboard import Keyboard
 from callboard._cli.chat.screen import Painter, Screen, Span, read_size
 from callboard._cli.chat.turn import Ending, Turn
 from callboard._cli.chat.visible import make_line
+from callboard._cli.health import ask_health
 from callboard._settings import Settings, load_settings
 from callboard.errors import CallboardError
 from callboard_protocol import RunRequest, User
@@ -37,7 +39,6 @@ MIN_COLUMNS = 30
 """In a terminal that is narrower nothing is drawn: plain lines are easier to read there."""
 
 PROMPT = "› "
-INTERRUPTED = 130
 
 EXIT_CODES: dict[Ending, int] = {"well": 0, "badly": 1, "stopped": INTERRUPTED, "left": INTERRUPTED}
 
@@ -134,7 +135,9 @@ def _find_server(runner: asyncio.Runner, url: str | None, settings: Settings) ->
     if url:
         return Address(url.strip(), key, user_secret=user_secret)
     own = settings.own_url
-    return Address(own, key, user_secret=user_secret) if own and runner.run(is_callboard(own)) else None
+    if not own or runner.run(ask_health(own, CONNECT_SECONDS)) is None:
+        return None
+    return Address(own, key, user_secret=user_secret)
 
 
 def _list_agents(agents: Sequence[ListedAgent]) -> list[str]:
@@ -185,9 +188,15 @@ def _converse(runner: asyncio.Runner, chat: _Chat, agent: ListedAgent) -> int:
         # The prompt has a history and can be edited where this is there.
         import readline  # noqa: F401 - imported for what it does to input()
     earlier = sum(message["role"] == "user" for message in chat.messages)
-    known = f"goes on after {earlier} question{'s' * (earlier != 1)}" if earlier else "is new"
+    match earlier:
+        case 0:
+            state = "is new"
+        case 1:
+            state = "goes on after 1 question"
+        case _:
+            state = f"goes on after {earlier} questions"
     _say(f"{make_line(agent.agent_id)}: {make_line(agent.description)}")
-    _say(f"The chat {known}; later: {_write_command(chat)}")
+    _say(f"The chat {state}; later: {_write_command(chat)}")
     _say("Ctrl-C stops an answer, Ctrl-D ends.")
     while (question := _read_line()) is not None:
         if question.strip() and chat.ask(runner, question) == "left":

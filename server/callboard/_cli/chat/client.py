@@ -1,6 +1,6 @@
 """A server as the terminal uses it: its agents, its chats, and a run from its first event to its last.
 
-The only place of the command that speaks HTTP. A connection that is lost is resumed as the pipe does it.
+It speaks HTTP for the whole command. A connection that is lost is resumed as the pipe does it.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ class ServerProblem(CallboardError):
     """The server cannot be used; the message says what to do."""
 
 
-class Passing(ServerProblem):
+class TemporaryProblem(ServerProblem):
     """A server that is about to stop, or was lost before it answered: the next try may have another."""
 
 
@@ -129,7 +129,8 @@ class ServerClient:
     async def run(self, request: RunRequest, deliver: Deliver, wait: Callable[[], None]) -> None:
         """Start a run and deliver its events up to the last; `wait` is called where the server is away.
 
-        Asked for once more by its id, where the server was lost before its first event, it is started once.
+        Where the connection is lost before the first event, the request is sent again with the same run id, and the
+        server starts that run once.
         """
         self._last_seq = 0
         body = request.model_dump(mode="json")
@@ -151,13 +152,13 @@ class ServerClient:
     async def answer(self, run_id: str, request_id: str, value: object) -> None:
         """Tell the server what the user answered; one that is away for a moment is waited for."""
         body = InputAnswer(request_id=request_id, value=value).model_dump(mode="json")
-        await self._insist("POST", f"/v1/runs/{run_id}/input", json=body)
+        await self._retry("POST", f"/v1/runs/{run_id}/input", json=body)
 
     async def cancel(self, run_id: str) -> None:
         """End a run; one that the server has not begun yet is waited for."""
-        await self._insist("POST", f"/v1/runs/{run_id}/cancel", waits_for_run=True)
+        await self._retry("POST", f"/v1/runs/{run_id}/cancel", waits_for_run=True)
 
-    async def _insist(self, method: str, path: str, *, waits_for_run: bool = False, **options: Any) -> None:
+    async def _retry(self, method: str, path: str, *, waits_for_run: bool = False, **options: Any) -> None:
         began_at_seconds = time.monotonic()
         for wait_seconds in _waits(skipped=1):
             try:
@@ -184,7 +185,7 @@ class ServerClient:
                         return
             except (httpx.HTTPError, ServerProblem) as error:
                 if isinstance(error, ServerProblem):
-                    problem = self._weigh(error, is_first=not tries)
+                    problem = self._explain_failure(error, is_first=not tries)
             if not tries or self._last_seq > seq_before:
                 tries = 0
                 lost_at_seconds = time.monotonic()
@@ -196,9 +197,9 @@ class ServerClient:
                 await asyncio.sleep(wait_seconds * (1 + random.uniform(-RESUME_JITTER, RESUME_JITTER)))  # noqa: S311 - it keeps no secret
             tries += 1
 
-    def _weigh(self, problem: ServerProblem, *, is_first: bool) -> ServerProblem:
-        """Return what is said where no further try helps; raises it where there is none to make."""
-        if is_first and not isinstance(problem, Passing):
+    def _explain_failure(self, problem: ServerProblem, *, is_first: bool) -> ServerProblem:
+        """Return the problem to raise when the time for tries is over; raises it at once where no try can help."""
+        if is_first and not isinstance(problem, TemporaryProblem):
             raise problem
         lost = self._problem(LOST)
         if isinstance(problem, Refusal):
@@ -238,7 +239,7 @@ class ServerClient:
                 request = http.build_request(method, self._address.url.rstrip("/") + path, **options)
                 response = await http.send(request, stream=True)
             except (httpx.ReadError, httpx.RemoteProtocolError) as error:
-                raise Passing(str(self._problem(CANNOT_REACH))) from error
+                raise TemporaryProblem(str(self._problem(CANNOT_REACH))) from error
             except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
                 raise self._problem(CANNOT_REACH) from error
             if not response.is_success:
@@ -277,7 +278,7 @@ class ServerClient:
             case "unknown_chat":
                 return _UnknownChat(message)
             case "shutting_down":
-                return Passing(message)
+                return TemporaryProblem(message)
             # A server that is full or stops says so too, and may take the next try.
             case _ if 400 <= status < 500 and status not in (408, 425, 429):
                 return Refusal(message)
@@ -309,13 +310,3 @@ def is_local(url: str) -> bool:
         return is_loopback(urlsplit(url).hostname or "")
     except ValueError:
         return False
-
-
-async def is_callboard(url: str) -> bool:
-    """Return whether a server of ours answers there."""
-    try:
-        async with httpx.AsyncClient(trust_env=False, timeout=CONNECT_SECONDS) as http:
-            answer = (await http.get(f"{url}/health")).json()
-    except (httpx.HTTPError, ValueError):
-        return False
-    return isinstance(answer, dict) and "protocol" in answer and "version" in answer

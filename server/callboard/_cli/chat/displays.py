@@ -9,7 +9,7 @@ from typing import Protocol, TextIO
 from callboard._cli.chat.answer import LOST_CODE, Answer, Card, Piece, Words, write_arguments
 from callboard._cli.chat.drawing import TAKEN_BACK, Drawing, format_seconds, show_end, sum_up
 from callboard._cli.chat.screen import Row, Screen, Span
-from callboard._cli.chat.visible import clip, make_line, make_visible, wrap
+from callboard._cli.chat.visible import clip, make_line, make_visible
 from callboard._text import write_json_line
 from callboard_protocol import (
     Error,
@@ -297,11 +297,3 @@ class JsonLines:
         """Say what no event has said: that the last of them did not come."""
         if isinstance(self.answer.ending, Error) and self.answer.ending.code == LOST_CODE:
             self.announce(self.answer.ending.message)
-
-
-def wrap_rows(text: str, columns: int) -> list[Row]:
-    """Return a text of others as rows."""
-    rows: list[Row] = []
-    for line in make_visible(text).split("\n"):
-        rows += [[Span("  "), Span(row)] for row in wrap(line, max(columns - 2, 1))]
-    return rows

@@ -174,7 +174,7 @@ def show_card(card: Card, columns: int, now_seconds: float, *, is_verbose: bool)
     head = [_show_state(card, now_seconds), Span(name, "bold")]
     if is_verbose:
         body: list[Row] = [head]
-        body += _block(_pretty(card), columns, "dim")
+        body += show_block(_pretty(card), columns, "dim")
         body += [[Span(f"{INDENT}{_write_step(step.progress, step.message)}", "dim")] for step in card.steps]
     else:
         body = [[*head, Span(f"  {make_line(write_arguments(card))}", "dim")]]
@@ -184,12 +184,12 @@ def show_card(card: Card, columns: int, now_seconds: float, *, is_verbose: bool)
     style: Style = "red" if card.state == "failed" else "dim"
     if is_verbose:
         body.append([Span(f"{INDENT}{took}", "dim")])
-        body += _block(card.result, columns, style)
+        body += show_block(card.result, columns, style)
     else:
         body.append([Span(f"{INDENT}{took}", "dim"), Span(make_line(card.result), style)])
     for file in card.files:
         # Whole: an address that is cut is none.
-        body += _block(f"⇩ {make_line(file)}", columns, "cyan")
+        body += show_block(f"⇩ {make_line(file)}", columns, "cyan")
     return body
 
 
@@ -236,7 +236,8 @@ def _pretty(card: Card) -> str:
     return write_arguments(card)
 
 
-def _block(text: str, columns: int, style: Style) -> list[Row]:
+def show_block(text: str, columns: int, style: Style = "") -> list[Row]:
+    """Return a text of others as rows, indented."""
     rows: list[Row] = []
     for line in make_visible(text).rstrip().split("\n"):
         rows += [[Span(INDENT), Span(row, style)] for row in wrap(line, max(columns - len(INDENT), 1))]
@@ -257,8 +258,9 @@ def show_end(answer: Answer, seconds: float) -> list[Row]:
 
 def sum_up(answer: Answer, seconds: float) -> str:
     """Return what an answer took, in one line: `2 calls, 4 s, 300 tokens`."""
-    calls = len(answer.cards)
-    parts = [f"{calls} call{'s' * (calls != 1)}"] if calls else []
+    parts = []
+    if calls := len(answer.cards):
+        parts.append("1 call" if calls == 1 else f"{calls} calls")
     parts.append(format_seconds(seconds))
     if answer.usage and answer.usage.total_tokens:
         parts.append(f"{answer.usage.total_tokens:,} tokens")

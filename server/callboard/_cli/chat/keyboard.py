@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-from callboard._cli.chat.displays import Display, wrap_rows
+from callboard._cli.chat.displays import Display
+from callboard._cli.chat.drawing import show_block
 from callboard._cli.chat.screen import FALLBACK, Row, Span
 from callboard._cli.chat.visible import make_line
 from callboard_protocol import InputRequest
@@ -93,7 +94,7 @@ class Keyboard:
 def _show(question: InputRequest) -> list[Row]:
     rows: list[Row] = [[], [Span("? ", "yellow"), Span(make_line(question.title), "bold")]]
     if question.message.strip():
-        rows += wrap_rows(question.message, FALLBACK.columns)
+        rows += show_block(question.message, FALLBACK.columns)
     if question.placeholder.strip():
         rows.append([Span(f"  {make_line(question.placeholder)}", "dim")])
     return rows

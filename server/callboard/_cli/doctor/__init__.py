@@ -7,45 +7,38 @@ import argparse
 import asyncio
 import io
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 
 from callboard._agents import load_all_agents
-from callboard._cli.doctor.agents import check_agents, check_mcp
-from callboard._cli.doctor.database import check_data_dir, check_database
-from callboard._cli.doctor.embeddings import check_embeddings
+from callboard._cli.doctor import agents, database, embeddings, keys, model, open_webui, port, redis, settings
 from callboard._cli.doctor.findings import Check, Context, Finding, broken
-from callboard._cli.doctor.keys import check_keys, check_users
-from callboard._cli.doctor.model import check_model
-from callboard._cli.doctor.open_webui import check_open_webui
-from callboard._cli.doctor.port import check_port
-from callboard._cli.doctor.redis import check_redis
-from callboard._cli.doctor.settings import Read, read_settings
 from callboard._cli.logs import set_up_logging
 from callboard._redaction import Redaction
 from callboard.errors import SettingsError
 from callboard.models import LOCAL_ENDPOINTS, LocalEndpoint
 
-CHECKS: tuple[Check, ...] = (
-    check_data_dir,
-    check_database,
-    check_redis,
-    check_keys,
-    check_users,
-    check_model,
-    check_embeddings,
-    check_agents,
-    check_mcp,
-    check_port,
-    check_open_webui,
-)
+CHECKS: Mapping[str, Check] = {
+    database.FOLDER: database.check_data_dir,
+    database.DATABASE: database.check_database,
+    redis.SUBJECT: redis.check_redis,
+    keys.KEYS: keys.check_keys,
+    keys.USERS: keys.check_users,
+    model.SUBJECT: model.check_model,
+    embeddings.SUBJECT: embeddings.check_embeddings,
+    agents.AGENTS: agents.check_agents,
+    agents.MCP: agents.check_mcp,
+    port.SUBJECT: port.check_port,
+    open_webui.SUBJECT: open_webui.check_open_webui,
+}
+"""The checks after that of the settings, by what each is about."""
 
 
 def run(
     options: argparse.Namespace,
     endpoints: Sequence[LocalEndpoint] = LOCAL_ENDPOINTS,
-    checks: Sequence[Check] = CHECKS,
+    checks: Mapping[str, Check] = CHECKS,
 ) -> int:
     """Make every check and print what each found; returns 1 where something is broken."""
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -56,8 +49,8 @@ def run(
     return asyncio.run(_examine(options, endpoints, checks))
 
 
-async def _examine(options: argparse.Namespace, endpoints: Sequence[LocalEndpoint], checks: Sequence[Check]) -> int:
-    read = read_settings()
+async def _examine(options: argparse.Namespace, endpoints: Sequence[LocalEndpoint], checks: Mapping[str, Check]) -> int:
+    read = settings.read_settings()
     given = (options.password, options.api_key, *map(read.variables.get, ("OPEN_WEBUI_PASSWORD", "OPEN_WEBUI_API_KEY")))
     hide = Redaction((*read.secrets, *filter(None, given)))
     is_broken = False
@@ -65,12 +58,12 @@ async def _examine(options: argparse.Namespace, endpoints: Sequence[LocalEndpoin
     async with aclosing(_guarded("doctor", _findings(options, read, endpoints, checks))) as findings:
         async for finding in findings:
             print(finding.line(hide), flush=True)
-            is_broken = is_broken or finding.mark == "✗"
+            is_broken = is_broken or finding.is_broken
     return 1 if is_broken else 0
 
 
 async def _findings(
-    options: argparse.Namespace, read: Read, endpoints: Sequence[LocalEndpoint], checks: Sequence[Check]
+    options: argparse.Namespace, read: settings.Read, endpoints: Sequence[LocalEndpoint], checks: Mapping[str, Check]
 ) -> AsyncIterator[Finding]:
     for finding in read.findings:
         yield finding
@@ -78,17 +71,17 @@ async def _findings(
         return
     loaded = load_all_agents(read.settings, read.variables)
     context = Context(read.settings, read.variables, loaded, options, endpoints)
-    for check in checks:
-        async for finding in _guarded(check.__name__, check(context)):
+    for subject, check in checks.items():
+        async for finding in _guarded(subject, check(context)):
             yield finding
 
 
-async def _guarded(name: str, findings: AsyncIterator[Finding]) -> AsyncGenerator[Finding, None]:
+async def _guarded(subject: str, findings: AsyncIterator[Finding]) -> AsyncGenerator[Finding, None]:
     try:
         async for finding in findings:
             yield finding
     except SettingsError as error:
-        yield broken("settings", error)
+        yield broken(settings.SUBJECT, error)
     # A boundary: a check asks strangers, and a defect of one must not hide what the others find.
     except Exception as error:  # noqa: BLE001 - foreign code: what is asked may raise anything
         place = error.__traceback__
@@ -96,4 +89,4 @@ async def _guarded(name: str, findings: AsyncIterator[Finding]) -> AsyncGenerato
             place = place.tb_next
         where = f" in {Path(place.tb_frame.f_code.co_filename).name}, line {place.tb_lineno}" if place else ""
         # Its words may hold anything, a secret too.
-        yield broken(name, f"the check itself failed: {type(error).__name__}{where}", "report this")
+        yield broken(subject, f"the check itself failed: {type(error).__name__}{where}", "report this")

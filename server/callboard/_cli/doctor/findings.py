@@ -11,17 +11,23 @@ from callboard.models import LocalEndpoint
 
 MOST_CHARS = 400
 
-Mark = Literal["✓", "✗", "–"]
+Verdict = Literal["well", "broken", "unset"]
+_MARKS: Mapping[Verdict, str] = {"well": "✓", "broken": "✗", "unset": "–"}
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line. `mark`: ✓ is well, ✗ is broken, – is neither; `advice` says what to do."""
+    """One line; `unset` is not set up, or no fault. `advice` says what to do."""
 
-    mark: Mark
+    verdict: Verdict
     subject: str
     text: str
     advice: str = ""
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether something has to be done."""
+        return self.verdict == "broken"
 
     def line(self, hide: Callable[[str], str]) -> str:
         """Return the line as `hide` leaves it, without what would do something in a terminal."""
@@ -29,7 +35,7 @@ class Finding:
         if len(text) > MOST_CHARS:
             text = f"{text[:MOST_CHARS]}…"
         shown = hide(f"{text} → {self.advice}" if self.advice else text)
-        return f"{self.mark} {''.join(char if char.isprintable() else ' ' for char in shown)}"
+        return f"{_MARKS[self.verdict]} {''.join(char if char.isprintable() else ' ' for char in shown)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +64,14 @@ Check = Callable[[Context], AsyncIterator[Finding]]
 
 def well(subject: str, text: str) -> Finding:
     """Return what is as it should be."""
-    return Finding("✓", subject, text)
+    return Finding("well", subject, text)
 
 
 def broken(subject: str, text: object, advice: str = "") -> Finding:
     """Return what is broken, and what to do; errors of ours say that themselves."""
-    return Finding("✗", subject, str(text), advice)
+    return Finding("broken", subject, str(text), advice)
 
 
 def unset(subject: str, text: str, advice: str = "") -> Finding:
     """Return what is not set up, or no fault."""
-    return Finding("–", subject, text, advice)
+    return Finding("unset", subject, text, advice)

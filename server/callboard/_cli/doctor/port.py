@@ -3,9 +3,8 @@
 import errno
 from collections.abc import AsyncIterator
 
-import httpx
-
 from callboard._cli.doctor.findings import Context, Finding, broken, unset, well
+from callboard._cli.health import ask_health
 from callboard._cli.serve import bind
 from callboard._version import __version__
 from callboard.errors import SettingsError
@@ -27,16 +26,12 @@ async def check_port(context: Context) -> AsyncIterator[Finding]:
 
 
 async def _find_listener(url: str, taken: SettingsError, timeout_seconds: float) -> Finding:
-    try:
-        async with httpx.AsyncClient(trust_env=False, timeout=timeout_seconds) as client:
-            answer = (await client.get(f"{url}/health")).json()
-    except (httpx.HTTPError, ValueError):
+    health = await ask_health(url, timeout_seconds)
+    if health is None:
         return broken(SUBJECT, taken)
-    if not isinstance(answer, dict) or "protocol" not in answer or "version" not in answer:
-        return broken(SUBJECT, taken)
-    running = f"a server of ours runs at {url}, version {answer['version']}"
-    if answer.get("status") != "ok":
-        return broken(SUBJECT, f"{running}, and it is not well: {answer.get('reason')}")
-    if answer["version"] != __version__:
+    running = f"a server of ours runs at {url}, version {health.version}"
+    if health.status != "ok":
+        return broken(SUBJECT, f"{running}, and it is not well: {health.reason}")
+    if health.version != __version__:
         return unset(SUBJECT, running, f"restart it to have {__version__}")
     return well(SUBJECT, running)

@@ -1,4 +1,4 @@
-"""Marks that the calls begin with that an answer ends in, and that may stand around them: fences, ends of turns."""
+"""The openers of the calls that an answer may end in, and what may stand around those: fences, end-of-turn tokens."""
 
 import re
 
@@ -24,4 +24,4 @@ OPENERS = Literals(opener for opener in _EVERY if not opener.startswith(("- ", "
 """The literals that a block of calls may begin with."""
 
 MARKERS = Literals(opener for opener in _EVERY if opener[0] in "<[" and len(opener) > 1)
-"""The openers that nobody writes who does not mean calls."""
+"""The openers that begin with a bracket, as no word does: text that holds one speaks of calls."""

@@ -43,7 +43,7 @@ MAX_CALLS = 50
 
 @dataclass(slots=True)
 class _Group:
-    """Blocks that may be the end of the answer: calls one after another, from `at` on not yet told.
+    """Calls one after another that may end the answer; what follows `at` is not read yet.
 
     `owners` are the syntaxes still to be asked about the block at `at`. `fence`: the marks of
     the fence that must hold them all; `closed` once that has ended.
@@ -70,10 +70,10 @@ class _Block:
 
 
 class _Nobody:
-    """Who watches arguments that may yet turn out to be none."""
+    """A watcher for arguments that nobody is to be shown: it may yet turn out that they are none."""
 
     def arguments(self, name: str, text: str) -> None:
-        """Look away."""
+        """Do nothing."""
 
 
 def read_block(syntax: Syntax, text: str, spot: Spot, *, final: bool) -> _Block | None:
