@@ -34,7 +34,6 @@ class StoreProxy:
     def mend(self) -> None:
         """Be as before the faults."""
         self._is_cut = self._loses_notifications = False
-        self._lost_answers.clear()
 
     def lose_notifications(self) -> None:
         """Pass on everything but what PostgreSQL notifies of, until `mend`."""

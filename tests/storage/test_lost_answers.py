@@ -166,6 +166,26 @@ async def test_steps_of_which_it_is_not_known_whether_they_were_written_come_wit
     ]
 
 
+async def test_a_lease_that_has_run_out_says_nothing_of_other_servers_and_is_taken_again(
+    troubled: tuple[StoreProxy, SqlStore], store: SqlStore
+) -> None:
+    proxy, troubled_store = troubled
+    log = troubled_store.run_log("server")
+    async with log.open(0.6, print):
+        assert log.was_alone()
+        proxy.cut()
+        while log.was_alone():  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0)
+        # The connection is lost once more, as it begins to listen.
+        proxy.lose_answers("LISTEN")
+        proxy.mend()
+        while not log.was_alone():  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0)
+        assert proxy.has_lost_answers
+        await log.begin(MINE)
+        assert await store.run_log("other").take_over() == []
+
+
 async def test_a_write_that_fails_later_is_not_run_again(troubled: tuple[StoreProxy, SqlStore]) -> None:
     proxy, store = troubled
     proxy.lose_answers("COMMIT")
