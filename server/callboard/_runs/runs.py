@@ -401,13 +401,14 @@ class Runs:
         kept = await self._run_log.load_request(logged.run_id) if self._run_log else None
         if self._run_log is None or kept is None:
             return LEFT_RUN
-        request = unpack_request(kept)
-        return_to(request.origin)
         if logged.losses >= MAX_OWNERS:
+            # Perhaps for what is in its request: that is not even read.
             return LEFT_RUN
         if logged.age_seconds >= self._settings.run_timeout_seconds:
             # Perhaps in a copy of the database that was put back: what it did since then is not known.
             return LEFT_RUN
+        request = unpack_request(kept)
+        return_to(request.origin)
         try:
             agent = self._registry.get(request.agent)
         except UnknownAgent:
@@ -432,19 +433,26 @@ class Runs:
             return None
         functions = tuple(map(ClientTool.of, request.functions))
         spans = self._tracing.begin(_observed(logged.run_id, request), agent.name, request.origin.get("run", ""))
-        run = self._begin(
-            logged.run_id,
-            owner,
-            agent,
-            conversation,
-            functions,
-            journal,
-            ids,
-            spans,
-            logged,
-            reopened.left,
-            request.origin.get("key"),
-        )
+        has_begun = False
+        try:
+            run = self._begin(
+                logged.run_id,
+                owner,
+                agent,
+                conversation,
+                functions,
+                journal,
+                ids,
+                spans,
+                logged,
+                reopened.left,
+                request.origin.get("key"),
+            )
+            has_begun = True
+        finally:
+            if not has_begun:
+                self._runs.pop(logged.run_id, None)
+                self._places.give_back(owner.user_id or "")
         run.may_be_left = True
         _log.warning("run_carried_on", run_id=logged.run_id, agent=owner.agent_id, losses=logged.losses)
         return None
