@@ -476,7 +476,7 @@ class Runs:
         try:
             there = await self._run_log.begin(mine, packed, self._settings.max_user_runs)
         except StorageError as error:
-            if not self._run_log.was_alone():
+            if not await self._run_log.begins_alone():
                 # Another server may have it, or begin it anew.
                 raise
             _log.warning("run_not_logged", run_id=run_id, error=str(error))
@@ -631,7 +631,9 @@ class Runs:
             # Whoever asks for it now is to find it where it goes on.
             observers.tell(RunLeft())
             account.close()
-            del self._runs[run.run_id]
+            # It may have come back meanwhile, and go on here.
+            if self._runs.get(run.run_id) is run:
+                del self._runs[run.run_id]
             return
         self._ended[run.run_id] = account
         match run.last_event:

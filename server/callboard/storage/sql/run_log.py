@@ -88,6 +88,11 @@ class SqlRunLog(RunLog):
         """Return whether there was no other server that could own the runs of this one."""
         return self._database.was_alone()
 
+    async def begins_alone(self) -> bool:
+        """Return whether no other server holds a file, or had a lease when this one's was last renewed."""
+        # Beside a file others may be that do not take its runs, and begin some.
+        return await self._database.is_alone() if self._database.file else self._database.was_alone()
+
     async def is_alone(self) -> bool:
         """Return whether no other server uses the database; False where that is not known."""
         return await self._database.is_alone()
