@@ -1,9 +1,11 @@
 """What nobody expected ends its run, and costs no other one a place."""
 
+import asyncio
 import json
 import zlib
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import AsyncIterator, Collection
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from callboard._runs.forgiving_journal import NOT_REMEMBERED
 from callboard._runs.left_run import LEFT_RUN
 from callboard.storage import AuditEntry, LoggedFrame, LoggedRun, MemoryStore
 from callboard.storage.sql import SqlStore
+from callboard.storage.sql.run_log import SqlRunLog
 from callboard_protocol import (
     Done,
     Error,
@@ -109,6 +112,56 @@ async def test_a_call_that_says_that_it_took_longer_than_anything_can_is_kept(tm
         assert events[-1] == Done()
         call = await service.state.store.chats(None).tool_call("chat", "a")
         assert (call.result, call.duration_ms) == ("sold", 2**31 - 1)
+
+
+class OwnLog(SqlRunLog):
+    """A log of runs of somebody's own, that fails once for each of two reasons."""
+
+    failures: Counter[str]
+    has_looked_again: asyncio.Event
+
+    def fail_once(self, why: str) -> None:
+        self.failures[why] += 1
+        if self.failures[why] == 2:
+            raise RuntimeError("a mistake")
+
+    async def take_over(self) -> list[LoggedRun]:
+        # The first time is the server's start.
+        self.fail_once("take_over")
+        if self.failures["take_over"] > 2:
+            self.has_looked_again.set()
+        return await super().take_over()
+
+    async def find(self, run_ids: Collection[str]) -> dict[str, LoggedRun]:
+        # The first time is the client's question.
+        self.fail_once("find")
+        return await super().find(run_ids)
+
+
+async def test_what_nobody_expected_of_the_store_ends_no_watch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, database: Path
+) -> None:
+    OwnLog.failures = Counter()
+    OwnLog.has_looked_again = asyncio.Event()
+
+    class LoggingStore(SqlStore):
+        def run_log(self, server_id: str) -> OwnLog:
+            return OwnLog(self.database, server_id)
+
+    monkeypatch.setattr(serving_module, "make_store", lambda: LoggingStore(f"sqlite:///{database}"))
+    elsewhere = await SqlStore.open(f"sqlite:///{database}")
+    log = elsewhere.run_log("elsewhere")
+    async with log.open(60, print), serving(tmp_path, lease_seconds=0.5) as service:
+        run = await log.begin(LoggedRun("run", "scripted", "chat", None, "ann"))
+        await log.append(run, [LoggedFrame(encode(1, RunStart(run_id="run", agent="scripted")))])
+        async with service.client.stream("GET", "/v1/runs/run/events?user_id=ann") as response:
+            seen = numbered(response)
+            assert isinstance((await anext(seen))[1], RunStart)
+            await log.append(replace(run, last_seq=1), [LoggedFrame(encode(2, Done()), is_last=True)])
+            assert (await anext(seen))[1] == Done()
+        await OwnLog.has_looked_again.wait()
+        assert OwnLog.failures["find"] > 2
+    await elsewhere.close()
 
 
 @dataclass(frozen=True)

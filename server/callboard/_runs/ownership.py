@@ -98,6 +98,8 @@ class Ownership:
                     dropped_at = time.monotonic()
             except StorageError as error:
                 _log.warning("runs_not_tended", error=str(error))
+            except Exception as error:  # noqa: BLE001 - no run of a server that is gone would go on any more
+                _log.error("runs_not_tended", exc_info=error)
 
     async def _take_over(self) -> None:
         for run in await self._run_log.take_over():
