@@ -1,11 +1,11 @@
-"""The way from one server to its PostgreSQL or Redis: it can be cut, and lose PostgreSQL's notifications."""
+"""The way from one server to its PostgreSQL or Redis: it can be cut, and lose what PostgreSQL says."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from tests.relays import listening_on_a_port, pass_on
+from tests.relays import PIECE_BYTES, listening_on_a_port, pass_on
 
 NOTIFICATION = b"A"
 HEAD_BYTES = 5
@@ -21,6 +21,7 @@ class StoreProxy:
         self._socket = socket
         self._is_cut = False
         self._loses_notifications = False
+        self._lost_answers: list[bytes] = []
         self._ends: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -37,6 +38,15 @@ class StoreProxy:
     def lose_notifications(self) -> None:
         """Pass on everything but what PostgreSQL notifies of, until `mend`."""
         self._loses_notifications = True
+
+    def lose_answers(self, *statements: str) -> None:
+        """Break the connection on which a statement is sent once it is done, before anybody is told: once for each."""
+        self._lost_answers += [statement.encode() for statement in statements]
+
+    @property
+    def has_lost_answers(self) -> bool:
+        """Return whether all answers that were to be lost are."""
+        return not self._lost_answers
 
     @asynccontextmanager
     async def listening(self) -> AsyncIterator["StoreProxy"]:
@@ -55,19 +65,42 @@ class StoreProxy:
         database_reader, database = await asyncio.open_unix_connection(str(self._socket))
         ends = {writer, database}
         self._ends |= ends
+        is_done_in_silence = asyncio.Event()
         try:
             async with asyncio.TaskGroup() as both:
-                both.create_task(pass_on(reader, database))
-                is_postgresql = self._socket.name.startswith(".s.PGSQL.")
-                answer = self._pass_on_messages if is_postgresql else pass_on
-                both.create_task(answer(database_reader, writer))
+                if self._socket.name.startswith(".s.PGSQL."):
+                    both.create_task(self._pass_on_statements(reader, database, is_done_in_silence))
+                    both.create_task(self._pass_on_messages(database_reader, writer, is_done_in_silence))
+                else:
+                    both.create_task(pass_on(reader, database))
+                    both.create_task(pass_on(database_reader, writer))
         finally:
             self._ends -= ends
 
-    async def _pass_on_messages(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+    async def _pass_on_statements(
+        self, source: asyncio.StreamReader, target: asyncio.StreamWriter, is_done_in_silence: asyncio.Event
+    ) -> None:
+        try:
+            while piece := await source.read(PIECE_BYTES):
+                if self._lost_answers and self._lost_answers[0] in piece:
+                    self._lost_answers.pop(0)
+                    is_done_in_silence.set()
+                target.write(piece)
+                await target.drain()
+        except OSError:
+            target.transport.abort()
+        finally:
+            target.close()
+
+    async def _pass_on_messages(
+        self, source: asyncio.StreamReader, target: asyncio.StreamWriter, is_done_in_silence: asyncio.Event
+    ) -> None:
         try:
             while True:
                 head = await source.readexactly(HEAD_BYTES)
+                if is_done_in_silence.is_set():
+                    target.transport.abort()
+                    return
                 message = head + await source.readexactly(int.from_bytes(head[1:]) - HEAD_BYTES + 1)
                 if self._loses_notifications and head[:1] == NOTIFICATION:
                     self.lost_notifications += 1

@@ -16,6 +16,7 @@ import pytest
 import structlog
 from sqlalchemy import Connection
 
+from callboard._history import HistoryCall, NewResponse, Turn
 from callboard.errors import StorageError
 from callboard.storage.sql import SqlStore
 from callboard.storage.sql.personal import SqlRecords
@@ -87,6 +88,26 @@ async def test_a_checkpoint_that_breaks_off_twice_is_not_taken_for_a_copy_over_t
     async with another_program(database) as later:
         assert await later.execute("SELECT count(*) FROM filler") == "[(2,)]"
         assert await later.execute("PRAGMA integrity_check") == "[('ok',)]"
+
+
+async def test_a_response_in_whose_middle_another_program_makes_a_checkpoint_is_kept(
+    store: SqlStore, database: Path
+) -> None:
+    asked = NewResponse(None, [{"role": "user", "content": "hi"}])
+    journal = store.journal(Turn("own:run", "run", None, "ann", "hi", response=asked))
+    await journal.begin()
+    await journal.call_started(HistoryCall("a", "sell", "{}", 0, 0), "")
+    async with another_program(database) as other:
+        await other.execute("PRAGMA wal_checkpoint")
+    await journal.call_ended("a", "sold", None, 5)
+    await journal.finish("Sold.", is_answered=True)
+    assert [message.role for message in await store.chats("ann").messages("own:run")] == [
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+    ]
+    assert await store.responses("ann").load("run") is not None
 
 
 async def test_whoever_looks_on_takes_nothing_from_a_server_that_is_stopped_in_the_middle_of_its_checkpoints(

@@ -21,6 +21,7 @@ from callboard.errors import RunLost
 from callboard.storage import GivenAnswer, LoggedFrame, LoggedRun
 from callboard.storage.redis.scripts import Script, keys_of_run
 from callboard.storage.sql import SqlStore
+from callboard.storage.sql import database as database_module
 from callboard.storage.sql.tables import runs
 from callboard_protocol import (
     Done,
@@ -38,6 +39,7 @@ from tests.runs.promises import check
 from tests.scraping import scrape
 from tests.serving import ScriptedAgent, Service, numbered, request, serving
 from tests.storage.conftest import new_database
+from tests.storage.trouble import locked_by_another_program
 
 HANGING = str(Path(__file__).with_name("hanging_agent.py"))
 
@@ -72,6 +74,13 @@ class Play:
         await self.going_on.wait()
         yield ToolCallComplete(tool_call_id="a", result="found")
         yield Message(content="There it is.")
+
+
+@dataclass(frozen=True)
+class Steadfast(ScriptedAgent):
+    """An agent that another server may go on with."""
+
+    on_owner_loss: str = "continue"
 
 
 @asynccontextmanager
@@ -464,3 +473,63 @@ def test_a_run_whose_server_is_killed_has_an_end_after_the_next_start(tmp_path: 
     assert closed.code == "interrupted"
     assert isinstance(last, Error)
     assert last.code == "interrupted"
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+async def test_a_run_that_comes_back_while_its_first_life_is_still_tidying_up_is_the_one_that_is_known(
+    tmp_path: Path, database_url: str
+) -> None:
+    going_on = asyncio.Event()
+    tidy = asyncio.Event()
+    lives = [asyncio.Event(), asyncio.Event()]
+    left = iter(lives)
+
+    async def script(_: RunContext) -> AsyncIterator[Event]:
+        life = next(left)
+        yield Message(content="Here I am. ")
+        life.set()
+        try:
+            await going_on.wait()
+            yield Message(content="Still here. ")
+            await asyncio.Event().wait()
+        finally:
+            if life is lives[0]:
+                await tidy.wait()
+
+    agent = Steadfast(script)
+    async with serving(tmp_path, agent, database_url=database_url, lease_seconds=0.5) as service:
+        first = asyncio.create_task(service.events(body()))
+        await lives[0].wait()
+        [run] = service.state.runs
+        # Another server took it, and is asked to stop.
+        other = await SqlStore.open(database_url)
+        taken = {"owner": "other", "epoch": 2}
+        await other.database.execute(update(runs).values(taken))
+        await other.run_log("other").hand_over(replace(LoggedRun("run", "", None, None, None), epoch=2))
+        await other.close()
+        going_on.set()
+        await lives[1].wait()
+        tidy.set()
+        await run.wait()
+        await first
+        [again] = service.state.runs
+        assert again is not run
+        cancelled = await service.client.post("/v1/runs/run/cancel?user_id=ann")
+        assert cancelled.is_success
+        await again.wait()
+        assert again.last_event == Done(finish_reason="cancelled")
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+async def test_a_run_that_cannot_be_written_down_is_begun_by_none_of_two_servers(
+    tmp_path: Path, database_url: str, database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database_module, "PATIENCE_SECONDS", 0.1)
+    play = Play()
+    play.going_on.set()
+    async with two_servers(tmp_path, database_url, play) as (one, other):
+        async with locked_by_another_program(database):
+            refused = await one.client.post("/v1/runs", json=body())
+            assert (refused.status_code, refused.json()["error"]["code"]) == (503, "storage")
+        assert isinstance((await other.events(body()))[-1], Done)
+    assert play.runs == 1

@@ -8,7 +8,7 @@ from contextlib import suppress
 import structlog
 
 from callboard._history import HistoryCall, Journal
-from callboard.errors import StorageError, UnknownChat
+from callboard.errors import RunLost, StorageError, UnknownChat
 from callboard_protocol import Event, Status
 
 NOT_REMEMBERED = "The server cannot reach its memory just now: this answer goes on without it."
@@ -67,13 +67,19 @@ class ForgivingJournal:
         except UnknownChat:
             # Another user began it at the same moment: the answer is given, and the chat is theirs.
             return False
+        except RunLost:
+            raise
         except StorageError as error:
             if not self._has_failed:
                 _log.warning("turn_not_written", error=str(error))
-            self._has_failed = True
-            self.show_trouble()
-            return False
-        return True
+        except Exception as error:  # noqa: BLE001 - no mistake of a store may cost an answer
+            if not self._has_failed:
+                _log.error("turn_not_written", exc_info=error)
+        else:
+            return True
+        self._has_failed = True
+        self.show_trouble()
+        return False
 
     async def _write_patiently(self, writing: Awaitable[None]) -> None:
         """Return once it is written; raises the first `StorageError` where that takes too long."""

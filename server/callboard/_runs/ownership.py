@@ -9,11 +9,11 @@ from dataclasses import replace
 import structlog
 
 from callboard._runs.left_run import LEFT_RUN, read_left_run
-from callboard._runs.reconciliation import find_ends, frames_after
+from callboard._runs.reconciliation import find_ends
 from callboard._runs.watch import Watch
 from callboard.errors import CallboardError, RunLost, StorageError, UnknownChat
 from callboard.storage import LoggedFrame, LoggedRun, RunLog
-from callboard_protocol import Error, Event, encode
+from callboard_protocol import Error, Event, ToolCallError, encode
 
 ROUNDS_A_LEASE = 5
 """How often, while a lease lasts, runs are looked for whose server is gone."""
@@ -98,6 +98,8 @@ class Ownership:
                     dropped_at = time.monotonic()
             except StorageError as error:
                 _log.warning("runs_not_tended", error=str(error))
+            except Exception as error:  # noqa: BLE001 - no run of a server that is gone would go on any more
+                _log.error("runs_not_tended", exc_info=error)
 
     async def _take_over(self) -> None:
         for run in await self._run_log.take_over():
@@ -130,14 +132,29 @@ class Ownership:
         except CallboardError as error:
             _log.warning("left_run_refused", run_id=run.run_id, error=str(error))
             return LEFT_RUN
+        except Exception as error:  # noqa: BLE001 - another version may have kept it: who listens is to see an end
+            _log.error("left_run_failed", run_id=run.run_id, exc_info=error)
+            return LEFT_RUN
 
     async def _end(self, run: LoggedRun, ending: Error) -> None:
         """Close what a server has left open, so that whoever listens sees an end."""
-        left = await read_left_run(self._run_log, run.run_id)
-        ends = find_ends(left)
-        await self._run_log.close_calls(run.run_id, waiting=left.waiting)
-        last = encode(len(left.frames) + len(ends) + 1, ending)
-        frames = [*frames_after(left, ends), LoggedFrame(last, is_last=True)]
-        await self._run_log.append(replace(run, last_seq=len(left.frames)), frames)
-        self._on_ended(run, [*ends, ending])
+        try:
+            left = await read_left_run(self._run_log, run.run_id)
+            ends = find_ends(left)
+        except (StorageError, RunLost):
+            raise
+        except Exception as error:  # noqa: BLE001 - as above; its calls stay open in a log that cannot be read
+            _log.error("left_run_unreadable", run_id=run.run_id, exc_info=error)
+            await self._run_log.close_calls(run.run_id)
+            await self._append_end(run, [], ending)
+        else:
+            await self._run_log.close_calls(run.run_id, waiting=left.waiting)
+            await self._append_end(replace(run, last_seq=len(left.frames)), ends, ending)
+
+    async def _append_end(self, run: LoggedRun, ends: Sequence[ToolCallError], ending: Error) -> None:
+        last = [*ends, ending]
+        numbered = enumerate(last, run.last_seq + 1)
+        frames = [LoggedFrame(encode(seq, event), is_last=event is ending) for seq, event in numbered]
+        await self._run_log.append(run, frames)
+        self._on_ended(run, last)
         _log.warning("left_run_ended", run_id=run.run_id, agent=run.agent_id, calls=len(ends))

@@ -57,6 +57,9 @@ PATIENCE_SECONDS = 20.0
 A server that goes on from events of which the journal knows nothing could not tell the model of its calls.
 """
 
+MAX_DURATION_MS = 2**31 - 1
+"""The longest that a database takes: 24 days."""
+
 STILL_RUNNING = " Its tool could not be stopped: it may still be at work, and do what it was asked to."
 
 
@@ -188,6 +191,23 @@ class Recorder:
             self._is_abandoned = self._is_finished = True
             self._close()
 
+    def break_off(self, ending: Ending) -> None:
+        """Send the end at once, past the journal: something failed in a way that nobody expected."""
+        self._is_abandoned = self._is_finished = True
+        if not self._log.closed:
+            for call in self._calls:
+                self._calls.end(call)
+                end = ToolCallError(
+                    tool_call_id=call.tool_call_id,
+                    tool_name=call.tool_name,
+                    error=ending.call_error,
+                    code=ending.call_code,
+                    duration_ms=call.age_ms,
+                )
+                self._log.append(end)
+            self._log.append(ending.event)
+        self._close()
+
     def _close(self) -> None:
         # Else the two would hold each other, and with them all that the run was about.
         self._text.close()
@@ -304,7 +324,7 @@ class Recorder:
     async def _end_call(self, call: OpenCall, event: ToolCallComplete | ToolCallError) -> None:
         await self._steps.end(call.tool_call_id)
         self._text.flush()
-        duration_ms = call.age_ms if event.duration_ms is None else event.duration_ms
+        duration_ms = min(call.age_ms if event.duration_ms is None else event.duration_ms, MAX_DURATION_MS)
         changes: dict[str, Any] = {
             "tool_call_id": call.tool_call_id,
             "tool_name": call.tool_name,

@@ -35,6 +35,11 @@ INTERRUPTED = Ending(
     "interrupted",
     "The server was shut down before this call ended.",
 )
+FAILED = Ending(
+    Error(message="The server failed at the end of this run; its log says why.", code=CallboardError.code),
+    "interrupted",
+    "The server failed before this call ended.",
+)
 TOO_LONG = Ending(Done(finish_reason="length"), "interrupted", "The answer was too long before this call ended.")
 
 Prepare = Callable[[], Awaitable[RunContext]]
@@ -299,6 +304,11 @@ class Run:
         except RunLost:
             self.log.abandon()
             await self._recorder.abandon()
+        except Exception as error:  # noqa: BLE001 - a run without an end would keep its place and its listeners for ever
+            _log.error("run_end_failed", run_id=self.run_id, agent=self.owner.agent_id, exc_info=error)
+            self._recorder.break_off(FAILED)
+            await self.log.wait_until_shown()
+            self.last_event = FAILED.event
         for timer in (self._grace, self._too_late):
             if timer:
                 timer.cancel()

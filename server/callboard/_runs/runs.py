@@ -401,13 +401,14 @@ class Runs:
         kept = await self._run_log.load_request(logged.run_id) if self._run_log else None
         if self._run_log is None or kept is None:
             return LEFT_RUN
-        request = unpack_request(kept)
-        return_to(request.origin)
         if logged.losses >= MAX_OWNERS:
+            # Perhaps for what is in its request: that is not even read.
             return LEFT_RUN
         if logged.age_seconds >= self._settings.run_timeout_seconds:
             # Perhaps in a copy of the database that was put back: what it did since then is not known.
             return LEFT_RUN
+        request = unpack_request(kept)
+        return_to(request.origin)
         try:
             agent = self._registry.get(request.agent)
         except UnknownAgent:
@@ -432,19 +433,26 @@ class Runs:
             return None
         functions = tuple(map(ClientTool.of, request.functions))
         spans = self._tracing.begin(_observed(logged.run_id, request), agent.name, request.origin.get("run", ""))
-        run = self._begin(
-            logged.run_id,
-            owner,
-            agent,
-            conversation,
-            functions,
-            journal,
-            ids,
-            spans,
-            logged,
-            reopened.left,
-            request.origin.get("key"),
-        )
+        has_begun = False
+        try:
+            run = self._begin(
+                logged.run_id,
+                owner,
+                agent,
+                conversation,
+                functions,
+                journal,
+                ids,
+                spans,
+                logged,
+                reopened.left,
+                request.origin.get("key"),
+            )
+            has_begun = True
+        finally:
+            if not has_begun:
+                self._runs.pop(logged.run_id, None)
+                self._places.give_back(owner.user_id or "")
         run.may_be_left = True
         _log.warning("run_carried_on", run_id=logged.run_id, agent=owner.agent_id, losses=logged.losses)
         return None
@@ -468,7 +476,7 @@ class Runs:
         try:
             there = await self._run_log.begin(mine, packed, self._settings.max_user_runs)
         except StorageError as error:
-            if not self._run_log.was_alone():
+            if not await self._run_log.begins_alone():
                 # Another server may have it, or begin it anew.
                 raise
             _log.warning("run_not_logged", run_id=run_id, error=str(error))
@@ -628,7 +636,9 @@ class Runs:
             # Whoever asks for it now is to find it where it goes on.
             observers.tell(RunLeft())
             account.close()
-            del self._runs[run.run_id]
+            # It may have come back meanwhile, and go on here.
+            if self._runs.get(run.run_id) is run:
+                del self._runs[run.run_id]
             return
         self._ended[run.run_id] = account
         match run.last_event:

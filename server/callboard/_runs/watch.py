@@ -113,6 +113,8 @@ class Watch:
                 await self._look_for_frames()
             except StorageError as error:
                 _log.warning("no_news_of_runs", error=str(error))
+            except Exception as error:  # noqa: BLE001 - who follows a run would wait for ever, and no order arrive
+                _log.error("no_news_of_runs", exc_info=error)
 
     async def _look_for_orders(self) -> None:
         own = self._find_own()

@@ -309,6 +309,9 @@ class RunLog(Protocol):
     def was_alone(self) -> bool:
         """Return whether there was no other server, when this one last looked, that could own the runs of this one."""
 
+    async def begins_alone(self) -> bool:
+        """Return whether no other server is there that could begin the same run, as far as this one knows."""
+
     async def is_alone(self) -> bool:
         """Return whether no other server is there, of whom there could be news; False where that is not known."""
 

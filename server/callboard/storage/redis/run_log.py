@@ -108,6 +108,10 @@ class RedisRunLog(RunLog):
         """Return whether no other server had a lease when this one's was last renewed."""
         return self._lease is None or self._lease.was_alone
 
+    async def begins_alone(self) -> bool:
+        """Return whether no other server had a lease when this one's was last renewed, and that still holds."""
+        return self.was_alone()
+
     async def is_alone(self) -> bool:
         """Return False: others may come at any time."""
         return False

@@ -39,7 +39,8 @@ class SqlJournal(ChatJournal):
 
     The turn is kept as steps until its end. A step can be written again, since the transaction that
     it was part of was taken back: after trouble all that are missing are written at once, and
-    where another database stands in the place of the old one, the whole turn. What is missing at
+    where another database stands in the place of the old one, the whole turn. Where it is not known
+    whether a transaction was committed, what of it is there is left as it is. What is missing at
     the end is handed to the database's `UnwrittenTurns`.
 
     A chat that is deleted in the meantime, or that another user began at the same moment, takes
@@ -51,6 +52,8 @@ class SqlJournal(ChatJournal):
         self._database = database
         self._steps: list[Step] = []
         self._written = 0
+        # More than are written, once it is not known whether those are.
+        self._tried = 0
         self._generation = database.generation
         self._is_kept = True
         self._next_try = 0.0
@@ -70,7 +73,7 @@ class SqlJournal(ChatJournal):
         self._row_count = len(rows)
         # As if written here: should another database stand in the place of this one, they are to be there too.
         self._steps = [self.turn, *(_read_step(number, row) for number, row in enumerate(rows))]
-        self._written = len(self._steps)
+        self._written = self._tried = len(self._steps)
         for number, row in enumerate(rows):
             self._row_ids[number] = row.id
             if row.role == "tool":
@@ -163,9 +166,32 @@ class SqlJournal(ChatJournal):
             first = 0
         elif first:
             self._check_chat(connection)
+        rows_there = self._find_rows(connection) if self._tried > first else 0
         for step in self._steps[first:]:
-            self._write_step(connection, step)
-        return len(self._steps), generation
+            if not self._is_there(connection, step, rows_there):
+                self._write_step(connection, step)
+        self._tried = len(self._steps)
+        return self._tried, generation
+
+    def _find_rows(self, connection: Connection) -> int:
+        """Return how many rows of the turn are there, where that is not known."""
+        of_turn = and_(messages.c.chat_id == self.turn.chat_id, messages.c.run_id == self.turn.run_id)
+        ids = connection.scalars(select(messages.c.id).where(of_turn).order_by(messages.c.id)).all()
+        self._row_ids.update(enumerate(ids))
+        return len(ids)
+
+    def _is_there(self, connection: Connection, step: Step, rows_there: int) -> bool:
+        """Return whether a step that was tried before is written, and must not be a second time."""
+        match step:
+            case RowWritten(is_new=True):
+                return step.row < rows_there
+            case StatusWritten(row=row, status=status) if row < rows_there:
+                is_same = and_(
+                    tool_events.c.tool_message_id == self._row_ids[row], tool_events.c.created_at == status.at
+                )
+                return connection.scalar(select(tool_events.c.id).where(is_same).limit(1)) is not None
+            case _:
+                return False
 
     def _check_owner(self, connection: Connection) -> None:
         """Raise `RunLost` where another server owns the run by now; one that is forgotten ended a while ago."""
@@ -205,6 +231,10 @@ class SqlJournal(ChatJournal):
             raise unknown_chat(turn.chat_id)
         self._chat_began = began
         if turn.response is not None:
+            if self._tried:
+                # It may be there already.
+                mine = and_(responses.c.run_id == turn.run_id, responses.c.chat_id == turn.chat_id)
+                connection.execute(delete(responses).where(mine))
             connection.execute(
                 insert(responses).values(
                     run_id=turn.run_id,

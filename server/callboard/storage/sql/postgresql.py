@@ -163,6 +163,10 @@ class PostgresqlDatabase(Database):
         # One that waits for a lock must not hold up the others: they are then written each by itself.
         connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{SHARED_LOCK_SECONDS}s'")
 
+    def _tidy_up(self, _connection: Connection) -> None:
+        # It is the server that was meant; only what is written while that is in doubt is run again.
+        self._is_doubtful = False
+
     def _touch(self, connection: Connection) -> None:
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = version_num")
 

@@ -1,8 +1,15 @@
-"""The log of runs in a database: frames, owners, and what servers leave for each other."""
+"""The log of runs in a database: frames, owners, and what servers leave for each other.
 
+A connection may be lost once a transaction is committed and before anybody is told. So what was written is looked for
+where it cannot be written again, and a run that is this server's by its row and that nobody runs is taken over like
+those of servers that are gone.
+"""
+
+import asyncio
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
+from typing import Any
 
 from sqlalchemy import (
     Connection,
@@ -21,7 +28,7 @@ from sqlalchemy import (
     update,
 )
 
-from callboard.errors import RunLost, UnknownRun
+from callboard.errors import RunLost, StorageError, UnknownRun
 from callboard.storage.sql import run_calls
 from callboard.storage.sql.database import Database
 from callboard.storage.sql.tables import run_files, run_frames, run_inputs, runs
@@ -40,6 +47,7 @@ OF_A_RUN = [column for column in runs.c if column.name not in ("request", "size_
 FIND_RUN = select(*OF_A_RUN).where(runs.c.id == bindparam("run"))
 ADD_FRAMES = insert(run_frames)
 ADD_FILES = insert(run_files)
+GOING_ON = select(runs.c.id, runs.c.owner, runs.c.epoch).where(runs.c.ended_at.is_(None))
 READ_FRAMES = (
     select(run_frames.c.seq, run_frames.c.frame)
     .where(run_frames.c.run_id == bindparam("run"), run_frames.c.seq > bindparam("after"))
@@ -56,6 +64,10 @@ class SqlRunLog(RunLog):
     def __init__(self, database: Database, server_id: str) -> None:
         self._database = database
         self._server_id = server_id
+        # The runs that this server runs, or is about to, with their epochs.
+        self._own: dict[str, int] = {}
+        # Perhaps they are there, but they run nowhere, or without a log.
+        self._unbegun: set[str] = set()
         self.sweep_seconds = database.sweep_seconds
         self._tell = database.tell(server_id, runs.c.id)
         is_followed = runs.c.listened_until > database.now()
@@ -75,6 +87,11 @@ class SqlRunLog(RunLog):
     def was_alone(self) -> bool:
         """Return whether there was no other server that could own the runs of this one."""
         return self._database.was_alone()
+
+    async def begins_alone(self) -> bool:
+        """Return whether no other server holds a file, or had a lease when this one's was last renewed."""
+        # Beside a file others may be that do not take its runs, and begin some.
+        return await self._database.is_alone() if self._database.file else self._database.was_alone()
 
     async def is_alone(self) -> bool:
         """Return whether no other server uses the database; False where that is not known."""
@@ -100,14 +117,31 @@ class SqlRunLog(RunLog):
             if run_calls.has_room(self._database, connection, run, max_of_user):
                 if connection.execute(added).rowcount:
                     return run
-                return _read_run(connection.execute(FIND_RUN, {"run": run.run_id}).one())
+                return self._find_begun(connection.execute(FIND_RUN, {"run": run.run_id}).one(), run)
             there = connection.execute(FIND_RUN, {"run": run.run_id}).one_or_none()
-            return _read_run(there) if there else None
+            return self._find_begun(there, run) if there else None
 
-        found = await self._database.write(begin)
+        is_new = run.run_id not in self._own
+        # Before it is there: else it would seem to be run by nobody.
+        self._own.setdefault(run.run_id, run.epoch)
+        self._unbegun.discard(run.run_id)
+        try:
+            found = await self._database.write(begin)
+        except (StorageError, asyncio.CancelledError):
+            if is_new:
+                self._unbegun.add(run.run_id)
+            raise
+        if found is not run and is_new:
+            del self._own[run.run_id]
         if found is None:
             raise run_calls.refuse(max_of_user)
         return found
+
+    def _find_begun(self, there: Row[*tuple[Any, ...]], run: LoggedRun) -> LoggedRun:
+        """Return the run that is there; `run` itself where it is that one, begun by this server and not shown yet."""
+        found = _read_run(there)
+        is_mine = there.owner == self._server_id and replace(found, is_cancelled=run.is_cancelled) == run
+        return run if is_mine else found
 
     async def withdraw(self, run_id: str) -> None:
         """Forget a run that was taken and did not begin."""
@@ -115,6 +149,14 @@ class SqlRunLog(RunLog):
         await self._database.execute(
             delete(runs).where(runs.c.id == run_id, runs.c.owner == self._server_id, ~has_begun)
         )
+        self._own.pop(run_id, None)
+
+    async def _withdraw_unbegun(self) -> None:
+        for run_id in tuple(self._unbegun):
+            # It may have been begun once more meanwhile.
+            if run_id in self._unbegun:
+                await self.withdraw(run_id)
+                self._unbegun.discard(run_id)
 
     async def load_request(self, run_id: str) -> bytes | None:
         """Return what was kept with a run that goes on, None where nothing was."""
@@ -161,7 +203,18 @@ class SqlRunLog(RunLog):
                 raise UnknownRun(f"the log of run {run.run_id!r} is not where it was left")
             raise RunLost(f"run {run.run_id!r} is another server's by now")
 
-        await self._database.write(append)
+        try:
+            await self._database.write(append)
+        except RunLost:
+            self._let_go(run)
+            raise
+        if frames[-1].is_last:
+            self._let_go(run)
+
+    def _let_go(self, run: LoggedRun) -> None:
+        """Take note that this server runs a run no longer, in that epoch."""
+        if self._own.get(run.run_id) == run.epoch:
+            del self._own[run.run_id]
 
     async def find(self, run_ids: Collection[str]) -> dict[str, LoggedRun]:
         """Return those of some runs that there are, by their ids."""
@@ -215,7 +268,19 @@ class SqlRunLog(RunLog):
         is_open = and_(run_inputs.c.run_id == run_id, run_inputs.c.question == question, run_inputs.c.answer.is_(None))
         answered = update(run_inputs).where(is_open).values(answer=answer.to_json())
         told = answered.returning(self._database.tell(self._server_id, run_inputs.c.run_id))
-        return await self._database.write(lambda connection: connection.execute(told).first() is not None)
+        of_question = and_(run_inputs.c.run_id == run_id, run_inputs.c.question == question)
+        given = select(run_inputs.c.answer).where(of_question)
+        was_first = False
+
+        def write(connection: Connection) -> bool:
+            nonlocal was_first
+            is_first = connection.execute(told).first() is not None
+            # It may be there from the first time that this was run.
+            is_there = was_first and not is_first and connection.scalar(given) == answer.to_json()
+            was_first = was_first or is_first
+            return is_first or is_there
+
+        return await self._database.write(write)
 
     async def orders(self, run_ids: Collection[str]) -> dict[str, Orders]:
         """Return what was asked of some runs, by their ids."""
@@ -235,15 +300,21 @@ class SqlRunLog(RunLog):
         }
 
     async def take_over(self) -> list[LoggedRun]:
-        """Own the runs of servers that were not heard of in time; return them, each in its new epoch."""
-        others = select(runs.c.owner).distinct().where(runs.c.ended_at.is_(None), runs.c.owner != self._server_id)
-        owners = {row.owner for row in await self._database.fetch(others)}
+        """Own the runs of servers that were not heard of in time; return them, each in its new epoch.
+
+        And those of this server that it does not run: nobody was told that it had taken them.
+        """
+        await self._withdraw_unbegun()
+        going_on = await self._database.fetch(GOING_ON)
+        owners = {row.owner for row in going_on} - {self._server_id}
         gone = await self._database.find_gone(owners) if owners else owners
-        if not gone:
+        idle = [row.id for row in going_on if row.owner == self._server_id and self._own.get(row.id) != row.epoch]
+        if not gone and not idle:
             return []
         # One that another server has taken meanwhile has another owner.
-        is_left = and_(runs.c.ended_at.is_(None), runs.c.owner.in_(gone))
-        losses = runs.c.losses + case((runs.c.owner == NOBODY, 0), else_=1)
+        is_idle = and_(runs.c.owner == self._server_id, runs.c.id.in_(idle))
+        is_left = and_(runs.c.ended_at.is_(None), or_(runs.c.owner.in_(gone), is_idle))
+        losses = runs.c.losses + case((runs.c.owner.in_([NOBODY, self._server_id]), 0), else_=1)
         left = select(runs.c.id).where(is_left).with_for_update(skip_locked=True)
         mine = {"owner": self._server_id, "epoch": runs.c.epoch + 1, "losses": losses}
         taken = update(runs).where(runs.c.id.in_(left)).values(mine)
@@ -252,7 +323,9 @@ class SqlRunLog(RunLog):
         def take(connection: Connection) -> list[LoggedRun]:
             return [replace(_read_run(row), age_seconds=row.age_seconds) for row in connection.execute(told)]
 
-        return await self._database.write(take)
+        taken_over = await self._database.write(take)
+        self._own.update({run.run_id: run.epoch for run in taken_over})
+        return taken_over
 
     async def hand_over(self, run: LoggedRun) -> None:
         """Let any server that is there take over a run of this one's, which is not at fault; raises `RunLost`."""
@@ -260,7 +333,9 @@ class SqlRunLog(RunLog):
         # In an epoch of its own: what is still on its way from here is refused.
         freed = update(runs).where(is_mine).values(owner=NOBODY, epoch=runs.c.epoch + 1)
         told = freed.returning(self._database.tell(self._server_id, literal(HANDED_OVER)))
-        if not await self._database.write(lambda connection: connection.execute(told).first()):
+        is_done = await self._database.write(lambda connection: connection.execute(told).first())
+        self._let_go(run)
+        if not is_done:
             raise RunLost(f"run {run.run_id!r} is another server's by now")
 
     async def close_calls(self, run_id: str, but: Collection[str] = (), waiting: Collection[str] = ()) -> None:

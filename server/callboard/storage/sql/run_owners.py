@@ -34,9 +34,17 @@ class RunOwners:
         }
         added = self._database.insert(runs).values(row).on_conflict_do_nothing()
 
+        mine = and_(runs.c.id == run.run_id, runs.c.owner == self._server_id, runs.c.epoch == run.epoch)
+        was_added = False
+
         def begin(connection: Connection) -> bool:
+            nonlocal was_added
+            # It may be there from the first time that this was run.
+            if was_added and connection.scalar(select(runs.c.id).where(mine)):
+                return True
             has_room = run_calls.has_room(self._database, connection, run, max_of_user)
-            return has_room and connection.execute(added).rowcount > 0
+            was_added = has_room and connection.execute(added).rowcount > 0
+            return was_added
 
         if await self._database.write(begin):
             return run

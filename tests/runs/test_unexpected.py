@@ -1,0 +1,191 @@
+"""What nobody expected ends its run, and costs no other one a place."""
+
+import asyncio
+import json
+import zlib
+from collections import Counter
+from collections.abc import AsyncIterator, Collection
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from callboard._agents import RunContext
+from callboard._history import NoJournal
+from callboard._runs.forgiving_journal import NOT_REMEMBERED
+from callboard._runs.left_run import LEFT_RUN
+from callboard.storage import AuditEntry, LoggedFrame, LoggedRun, MemoryStore
+from callboard.storage.sql import SqlStore
+from callboard.storage.sql.run_log import SqlRunLog
+from callboard_protocol import (
+    Done,
+    Error,
+    Event,
+    Message,
+    RunStart,
+    Status,
+    ToolCallComplete,
+    ToolCallError,
+    ToolCallStart,
+    encode,
+)
+from tests import serving as serving_module
+from tests.serving import ScriptedAgent, numbered, request, serving
+
+
+class OwnAudit:
+    """An audit of somebody's own, with a mistake in it."""
+
+    async def write(self, entry: AuditEntry, _keep_days: float) -> None:
+        if entry.kind == "ended":
+            raise RuntimeError("a mistake")
+
+
+class OwnJournal(NoJournal):
+    """A journal of somebody's own, with a mistake in it."""
+
+    async def call_ended(self, *_: Any) -> None:
+        raise RuntimeError("a mistake")
+
+    async def finish(self, *_: Any, **__: Any) -> None:
+        raise RuntimeError("a mistake")
+
+
+class OwnStore(MemoryStore):
+    """A store of somebody's own."""
+
+    def audit(self) -> Any:
+        return OwnAudit()
+
+
+class ForgetfulStore(MemoryStore):
+    """Another one."""
+
+    def journal(self, *_: Any) -> Any:
+        return OwnJournal()
+
+
+async def test_a_run_whose_end_fails_ends_all_the_same_and_gives_its_place_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving_module, "make_store", OwnStore)
+
+    async def script(_: RunContext) -> AsyncIterator[Event]:
+        yield ToolCallStart(tool_call_id="a", tool_name="sell")
+        yield ToolCallStart(tool_call_id="b", tool_name="sell")
+
+    async with serving(tmp_path, ScriptedAgent(script), audit=True, max_runs=1, run_queue_seconds=0) as service:
+        for _ in range(2):
+            events = await service.events(request(chat_id="chat"))
+            assert {event.tool_name for event in events if isinstance(event, ToolCallError)} == {"sell"}
+            assert sum(isinstance(event, ToolCallError) for event in events) == 2
+            [last] = [event for event in events if isinstance(event, Error)]
+            assert last is events[-1]
+            assert (last.code, "a mistake" in last.message) == ("internal_error", False)
+
+
+async def test_a_journal_that_fails_as_nobody_expected_costs_memory_and_no_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving_module, "make_store", ForgetfulStore)
+
+    async def script(_: RunContext) -> AsyncIterator[Event]:
+        yield ToolCallStart(tool_call_id="a", tool_name="sell")
+        yield ToolCallComplete(tool_call_id="a", result="sold")
+        yield Message(content="Sold.")
+
+    async with serving(tmp_path, ScriptedAgent(script)) as service:
+        events = await service.events(request(chat_id="chat"))
+        assert [event.content for event in events if isinstance(event, Status)] == [NOT_REMEMBERED]
+        assert events[-1] == Done()
+
+
+async def test_a_call_that_says_that_it_took_longer_than_anything_can_is_kept(tmp_path: Path) -> None:
+    async def script(_: RunContext) -> AsyncIterator[Event]:
+        yield ToolCallStart(tool_call_id="a", tool_name="sell")
+        yield ToolCallComplete(tool_call_id="a", result="sold", duration_ms=10**30)
+
+    async with serving(tmp_path, ScriptedAgent(script)) as service:
+        events = await service.events(request(chat_id="chat"))
+        assert not [event for event in events if isinstance(event, Status)]
+        assert events[-1] == Done()
+        call = await service.state.store.chats(None).tool_call("chat", "a")
+        assert (call.result, call.duration_ms) == ("sold", 2**31 - 1)
+
+
+class OwnLog(SqlRunLog):
+    """A log of runs of somebody's own, that fails once for each of two reasons."""
+
+    failures: Counter[str]
+    has_looked_again: asyncio.Event
+
+    def fail_once(self, why: str) -> None:
+        self.failures[why] += 1
+        if self.failures[why] == 2:
+            raise RuntimeError("a mistake")
+
+    async def take_over(self) -> list[LoggedRun]:
+        # The first time is the server's start.
+        self.fail_once("take_over")
+        if self.failures["take_over"] > 2:
+            self.has_looked_again.set()
+        return await super().take_over()
+
+    async def find(self, run_ids: Collection[str]) -> dict[str, LoggedRun]:
+        # The first time is the client's question.
+        self.fail_once("find")
+        return await super().find(run_ids)
+
+
+async def test_what_nobody_expected_of_the_store_ends_no_watch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, database: Path
+) -> None:
+    OwnLog.failures = Counter()
+    OwnLog.has_looked_again = asyncio.Event()
+
+    class LoggingStore(SqlStore):
+        def run_log(self, server_id: str) -> OwnLog:
+            return OwnLog(self.database, server_id)
+
+    monkeypatch.setattr(serving_module, "make_store", lambda: LoggingStore(f"sqlite:///{database}"))
+    elsewhere = await SqlStore.open(f"sqlite:///{database}")
+    log = elsewhere.run_log("elsewhere")
+    async with log.open(60, print), serving(tmp_path, lease_seconds=0.5) as service:
+        run = await log.begin(LoggedRun("run", "scripted", "chat", None, "ann"))
+        await log.append(run, [LoggedFrame(encode(1, RunStart(run_id="run", agent="scripted")))])
+        async with service.client.stream("GET", "/v1/runs/run/events?user_id=ann") as response:
+            seen = numbered(response)
+            assert isinstance((await anext(seen))[1], RunStart)
+            await log.append(replace(run, last_seq=1), [LoggedFrame(encode(2, Done()), is_last=True)])
+            assert (await anext(seen))[1] == Done()
+        await OwnLog.has_looked_again.wait()
+        assert OwnLog.failures["find"] > 2
+    await elsewhere.close()
+
+
+@dataclass(frozen=True)
+class Careful(ScriptedAgent):
+    on_owner_loss: str = "continue"
+
+
+@pytest.mark.parametrize("is_frame_readable", [True, False])
+@pytest.mark.parametrize(
+    "kept", [b"no request", zlib.compress(json.dumps({"agent": "scripted", "messages": [{"role": "robot"}]}).encode())]
+)
+async def test_a_left_run_that_cannot_be_read_is_ended(tmp_path: Path, kept: bytes, is_frame_readable: bool) -> None:
+    async def script(_: RunContext) -> AsyncIterator[Event]:
+        yield Message(content="Here I am.")
+
+    store = await SqlStore.open(f"sqlite:///{tmp_path / 'callboard.db'}")
+    log = store.run_log("gone")
+    run = await log.begin(LoggedRun("run", "scripted", "chat", None, "ann"), kept)
+    start = encode(1, RunStart(run_id="run", agent="scripted"))
+    await log.append(run, [LoggedFrame(start if is_frame_readable else start.replace(b'{"', b"{{"))])
+    await store.close()
+    async with (
+        serving(tmp_path, Careful(script)) as service,
+        service.client.stream("GET", "/v1/runs/run/events?user_id=ann&after=1") as response,
+    ):
+        assert [event async for _, event in numbered(response)] == [LEFT_RUN]
+        assert [event.type for event in await service.events(request(run_id="other", chat_id="chat"))][-1] == "done"

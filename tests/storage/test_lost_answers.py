@@ -1,0 +1,202 @@
+"""PostgreSQL's connection is lost once it has committed and before it says so: what was written is written once."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Connection
+from sqlalchemy.engine import make_url
+
+from callboard._agents import RunContext
+from callboard._history import HistoryCall, NewResponse, Turn
+from callboard.errors import StorageError
+from callboard.storage import GivenAnswer, LoggedFrame, LoggedRun
+from callboard.storage.sql import SqlStore
+from callboard_protocol import Done, Event, InputRequest, Message, encode
+from tests.faults.store_proxy import StoreProxy
+from tests.serving import ScriptedAgent, request, serving
+
+pytestmark = pytest.mark.parametrize(
+    "database_url", [pytest.param("postgresql", marks=pytest.mark.needs("postgresql"))], indirect=True
+)
+
+MINE = LoggedRun("run", "agent", "chat", None, "ann")
+
+
+@pytest.fixture
+async def way(database_url: str, cluster: Path) -> AsyncIterator[tuple[StoreProxy, str]]:
+    """The way to a new database, and the database's URL by it."""
+    async with StoreProxy(cluster / ".s.PGSQL.5432").listening() as proxy:
+        name = make_url(database_url).database
+        yield proxy, f"postgresql+asyncpg://postgres@127.0.0.1:{proxy.port}/{name}?ssl=disable"
+
+
+@pytest.fixture
+async def troubled(way: tuple[StoreProxy, str]) -> AsyncIterator[tuple[StoreProxy, SqlStore]]:
+    """The way to a new database, and a store at its end."""
+    proxy, url = way
+    store = await SqlStore.open(url)
+    yield proxy, store
+    await store.close()
+
+
+async def test_a_run_that_was_begun_is_this_servers_own(way: tuple[StoreProxy, str], tmp_path: Path) -> None:
+    proxy, url = way
+    lives = 0
+
+    async def script(_: RunContext) -> AsyncIterator[Event]:
+        nonlocal lives
+        lives += 1
+        yield Message(content="Here I am.")
+
+    async with serving(tmp_path, ScriptedAgent(script), database_url=url) as service:
+        proxy.lose_answers("COMMIT")
+        async with asyncio.timeout(20):
+            events = await service.events(request(run_id="run", chat_id="chat", user={"id": "ann"}))
+        assert proxy.has_lost_answers
+        assert isinstance(events[-1], Done)
+    assert lives == 1
+
+
+async def test_the_id_of_another_run_stays_taken(troubled: tuple[StoreProxy, SqlStore]) -> None:
+    _, store = troubled
+    log = store.run_log("server")
+    assert await log.begin(MINE) is MINE
+    for other in (replace(MINE, chat_id="other"), replace(MINE, user_id="bob")):
+        assert await log.begin(other) is not other
+    assert await store.run_log("other").begin(replace(MINE)) == MINE
+    await log.append(MINE, [LoggedFrame(encode(1, Message(content="Hi.")))])
+    again = replace(MINE)
+    assert await log.begin(again) is not again
+
+
+async def test_what_was_taken_over_is_gone_on_with(troubled: tuple[StoreProxy, SqlStore]) -> None:
+    proxy, store = troubled
+    await store.run_log("gone").begin(MINE)
+    log = store.run_log("server")
+    proxy.lose_answers("COMMIT")
+    taken = [*await log.take_over(), *await log.take_over()]
+    assert proxy.has_lost_answers
+    assert [(run.run_id, run.losses) for run in taken] == [("run", 1)]
+    # It is being gone on with, or will be: once is enough.
+    assert await log.take_over() == []
+    await log.append(taken[0], [LoggedFrame(encode(1, Done()), is_last=True)])
+    assert await log.take_over() == []
+
+
+async def test_a_run_of_which_it_is_not_known_whether_it_was_begun_is_withdrawn(
+    troubled: tuple[StoreProxy, SqlStore],
+) -> None:
+    proxy, store = troubled
+    log = store.run_log("server")
+    proxy.lose_answers("COMMIT", "COMMIT")
+    with pytest.raises(StorageError):
+        await log.begin(MINE)
+    assert "run" in await log.find(["run"])
+    assert await log.take_over() == []
+    assert await log.find(["run"]) == {}
+
+
+async def test_a_run_that_is_asked_for_again_is_not_withdrawn(troubled: tuple[StoreProxy, SqlStore]) -> None:
+    proxy, store = troubled
+    log = store.run_log("server")
+    proxy.lose_answers("COMMIT", "COMMIT")
+    with pytest.raises(StorageError):
+        await log.begin(MINE)
+    again = replace(MINE)
+    assert await log.begin(again) is again
+    assert await log.take_over() == []
+    assert "run" in await log.find(["run"])
+
+
+async def test_an_answer_that_was_taken_is_the_first(troubled: tuple[StoreProxy, SqlStore]) -> None:
+    proxy, store = troubled
+    log = store.run_log("server")
+    await log.begin(MINE)
+    question = InputRequest(request_id="q", kind="confirmation", title="Sell it?")
+    await log.append(MINE, [LoggedFrame(encode(1, question), question="q")])
+    proxy.lose_answers("COMMIT")
+    assert await log.answer("run", "q", GivenAnswer(True))
+    assert proxy.has_lost_answers
+    assert not await log.answer("run", "q", GivenAnswer(True))
+
+
+async def test_each_step_of_a_turn_is_written_once(troubled: tuple[StoreProxy, SqlStore]) -> None:
+    proxy, store = troubled
+    journal = store.journal(Turn("chat", "run", None, "ann", "hello", response=NewResponse(None, [])))
+    for step in (
+        journal.begin(),
+        journal.call_started(HistoryCall("a", "sell", "{}", 0, 0), "I sell it."),
+        journal.call_progressed("a", "working", "Half done", 50),
+        journal.call_ended("a", "sold", None, 5),
+        journal.finish("Sold.", is_answered=True),
+    ):
+        proxy.lose_answers("COMMIT")
+        await step
+        assert proxy.has_lost_answers
+    found = await store.chats("ann").messages("chat")
+    assert [(message.role, message.content) for message in found if message.role != "tool"] == [
+        ("user", "hello"),
+        ("assistant", "I sell it."),
+        ("assistant", "Sold."),
+    ]
+    call = await store.chats("ann").tool_call("chat", "a")
+    assert (call.result, [status.message for status in call.events]) == ("sold", ["Half done"])
+
+
+async def test_steps_of_which_it_is_not_known_whether_they_were_written_come_with_the_next(
+    troubled: tuple[StoreProxy, SqlStore],
+) -> None:
+    proxy, store = troubled
+    journal = store.journal(Turn("chat", "run", None, "ann", "hello"))
+    await journal.begin()
+    proxy.lose_answers("COMMIT", "COMMIT")
+    with pytest.raises(StorageError):
+        await journal.call_started(HistoryCall("a", "sell", "{}", 0, 0), "I sell it.")
+    with pytest.raises(StorageError, match="not tried again yet"):
+        await journal.call_ended("a", "sold", None, 5)
+    await journal.finish("Sold.", is_answered=True)
+    assert [message.role for message in await store.chats("ann").messages("chat")] == [
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+    ]
+
+
+async def test_a_lease_that_has_run_out_says_nothing_of_other_servers_and_is_taken_again(
+    troubled: tuple[StoreProxy, SqlStore], store: SqlStore
+) -> None:
+    proxy, troubled_store = troubled
+    log = troubled_store.run_log("server")
+    async with log.open(0.6, print):
+        assert log.was_alone()
+        proxy.cut()
+        while log.was_alone():  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0)
+        # The connection is lost once more, as it begins to listen.
+        proxy.lose_answers("LISTEN")
+        proxy.mend()
+        while not log.was_alone():  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0)
+        assert proxy.has_lost_answers
+        await log.begin(MINE)
+        assert await store.run_log("other").take_over() == []
+
+
+async def test_a_write_that_fails_later_is_not_run_again(troubled: tuple[StoreProxy, SqlStore]) -> None:
+    proxy, store = troubled
+    proxy.lose_answers("COMMIT")
+    await store.journal(Turn("chat", "run", None, "ann", "hello")).begin()
+    tries = 0
+
+    def refused(connection: Connection) -> None:
+        nonlocal tries
+        tries += 1
+        connection.exec_driver_sql("SELECT 1/0")
+
+    with pytest.raises(StorageError):
+        await store.database.write(refused)
+    assert tries == 1
