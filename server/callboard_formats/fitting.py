@@ -333,19 +333,21 @@ def fit_arguments(
     """Return the arguments as the tool's `schema` wants them, and what was changed, in a few words each.
 
     Unknown keys are an error unless `additionalProperties` allows them; one without a value
-    is left out. An optional argument that is null or "" where it may not be is left out. What
-    the name that the model used `implied` is set where the model did not set it itself, in the
-    first of its wordings that the tool has a place for; a tool that has none for any is refused if
-    its meaning depends on it. Arguments that go with that name are called as the tool calls them.
+    is left out. An optional argument that is null or "" where it may not be is left out.
 
-    `untyped`: the values are texts that stood between tags, and mean what the schema says.
+    Arguments that the written name `implied` are set where the model did not set them, in the first
+    wording that the tool takes. A tool that takes none is refused if the meaning depends on them.
+    Arguments that usually go with that name are renamed to the tool's own.
+
+    `untyped`: the values are texts that stood between tags, and mean what the schema says. An unknown
+    key is an error then even without a value: it may be text of the value before it.
 
     Raises `InvalidArguments` and nothing else. The input is not changed; the result may share
     parts with it.
     """
     trace = _Trace()
     try:
-        gate = _Gate(Schemas(schema))
+        gate = _Gate(Schemas(schema), untyped)
         given = gate.unwrapped(gate.typed(arguments, schema) if untyped else dict(arguments), schema, trace)
         if implied is not None:
             given = gate.renamed(given, schema, implied, trace)
@@ -390,6 +392,8 @@ class _Gate:
     """One fitting; `_tried` keeps it linear where branches of the schema share parts."""
 
     schemas: Schemas
+    untyped: bool = False
+    """True where the values stood between tags: an empty one of an unknown name may be a part of the value before."""
     _tried: dict[tuple[int, int], tuple[Any, Any, _Trace]] = field(default_factory=dict)
 
     def typed(self, texts: Mapping[str, Any], schema: Any) -> dict[str, Any]:
@@ -545,7 +549,7 @@ class _Gate:
                 twin = _match(written, view.properties)
                 if twin is None:
                     self._unknown(written, content, view, inner, trace)
-                elif same(value[twin], content) or content in EMPTY:
+                elif same(value[twin], content) or self._says_nothing(content):
                     trace.repairs.append(f"{_said(inner)} repeats '{twin}' and is left out")
                 else:
                     trace.problems.append(f"{_said(inner)} is given twice, as '{twin}' too")
@@ -570,12 +574,15 @@ class _Gate:
         return result
 
     def _unknown(self, written: str, content: Any, view: View, place: str, trace: _Trace) -> None:
-        if content in EMPTY:
+        if self._says_nothing(content):
             trace.repairs.append(f"{_said(place)} is unknown, had no value and is left out")
             return
         closest = nearest(written, view.properties) if len(trace.problems) < MAX_PROBLEMS else None
         guess = f", perhaps '{closest}'" if closest else ""
         trace.problems.append(f"there is no argument '{place}'{guess}; {_takes(view.properties)}")
+
+    def _says_nothing(self, content: Any) -> bool:
+        return content in EMPTY and not self.untyped
 
     def _best(self, value: Any, view: View, place: str, trace: _Trace, depth: int) -> Any:
         """Return `value` as the branch wants it that changes least."""

@@ -779,3 +779,10 @@ def test_openais_schema_of_a_tool_is_text(opening: str) -> None:
     text = f"{opening}{schema}{']' if opening else ''}"
     assert shown(text, 1) == (text, 0)
     assert parse(text, [NOW]).tool_calls == ()
+
+
+@pytest.mark.parametrize("unknown", ["zip", "TEXT"])
+def test_an_empty_value_of_an_unknown_name_between_tags_is_no_reason_to_cut_the_one_before_it_short(
+    unknown: str,
+) -> None:
+    assert ran(f"<function=store><parameter=text>a</parameter><parameter={unknown}></parameter></function>") == []
