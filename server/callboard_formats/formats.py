@@ -101,18 +101,12 @@ class XmlFence:
     def _calls(self, tape: Tape, spot: Spot) -> Reading[list[WrittenCall | str]]:
         """Read the calls here; none where there are none."""
         start = tape.keep()
-        rows: list[Row] = []
         for row in _XML_ROWS:
-            if (yield from tape.match(row.patterns.opener)):
-                rows.append(row)
-        for row in rows:
-            calls = yield from row.read(tape, spot, _NOBODY)
-            if calls:
+            if (yield from tape.match(row.patterns.opener)) and (calls := (yield from row.read(tape, spot, _NOBODY))):
                 return list(calls)
             tape.rewind(start)
-        for row in rows:
-            refused = yield from row.refuse(tape, spot)
-            if refused:
+        for row in _XML_ROWS:
+            if (yield from tape.match(row.patterns.opener)) and (refused := (yield from row.refuse(tape, spot))):
                 return list(refused)
             tape.rewind(start)
         return []
