@@ -90,7 +90,7 @@ class XmlFence:
             while found := (yield from self._calls(tape, spot)):
                 calls += found
                 yield from tape.space()
-            if (yield from tape.peek()) and not (yield from tape.take(_FENCE_END)):
+            if not (yield from tape.take(_FENCE_END)) and not (tape.final and (yield from tape.take(_LAST_FENCE_END))):
                 return None
             yield from tape.space()
         while (yield from tape.take(END_OF_TURN)):
@@ -122,7 +122,8 @@ _FENCE = regex.compile(
     r"(?=<(?:tool|function)_call|<function[\s=]|<invoke\s)",
     regex.IGNORECASE,
 )
-_FENCE_END = regex.compile(r"```[ \t\r]{0,9}+(?=\n|\Z)|```(?=<)")
+_FENCE_END = regex.compile(r"```[ \t\r]{0,9}+(?=[\n<\[])")
+_LAST_FENCE_END = regex.compile(r"(?:```)?[ \t\r]{0,9}+\Z")
 _JSON_FENCE = regex.compile(
     r"```[ \t]{0,4}(?:json5?|tool_calls?)?[ \t]{0,4}\r?\n(?=\s{0,99}[\[{])",
     regex.IGNORECASE,
