@@ -57,8 +57,8 @@ class Scanner:
     """A reader of one answer: `feed` what comes, then `finish` once.
 
     `syntaxes` are asked in their order where several claim a place. With `previews` arguments are shown while
-    they are written. `opened` are the tags of a thought that the prompt has begun; where that is not sure, what is
-    never closed and all there is, is the answer too: it has been shown as a thought, and cannot be taken back.
+    they are written. `opened` are the tags of a thought that the prompt has opened. Unless that is known `surely`, a
+    thought that is never closed, and is all there is, counts as the answer too: it was shown as a thought already.
     """
 
     def __init__(
@@ -90,9 +90,9 @@ class Scanner:
         """The end of the last quotation that a marker stood in."""
         self._kept_to = 0
         self._kept_until: re.Pattern[str] | None = None
-        """Up to where text is shown as it stands, for a marker in it is spoken of: a place, and then what ends it."""
+        """Text is shown to the letter up to this place, then up to the first match of this pattern: it quotes a marker."""
         self._sought: dict[str, int] = {}
-        """How far each end of a quotation was sought in vain."""
+        """For each closing mark, the place up to which it was searched for and not found."""
         self._fence = ""
         self._fence_sought = 0
         """The place up to which the end of the fence was looked for."""
@@ -241,9 +241,9 @@ class Scanner:
         return self._is_in_quotation() or (not self._tags and self._is_in_indented_code())
 
     def _pass_quoted(self, chars: int, closing_mark: str | None) -> None:
-        """Pass on the marker here as it stands, and with it all up to the end of the quotation.
+        """Show the marker here to the letter, and all that follows up to the end of its quotation.
 
-        That is `closing_mark` or the end of the line, or where it is known: `_quoted_to`.
+        That is at `closing_mark` or the line's end; without a mark, at `_quoted_to`.
         """
         self._say()
         self._tape.at += chars
@@ -623,7 +623,7 @@ class Scanner:
         return is_paired and not ends_quotation(self._line_before())
 
     def _try(self) -> bool:
-        """Read on what may be the calls that the answer ends in; the end of the thought ends them too."""
+        """Read on in what may be calls at the end of the answer; the thought's closing tag ends them too."""
         tape = self._tape
         trial = self._trial
         assert trial is not None
@@ -764,7 +764,7 @@ class _Trial:
         """The place and the length of the first closer in them: the thought's end, if they are no calls."""
         self.tape = Tape()
         self.passed = 1
-        """The characters that have proved to be no call, or one that the thought goes on after."""
+        """The number of characters that are passed: no call, or a call after which the thought goes on."""
         self.blocks: list[tuple[Sequence[WrittenCall | str], str]] = []
         """The calls that the answer ends in, once they are read."""
         self._syntaxes = scanner.syntaxes
