@@ -90,7 +90,7 @@ class XmlFence:
             while found := (yield from self._calls(tape, spot)):
                 calls += found
                 yield from tape.space()
-            if (yield from tape.peek()) and not (yield from tape.take(_FENCE_END)):
+            if not (yield from tape.take(_FENCE_END)) and not (tape.final and (yield from tape.take(_LAST_FENCE_END))):
                 return None
             yield from tape.space()
         while (yield from tape.take(END_OF_TURN)):
@@ -101,18 +101,12 @@ class XmlFence:
     def _calls(self, tape: Tape, spot: Spot) -> Reading[list[WrittenCall | str]]:
         """Read the calls here; none where there are none."""
         start = tape.keep()
-        rows: list[Row] = []
         for row in _XML_ROWS:
-            if (yield from tape.match(row.patterns.opener)):
-                rows.append(row)
-        for row in rows:
-            calls = yield from row.read(tape, spot, _NOBODY)
-            if calls:
+            if (yield from tape.match(row.patterns.opener)) and (calls := (yield from row.read(tape, spot, _NOBODY))):
                 return list(calls)
             tape.rewind(start)
-        for row in rows:
-            refused = yield from row.refuse(tape, spot)
-            if refused:
+        for row in _XML_ROWS:
+            if (yield from tape.match(row.patterns.opener)) and (refused := (yield from row.refuse(tape, spot))):
                 return list(refused)
             tape.rewind(start)
         return []
@@ -128,7 +122,8 @@ _FENCE = regex.compile(
     r"(?=<(?:tool|function)_call|<function[\s=]|<invoke\s)",
     regex.IGNORECASE,
 )
-_FENCE_END = regex.compile(r"```[ \t\r]{0,9}+(?=\n|\Z)|```(?=<)")
+_FENCE_END = regex.compile(r"```[ \t\r]{0,9}+(?=[\n<\[])")
+_LAST_FENCE_END = regex.compile(r"(?:```)?[ \t\r]{0,9}+\Z")
 _JSON_FENCE = regex.compile(
     r"```[ \t]{0,4}(?:json5?|tool_calls?)?[ \t]{0,4}\r?\n(?=\s{0,99}[\[{])",
     regex.IGNORECASE,

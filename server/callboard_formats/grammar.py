@@ -86,7 +86,7 @@ def _marks_a_thought(tag: Tags) -> bool:
 
 @lru_cache(maxsize=1024)
 def meaning(known: Grammar, found: str) -> Meaning:
-    """Return what stands where `found`, in lower case the longest literal of that place, was found."""
+    """Return what the literal `found` may mean: it is in lower case, and the longest that was found at its place."""
     beginnings = [found[:length] for length in range(len(found), 0, -1)]
     owners = dict.fromkeys(place for one in beginnings for place in known.owners.get(one, ()))
     tags = next((known.tags[one] for one in beginnings if one in known.tags), ())

@@ -35,10 +35,10 @@ class Literals:
         self._begun = re.compile(begun + r"\Z", _FLAGS)
 
     def find(self, text: str, start: int, *, final: bool) -> tuple[int, str]:
-        """Return where the first of them stands from `start` on, and that in lower case, the longest where several do.
+        """Return the place of the first literal from `start` on, and the literal in lower case, the longest one there.
 
-        Where there is none, the end of the text and ""; and unless the text is `final`, "" too with the place of
-        what its end may yet become, or become a longer one.
+        If there is none, return the text's length and "". Unless the text is `final`, return "" also where the text
+        ends, from the returned place on, in what may still become a literal or a longer one.
         """
         match = (self._whole if final else self._any).search(text, start)
         if match is None:

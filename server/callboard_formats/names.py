@@ -30,11 +30,10 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 class Resolved:
     """A known tool, and what the written name said besides.
 
-    `defaults` are arguments that the name implied; they give way to what the model wrote, and
-    `otherwise` are the same in other words, for a tool that does not take those. `binding`: a tool
-    that takes none of them must not be run without them. `renames` are arguments that go with the
-    written name, folded, and what the tool may call them. `repair` says in a few words how the
-    name was changed, None where it was not.
+    `defaults`: arguments that the name implies, unless the model wrote them; `otherwise`: the same in other
+    words, for tools that do not take those. `binding`: a tool that takes none of them must not run. `renames`:
+    names of arguments (folded) that usually go with the written name, and the tool's names for them. `repair`:
+    how the name was changed, in a few words; None where it was not.
     """
 
     name: str

@@ -56,7 +56,7 @@ class AnswerBegan:
 
 @dataclass(frozen=True, slots=True)
 class AllWasThought:
-    """Word that a thought has ended that the prompt had begun: the calls before it are none."""
+    """The end of a thought that was not opened in the answer: all before it was thought, and calls in it do not count."""
 
 
 Shown = AllWasThought | AnswerBegan | TextPiece | ReasoningPiece | CallPiece | FoundCall
@@ -193,9 +193,10 @@ class Outlet:
         self.stopped = True
 
     def finish(self, *, cut: bool = False) -> None:
-        """Put out the white space at the end; a thought that was never closed and all there is, is the answer too.
+        """Put out the white space at the end, or drop what follows the last call.
 
-        Not where the text was `cut` off: there the answer has not come.
+        A thought that was never closed becomes the answer too if there is no other text and no call, unless the text
+        was `cut` off: then the answer has not come.
         """
         if self.called:
             self._waiting.clear()

@@ -49,6 +49,7 @@ _LATER_IN_INDENTED_CODE = re.compile(
 _FENCE_LINE = re.compile(r"[^`\n]*")
 _INFO_WORD = re.compile(r"[\w+#.-]{0,20}[ \t\r]*")
 _BACK_TICKS = re.compile("`+")
+_TOKEN = re.compile(r"<[|｜]\S+[|｜]>|\[[A-Z_]+\]")
 _NOTHING_MORE = re.compile(r"[ \t\r]*(?:\n|\Z)")
 
 
@@ -56,8 +57,8 @@ class Scanner:
     """A reader of one answer: `feed` what comes, then `finish` once.
 
     `syntaxes` are asked in their order where several claim a place. With `previews` arguments are shown while
-    they are written. `opened` are the tags of a thought that the prompt has begun; where that is not sure, what is
-    never closed and all there is, is the answer too: it has been shown as a thought, and cannot be taken back.
+    they are written. `opened` are the tags of a thought that the prompt has opened. Unless that is known `surely`, a
+    thought that is never closed, and is all there is, counts as the answer too: it was shown as a thought already.
     """
 
     def __init__(
@@ -89,9 +90,9 @@ class Scanner:
         """The end of the last quotation that a marker stood in."""
         self._kept_to = 0
         self._kept_until: re.Pattern[str] | None = None
-        """Up to where text is shown as it stands, for a marker in it is spoken of: a place, and then what ends it."""
+        """Text is shown to the letter up to this place, then up to the first match of this pattern: it quotes a marker."""
         self._sought: dict[str, int] = {}
-        """How far each end of a quotation was sought in vain."""
+        """For each closing mark, the place up to which it was searched for and not found."""
         self._fence = ""
         self._fence_sought = 0
         """The place up to which the end of the fence was looked for."""
@@ -240,9 +241,9 @@ class Scanner:
         return self._is_in_quotation() or (not self._tags and self._is_in_indented_code())
 
     def _pass_quoted(self, chars: int, closing_mark: str | None) -> None:
-        """Pass on the marker here as it stands, and with it all up to the end of the quotation.
+        """Show the marker here to the letter, and all that follows up to the end of its quotation.
 
-        That is `closing_mark` or the end of the line, or where it is known: `_quoted_to`.
+        That is at `closing_mark` or the line's end; without a mark, at `_quoted_to`.
         """
         self._say()
         self._tape.at += chars
@@ -556,15 +557,8 @@ class Scanner:
         if found[0] in "`~":
             return self._no_block()
         if closer := next((tag.closer for tag in self._tags if found.startswith(tag.closer.lower())), ""):
-            is_quoted = self._is_quoted_closer(len(closer))
-            if is_quoted is None:
-                return False
-            if is_quoted:
-                tape.at += len(closer)
-                return True
-            begins_next = any(tag.ends_before and tag.closer == closer for tag in self._tags)
-            self._end_thought(0 if begins_next else len(closer))
-        elif self._is_right_behind_opening_mark():
+            return self._pass_closer(closer)
+        if self._is_right_behind_opening_mark():
             tape.at += 1
         elif END_OF_TURN.fullmatch(found):
             return self._pass_end_tokens()
@@ -573,6 +567,18 @@ class Scanner:
         else:
             self._say()
             self._trial = _Trial(self, tape.keep(), line_start=self._at_line_start())
+        return True
+
+    def _pass_closer(self, closer: str) -> bool:
+        """End the thought at its closer here, unless that is quoted."""
+        is_quoted = self._is_quoted_closer(len(closer))
+        if is_quoted is None:
+            return False
+        if is_quoted:
+            self._tape.at += len(closer)
+            return True
+        begins_next = any(tag.ends_before and tag.closer == closer for tag in self._tags)
+        self._end_thought(0 if begins_next else len(closer))
         return True
 
     def _pass_end_tokens(self) -> bool:
@@ -617,7 +623,7 @@ class Scanner:
         return is_paired and not ends_quotation(self._line_before())
 
     def _try(self) -> bool:
-        """Read on what may be the calls that the answer ends in; the end of the thought ends them too."""
+        """Read on in what may be calls at the end of the answer; the thought's closing tag ends them too."""
         tape = self._tape
         trial = self._trial
         assert trial is not None
@@ -758,7 +764,7 @@ class _Trial:
         """The place and the length of the first closer in them: the thought's end, if they are no calls."""
         self.tape = Tape()
         self.passed = 1
-        """The characters that have proved to be no call, or one that the thought goes on after."""
+        """The number of characters that are passed: no call, or a call after which the thought goes on."""
         self.blocks: list[tuple[Sequence[WrittenCall | str], str]] = []
         """The calls that the answer ends in, once they are read."""
         self._syntaxes = scanner.syntaxes
@@ -790,7 +796,7 @@ class _Trial:
             while not tape.final and openers.may_grow(tape.text, tape.at - tape.base):
                 yield
             found = openers.match(tape.text, tape.at - tape.base)
-            block = (yield from self._block(meaning(self._grammar, found[0].lower()).owners)) if found else None
+            block = (yield from self._block(found[0])) if found else None
             if block is None:
                 return []
             blocks.append(block)
@@ -801,9 +807,12 @@ class _Trial:
             if not (yield from tape.peek()):
                 return blocks
 
-    def _block(self, owners: Sequence[int]) -> "Reading[tuple[Sequence[WrittenCall | str], str] | None]":
-        """Read calls that are closed, or stand whole on lines of their own."""
+    def _block(self, opener: str) -> "Reading[tuple[Sequence[WrittenCall | str], str] | None]":
+        """Read calls that are closed, or whole and on lines of their own or behind a token."""
         tape = self.tape
+        owners = meaning(self._grammar, opener.lower()).owners
+        # Nobody writes a token in prose.
+        stands_apart = self._spot.line_start or _TOKEN.fullmatch(opener) is not None
         start = tape.keep()
         for place in owners:
             syntax = self._syntaxes[place]
@@ -811,7 +820,7 @@ class _Trial:
             calls = [item for item in items or () if isinstance(item, WrittenCall)]
             is_closed = isinstance(syntax, Closing) and syntax.is_closed(tape.cut(start, tape.at))
             if calls and (is_closed or not any(call.truncated for call in calls)):
-                return (calls, syntax.name) if is_closed or self._spot.line_start else None
+                return (calls, syntax.name) if is_closed or stands_apart else None
             tape.rewind(start)
         if self.first_closer is not None:
             # With a closer in it only a right call counts.
@@ -829,6 +838,6 @@ class _Trial:
 def _is_json(text: str) -> bool:
     try:
         json.loads(text, strict=False)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return True

@@ -53,13 +53,13 @@ class WrittenCall:
 class Tags:
     """Literals that a thought stands between; matched without regard to case.
 
-    They count at the beginning of a line, outside fenced code: where they stand amid words
-    they are spoken of. `first`: only where no text has come before. `until_call`: any block
-    ends it as well as the closer does (`Thought:` … `Action:`); otherwise nothing within is
-    looked at. `is_thought`: the model is shown it again, before the call that follows it.
+    They count at the beginning of a line, outside fenced code; elsewhere they are quoted.
+
+    `first`: they count only where no text has come before. `until_call`: any block ends the thought as well as the
+    closer does (`Thought:` … `Action:`). `is_thought`: the model is shown it again, before the call that follows it.
     `is_result`: it is what a tool would have said, so after a call or in the final answer nothing counts from there on.
-    `is_text`: what stands between is the answer, and nothing in it a call. `calls`: calls that an answer ends in
-    count though this was never closed before them. `ends_before`: the closer begins the next block.
+    `is_text`: what stands between is the answer, and nothing in it a call. `calls`: calls at the end of the answer
+    count even if the thought was never closed. `ends_before`: the closer begins the next block.
     """
 
     opener: str
@@ -75,7 +75,11 @@ class Tags:
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """Where a block may begin: at the beginning of a line, of the text, among these tools, within the final answer."""
+    """The place where a block may begin.
+
+    `line_start`: at the beginning of a line; `first`: no text and no call came before; `schemas`: those of the tools;
+    `answering`: within the final answer.
+    """
 
     line_start: bool
     first: bool

@@ -117,7 +117,7 @@ class Tape:
         return found
 
     def cut_off(self, pattern: "regex.Pattern[str]") -> "regex.Match[str] | None":
-        """Return what stands at `at` where it is the beginning of what `pattern` matches, and the text ends in it."""
+        """Return the partial match of `pattern` at `at` where the text ends before the match is complete."""
         found = pattern.match(self.text, self.at - self.base, partial=True)
         return found if found and found.partial else None
 

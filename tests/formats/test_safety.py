@@ -786,3 +786,9 @@ def test_an_empty_value_of_an_unknown_name_between_tags_is_no_reason_to_cut_the_
     unknown: str,
 ) -> None:
     assert ran(f"<function=store><parameter=text>a</parameter><parameter={unknown}></parameter></function>") == []
+
+
+def test_arguments_that_are_nested_too_deeply_for_json_do_not_end_a_thought() -> None:
+    nested = "[" * 3000 + "]" * 3000
+    call = '<tool_call>\n{"name": "store", "arguments": {"text": "</think>", "flags": %s}}\n</tool_call>'
+    assert ran(f"<think>\n{call % nested}") == []
