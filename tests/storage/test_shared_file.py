@@ -15,7 +15,7 @@ from callboard.errors import StorageError
 from callboard.storage.sql import SqlStore
 from callboard.storage.sql.personal import SqlRecords
 from callboard.storage.sql.server_file import ServerFile
-from tests.storage.shared_file import another_program, another_server
+from tests.storage.shared_file import another_program, another_server, forking_server
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -162,3 +162,14 @@ async def test_a_copy_over_a_file_whose_log_a_killed_server_has_left_is_found(da
     await store.close()
     async with another_program(database) as later:
         assert await later.execute("PRAGMA integrity_check") == "[('ok',)]"
+
+
+async def test_a_server_that_was_killed_is_gone_though_a_process_that_its_tool_forked_is_not(database: Path) -> None:
+    async with forking_server(database) as server:
+        assert await server.hear() == "forked"
+        assert not ServerFile.is_free(database, "forking")
+        server.process.kill()
+        # Not `wait`, which waits for the pipes that the child has too.
+        while server.process.returncode is None:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0)
+        assert ServerFile.is_free(database, "forking")
