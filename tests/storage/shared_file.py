@@ -57,6 +57,21 @@ asyncio.run(read())
 """
 
 
+FORKING = """
+import os, sys
+from pathlib import Path
+from callboard.storage.sql.server_file import ServerFile
+file = ServerFile.hold(Path(sys.argv[1]), "forking")
+child = os.fork()
+if child == 0:
+    # As a pool of processes that a tool keeps: it ends with this one's input, and not with its server.
+    print("forked", flush=True)
+    sys.stdin.read()
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class OtherProcess:
     """The other process."""
@@ -101,6 +116,17 @@ async def another_server(url: str) -> AsyncIterator[OtherProcess]:
     """A server that writes without a pause, and says after each five values which round of them is kept."""
     async with _running(SERVER, url) as other:
         yield other
+
+
+@asynccontextmanager
+async def forking_server(database: Path) -> AsyncIterator[OtherProcess]:
+    """A server that holds its file, `forking`, and has a forked child, which says so and outlives it."""
+    async with _running(FORKING, str(database)) as other:
+        assert other.process.stdin
+        try:
+            yield other
+        finally:
+            other.process.stdin.close()
 
 
 @asynccontextmanager

@@ -22,7 +22,7 @@ from callboard.storage.sql import SqlStore
 from callboard.storage.sql.personal import SqlRecords
 from callboard.storage.sql.server_file import ServerFile
 from callboard.storage.sql.sqlite_file import WRITTEN_OVER, DatabaseFile
-from tests.storage.shared_file import another_program, another_reader, another_server
+from tests.storage.shared_file import another_program, another_reader, another_server, forking_server
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -301,3 +301,14 @@ def nobody() -> Iterator[None]:
         yield
     finally:
         os.seteuid(before)
+
+
+async def test_a_server_that_was_killed_is_gone_though_a_process_that_its_tool_forked_is_not(database: Path) -> None:
+    async with forking_server(database) as server:
+        assert await server.hear() == "forked"
+        assert not ServerFile.is_free(database, "forking")
+        server.process.kill()
+        # Not `wait`, which waits for the pipes that the child has too.
+        while server.process.returncode is None:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0)
+        assert ServerFile.is_free(database, "forking")

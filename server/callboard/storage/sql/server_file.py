@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+_held: set[int] = set()
+
 
 @dataclass(frozen=True, slots=True)
 class ServerFile:
@@ -30,6 +32,7 @@ class ServerFile:
                 break
             # Another server took it for free between the two.
             os.close(descriptor)
+        _held.add(descriptor)
         _remove_free_files(database, but=path)
         return cls(path, database, descriptor)
 
@@ -40,7 +43,9 @@ class ServerFile:
     def remove(self) -> None:
         """Remove the file, and let go of it."""
         self.path.unlink(missing_ok=True)
-        os.close(self.descriptor)
+        if self.descriptor in _held:
+            _held.discard(self.descriptor)
+            os.close(self.descriptor)
 
     @staticmethod
     def are_held(database: Path, but: Path | None = None) -> bool:
@@ -51,6 +56,16 @@ class ServerFile:
     def is_free(database: Path, server_id: str) -> bool:
         """Return whether nobody holds the file of that server, or it is not there; what is free is removed."""
         return _remove_free(_path(database, server_id))
+
+
+def _let_go_in_child() -> None:
+    """Let go of what the parent holds: a process that a tool has forked may outlive the server, and is none."""
+    for descriptor in _held:
+        os.close(descriptor)
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_let_go_in_child)
 
 
 def _path(database: Path, server_id: str) -> Path:
