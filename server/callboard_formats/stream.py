@@ -90,7 +90,7 @@ class Scanner:
         """The end of the last quotation that a marker stood in."""
         self._kept_to = 0
         self._kept_until: re.Pattern[str] | None = None
-        """Text is shown to the letter up to this place, then up to the first match of this pattern: it quotes a marker."""
+        """Text quotes a marker, and is shown to the letter, up to this place and then to what this pattern finds."""
         self._sought: dict[str, int] = {}
         """For each closing mark, the place up to which it was searched for and not found."""
         self._fence = ""
