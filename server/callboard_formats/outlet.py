@@ -56,7 +56,7 @@ class AnswerBegan:
 
 @dataclass(frozen=True, slots=True)
 class AllWasThought:
-    """The end of a thought that was not opened in the answer: all before it was thought, and calls in it do not count."""
+    """The end of a thought that was not opened in the answer: all before it was thought, and no call in it counts."""
 
 
 Shown = AllWasThought | AnswerBegan | TextPiece | ReasoningPiece | CallPiece | FoundCall
