@@ -348,6 +348,42 @@ _MARK_OR_COMMA = regex.compile(r"[\"'()\[\]{},\n]")
 _NAMED = regex.compile(r"[,\s]*+([A-Za-z_][\w.]{0,127}+)\(")
 
 
+_COMMANDS = ("#", "@", "%", "!")
+"""What lines begin with that are no Python by themselves: comments, decorators, commands of IPython."""
+
+_SENTENCE = regex.compile(
+    r"(?!(?:async|class|def|for|from|if|import|return|while|with|try)\b)[A-Za-z][\w'-]*[ \t]+[A-Za-z]", regex.IGNORECASE
+)
+"""Two words that nothing stands between."""
+
+
+def begins_program(line: str) -> bool:
+    """Return whether a program may begin with this line, and not a sentence go on with it."""
+    line = line.strip()
+    if line.startswith(_COMMANDS):
+        return True
+    trees = [_parsed(line), *(_parsed(line + rest) for rest in _SUITES if line.endswith(":"))]
+    if any(tree is not None for tree in trees):
+        return any(_does_something(node) for tree in trees if tree is not None for node in ast.walk(tree))
+    has_bracket = any(bracket in line for bracket in "([{")
+    goes_on = line.endswith(("(", "[", "{", "\\")) or (line.endswith(",") and has_bracket) or _TRIPLE.search(line)
+    return bool(goes_on) and _SENTENCE.match(line) is None
+
+
+_SUITES = (" pass", " pass\nfinally: pass")
+
+
+def _does_something(node: ast.AST) -> bool:
+    """Return whether this is no word of a sentence: a statement, a call, a number, or a place in something."""
+    match node:
+        case ast.Expr() | ast.Pass() | ast.AnnAssign(value=None):
+            return False
+        case ast.stmt() | ast.Call() | ast.Subscript() | ast.Constant(value=int() | float()):
+            return True
+        case _:
+            return False
+
+
 def _parsed(source: str) -> ast.Module | None:
     if len(source) > SOURCE_CHARS:
         return None

@@ -156,15 +156,18 @@ class _Block:
         self._spot = spot
         self._watcher = watcher
         self._in_section = False
+        self._in_tokens = False
+        """True in a section that begins as only calls do."""
         self._calls_nothing = False
         """True behind a list without calls."""
 
     def read(self) -> Reading[Sequence[WrittenCall | str] | None]:
         tape = self._tape
         patterns = self._patterns
-        while self._row.section and (yield from tape.take(patterns.section)):
+        while self._row.section and (section := (yield from tape.take(patterns.section))):
             # Some models write it twice.
             self._in_section = True
+            self._in_tokens = not _ANYBODYS.fullmatch(section[0])
             yield from tape.space()
         calls: list[WrittenCall] = []
         begun = self._in_section
@@ -429,12 +432,7 @@ class _Block:
         patterns = self._patterns
         yield from tape.space()
         if (yield from tape.peek()) == "{":
-            value = yield from read_value(tape, patterns.ends, watcher, self._resolved(name))
-            closed = yield from self._end()
-            if value.whole and not closed and not (yield from self._may_follow()):
-                words, closed = yield from self._words()
-                return [WrittenCall(name, f"{value.text} {words.rstrip()}", truncated=True)]
-            return [WrittenCall(name, value.text, truncated=not value.whole or not closed)]
+            return (yield from self._object_in_tags(name, watcher))
         start = tape.keep()
         arguments: list[tuple[str, str]] = []
         untyped = True
@@ -446,6 +444,8 @@ class _Block:
             if not closed:
                 return [WrittenCall(name, _object(arguments), truncated=True, untyped=untyped)]
             yield from tape.space()
+        if not arguments and self._is_spoken_of(name):
+            return None
         over = tape.at
         if (yield from self._end()):
             return [WrittenCall(name, _object(arguments), untyped=untyped)]
@@ -460,6 +460,21 @@ class _Block:
         if rest.strip():
             return [WrittenCall(name, tape.cut(start, over) + rest.rstrip(), truncated=not closed)]
         return [WrittenCall(name, _object(arguments), truncated=True, untyped=untyped)]
+
+    def _object_in_tags(self, name: str, watcher: Watcher | None) -> Reading[list[WrittenCall] | None]:
+        tape = self._tape
+        if self._is_spoken_of(name) and not (yield from tape.match(_OBJECT_WITH_KEY)):
+            return None
+        value = yield from read_value(tape, self._patterns.ends, watcher, self._resolved(name))
+        closed = yield from self._end()
+        if value.whole and not closed and not (yield from self._may_follow()):
+            words, closed = yield from self._words()
+            return [WrittenCall(name, f"{value.text} {words.rstrip()}", truncated=True)]
+        return [WrittenCall(name, value.text, truncated=not value.whole or not closed)]
+
+    def _is_spoken_of(self, name: str) -> bool:
+        """Return whether tags with this name, and no arguments, are spoken of: amid words, and the name no tool's."""
+        return not (self._in_tokens or self._spot.line_start or is_tool_name(name, self._spot.schemas))
 
     def _ends_on_this_line(self) -> Reading[bool]:
         """Return whether the call's end stands before the end of the line, or the answer has ended; `at` stays."""
@@ -589,6 +604,7 @@ _CDATA_END = regex.compile(r"\]\]>")
 _CDATA = regex.compile(r"\s*<!\[CDATA\[(.*)\]\]>\s*", regex.DOTALL)
 _LINE_BEGIN = regex.compile(r"\r?\n")
 _LAST_LINE = regex.compile(r"\r?\n\Z")
+_OBJECT_WITH_KEY = regex.compile(r"\{\s{0,99}+[\"']")
 _EMPTY_LIST = regex.compile(r"\[\s{0,99}+\]")
 _CALLED = regex.compile(
     r"(?:\[\s{0,99}+)?(?:[A-Za-z_]\w{0,99}+ {0,9}+= {0,9}+)?(?:print\()?(?P<name>[A-Za-z_][\w.]{0,127}+) ?\("

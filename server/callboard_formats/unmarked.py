@@ -16,8 +16,8 @@ from enum import Enum
 import regex
 
 from callboard_formats.json_text import ARGUMENTS_KEYS, Value, call_in, plain, read_value, value_of
-from callboard_formats.names import resolve_name
-from callboard_formats.python import SOURCE_CHARS, Brackets, calls_in_source, read_brackets, read_source
+from callboard_formats.names import is_tool_name, resolve_name
+from callboard_formats.python import SOURCE_CHARS, Brackets, begins_program, calls_in_source, read_brackets, read_source
 from callboard_formats.row import THINK
 from callboard_formats.syntax import END_OF_TURN, AtLineStart, Spot, Tags, Watcher, WrittenCall
 from callboard_formats.table import ROWS
@@ -234,6 +234,7 @@ def _describes_a_tool(members: dict[str, str]) -> bool:
 
 _TAG = regex.compile(r"<\|python_tag\|>\s{0,99}+", regex.IGNORECASE)
 _TAG_END = regex.compile(r"<\|eom_id\|>|<\|eot_id\|>|<\|start_header_id\|>", regex.IGNORECASE)
+_LINE_END = regex.compile(rf"\n|<\|python_tag\|>|{_TAG_END.pattern}", regex.IGNORECASE)
 _CALLED = regex.compile(r"\s*+[\[{]?\s*+([A-Za-z_][\w.]{0,127})\(")
 _INTERPRETERS = ("code_interpreter", "ipython")
 
@@ -256,6 +257,8 @@ class PythonTag:
         """Read up to the token that ends the turn."""
         if not (yield from tape.take(_TAG)):
             return None
+        if not spot.line_start and not (yield from self._is_code(tape, spot)):
+            return None
         body, closed = yield from read_source(tape, _TAG_END)
         end = yield from tape.match(_TAG_END)
         if end and not end[0].lower().startswith("<|start"):
@@ -269,3 +272,13 @@ class PythonTag:
         interpreter = next((name for name in _INTERPRETERS if name in spot.schemas), "python")
         code = json.dumps({"code": body.strip()}, ensure_ascii=False)
         return [WrittenCall(interpreter, code, truncated=not closed)]
+
+    def _is_code(self, tape: Tape, spot: Spot) -> Reading[bool]:
+        """Return whether code begins here, or a call, or nothing does; else the tag is spoken of amid words."""
+        start = tape.keep()
+        yield from tape.find(_LINE_END)
+        line = tape.cut(start, tape.at)
+        tape.rewind(start)
+        called = _CALLED.match(line)
+        is_call = called is not None and is_tool_name(called[1].removesuffix(".call"), spot.schemas)
+        return is_call or not line.strip() or begins_program(line)
