@@ -88,8 +88,16 @@ class Row(Closing, Refusing):
 
     def is_closed(self, block: str) -> bool:
         """Return whether a block of calls has the end that this syntax gives it."""
-        closer = "|".join(filter(None, (self.end, self.tail, self.section_end)))
-        return bool(closer) and pattern(f"(?:{closer}) \\Z").search(block[-200:]) is not None
+        return self.has_end and pattern(f"(?:{self._closer}) \\Z").search(block[-200:]) is not None
+
+    @property
+    def has_end(self) -> bool:
+        """Whether this syntax gives its calls an end."""
+        return bool(self._closer)
+
+    @property
+    def _closer(self) -> str:
+        return "|".join(filter(None, (self.end, self.tail, self.section_end)))
 
     @cached_property
     def patterns(self) -> "Patterns":

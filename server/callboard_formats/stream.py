@@ -808,17 +808,19 @@ class _Trial:
                 return blocks
 
     def _block(self, opener: str) -> "Reading[tuple[Sequence[WrittenCall | str], str] | None]":
-        """Read calls that are closed, or whole and on lines of their own or behind a token."""
+        """Read calls that are closed, or whole and on lines of their own, or have no end and stand behind a token."""
         tape = self.tape
         owners = meaning(self._grammar, opener.lower()).owners
-        # Nobody writes a token in prose.
-        stands_apart = self._spot.line_start or _TOKEN.fullmatch(opener) is not None
+        is_token = _TOKEN.fullmatch(opener) is not None
         start = tape.keep()
         for place in owners:
             syntax = self._syntaxes[place]
             items = yield from syntax.read(tape, self._spot, Preview(None, {}))
             calls = [item for item in items or () if isinstance(item, WrittenCall)]
             is_closed = isinstance(syntax, Closing) and syntax.is_closed(tape.cut(start, tape.at))
+            # Nobody writes a token in prose.
+            is_endless = is_token and isinstance(syntax, Closing) and not syntax.has_end
+            stands_apart = self._spot.line_start or is_endless
             if calls and (is_closed or not any(call.truncated for call in calls)):
                 return (calls, syntax.name) if is_closed or stands_apart else None
             tape.rewind(start)

@@ -142,6 +142,11 @@ class Closing(ABC):
     def is_closed(self, block: str) -> bool:
         """Return whether a block of calls has the end that this syntax gives it."""
 
+    @property
+    @abstractmethod
+    def has_end(self) -> bool:
+        """Whether this syntax gives its calls an end."""
+
 
 class Refusing(ABC):
     """A syntax that knows a call of its own though it is not quite right."""
