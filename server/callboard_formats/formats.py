@@ -21,6 +21,7 @@ from callboard_formats.unmarked import PythonTag, Unmarked
 REACT = React()
 LEAKED_REACT = React(leaked=True)
 UNMARKED = Unmarked()
+LAST_UNMARKED = Unmarked(last=True)
 FUNCTIONARY = Functionary()
 LEAKED_FUNCTIONARY = Functionary(leaked=True)
 
@@ -28,6 +29,9 @@ SYNTAXES: tuple[Syntax, ...] = (
     *ROWS, MiniMaxM3(), PythonTag(), Harmony(), LEAKED_FUNCTIONARY, UNMARKED, LEAKED_REACT,
 )  # fmt: skip
 """Every syntax, in the order in which they are asked about a place that several claim."""
+
+_IN_ANSWERS = tuple(LAST_UNMARKED if one is UNMARKED else one for one in SYNTAXES)
+"""Every syntax for a reader that does not look itself at what follows a call."""
 
 _ASKED_FOR: Mapping[Syntax, Syntax] = {LEAKED_REACT: REACT, LEAKED_FUNCTIONARY: FUNCTIONARY}
 """Those that are read more freely where they were asked for."""
@@ -64,7 +68,9 @@ class FencedJson:
 
     def read(self, tape: Tape, spot: Spot, watcher: Watcher) -> Reading[Sequence[WrittenCall | str] | None]:
         """Read the fence as ReAct does."""
-        return (yield from LEAKED_REACT.read(tape, spot, watcher)) if (yield from tape.match(_JSON_FENCE)) else None
+        if not (yield from tape.match(_JSON_FENCE)):
+            return None
+        return (yield from LEAKED_REACT.read(tape, spot, watcher))
 
 
 class XmlFence:
@@ -174,7 +180,7 @@ def names() -> tuple[str, ...]:
 def syntaxes_of(formats: Sequence[str] | None) -> tuple[Syntax, ...]:
     """Return the syntaxes of these names, every one for None. Raises `ValueError` for a name that there is not."""
     if formats is None:
-        return SYNTAXES
+        return _IN_ANSWERS
     return _of(tuple(formats))
 
 
@@ -182,13 +188,13 @@ def syntaxes_of(formats: Sequence[str] | None) -> tuple[Syntax, ...]:
 def _of(formats: tuple[str, ...]) -> tuple[Syntax, ...]:
     if strange := set(formats) - set(names()):
         raise ValueError(f"There is no format {sorted(strange)}; there are: {', '.join(names())}")
-    every = [_ASKED_FOR.get(one, one) for one in SYNTAXES]
+    every = [_ASKED_FOR.get(one, one) for one in _IN_ANSWERS]
     fence = (XmlFence(),) if "xml" in formats else ()
     own = [one for one in every if one.name in formats]
     fellows = {fellow for one in formats for fellow in FELLOWS.get(one, ())}
-    others = [one for one in every if one.name in fellows and one not in own and one is not UNMARKED]
+    others = [one for one in every if one.name in fellows and one not in own and one is not LAST_UNMARKED]
     if not UNMARKED_TOO.isdisjoint(formats):
-        others += [one for one in (UNMARKED, _FENCED_JSON) if one not in own]
+        others += [one for one in (LAST_UNMARKED, _FENCED_JSON) if one not in own]
     return (*fence, *own, *others, _THOUGHTS)
 
 

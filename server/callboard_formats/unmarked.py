@@ -1,9 +1,10 @@
 """Calls that nothing marks: a JSON object, a list of them, or a Python list of calls on lines of its own.
 
 Llama 3 and Gemma 3 are told to answer so and with nothing else. Such text is a call only where
-it fills its lines from the first character to the last, all its names are tools', and the answer ends with it:
-anything else is JSON or Python that the user asked for, or that the model speaks about. Also here is
-what Llama writes behind `<|python_tag|>` that is no JSON: a call, or code for the interpreter.
+it fills its lines from the first character to the last, and all its names are tools': anything
+else is JSON or Python that the user asked for. It is one only where the answer ends with it, too, else the
+model speaks about it; who looks at that himself, does not ask for the `last`. Also here is what Llama writes
+behind `<|python_tag|>` that is no JSON: a call, or code for the interpreter.
 
 Specified in Meta's prompt formats: `llama3_1/prompt_format.md` (JSON, the tag, built-in tools),
 `llama3_2/text_prompt_format.md` and `llama4/prompt_format.md` (Python lists).
@@ -46,6 +47,7 @@ _NAMED = regex.compile(
 )
 _CALL = regex.compile(f"{_OBJECT.pattern}|{_LIST.pattern}|{_PYTHON.pattern}", regex.IGNORECASE)
 _SEPARATOR = regex.compile(r"[\s,]")
+_LINE_END = regex.compile(r"\r?\n")
 _CODE_OPENS = regex.compile(r"<(?:pre|code)>\s*\Z", regex.IGNORECASE)
 _TURNS = (
     "<|im_start|>", "<|start_header_id|>", "<|header_start|>", "<start_of_turn>", "<|start_of_role|>", "<|turn>",
@@ -73,7 +75,7 @@ _CLOSER = regex.compile(
 
 
 class Unmarked(AtLineStart):
-    """The syntax of calls that nothing marks."""
+    """The syntax of calls that nothing marks; `last`: only such as the answer ends with."""
 
     name = "llama3"
     openers = ("[", *(f"{{{gap}{mark}{key}{mark}" for gap in _GAPS for mark in "\"'" for key in _KEYS))
@@ -81,13 +83,16 @@ class Unmarked(AtLineStart):
     stops: tuple[str, ...] = ()
     markers: tuple[str, ...] = ()
 
+    def __init__(self, *, last: bool = False) -> None:
+        self._last = last
+
     def read(
         self,
         tape: Tape,
         spot: Spot,
         watcher: Watcher,  # noqa: ARG002 - it may be data to its last character
     ) -> Reading[Sequence[WrittenCall | str] | None]:
-        """Read the value and those that follow it, up to the end of the answer, or of the turn."""
+        """Read the value and the rest of its line; as the last, also those that follow it, and their end."""
         if not spot.line_start or _CODE_OPENS.search(tape.before(tape.at, LOOK_BACK_CHARS)):
             return None
         start = tape.keep()
@@ -99,7 +104,7 @@ class Unmarked(AtLineStart):
             if not found:
                 return [tape.cut(start, tape.at)]
             calls += found
-            match (yield from _what_follows(tape)):
+            match (yield from _what_follows(tape) if self._last else _what_ends_the_line(tape)):
                 case Following.NOTHING:
                     break
                 case Following.TEXT:
@@ -177,6 +182,25 @@ class Following(Enum):
     TEXT = 2
 
 
+def _what_ends_the_line(tape: Tape) -> Reading[Following]:
+    """Move behind the end of the line, or the token that ends the turn; another object on it is a block of its own."""
+    if (yield from tape.take(END_OF_TURN)):
+        return Following.NOTHING
+    following = yield from _pass_blanks(tape)
+    if following in (";", ","):
+        tape.at += 1
+        following = yield from _pass_blanks(tape)
+    if following in ("", "{") or (yield from tape.take(_LINE_END)) or (yield from tape.take(END_OF_TURN)):
+        return Following.NOTHING
+    return Following.TEXT
+
+
+def _pass_blanks(tape: Tape) -> Reading[str]:
+    while (following := (yield from tape.peek())) in ("\t", " "):
+        tape.at += 1
+    return following
+
+
 def _what_follows(tape: Tape) -> Reading[Following]:
     """Move behind the tokens that end the turn, or up to what follows; nothing counts of what a model imagines."""
     behind = tape.keep()
@@ -234,7 +258,7 @@ def _describes_a_tool(members: dict[str, str]) -> bool:
 
 _TAG = regex.compile(r"<\|python_tag\|>\s{0,99}+", regex.IGNORECASE)
 _TAG_END = regex.compile(r"<\|eom_id\|>|<\|eot_id\|>|<\|start_header_id\|>", regex.IGNORECASE)
-_LINE_END = regex.compile(rf"\n|<\|python_tag\|>|{_TAG_END.pattern}", regex.IGNORECASE)
+_CODE_ENDS = regex.compile(rf"\n|<\|python_tag\|>|{_TAG_END.pattern}", regex.IGNORECASE)
 _CALLED = regex.compile(r"\s*+[\[{]?\s*+([A-Za-z_][\w.]{0,127})\(")
 _INTERPRETERS = ("code_interpreter", "ipython")
 
@@ -276,7 +300,7 @@ class PythonTag:
     def _is_code(self, tape: Tape, spot: Spot) -> Reading[bool]:
         """Return whether code begins here, or a call, or nothing does; else the tag is spoken of amid words."""
         start = tape.keep()
-        yield from tape.find(_LINE_END)
+        yield from tape.find(_CODE_ENDS)
         line = tape.cut(start, tape.at)
         tape.rewind(start)
         called = _CALLED.match(line)
