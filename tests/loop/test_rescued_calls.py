@@ -178,7 +178,7 @@ async def test_where_nobody_can_be_asked_it_is_denied(tmp_path: Path, activity: 
 
 
 async def test_with_rescue_any_call_runs_unasked_but_says_where_it_came_from(tmp_path: Path) -> None:
-    answers = [says(QUOTED["a line of a page"]), says("Written.")]
+    answers = [says(QUOTED["a ReAct example"]), says("Written.")]
     async with desk(tmp_path, answers, tool_format="rescue") as one:
         events = await one.ask(False)
         [stored] = await one.timeline()
