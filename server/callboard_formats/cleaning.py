@@ -384,12 +384,18 @@ def _spellings(word: str) -> tuple[str, ...]:
     return (f"{word}:", f"**{word}:**", f"**{word}**:")
 
 
+_ANSWER_TAGS = (
+    # A call may be all that stands in them.
+    Marker("<answer>", "line start", (lambda: Words(("\n",)),), followed_by=regex.compile(r"\n|\Z")),
+    Marker("\n</answer>"),
+)
+
 SCAFFOLDING: Mapping[str, tuple[Marker, ...]] = {
     "react": (
         *(Marker(text, "line start", (lambda: Words((" ",)),), answers=True) for text in _spellings("Final Answer")),
         *(Marker(text, "after answer", (Line,)) for word in ("Observation", "Thought") for text in _spellings(word)),
     ),
-    "hunyuan_a13b": (Marker("助手：", "beginning"), *(Marker(text) for text in ("<answer>\n", "\n</answer>"))),
+    "hunyuan_a13b": (Marker("助手：", "beginning"), *_ANSWER_TAGS),
     "granite": _all("<response> </response>"),
     "mistral": (Marker("<s>", "beginning"),),
     "xml": _all("</function> </parameter> </parameters> </arguments> </invoke> </tool>"),
@@ -411,7 +417,7 @@ QUIRKS: tuple[tuple[str, tuple[Marker, ...]], ...] = (
     ("*qwq*", _THINKING),
     ("*deepseek*", _THINKING),
     ("*glm*", (*_THINKING, *_all("<|begin_of_box|> <|end_of_box|>"))),
-    ("*hunyuan*a13b*", (Marker("<answer>\n"), Marker("\n</answer>"))),
+    ("*hunyuan*a13b*", _ANSWER_TAGS),
     # https://docs.vllm.ai/en/v0.11.2/api/vllm/reasoning/ernie45_reasoning_parser/
     ("*ernie*", (Marker("<response>\n"), *_all("<response> </response>"))),
     ("*kimi*", _all("◁think▷ ◁/think▷")),

@@ -134,6 +134,8 @@ def test_a_reader_that_took_the_marker_out_can_say_that_the_answer_began() -> No
     ("MythoMax-L2", "use `[FONT=Arial]`", "use `[FONT=Arial]`"),
     ("ibm-granite/granite-3.3-8b-instruct", "<response>Hello</response>", "Hello"),
     ("tencent/Hunyuan-A13B-Instruct", "<answer>\nHello\n</answer>", "Hello"),
+    ("tencent/Hunyuan-A13B-Instruct", "<answer>", ""),
+    ("tencent/Hunyuan-A13B-Instruct", "Words go behind <answer>", None),
     ("baidu/ERNIE-4.5-21B-A3B-Thinking", "<response>\nHello</response>", "Hello"),
     ("mistralai/Mistral-7B-Instruct-v0.3", "<s>Hello", "Hello"),
     ("mistralai/Mistral-7B-Instruct-v0.3", '<s>"Hello," he said.', '"Hello," he said.'),
