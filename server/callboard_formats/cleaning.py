@@ -469,17 +469,20 @@ def model_stops(model: str) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=64)
-def markers(handler: str, model: str) -> tuple[Mapping[str, Marker], Literals]:
-    """Return the markers to look for with this handler and model, by literal in lower case.
+def markers(handler: str, model: str) -> tuple[Mapping[str, Mapping[str, Marker]], Literals]:
+    """Return the markers to look for with this handler and model, by literal in lower case, then by spelling.
 
-    What a model leaks counts first.
+    Those that count in any case have the spelling "". What a model leaks counts first.
     """
     quirks = [marker for glob, own in QUIRKS if fnmatchcase(model.lower(), glob) for marker in own]
+    found: dict[str, dict[str, Marker]] = {}
     # Where one syntax was asked for, the others are text, and no text is left out.
-    found = {
-        marker.text.lower(): marker
-        for marker in (*_TURN_ENDS, *fragments(handler), *TOKENS, *SCAFFOLDING.get(handler, ()), *quirks)
-    }
+    for marker in (*_TURN_ENDS, *fragments(handler), *TOKENS, *SCAFFOLDING.get(handler, ()), *quirks):
+        literal = marker.text.lower()
+        if marker.exact:
+            found.setdefault(literal, {})[marker.text] = marker
+        else:
+            found[literal] = {"": marker}
     return found, Literals(found)
 
 
@@ -569,15 +572,13 @@ class Sanitiser:
         self._pass(start)
         if not found:
             return False
-        marker = self._markers[found]
+        spellings = self._markers[found]
         end = self._at + len(found)
-        if marker.exact and self._text[self._at : end] != marker.text:
-            self._pass(self._at + 1)
-            return True
-        stands = self._stands(marker, end, final)
+        marker = spellings.get(self._text[self._at : end]) or spellings.get("")
+        stands = self._stands(marker, end, final) if marker else False
         if stands is None:
             return False
-        if not stands:
+        if marker is None or not stands:
             self._pass(self._at + 1)
             return True
         self._drop(end)

@@ -155,10 +155,21 @@ def test_a_models_quirks_are_known_by_its_name(model: str, text: str, clean: str
     ("Hello</s><|role_end|>\n[e~[", "Hello\n"),
     ("<s>no</s> yes", "<s>no</s> yes"),
     ("It ends with `</s>`", "It ends with `</s>`"),
+    ("Hello<|eot|>", "Hello"),
 ])  # fmt: skip
 def test_an_end_token_at_the_end_is_left_out_in_every_format(text: str, clean: str) -> None:
     for handler in ("rescue", "react", "hermes", "minimax_m3", "gigachat3"):
         assert sanitise(text, handler, "gpt-4o") == clean
+
+
+@pytest.mark.parametrize(("text", "clean"), [
+    ("<|EOT|>Hello<|eot|>", "Hello"),
+    ("<|Eot|>Hello", "<|Eot|>Hello"),
+    ("Hello<|Eot|>", "Hello"),
+    ("<TOOL_RESPONSE>it</TOOL_RESPONSE>5", "5"),
+])  # fmt: skip
+def test_tokens_that_differ_in_case_alone_are_left_out_each_by_its_own_rule(text: str, clean: str) -> None:
+    assert sanitise(text, "rescue", "") == clean
 
 
 @pytest.mark.parametrize(("model", "stop"), [(glob.replace("*", "x"), stops[0]) for glob, stops in STOPS])
