@@ -18,7 +18,7 @@ import regex
 
 from callboard_formats.literals import Literals
 from callboard_formats.row import Row
-from callboard_formats.syntax import END_TOKENS, ENDS_OF_TURN
+from callboard_formats.syntax import END_OF_TURN, END_TOKENS
 from callboard_formats.table import ROWS
 
 MAX_PASSED = 500
@@ -84,6 +84,12 @@ class Place:
         self._look()
         return not self._line and not self._run
 
+    def is_behind_words(self) -> bool:
+        """Return whether more than white space stands before this place in its line; to be asked as `is_kept`."""
+        self._look()
+        self._end_run()
+        return bool(self._line.strip())
+
     def is_kept(self) -> bool:
         """Return whether what follows in this line is code, indented, a row of a table or a quotation.
 
@@ -91,7 +97,9 @@ class Place:
         """
         self._look()
         self._end_run()
-        in_code = self._fence is not None or self._opening is not None or self._span > 0
+        # Behind the fence's closing marks nothing of a line is code yet.
+        in_fence = self._fence is not None and not self._closing
+        in_code = in_fence or self._opening is not None or self._span > 0
         return in_code or _KEPT_LINE.match(self._line) is not None
 
     def _append(self, text: str) -> None:
@@ -404,6 +412,12 @@ SCAFFOLDING: Mapping[str, tuple[Marker, ...]] = {
 
 _THINKING = _all("<think> </think>")
 _MISTRALS = (*_all("[INST] [/INST]"), Marker("<s>", "beginning"))
+MESSAGE_ENDS = (
+    "<|eos|>", "<|message_sep|>", "<|END_RESPONSE|>", "<|END_TEXT|>", "<|close|>response<|sep|>",
+    "<|close|>message<|sep|>",
+)  # fmt: skip
+"""Markers that end a message, beside the tokens that end a turn."""
+
 _TURN_ENDS = tuple(Marker(text, where="end") for text in END_TOKENS)
 
 # Models that were trained on role play in forums write its markup: [FONT=Arial], [/COLOR].
@@ -488,6 +502,10 @@ def markers(handler: str, model: str) -> tuple[Mapping[str, Mapping[str, Marker]
 
 MAX_HELD_CHARS = 80
 MAX_AFTER_END = 48
+_ENDS = frozenset(text.lower() for text in (*END_TOKENS, *MESSAGE_ENDS))
+_NOTHING_BUT_ENDS = regex.compile(
+    rf"(?:\s|{END_OF_TURN.pattern}|{'|'.join(map(regex.escape, MESSAGE_ENDS))})*\Z", regex.IGNORECASE
+)
 _TYPE = re.compile(r"<\w+>")
 _BEHIND_TYPES = frozenset(" (>),;&*:")
 QUOTES = "\"'“‘«„‹「"
@@ -594,7 +612,9 @@ class Sanitiser:
         # At the beginning of the answer no mark can close anything.
         quoted = self._before and (self._before in QUOTES or (following and following in CLOSING_QUOTES))
         if self._place.is_kept() or quoted:
-            return False
+            # What the answer ends with is never spoken of, but for a line of code.
+            may_end = marker.text.lower() in _ENDS and self._place.is_behind_words()
+            return self._ends_answer(end, final) if may_end else False
         if not (following or final):
             return None
         # `std::vector<tool_call> calls`: a type in code.
@@ -623,10 +643,14 @@ class Sanitiser:
             case "beginning":
                 return not self._began
             case "end":
-                after = self._text[end : end + MAX_AFTER_END + 1]
-                if len(after) > MAX_AFTER_END or not ENDS_OF_TURN.match(after, partial=not final):
-                    return False
-                return True if final else None
+                return self._ends_answer(end, final)
+
+    def _ends_answer(self, end: int, final: bool) -> bool | None:
+        """Return whether nothing follows but ends of the turn; None where that cannot be told yet."""
+        after = self._text[end : end + MAX_AFTER_END + 1]
+        if len(after) > MAX_AFTER_END or not _NOTHING_BUT_ENDS.match(after, partial=not final):
+            return False
+        return True if final else None
 
     def _pass(self, end: int) -> None:
         if end > self._at:

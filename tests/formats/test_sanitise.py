@@ -156,10 +156,35 @@ def test_a_models_quirks_are_known_by_its_name(model: str, text: str, clean: str
     ("<s>no</s> yes", "<s>no</s> yes"),
     ("It ends with `</s>`", "It ends with `</s>`"),
     ("Hello<|eot|>", "Hello"),
+    ('He said "hi"</s>', 'He said "hi"'),
+    ("It is the boys'<|im_end|>", "It is the boys'"),
+    ("| a | b |\n|---|---|\n| 1 | 2 |<|return|>", "| a | b |\n|---|---|\n| 1 | 2 |"),
+    ("As you said:\n\n> do it<|im_end|>\n", "As you said:\n\n> do it\n"),
+    ("Run:\n\n    ls -l</s><|role_end|>", "Run:\n\n    ls -l"),
+    ("Run:\n\n```sh\nls\n```<|im_end|>", "Run:\n\n```sh\nls\n```"),
+    ("Run `ls`<|eot_id|>", "Run `ls`"),
+    ('It ends with "</s>"', 'It ends with "</s>"'),
+    ("> It ends with </s>\n> or not.", "> It ends with </s>\n> or not."),
 ])  # fmt: skip
 def test_an_end_token_at_the_end_is_left_out_in_every_format(text: str, clean: str) -> None:
     for handler in ("rescue", "react", "hermes", "minimax_m3", "gigachat3"):
         assert sanitise(text, handler, "gpt-4o") == clean
+
+
+@pytest.mark.parametrize(("handler", "text", "clean"), [
+    ("command", "```\nls\n```<|END_RESPONSE|><|END_OF_TURN_TOKEN|>", "```\nls\n```"),
+    ("command", 'He said "hi"<|END_RESPONSE|>', 'He said "hi"'),
+    ("kimi_k3", "> do it<|close|>response<|sep|><|close|>message<|sep|><|end_of_msg|>", "> do it"),
+    ("gigachat3", "```\nls\n```<|message_sep|>\n\n", "```\nls\n```\n\n"),
+    ("hunyuan_a13b", "```\nls\n```<|eos|>", "```\nls\n```"),
+    ("harmony", "```\nls\n```<|end|>\n\nDone.", "```\nls\n```\n\nDone."),
+    ("hermes", "> <tool_call>\n> {}\n> </tool_call>", "> <tool_call>\n> {}\n> </tool_call>"),
+])  # fmt: skip
+def test_what_ends_a_message_is_left_out_behind_quotations_tables_and_fences(
+    handler: str, text: str, clean: str
+) -> None:
+    for handlers in (handler, "rescue"):
+        assert sanitise(text, handlers, "") == clean
 
 
 @pytest.mark.parametrize(("text", "clean"), [
