@@ -1,10 +1,12 @@
 """The cleaner of answers for the user: no special tokens, no scaffolding, no fragments of a protocol.
 
-Pure: the same text gives the same result, whole or cut anywhere. What is held back is the
-possible beginning of a marker, less than `MAX_HELD_CHARS`. Everything else passes to the
+Pure: the same text gives the same result, whole or cut anywhere. What is held back is little:
+the possible beginning of a marker, or an end that more may follow. Everything else passes to the
 letter; in code, in indented lines, in tables and right beside a quotation mark the markers
-themselves pass too, for there they are spoken of. Above: the readers of formats. The
-markers are data, in `markers`.
+themselves pass too, for there they are spoken of, but for what the answer ends with. Above:
+the readers of formats. The markers are the tables below; `markers(…)` chooses those of a
+format and a model. A model's own (`QUIRKS`) count before the format's (`SCAFFOLDING`), and
+these before tokens of any (`TOKENS`).
 """
 
 import re
@@ -284,8 +286,8 @@ class Marker:
     followed_by: "regex.Pattern[str] | None" = None
 
 
-def _all(texts: str, *then: Callable[[], Skip], where: Where = "anywhere") -> tuple[Marker, ...]:
-    return tuple(Marker(text, where, then) for text in texts.split())
+def _all(texts: str, *then: Callable[[], Skip]) -> tuple[Marker, ...]:
+    return tuple(Marker(text, then=then) for text in texts.split())
 
 
 _ROLES = ("assistant", "user", "system", "developer", "tool", "model", "ipython")
@@ -345,7 +347,7 @@ TOKENS = (
     *_all("<|constrain|>", lambda: Words(("json",))),
     *_deepseek("begin_of_sentence end_of_sentence User Assistant"),
 )
-"""Tokens of any protocol around whole messages: the third layer."""
+"""Tokens of any protocol around whole messages."""
 
 _RESULTS = (
     *_all("<tool_response>", lambda: Until("</tool_response>")),
@@ -408,7 +410,7 @@ SCAFFOLDING: Mapping[str, tuple[Marker, ...]] = {
     "mistral": (Marker("<s>", "beginning"),),
     "xml": _all("</function> </parameter> </parameters> </arguments> </invoke> </tool>"),
 }
-"""Scaffolding that a handler's own format leaves behind, by handler: the second layer."""
+"""Scaffolding that a handler's own format leaves behind, by handler."""
 
 _THINKING = _all("<think> </think>")
 _MISTRALS = (*_all("[INST] [/INST]"), Marker("<s>", "beginning"))
@@ -461,7 +463,7 @@ QUIRKS: tuple[tuple[str, tuple[Marker, ...]], ...] = (
         tuple(Marker(text, instead="\n\n") for text in ("assistantfinal", "assistantcommentary", "assistantanalysis")),
     ),
 )
-"""Globs of model names in lower case, and what these models leak: the first layer. All that match count."""
+"""Globs of model names in lower case, and what these models leak. All that match count."""
 
 
 STOPS: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -500,7 +502,6 @@ def markers(handler: str, model: str) -> tuple[Mapping[str, Mapping[str, Marker]
     return found, Literals(found)
 
 
-MAX_HELD_CHARS = 80
 MAX_AFTER_END = 48
 _ENDS = frozenset(text.lower() for text in (*END_TOKENS, *MESSAGE_ENDS))
 _NOTHING_BUT_ENDS = regex.compile(
@@ -666,9 +667,3 @@ class Sanitiser:
         if end > self._at:
             self._before = self._text[end - 1]
             self._at = end
-
-
-def sanitise(text: str, handler: str, model: str) -> str:
-    """Return all of an answer, as `Sanitiser` cleans it."""
-    sanitiser = Sanitiser(handler, model)
-    return sanitiser.feed(text) + sanitiser.finish()

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from callboard._formats import ToolFormat, choose_format
 from callboard.models import ChatDict
 from callboard_formats.cleaning import (
-    MAX_HELD_CHARS,
     QUIRKS,
     SCAFFOLDING,
     STOPS,
@@ -16,11 +15,17 @@ from callboard_formats.cleaning import (
     fragments,
     markers,
     model_stops,
-    sanitise,
 )
 
+MAX_HELD_CHARS = 80
 HANDLERS = ("rescue", "react", "xml")
 MODELS = ("", "qwen3-8b", "mistralai/Mistral-Small", "meta-llama/Llama-3.1-8B", "openai/gpt-oss-20b", "gemma-3")
+
+
+def sanitise(text: str, handler: str, model: str) -> str:
+    """All of an answer, cleaned."""
+    sanitiser = Sanitiser(handler, model)
+    return sanitiser.feed(text) + sanitiser.finish()
 
 
 def fed(parts: list[str], handler: str = "rescue", model: str = "") -> tuple[str, int]:
