@@ -65,7 +65,7 @@ MEDIA_TITLE = _renames(
 )
 
 
-def _device(command: str, state: str, intent: str = "", names: str = "") -> Meaning:
+def _device(command: str, state: str, intent: str, names: str) -> Meaning:
     return Meaning(
         "home",
         names,

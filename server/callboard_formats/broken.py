@@ -1,7 +1,7 @@
-"""Calls that are recognised but not quite right: which tool they name, or that they are prose after all.
+"""Malformed calls: which tool they name, or that they are prose.
 
-What is no call of any syntax may still be one that a model has got wrong. It is refused, so that the model is told,
-where it names a tool behind an opener as a call does.
+Text that no syntax reads counts as a call that the model got wrong if a tool's name stands behind an opener as in a
+call; it is then refused, so that the model is told.
 """
 
 from collections.abc import Callable, Collection
@@ -36,7 +36,10 @@ def name_of_broken(tape: Tape, known: Collection[str], *, in_section: bool) -> R
         is_tool = is_tool_name(word, known)
         if not is_tool and (tape.before(start, 1) in _BEFORE_TAGS or word.lower() in _STRUCTURE):
             continue
-        return word if (is_tool or in_section) and (yield from _no_prose_follows(tape, in_section=in_section)) else None
+        if not is_tool and not in_section:
+            return None
+        is_call = yield from _no_prose_follows(tape, in_section=in_section)
+        return word if is_call else None
     return None
 
 

@@ -1,10 +1,12 @@
 """The cleaner of answers for the user: no special tokens, no scaffolding, no fragments of a protocol.
 
-Pure: the same text gives the same result, whole or cut anywhere. What is held back is the
-possible beginning of a marker, less than `MAX_HELD_CHARS`. Everything else passes to the
+Pure: the same text gives the same result, whole or cut anywhere. What is held back is little:
+the possible beginning of a marker, or an end that more may follow. Everything else passes to the
 letter; in code, in indented lines, in tables and right beside a quotation mark the markers
-themselves pass too, for there they are spoken of. Above: the readers of formats. The
-markers are data, in `markers`.
+themselves pass too, for there they are spoken of, but for what the answer ends with. Above:
+the readers of formats. The markers are the tables below; `markers(…)` chooses those of a
+format and a model. A model's own (`QUIRKS`) count before the format's (`SCAFFOLDING`), and
+these before tokens of any (`TOKENS`).
 """
 
 import re
@@ -18,7 +20,7 @@ import regex
 
 from callboard_formats.literals import Literals
 from callboard_formats.row import Row
-from callboard_formats.syntax import END_TOKENS, ENDS_OF_TURN
+from callboard_formats.syntax import END_OF_TURN, END_TOKENS
 from callboard_formats.table import ROWS
 
 MAX_PASSED = 500
@@ -84,6 +86,12 @@ class Place:
         self._look()
         return not self._line and not self._run
 
+    def is_behind_words(self) -> bool:
+        """Return whether more than white space stands before this place in its line; to be asked as `is_kept`."""
+        self._look()
+        self._end_run()
+        return bool(self._line.strip())
+
     def is_kept(self) -> bool:
         """Return whether what follows in this line is code, indented, a row of a table or a quotation.
 
@@ -91,7 +99,9 @@ class Place:
         """
         self._look()
         self._end_run()
-        in_code = self._fence is not None or self._opening is not None or self._span > 0
+        # Behind the fence's closing marks nothing of a line is code yet.
+        in_fence = self._fence is not None and not self._closing
+        in_code = in_fence or self._opening is not None or self._span > 0
         return in_code or _KEPT_LINE.match(self._line) is not None
 
     def _append(self, text: str) -> None:
@@ -276,8 +286,8 @@ class Marker:
     followed_by: "regex.Pattern[str] | None" = None
 
 
-def _all(texts: str, *then: Callable[[], Skip], where: Where = "anywhere") -> tuple[Marker, ...]:
-    return tuple(Marker(text, where, then) for text in texts.split())
+def _all(texts: str, *then: Callable[[], Skip]) -> tuple[Marker, ...]:
+    return tuple(Marker(text, then=then) for text in texts.split())
 
 
 _ROLES = ("assistant", "user", "system", "developer", "tool", "model", "ipython")
@@ -337,7 +347,7 @@ TOKENS = (
     *_all("<|constrain|>", lambda: Words(("json",))),
     *_deepseek("begin_of_sentence end_of_sentence User Assistant"),
 )
-"""Tokens of any protocol around whole messages: the third layer."""
+"""Tokens of any protocol around whole messages."""
 
 _RESULTS = (
     *_all("<tool_response>", lambda: Until("</tool_response>")),
@@ -384,20 +394,32 @@ def _spellings(word: str) -> tuple[str, ...]:
     return (f"{word}:", f"**{word}:**", f"**{word}**:")
 
 
+_ANSWER_TAGS = (
+    # A call may be all that stands in them.
+    Marker("<answer>", "line start", (lambda: Words(("\n",)),), followed_by=regex.compile(r"\n|\Z")),
+    Marker("\n</answer>"),
+)
+
 SCAFFOLDING: Mapping[str, tuple[Marker, ...]] = {
     "react": (
         *(Marker(text, "line start", (lambda: Words((" ",)),), answers=True) for text in _spellings("Final Answer")),
         *(Marker(text, "after answer", (Line,)) for word in ("Observation", "Thought") for text in _spellings(word)),
     ),
-    "hunyuan_a13b": (Marker("助手：", "beginning"), *(Marker(text) for text in ("<answer>\n", "\n</answer>"))),
+    "hunyuan_a13b": (Marker("助手：", "beginning"), *_ANSWER_TAGS),
     "granite": _all("<response> </response>"),
     "mistral": (Marker("<s>", "beginning"),),
     "xml": _all("</function> </parameter> </parameters> </arguments> </invoke> </tool>"),
 }
-"""Scaffolding that a handler's own format leaves behind, by handler: the second layer."""
+"""Scaffolding that a handler's own format leaves behind, by handler."""
 
 _THINKING = _all("<think> </think>")
 _MISTRALS = (*_all("[INST] [/INST]"), Marker("<s>", "beginning"))
+MESSAGE_ENDS = (
+    "<|eos|>", "<|message_sep|>", "<|END_RESPONSE|>", "<|END_TEXT|>", "<|close|>response<|sep|>",
+    "<|close|>message<|sep|>",
+)  # fmt: skip
+"""Markers that end a message, beside the tokens that end a turn."""
+
 _TURN_ENDS = tuple(Marker(text, where="end") for text in END_TOKENS)
 
 # Models that were trained on role play in forums write its markup: [FONT=Arial], [/COLOR].
@@ -411,7 +433,7 @@ QUIRKS: tuple[tuple[str, tuple[Marker, ...]], ...] = (
     ("*qwq*", _THINKING),
     ("*deepseek*", _THINKING),
     ("*glm*", (*_THINKING, *_all("<|begin_of_box|> <|end_of_box|>"))),
-    ("*hunyuan*a13b*", (Marker("<answer>\n"), Marker("\n</answer>"))),
+    ("*hunyuan*a13b*", _ANSWER_TAGS),
     # https://docs.vllm.ai/en/v0.11.2/api/vllm/reasoning/ernie45_reasoning_parser/
     ("*ernie*", (Marker("<response>\n"), *_all("<response> </response>"))),
     ("*kimi*", _all("◁think▷ ◁/think▷")),
@@ -441,7 +463,7 @@ QUIRKS: tuple[tuple[str, tuple[Marker, ...]], ...] = (
         tuple(Marker(text, instead="\n\n") for text in ("assistantfinal", "assistantcommentary", "assistantanalysis")),
     ),
 )
-"""Globs of model names in lower case, and what these models leak: the first layer. All that match count."""
+"""Globs of model names in lower case, and what these models leak. All that match count."""
 
 
 STOPS: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -463,22 +485,28 @@ def model_stops(model: str) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=64)
-def markers(handler: str, model: str) -> tuple[Mapping[str, Marker], Literals]:
-    """Return the markers to look for with this handler and model, by literal in lower case.
+def markers(handler: str, model: str) -> tuple[Mapping[str, Mapping[str, Marker]], Literals]:
+    """Return the markers to look for with this handler and model, by literal in lower case, then by spelling.
 
-    What a model leaks counts first.
+    Those that count in any case have the spelling "". What a model leaks counts first.
     """
     quirks = [marker for glob, own in QUIRKS if fnmatchcase(model.lower(), glob) for marker in own]
+    found: dict[str, dict[str, Marker]] = {}
     # Where one syntax was asked for, the others are text, and no text is left out.
-    found = {
-        marker.text.lower(): marker
-        for marker in (*_TURN_ENDS, *fragments(handler), *TOKENS, *SCAFFOLDING.get(handler, ()), *quirks)
-    }
+    for marker in (*_TURN_ENDS, *fragments(handler), *TOKENS, *SCAFFOLDING.get(handler, ()), *quirks):
+        literal = marker.text.lower()
+        if marker.exact:
+            found.setdefault(literal, {})[marker.text] = marker
+        else:
+            found[literal] = {"": marker}
     return found, Literals(found)
 
 
-MAX_HELD_CHARS = 80
 MAX_AFTER_END = 48
+_ENDS = frozenset(text.lower() for text in (*END_TOKENS, *MESSAGE_ENDS))
+_NOTHING_BUT_ENDS = regex.compile(
+    rf"(?:\s|{END_OF_TURN.pattern}|{'|'.join(map(regex.escape, MESSAGE_ENDS))})*\Z", regex.IGNORECASE
+)
 _TYPE = re.compile(r"<\w+>")
 _BEHIND_TYPES = frozenset(" (>),;&*:")
 QUOTES = "\"'“‘«„‹「"
@@ -563,15 +591,13 @@ class Sanitiser:
         self._pass(start)
         if not found:
             return False
-        marker = self._markers[found]
+        spellings = self._markers[found]
         end = self._at + len(found)
-        if marker.exact and self._text[self._at : end] != marker.text:
-            self._pass(self._at + 1)
-            return True
-        stands = self._stands(marker, end, final)
+        marker = spellings.get(self._text[self._at : end]) or spellings.get("")
+        stands = self._stands(marker, end, final) if marker else False
         if stands is None:
             return False
-        if not stands:
+        if marker is None or not stands:
             self._pass(self._at + 1)
             return True
         self._drop(end)
@@ -587,7 +613,9 @@ class Sanitiser:
         # At the beginning of the answer no mark can close anything.
         quoted = self._before and (self._before in QUOTES or (following and following in CLOSING_QUOTES))
         if self._place.is_kept() or quoted:
-            return False
+            # What the answer ends with is never spoken of, but for a line of code.
+            may_end = marker.text.lower() in _ENDS and self._place.is_behind_words()
+            return self._ends_answer(end, final) if may_end else False
         if not (following or final):
             return None
         # `std::vector<tool_call> calls`: a type in code.
@@ -616,10 +644,14 @@ class Sanitiser:
             case "beginning":
                 return not self._began
             case "end":
-                after = self._text[end : end + MAX_AFTER_END + 1]
-                if len(after) > MAX_AFTER_END or not ENDS_OF_TURN.match(after, partial=not final):
-                    return False
-                return True if final else None
+                return self._ends_answer(end, final)
+
+    def _ends_answer(self, end: int, final: bool) -> bool | None:
+        """Return whether nothing follows but ends of the turn; None where that cannot be told yet."""
+        after = self._text[end : end + MAX_AFTER_END + 1]
+        if len(after) > MAX_AFTER_END or not _NOTHING_BUT_ENDS.match(after, partial=not final):
+            return False
+        return True if final else None
 
     def _pass(self, end: int) -> None:
         if end > self._at:
@@ -635,9 +667,3 @@ class Sanitiser:
         if end > self._at:
             self._before = self._text[end - 1]
             self._at = end
-
-
-def sanitise(text: str, handler: str, model: str) -> str:
-    """Return all of an answer, as `Sanitiser` cleans it."""
-    sanitiser = Sanitiser(handler, model)
-    return sanitiser.feed(text) + sanitiser.finish()

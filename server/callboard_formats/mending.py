@@ -77,8 +77,8 @@ def _end_of(part: Any, text: str, at: int, *, is_key: bool) -> int | None:
 def _end_of_string(meant: str, text: str, at: int) -> int | None:
     """Return where the string ends that begins at `at`, if it says what was `meant`.
 
-    Quotation marks within that lack their backslash have to be pairs: one that ends what no other began is the
-    end of the string, and what follows it was put in.
+    Quotation marks without their backslash have to come in pairs: an unpaired one is the end of the string, and the
+    repair has invented what follows.
     """
     opening = next((one for one in _QUOTES if text.startswith(one, at)), None)
     if opening is None:

@@ -51,8 +51,8 @@ class StreamParser:
     """A reader of one answer as it comes: `feed` each piece, then `finish` once; then there are `calls`.
 
     `tools` are OpenAI function schemas. `formats` are the names of the syntaxes to read, every one where it is
-    None. `model` is the model's name, by which its quirks are cleaned up, and it is known whether its prompt opens
-    the thought; `prompt_opens` says that in the name's place, and `thinking` says it for certain.
+    None. `model`: the model's name. By it the model's quirks are cleaned up, and it tells whether the prompt opens a
+    thought, unless `prompt_opens` or, for certain, `thinking` says so.
 
     What the prompt has opened is a thought from its first word up to its closer, and nothing of it is shown twice.
     Where no closer comes, servers differ: of a model that always thinks they make all of it the thought, and of

@@ -38,8 +38,8 @@ _STRING_GOES_ON = regex.compile(r"\s*+[,}\]:]")
 def read_escaped(tape: Tape, end: "regex.Pattern[str]") -> Reading[tuple[str, bool]]:
     """Return the object that begins at `tape.at`, and whether its last bracket was seen.
 
-    A string ends at the mark that more of the object follows. What `end` matches outside of strings shows
-    that brackets are missing.
+    A string ends at the first quotation mark behind which the object goes on. What `end` matches outside of strings
+    shows that brackets are missing.
     """
     start = tape.keep()
     depth = 0

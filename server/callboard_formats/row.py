@@ -42,14 +42,13 @@ class Row(Closing, Refusing):
 
     `openers`: the literals that a block begins with. `models`: patterns of the names of models that write so;
     `template`: words that only its chat template has. `section` and `section_end` stand around the calls, `head`
-    before each, with its name as the group `name` unless the JSON names it; `end` behind it. Tags: `key` opens
-    a value, with the groups `key` and perhaps `type` (a value that is no `string` is JSON), `value_end` closes
-    it. `exact`: a value has no line ends of its own to be taken off. `cdata`: a value may stand in `<![CDATA[`.
-    `keyed`: a call is an object of one member, `{name: arguments}`. `name_alone`: a name without arguments, alone
-    on its line, is a call. `prompt_opens`: patterns of those whose prompt opens
-    the thought. `stops` are followed by results
-    that a model may only imagine. `markers` are what the user is never shown of it, besides `openers`. `source`
-    says where all this is specified.
+    before each, with its name as the group `name` unless the JSON names it; `end` behind it; `tail`: what may stand
+    behind the end of a call. Tags: `key` opens a value, with the groups `key` and perhaps `type` (a value that is no
+    `string` is JSON), `value_end` closes it. `exact`: a value has no line ends of its own to be taken off. `cdata`: a
+    value may stand in `<![CDATA[`. `keyed`: a call is an object of one member, `{name: arguments}`. `name_alone`: a
+    name without arguments, alone on its line, is a call. `prompt_opens`: patterns of the names of models whose prompt
+    already opens the thought. `stops` are followed by results that a model may only imagine. `markers` are what the
+    user is never shown of it, besides `openers`. `title` says whose syntax it is, and `source` where it is specified.
     """
 
     name: str
@@ -225,7 +224,7 @@ class _Block:
     def _refused(self) -> Reading[list[WrittenCall] | None]:
         """Read a call that names a tool and then is not written as it should be, up to its end; None where it is none.
 
-        Its end is one that nothing follows in its line, but more of the structure.
+        Its end is the first end marker that is followed by the line's end or by more of the structure.
         """
         tape = self._tape
         patterns = self._patterns
@@ -352,8 +351,7 @@ class _Block:
         start = tape.keep()
         closed = yield from self._end(fenced=fenced)
         if not closed and not (yield from self._may_follow()):
-            words, closed = yield from self._words()
-            del words
+            _, closed = yield from self._words()
             return [WrittenCall(name, written.rstrip() + tape.cut(start, tape.at), truncated=not closed)]
         return [WrittenCall(name, written.rstrip(), truncated=not whole and not closed)]
 
@@ -447,7 +445,7 @@ class _Block:
         while opening := (yield from tape.take(patterns.key)):
             groups = opening.groupdict()
             text, closed = yield from self._value(name, {key for key, _ in arguments} | {groups["key"]})
-            arguments.append((groups["key"].strip(), self._as_json(text, groups.get("type"))))
+            arguments.append((groups["key"].strip(), _as_json(text, groups.get("type"))))
             untyped = untyped and groups.get("type") is None
             if not closed:
                 return [WrittenCall(name, _object(arguments), truncated=True, untyped=untyped)]
@@ -496,8 +494,8 @@ class _Block:
     def _value(self, name: str, given: set[str]) -> Reading[tuple[str, bool]]:
         """Return the value that begins here, and whether its end was seen; move behind its closing tag.
 
-        Tags that are opened and closed within it are its own. A closing tag is the value's where another value
-        follows, or the end of the call and no closing tag after that: what stands there was in the value else.
+        Tags that are opened and closed within it are its own. A closing tag ends the value if another value follows,
+        or if the call's end follows and no closing tag comes after that. If one does, both were inside the value.
         """
         tape = self._tape
         patterns = self._patterns
@@ -549,7 +547,7 @@ class _Block:
         return self._trimmed(text, closed=True), True
 
     def _over(self) -> "Reading[regex.Match[str] | None]":
-        """Return the end of the value with that of the call, where these stand here."""
+        """Return the match of the value's closing tag and the call's end together; None where they do not stand."""
         tape = self._tape
         patterns = self._patterns
         found = yield from tape.match(patterns.over_section if self._in_section else patterns.over)
@@ -558,7 +556,10 @@ class _Block:
         return found
 
     def _closes_again(self, after: int) -> Reading[bool]:
-        """Return whether behind the end of the call a value is closed that was not opened there, or half of one is."""
+        """Return whether after the call's end a closing tag comes that nothing there has opened.
+
+        Or the text ends in part of one.
+        """
         tape = self._tape
         tape.at = after
         mark = yield from tape.find(self._patterns.value_mark)
@@ -575,15 +576,6 @@ class _Block:
         resolved = resolve_name(name, self._spot.schemas)
         properties = self._spot.schemas[resolved.name].get("properties", {}) if resolved else {}
         return key in properties and key not in given and _at_line_start(self._tape.before(place, 80))
-
-    def _as_json(self, text: str, kind: str | None) -> str:
-        if kind is not None and kind.lower() not in ("true", "string"):
-            try:
-                json.loads(text)
-            except ValueError:
-                return json.dumps(text, ensure_ascii=False)
-            return text
-        return json.dumps(text, ensure_ascii=False)
 
     def _trimmed(self, text: str, *, closed: bool) -> str:
         """Return a value without the line end behind its opening tag and the one before its closing tag.
@@ -622,6 +614,20 @@ _CALLED = regex.compile(
 def _object(arguments: list[tuple[str, str]]) -> str:
     """Return the arguments as the text of a JSON object; a name that is there twice stays so."""
     return "{" + ", ".join(f"{json.dumps(key, ensure_ascii=False)}: {value}" for key, value in arguments) + "}"
+
+
+def _as_json(text: str, kind: str | None) -> str:
+    """Return a value as JSON: as it stands where its tag says that it is no string, and it is JSON."""
+    is_json = kind is not None and kind.lower() not in ("true", "string") and _is_json(text)
+    return text if is_json else json.dumps(text, ensure_ascii=False)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _at_line_start(before: str) -> bool:

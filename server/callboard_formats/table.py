@@ -340,7 +340,7 @@ GIGACHAT_3 = Row(
     head=r"(?:<\|message_sep\|> )?(?:assistant<\|role_sep\|> )?function\x20call<\|role_sep\|>",
     end=r"<\|message_sep\|>|</s>",
     reasoning=(),
-    markers=("<|role_sep|>",),
+    markers=("<|role_sep|>", "<|message_sep|>"),
     models=(r"gigachat-?3(?![.-]?5)",),
     template=("<|message_sep|>",),
 )

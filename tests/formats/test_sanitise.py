@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from callboard._formats import ToolFormat, choose_format
 from callboard.models import ChatDict
 from callboard_formats.cleaning import (
-    MAX_HELD_CHARS,
     QUIRKS,
     SCAFFOLDING,
     STOPS,
@@ -16,11 +15,17 @@ from callboard_formats.cleaning import (
     fragments,
     markers,
     model_stops,
-    sanitise,
 )
 
+MAX_HELD_CHARS = 80
 HANDLERS = ("rescue", "react", "xml")
 MODELS = ("", "qwen3-8b", "mistralai/Mistral-Small", "meta-llama/Llama-3.1-8B", "openai/gpt-oss-20b", "gemma-3")
+
+
+def sanitise(text: str, handler: str, model: str) -> str:
+    """All of an answer, cleaned."""
+    sanitiser = Sanitiser(handler, model)
+    return sanitiser.feed(text) + sanitiser.finish()
 
 
 def fed(parts: list[str], handler: str = "rescue", model: str = "") -> tuple[str, int]:
@@ -134,6 +139,8 @@ def test_a_reader_that_took_the_marker_out_can_say_that_the_answer_began() -> No
     ("MythoMax-L2", "use `[FONT=Arial]`", "use `[FONT=Arial]`"),
     ("ibm-granite/granite-3.3-8b-instruct", "<response>Hello</response>", "Hello"),
     ("tencent/Hunyuan-A13B-Instruct", "<answer>\nHello\n</answer>", "Hello"),
+    ("tencent/Hunyuan-A13B-Instruct", "<answer>", ""),
+    ("tencent/Hunyuan-A13B-Instruct", "Words go behind <answer>", None),
     ("baidu/ERNIE-4.5-21B-A3B-Thinking", "<response>\nHello</response>", "Hello"),
     ("mistralai/Mistral-7B-Instruct-v0.3", "<s>Hello", "Hello"),
     ("mistralai/Mistral-7B-Instruct-v0.3", '<s>"Hello," he said.', '"Hello," he said.'),
@@ -153,10 +160,46 @@ def test_a_models_quirks_are_known_by_its_name(model: str, text: str, clean: str
     ("Hello</s><|role_end|>\n[e~[", "Hello\n"),
     ("<s>no</s> yes", "<s>no</s> yes"),
     ("It ends with `</s>`", "It ends with `</s>`"),
+    ("Hello<|eot|>", "Hello"),
+    ('He said "hi"</s>', 'He said "hi"'),
+    ("It is the boys'<|im_end|>", "It is the boys'"),
+    ("| a | b |\n|---|---|\n| 1 | 2 |<|return|>", "| a | b |\n|---|---|\n| 1 | 2 |"),
+    ("As you said:\n\n> do it<|im_end|>\n", "As you said:\n\n> do it\n"),
+    ("Run:\n\n    ls -l</s><|role_end|>", "Run:\n\n    ls -l"),
+    ("Run:\n\n```sh\nls\n```<|im_end|>", "Run:\n\n```sh\nls\n```"),
+    ("Run `ls`<|eot_id|>", "Run `ls`"),
+    ('It ends with "</s>"', 'It ends with "</s>"'),
+    ("> It ends with </s>\n> or not.", "> It ends with </s>\n> or not."),
 ])  # fmt: skip
 def test_an_end_token_at_the_end_is_left_out_in_every_format(text: str, clean: str) -> None:
     for handler in ("rescue", "react", "hermes", "minimax_m3", "gigachat3"):
         assert sanitise(text, handler, "gpt-4o") == clean
+
+
+@pytest.mark.parametrize(("handler", "text", "clean"), [
+    ("command", "```\nls\n```<|END_RESPONSE|><|END_OF_TURN_TOKEN|>", "```\nls\n```"),
+    ("command", 'He said "hi"<|END_RESPONSE|>', 'He said "hi"'),
+    ("kimi_k3", "> do it<|close|>response<|sep|><|close|>message<|sep|><|end_of_msg|>", "> do it"),
+    ("gigachat3", "```\nls\n```<|message_sep|>\n\n", "```\nls\n```\n\n"),
+    ("hunyuan_a13b", "```\nls\n```<|eos|>", "```\nls\n```"),
+    ("harmony", "```\nls\n```<|end|>\n\nDone.", "```\nls\n```\n\nDone."),
+    ("hermes", "> <tool_call>\n> {}\n> </tool_call>", "> <tool_call>\n> {}\n> </tool_call>"),
+])  # fmt: skip
+def test_what_ends_a_message_is_left_out_behind_quotations_tables_and_fences(
+    handler: str, text: str, clean: str
+) -> None:
+    for handlers in (handler, "rescue"):
+        assert sanitise(text, handlers, "") == clean
+
+
+@pytest.mark.parametrize(("text", "clean"), [
+    ("<|EOT|>Hello<|eot|>", "Hello"),
+    ("<|Eot|>Hello", "<|Eot|>Hello"),
+    ("Hello<|Eot|>", "Hello"),
+    ("<TOOL_RESPONSE>it</TOOL_RESPONSE>5", "5"),
+])  # fmt: skip
+def test_tokens_that_differ_in_case_alone_are_left_out_each_by_its_own_rule(text: str, clean: str) -> None:
+    assert sanitise(text, "rescue", "") == clean
 
 
 @pytest.mark.parametrize(("model", "stop"), [(glob.replace("*", "x"), stops[0]) for glob, stops in STOPS])
