@@ -184,20 +184,6 @@ async def test_a_server_knows_whether_it_was_alone_when_it_last_looked(database:
                 await asyncio.sleep(0)
 
 
-async def test_a_lease_that_has_run_out_says_nothing_of_other_servers(database: Path) -> None:
-    with throw_away_redis() as redis:
-        async with opened(database, redis.url) as [store]:
-            log = store.run_log("server")
-            async with log.open(0.6, print):
-                assert log.was_alone()
-                redis.kill()
-                while log.was_alone():  # noqa: ASYNC110 - nobody tells
-                    await asyncio.sleep(0)
-                redis.start()
-                while not log.was_alone():  # noqa: ASYNC110 - nobody tells
-                    await asyncio.sleep(0)
-
-
 class CuttingProxy:
     """Passes on to a Redis what is asked, and cuts the connection where it is told to before the answer arrives."""
 

@@ -5,7 +5,6 @@ In a thread with a connection of its own: a tool that holds up the event loop mu
 
 import asyncio
 import threading
-import time
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager, closing, suppress
 from typing import Any
@@ -17,8 +16,6 @@ from callboard.storage.redis.server import FAILURES, RedisServer, SynchronousCli
 
 RENEWALS_A_LEASE = 3
 RETRY_SECONDS = 0.5
-SURE_PART = 0.9
-"""The part of a lease for which nobody has taken its runs, even where the clocks go a little differently."""
 
 _log = structlog.get_logger(__name__)
 
@@ -31,13 +28,13 @@ class RedisLease:
         self._server_id = server_id
         self._keys = keys_of_server(server_id)
         self._lease_seconds = lease_seconds
-        self._alone_until = 0.0
+        self._was_alone = True
         self._ending = threading.Event()
 
     @property
     def was_alone(self) -> bool:
-        """Return whether no other server was there when the lease was last renewed, and it still holds."""
-        return time.monotonic() < self._alone_until
+        """Return whether no other server was there when the lease was last renewed."""
+        return self._was_alone
 
     @asynccontextmanager
     async def held(self) -> AsyncIterator[None]:
@@ -80,10 +77,7 @@ class RedisLease:
                 self._run(client, LEAVE, self._server_id)
 
     def _renew(self, client: SynchronousClient) -> None:
-        # Before it is sent: on its way it may be held up.
-        renewed_at = time.monotonic()
-        is_alone = self._run(client, RENEW, self._server_id, self._lease_seconds) == 1
-        self._alone_until = renewed_at + self._lease_seconds * SURE_PART if is_alone else 0.0
+        self._was_alone = self._run(client, RENEW, self._server_id, self._lease_seconds) == 1
 
     def _run(self, client: SynchronousClient, script: Script, *arguments: str | float) -> Any:
         # As a whole: it is short, and seldom run.

@@ -4,7 +4,6 @@ In a thread with a connection of its own: a tool that holds up the event loop mu
 """
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -24,8 +23,6 @@ CHANNEL = "callboard_runs"
 """The channel of `NOTIFY`; what is told there is the id of a server, and of the run that it has written of."""
 RENEWALS_A_LEASE = 3
 RETRY_SECONDS = 1.0
-SURE_PART = 0.9
-"""The part of a lease for which nobody has taken its runs, even where the clocks go a little differently."""
 FORGET_SERVER_SECONDS = 86_400
 
 _log = structlog.get_logger(__name__)
@@ -51,12 +48,12 @@ class PostgresqlLease:
         self._give_back: Executable = delete(servers).where((servers.c.id == server_id) | is_old)
         is_another = and_(servers.c.id != server_id, servers.c.lease_until > now)
         self._find_another = select(servers.c.id).where(is_another).limit(1)
-        self._alone_until = 0.0
+        self._was_alone = True
 
     @property
     def was_alone(self) -> bool:
-        """Return whether no other server was there when the lease was last renewed, and it still holds."""
-        return time.monotonic() < self._alone_until
+        """Return whether no other server was there when the lease was last renewed."""
+        return self._was_alone
 
     @asynccontextmanager
     async def held(self, on_news: Callable[[str], None]) -> AsyncIterator[None]:
@@ -112,12 +109,9 @@ class PostgresqlLease:
             await driver.add_listener(CHANNEL, hear)
             try:
                 while True:
-                    # Before it is sent: on its way it may be held up.
-                    renewed_at = time.monotonic()
                     await connection.execute(self._renew)
-                    is_alone = await connection.scalar(self._find_another) is None
+                    self._was_alone = await connection.scalar(self._find_another) is None
                     await connection.commit()
-                    self._alone_until = renewed_at + self._lease_seconds * SURE_PART if is_alone else 0.0
                     on_held()
                     await asyncio.sleep(self._lease_seconds / RENEWALS_A_LEASE)
             except asyncio.CancelledError:

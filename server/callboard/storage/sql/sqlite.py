@@ -7,7 +7,7 @@ import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -94,12 +94,11 @@ class SqliteDatabase(Database):
         except OSError as error:
             raise StorageError(f"CALLBOARD_DATA_DIR cannot be written: {error}") from error
         self._make_locks()
-        try:
-            await super().start()
-        except BaseException:
+        with ExitStack() as unless_started:
             if file:
-                file.let_go()
-            raise
+                unless_started.callback(file.let_go)
+            await super().start()
+            unless_started.pop_all()
         if file:
             await asyncio.to_thread(file.remember)
             self._watched = file
