@@ -181,7 +181,7 @@ async def test_a_lease_is_renewed_again_though_its_connection_is_lost_once_more_
         before = await lease_until()
         proxy.lose_answers("LISTEN")
         proxy.mend()
-        while not proxy.has_lost_answers or await lease_until() == before:
+        while not proxy.has_lost_answers or await lease_until() == before:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0)
 
 
