@@ -178,7 +178,7 @@ class _Block:
             yield from tape.space()
         calls: list[WrittenCall] = []
         begun = self._in_section
-        while True:
+        while not self._calls_nothing:
             if begun:
                 yield from tape.space()
             found = yield from self._call(first=not calls)

@@ -132,6 +132,23 @@ def test_calls_without_an_end_in_a_thought_are_read_in_linear_time() -> None:
     assert is_linear(lambda size: seconds("<think>" + unit * (size // len(unit))))
 
 
+@pytest.mark.parametrize("before", ["", "I call ", "<think>"])
+@pytest.mark.parametrize(
+    "unit",
+    [
+        '{"name": "now", "parameters": {}}\n' * 7 + "and so on\n",
+        '{"name": "now", "parameters": {}}\n',
+        "[now()]\n<|eot_id|>",
+        "I write <function=later>{ ",
+        "Between <tool_call>and</tool_call> ",
+        "The <|python_tag|> token ",
+        "[TOOL_CALLS] [] ",
+    ],
+)
+def test_what_is_only_shown_is_read_in_linear_time(unit: str, before: str) -> None:
+    assert is_linear(lambda size: seconds(before + unit * (size // len(unit)) + "and so on"))
+
+
 @pytest.mark.parametrize("format_name", ["rescue", "auto"])
 @pytest.mark.parametrize("unit", UNITS)
 def test_time_grows_with_the_length_of_the_output_and_no_faster(unit: str, format_name: str) -> None:
