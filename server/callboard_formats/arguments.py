@@ -5,6 +5,7 @@ import json
 import math
 import re
 import warnings
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -12,6 +13,7 @@ from typing import Any, NoReturn
 
 import json_repair
 
+from callboard_formats.json_text import ANOTHER_OBJECT
 from callboard_formats.mending import says_the_same
 from callboard_formats.syntax import InvalidArguments
 
@@ -79,7 +81,7 @@ def parse_arguments(text: str) -> dict[str, Any]:
     if not text.strip():
         return {}
     try:
-        value = _loads(text)
+        value = json_value(text)
     except (ValueError, RecursionError) as error:
         raise _no_json(error, text, {}) from error
     if not isinstance(value, dict):
@@ -101,7 +103,7 @@ class _Read:
 
 
 class _NoGuess(ValueError):
-    """NaN, Infinity or a key that is there twice: to put one value in its place would be a guess."""
+    """NaN, Infinity, a key that is there twice, two objects: to put one value in their place would be a guess."""
 
 
 def _climb(text: str, *, unwrap: bool) -> _Read:
@@ -129,12 +131,12 @@ def _climb(text: str, *, unwrap: bool) -> _Read:
 def _whole(text: str) -> _Read:
     """Read all of `text` as one value."""
     try:
-        return _Read(_loads(text))
+        return _Read(json_value(text))
     except _NoGuess:
         raise
     except ValueError as error:
         try:
-            return _Read(_loads(text, strict=False), ("control characters in a string allowed",))
+            return _Read(json_value(text, strict=False), ("control characters in a string allowed",))
         except _NoGuess:
             raise
         except ValueError:
@@ -154,6 +156,9 @@ def _inside(text: str) -> _Read | None:
         # "Use {} here": an empty object in prose is prose. What says nothing is not run with nothing.
         return None
     if end is not None:
+        second = ANOTHER_OBJECT.match(text, end)
+        if second and text[second.end() : _object_end(text, second.end())] != candidate:
+            raise _NoGuess("two objects stand there: which of them is meant, nobody knows")
         for reader in (_whole, _backslashes_doubled, _literal):
             try:
                 read = reader(candidate)
@@ -262,7 +267,7 @@ def python_value(text: str) -> Any:
             tree = ast.parse(text.strip(), mode="eval")
         _refuse_doubles(tree)
         value = _as_json(ast.literal_eval(tree))
-        json.dumps(value)
+        _refuse_halves(value)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as error:
         raise ValueError("no Python literals") from error
     return value
@@ -327,21 +332,29 @@ def _letters(text: str) -> int:
     return len(_STRUCTURE.sub("", _ESCAPE.sub("", text)))
 
 
-def _loads(text: str, *, strict: bool = True) -> Any:
-    return json.loads(
+def json_value(text: str, *, strict: bool = True) -> Any:
+    """Return the value that `text` is as JSON; unless it is `strict`, with control characters in its strings.
+
+    Raises `ValueError` where it is none, for NaN, Infinity and half of a character, and for a key that is there twice;
+    `RecursionError` where it is nested too deeply.
+    """
+    value = json.loads(
         text,
         strict=strict,
         parse_constant=_refuse_constant,
         parse_float=_finite,
         object_pairs_hook=_without_doubles,
     )
+    if _SURROGATE.search(text):
+        _refuse_halves(value)
+    return value
 
 
 def _without_doubles(members: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(members)
     if len(found) < len(members):
-        keys = [key for key, _ in members]
-        double = next(key for key in found if keys.count(key) > 1)
+        counted = Counter(key for key, _ in members)
+        double = next(key for key, count in counted.items() if count > 1)
         raise _NoGuess(f"'{excerpt(double)}' is given twice")
     return found
 

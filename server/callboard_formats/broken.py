@@ -12,6 +12,7 @@ from callboard_formats.tape import Reading, Tape
 _MARKS = frozenset(" \t\r\n<>{}[]()\"'`=:,;/\\｜|▁")
 _BEFORE_TAGS = frozenset("</|｜▁:")
 _BEHIND_NAMES = frozenset(" \t\"'>)]},:;=｜|")
+_BEHIND_WORDS = frozenset(",;!?…。，")
 _STRUCTURE = frozenset({
     "name", "function", "functions", "invoke", "call", "tool", "tool_name", "tool_call", "tool_call_id",
     "function_name", "type", "id", "index", "parameter", "parameters", "arguments", "json", "python",
@@ -25,18 +26,18 @@ def name_of_broken(tape: Tape, known: Collection[str], *, in_section: bool) -> R
 
     No words may stand before it but those that stand around names, and tags. It is followed by the end of its
     line or by more marks: `<function=search> opens a call` is prose. In a section one mark is enough, and any
-    name will do.
+    name will do. With a full stop behind it a word names no tool, nor with a comma unless it is a tool's name.
     """
     for _ in range(_WORDS_BEFORE_NAME):
         yield from _pass(tape, lambda character: character in _MARKS, _GAP_CHARS)
         start = tape.at
         word = yield from _pass(tape, lambda character: character.isalnum() or character in "_-.", MAX_NAME_CHARS)
-        if not word:
+        if not word or word.endswith("."):
             return None
         is_tool = is_tool_name(word, known)
         if not is_tool and (tape.before(start, 1) in _BEFORE_TAGS or word.lower() in _STRUCTURE):
             continue
-        if not is_tool and not in_section:
+        if not is_tool and (not in_section or (yield from tape.peek()) in _BEHIND_WORDS):
             return None
         is_call = yield from _no_prose_follows(tape, in_section=in_section)
         return word if is_call else None
@@ -49,6 +50,9 @@ def _no_prose_follows(tape: Tape, *, in_section: bool) -> Reading[bool]:
     following = yield from tape.peek()
     tape.rewind(place)
     if in_section and marks.strip():
+        return True
+    # `<tool_call>search>storms`: what follows a mark without a blank is no word of a sentence.
+    if marks.endswith(">") and following.isalnum():
         return True
     return following in ("", "\r", "\n", "(", "{", "<", "[") or marks.endswith(('"', "'"))
 

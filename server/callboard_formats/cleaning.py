@@ -19,6 +19,7 @@ from typing import Literal, Protocol
 import regex
 
 from callboard_formats.literals import Literals
+from callboard_formats.quotation import BEFORE_CLOSING_FENCE, BEFORE_FENCE
 from callboard_formats.row import Row
 from callboard_formats.syntax import END_OF_TURN, END_TOKENS
 from callboard_formats.table import ROWS
@@ -30,8 +31,6 @@ MAX_LINE_CHARS = 64
 """The characters at the beginning of a line that count; of a line no more is looked at."""
 
 _TOKENS = re.compile(r"\n|`+|~+|[^\n`~]+")
-_BEFORE_FENCE = re.compile(r"[ \t>]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)*[ \t]*")
-_BEFORE_CLOSING = re.compile(r"[ \t>]*")
 _KEPT_LINE = re.compile(r" {0,3}\t| {4}| {0,3}[|>]")
 
 
@@ -121,9 +120,9 @@ class Place:
             self._closing = (
                 run.character == self._fence.character
                 and run.length >= self._fence.length
-                and _BEFORE_CLOSING.fullmatch(before) is not None
+                and BEFORE_CLOSING_FENCE.fullmatch(before) is not None
             )
-        elif self._opening is None and run.length >= 3 and run.length != self._span and _BEFORE_FENCE.fullmatch(before):
+        elif self._opening is None and run.length >= 3 and run.length != self._span and BEFORE_FENCE.fullmatch(before):
             self._opening = run
             self._span = 0
         elif run.character == "`":
@@ -376,10 +375,10 @@ def _is_token(opener: str) -> bool:
 
 
 @cache
-def fragments(handler: str) -> tuple[Marker, ...]:
+def fragments(syntax: str) -> tuple[Marker, ...]:
     """Return the fragments of calls and results that are left out: those of every row with `rescue`, else its own."""
-    if handler != "rescue":
-        return tuple(marker for row in ROWS if row.name == handler for marker in _marks_of(row))
+    if syntax != "rescue":
+        return tuple(marker for row in ROWS if row.name == syntax for marker in _marks_of(row))
     openers = (
         Marker(opener, then=(_json,) if row.body == "json" else (), exact=True)
         for row in sorted(ROWS, key=lambda row: row.body == "json")
@@ -410,7 +409,7 @@ SCAFFOLDING: Mapping[str, tuple[Marker, ...]] = {
     "mistral": (Marker("<s>", "beginning"),),
     "xml": _all("</function> </parameter> </parameters> </arguments> </invoke> </tool>"),
 }
-"""Scaffolding that a handler's own format leaves behind, by handler."""
+"""Scaffolding that a syntax leaves behind, by its name."""
 
 _THINKING = _all("<think> </think>")
 _MISTRALS = (*_all("[INST] [/INST]"), Marker("<s>", "beginning"))
@@ -485,15 +484,15 @@ def model_stops(model: str) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=64)
-def markers(handler: str, model: str) -> tuple[Mapping[str, Mapping[str, Marker]], Literals]:
-    """Return the markers to look for with this handler and model, by literal in lower case, then by spelling.
+def markers(syntax: str, model: str) -> tuple[Mapping[str, Mapping[str, Marker]], Literals]:
+    """Return the markers to look for of this syntax and model, by literal in lower case, then by spelling.
 
     Those that count in any case have the spelling "". What a model leaks counts first.
     """
     quirks = [marker for glob, own in QUIRKS if fnmatchcase(model.lower(), glob) for marker in own]
     found: dict[str, dict[str, Marker]] = {}
     # Where one syntax was asked for, the others are text, and no text is left out.
-    for marker in (*_TURN_ENDS, *fragments(handler), *TOKENS, *SCAFFOLDING.get(handler, ()), *quirks):
+    for marker in (*_TURN_ENDS, *fragments(syntax), *TOKENS, *SCAFFOLDING.get(syntax, ()), *quirks):
         literal = marker.text.lower()
         if marker.exact:
             found.setdefault(literal, {})[marker.text] = marker
@@ -513,15 +512,15 @@ QUOTES = "\"'“‘«„‹「"
 CLOSING_QUOTES = "\"'”’»“›」"
 
 
-class Sanitiser:
+class Cleaner:
     """The cleaner of one answer: `feed` what comes, then `finish` once.
 
-    `handler` is the name of the format in use, whose scaffolding may be left over; `model` the
+    `syntax` is the name of the syntax in use, whose scaffolding may be left over, "rescue" for every one; `model` the
     model's name, by which its quirks are looked up.
     """
 
-    def __init__(self, handler: str, model: str) -> None:
-        self._markers, self._literals = markers(handler, model)
+    def __init__(self, syntax: str, model: str) -> None:
+        self._markers, self._literals = markers(syntax, model)
         self._place = Place()
         self._text = ""
         self._at = 0
@@ -537,22 +536,29 @@ class Sanitiser:
 
     def feed(self, text: str) -> str:
         """Return what can be shown now."""
-        text = self._text[self._at :] + text
-        end, found = (0, "") if self._skips else self._literals.find(text, 0, final=False)
-        if found or self._skips:
-            self._text = text
+        if self._text:
+            text = self._text[self._at :] + text
+            self._text = ""
             self._at = 0
-            self._read(final=False)
-            return self._take()
-        # Most text has no marker: the same as above, for less.
-        self._text = text[end:]
-        self._at = 0
-        plain = text[:end]
-        if plain:
-            self._place.passed(plain)
-            self._began = self._began or not plain.isspace()
-            self._before = plain[-1]
-        return plain
+        if not self._skips:
+            # Most text has no marker: what `_read` does, for less.
+            begun = self._literals.search_begun(text, 0)
+            if begun is None:
+                return self._pass_plain(text)
+            end, found = self._literals.read_begun(begun)
+            if not found:
+                self._text = text[end:]
+                return self._pass_plain(text[:end])
+        self._text = text
+        self._read(final=False)
+        return self._take()
+
+    def _pass_plain(self, text: str) -> str:
+        if text:
+            self._place.passed(text)
+            self._began = self._began or not text.isspace()
+            self._before = text[-1]
+        return text
 
     def pass_on(self, text: str) -> str:
         """Return text that is shown as it stands, behind what was held back."""

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from callboard_formats.arguments import python_value
+from callboard_formats.arguments import json_value, python_value
 from callboard_formats.names import Resolved, fold, nearest, spellings
 from callboard_formats.syntax import InvalidArguments
 
@@ -133,11 +133,11 @@ def _from_text(name: str, text: str) -> Any:
             return bare.casefold() == "true"
         case "null" if bare.casefold() in ("null", "none"):
             return None
-        case "integer" | "number" if len(bare) <= MAX_NUMBER_CHARS:
-            if whole := _INTEGER.fullmatch(bare):
-                return int(whole[1])
-            if name == "number" and _NUMBER.fullmatch(bare) and math.isfinite(number := float(bare)):
-                return number
+        case "integer" if len(bare) <= MAX_NUMBER_CHARS and (whole := _INTEGER.fullmatch(bare)):
+            return int(whole[1])
+        case "number" if len(bare) <= MAX_NUMBER_CHARS and _NUMBER.fullmatch(bare):
+            number = json.loads(bare)
+            return number if math.isfinite(number) else NOT_CONVERTED
     return NOT_CONVERTED
 
 
@@ -145,7 +145,7 @@ def _parsed(text: str, name: str) -> Any:
     if not text.startswith("[" if name == "array" else "{"):
         return NOT_CONVERTED
     try:
-        return json.loads(text, strict=False, object_pairs_hook=_without_doubles)
+        return json_value(text, strict=False)
     except (ValueError, RecursionError):
         return NOT_CONVERTED
 
@@ -157,13 +157,6 @@ def _from_python(text: str, name: str) -> Any:
     except ValueError:
         return NOT_CONVERTED
     return value if kind_of(value) == name else NOT_CONVERTED
-
-
-def _without_doubles(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(members)
-    if len(found) < len(members):
-        raise ValueError("a key is given twice")
-    return found
 
 
 def _spells(value: Any, one: Any) -> bool:
@@ -369,7 +362,7 @@ def typed_json(texts: str, schema: Mapping[str, Any]) -> str:
     As they are where they are no such object.
     """
     try:
-        given = json.loads(texts, object_pairs_hook=_without_doubles)
+        given = json_value(texts)
         return json.dumps(_Gate(Schemas(schema)).typed(given, schema), ensure_ascii=False)
     except (ValueError, RecursionError):
         return texts

@@ -9,14 +9,15 @@ import regex
 from callboard_formats.functionary import Functionary
 from callboard_formats.harmony import Harmony
 from callboard_formats.minimax import MiniMaxM3
-from callboard_formats.outlet import Preview
+from callboard_formats.quotation import introduces_example
 from callboard_formats.react import React
 from callboard_formats.row import THINK, Row
-from callboard_formats.syntax import END_OF_TURN, Spot, Syntax, Tags, Watcher, WrittenCall
+from callboard_formats.syntax import END_OF_TURN, NOBODY, Spot, Syntax, Tags, Watcher, WrittenCall
 from callboard_formats.table import ROWS
-from callboard_formats.tape import Reading, Tape
+from callboard_formats.tape import LOOK_BACK_CHARS, Reading, Tape
 from callboard_formats.templates import find_opened_thought, spell_out
-from callboard_formats.unmarked import PythonTag, Unmarked
+from callboard_formats.unmarked import PythonTag, Unmarked, UnmarkedNotation
+from callboard_formats.wrapped import WrappedJson
 
 REACT = React()
 LEAKED_REACT = React(leaked=True)
@@ -26,7 +27,8 @@ FUNCTIONARY = Functionary()
 LEAKED_FUNCTIONARY = Functionary(leaked=True)
 
 SYNTAXES: tuple[Syntax, ...] = (
-    *ROWS, MiniMaxM3(), PythonTag(), Harmony(), LEAKED_FUNCTIONARY, UNMARKED, LEAKED_REACT,
+    *ROWS, MiniMaxM3(), PythonTag(), Harmony(), LEAKED_FUNCTIONARY, UNMARKED, UnmarkedNotation(),
+    WrappedJson("hermes"), WrappedJson("xml"), WrappedJson("gigachat3"), LEAKED_REACT,
 )  # fmt: skip
 """Every syntax, in the order in which they are asked about a place that several claim."""
 
@@ -37,14 +39,12 @@ _ASKED_FOR: Mapping[Syntax, Syntax] = {LEAKED_REACT: REACT, LEAKED_FUNCTIONARY: 
 """Those that are read more freely where they were asked for."""
 
 
-class Thoughts:
+class Thoughts(Syntax):
     """A syntax without calls: the tags that models think between whatever they were asked to write."""
 
     name = "thoughts"
-    openers: tuple[str, ...] = ()
+    openers = ()
     reasoning = (THINK,)
-    stops: tuple[str, ...] = ()
-    markers: tuple[str, ...] = ()
 
     def read(
         self,
@@ -57,14 +57,11 @@ class Thoughts:
         return None
 
 
-class FencedJson:
+class FencedJson(Syntax):
     """A fence of JSON that calls tools, at the answer's end: what is unmarked may stand in one."""
 
     name = UNMARKED.name
     openers = ("```",)
-    reasoning: tuple[Tags, ...] = ()
-    stops: tuple[str, ...] = ()
-    markers: tuple[str, ...] = ()
 
     def read(self, tape: Tape, spot: Spot, watcher: Watcher) -> Reading[Sequence[WrittenCall | str] | None]:
         """Read the fence as ReAct does."""
@@ -73,14 +70,11 @@ class FencedJson:
         return (yield from LEAKED_REACT.read(tape, spot, watcher))
 
 
-class XmlFence:
+class XmlFence(Syntax):
     """A fence around calls that were asked for, at the answer's end: what goes on behind it speaks of an example."""
 
     name = "xml"
     openers = ("```",)
-    reasoning: tuple[Tags, ...] = ()
-    stops: tuple[str, ...] = ()
-    markers: tuple[str, ...] = ()
 
     def read(
         self,
@@ -89,7 +83,9 @@ class XmlFence:
         watcher: Watcher,  # noqa: ARG002 - until the answer's end nobody knows whether they are calls
     ) -> Reading[Sequence[WrittenCall | str] | None]:
         """Read the fence, if it holds nothing but calls and nothing follows but such fences or an imagined result."""
-        if not spot.line_start or not (yield from tape.match(_FENCE)) or not tape.may_look_back(MAX_XML_FENCES):
+        if not spot.line_start or introduces_example(tape.before(tape.at, LOOK_BACK_CHARS)):
+            return None
+        if not (yield from tape.match(_FENCE)) or not tape.may_look_back(MAX_XML_FENCES):
             return None
         calls: list[WrittenCall | str] = []
         while (yield from tape.take(_FENCE)):
@@ -108,7 +104,7 @@ class XmlFence:
         """Read the calls here; none where there are none."""
         start = tape.keep()
         for row in _XML_ROWS:
-            if (yield from tape.match(row.patterns.opener)) and (calls := (yield from row.read(tape, spot, _NOBODY))):
+            if (yield from tape.match(row.patterns.opener)) and (calls := (yield from row.read(tape, spot, NOBODY))):
                 return list(calls)
             tape.rewind(start)
         for row in _XML_ROWS:
@@ -122,7 +118,6 @@ MAX_XML_FENCES = 8
 """So many are read to the answer's end, from which the reader may have to go back."""
 _XML_ROWS = tuple(row for row in ROWS if row.name == XmlFence.name)
 _RESULT = regex.compile("|".join(regex.escape(stop) for row in _XML_ROWS for stop in row.stops), regex.IGNORECASE)
-_NOBODY = Preview(None, {})
 _FENCE = regex.compile(
     r"```(?:xml|html|tool_call|text|json)?[ \t]{0,9}+\r?\n\s{0,99}+"
     r"(?=<(?:tool|function)_call|<function[\s=]|<invoke\s)",
@@ -138,15 +133,16 @@ _THOUGHTS = Thoughts()
 _FENCED_JSON = FencedJson()
 
 FELLOWS = {
-    "deepseek_v3_2": ("deepseek", "xml"),
-    "glm": ("hermes",),
+    "deepseek_v3_2": ("deepseek", "deepseek_v4", "xml"),
+    "deepseek_v4": ("deepseek_v3_2", "xml"),
+    "glm": ("hermes", "qwen3_coder", "xml"),
     "granite": ("hermes", "xml"),
     "hermes": ("qwen3_coder",),
     "llama3": ("qwen3_coder",),
     "llama4": ("llama3",),
     "minicpm": ("lfm2",),
     "phi4_mini": ("granite",),
-    "qwen3_coder": ("hermes",),
+    "qwen3_coder": ("hermes", "xml"),
 }
 """The other syntaxes that models of a family write, by the family's own: those of its older or smaller members.
 
@@ -154,7 +150,9 @@ A family is read in its own syntax first, then in these, and in no other: what o
 another's syntax is prose.
 """
 
-UNMARKED_TOO = frozenset({"gemma", "granite", "hermes", "lfm2", "llama3", "llama4", "mistral", "phi4_mini"})
+UNMARKED_TOO = frozenset({
+    "command", "gemma", "granite", "hermes", "internlm2", "lfm2", "llama3", "llama4", "mistral", "phi4_mini",
+})  # fmt: skip
 """The families whose calls may stand there unmarked: their models leave the marks out, or a server does.
 
 Marks that are special tokens go where a server is told to leave those out. Such a call is of no other syntax: it is
@@ -211,7 +209,7 @@ def thought_opened_for(
     rows = [one for one in syntaxes_of(formats) if isinstance(one, Row | MiniMaxM3)]
     if opens is None:
         rows = [one for one in rows if _is_called(model, one.prompt_opens)]
-    return tuple(dict.fromkeys(tag for one in rows for tag in one.reasoning))
+    return tuple(dict.fromkeys(tag for one in rows for tag in one.reasoning if not tag.is_text))
 
 
 def prompt_ends_in_separator(model: str, formats: Sequence[str] | None) -> bool:
@@ -267,20 +265,16 @@ def prompt_opens_thought(name: str, template: str, prompt: str = "") -> bool | N
 
 def _told_by(template: str) -> str | None:
     spelled = spell_out(template)
-    told = {one.name for one in _families() if any(word in spelled for word in one.template)}
+    told = {one.name for one in SYNTAXES if any(word in spelled for word in one.template)}
     told -= {other for name in told for other in BESIDES.get(name, ())}
     return told.pop() if len(told) == 1 else None
 
 
 def _named(model: str) -> str | None:
-    return next((one.name for one in _families() if _is_called(model, one.models)), None)
+    return next((one.name for one in SYNTAXES if _is_called(model, one.models)), None)
 
 
 def _is_called(model: str, patterns: Sequence[str]) -> bool:
     """Return whether the model's name is one of these; some write `_` or a blank for each `-` in it."""
     name = regex.sub(r"[_ ]", "-", model.lower())
     return any(regex.search(pattern, name) for pattern in patterns)
-
-
-def _families() -> list[Row | MiniMaxM3 | Harmony | Functionary]:
-    return [one for one in SYNTAXES if isinstance(one, Row | MiniMaxM3 | Harmony | Functionary)]

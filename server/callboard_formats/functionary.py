@@ -20,9 +20,9 @@ import regex
 
 from callboard_formats.json_text import read_value
 from callboard_formats.names import resolve_name
-from callboard_formats.syntax import Spot, Tags, Watcher, WrittenCall
+from callboard_formats.syntax import Spot, Syntax, Watcher, WrittenCall
 from callboard_formats.tape import Reading, Tape
-from callboard_formats.unmarked import DEPTH
+from callboard_formats.unmarked import DEPTH, END_OF_MESSAGE
 
 SEPARATOR = ">>>"
 ALL = "all"
@@ -30,13 +30,12 @@ INTERPRETER = "python"
 
 _NAME = r"(?P<name>[A-Za-z_][\w.:-]{0,127}+)"
 _HEADER = regex.compile(rf">>>{_NAME}\r?\n")
-_TURN_END = r"<\|(?:eot_id|eom_id|end_of_text)\|>|<\|start_header_id\|>"
-_MESSAGE_END = regex.compile(rf">>>[A-Za-z_][\w.:-]{{0,127}}+\r?\n|{_TURN_END}", regex.IGNORECASE)
+_MESSAGE_END = regex.compile(rf">>>[A-Za-z_][\w.:-]{{0,127}}+\r?\n|{END_OF_MESSAGE.pattern}", regex.IGNORECASE)
 _OBJECT = regex.compile(r"\{\s{0,99}+[\"'}]")
 _FIRST_MESSAGE = regex.compile(rf"{_NAME}\r?\n\s{{0,99}}+(?P<begins>\S)")
 
 
-class Functionary:
+class Functionary(Syntax):
     """The syntax of `>>>`; `leaked`: nobody asked for it."""
 
     name = "functionary"
@@ -48,9 +47,7 @@ class Functionary:
     models = (r"functionary.*v?3[.-]?[02](?!\d)",)
     template = (">>>${recipient}", "'>>>all")
     openers = (SEPARATOR,)
-    reasoning: tuple[Tags, ...] = ()
     stops = ("<|start_header_id|>tool",)
-    markers: tuple[str, ...] = ()
 
     def __init__(self, *, leaked: bool = False) -> None:
         self._leaked = leaked

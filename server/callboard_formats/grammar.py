@@ -8,7 +8,7 @@ from functools import lru_cache
 import regex
 
 from callboard_formats.literals import Literals
-from callboard_formats.syntax import END_OF_TURN, END_TOKENS, AtLineStart, Syntax, Tags
+from callboard_formats.syntax import END_OF_TURN, END_TOKENS, Syntax, Tags
 
 _FENCES = ("```", "~~~")
 _TOKEN = re.compile(r"<[|｜]\S+[|｜]>|<[A-Z_]+\d+>|\[e~\[")
@@ -66,7 +66,7 @@ def grammar(syntaxes: tuple[Syntax, ...]) -> Grammar:
     # As stops they may begin with a line end, which the call before them may have taken.
     results = frozenset(stop.strip().lower() for one in syntaxes for stop in one.stops if stop.strip())
     turns = frozenset(one for one in results if _is_turn(one))
-    at_line_start = frozenset(place for place, one in enumerate(syntaxes) if isinstance(one, AtLineStart))
+    at_line_start = frozenset(place for place, one in enumerate(syntaxes) if one.at_line_start_only)
     outside = {*owners, *tags, *closers, *turns, *_FENCES}
     return Grammar(
         syntaxes, Literals(outside), Literals(outside | results), owners, tags, closers, results, turns, at_line_start
@@ -93,7 +93,8 @@ def meaning(known: Grammar, found: str) -> Meaning:
     closes = next((one for one in beginnings if one in known.closers), "")
     imagined = any(one in known.results for one in beginnings) or any(tag.is_result for tag in tags)
     is_turn = any(one in known.turns for one in beginnings)
-    means_more = tags or closes or imagined or is_turn or found[0] in "`~"
+    is_end = END_OF_TURN.fullmatch(found) is not None
+    means_more = tags or closes or imagined or is_turn or is_end or found[0] in "`~"
     at_line_start = bool(owners) and owners.keys() <= known.at_line_start and not means_more
     return Meaning(tuple(sorted(owners)), tags, closes, imagined, is_turn, at_line_start)
 
@@ -106,10 +107,19 @@ def end_of_turn(known: Grammar) -> "regex.Pattern[str]":
 
 
 @lru_cache(maxsize=64)
+def imagined(known: Grammar) -> Literals:
+    """Return what an imagined result begins with, without tokens that only end the turn."""
+    ends = end_of_turn(known)
+    return Literals(one for one in known.results if not ends.fullmatch(one))
+
+
+@lru_cache(maxsize=64)
 def tokens(known: Grammar) -> Literals:
-    """Return the openers and ends of turns that are tokens or tags, which no info string of fenced code begins with."""
-    openers = {one for one in known.owners if one[0] == "<" or (one[0] == "[" and len(one) > 1)}
-    return Literals({*openers, *known.turns, *END_TOKENS})
+    """Return the markers, and the ends of messages and turns, that are tokens or tags: no info string begins so."""
+    every = (*known.owners, *(marker for one in known.syntaxes for marker in one.markers))
+    marks = {one for one in every if one[0] in "<>" or (one[0] == "[" and len(one) > 1)}
+    ends = {tag.closer for group in known.tags.values() for tag in group if tag.is_text}
+    return Literals({*marks, *ends, *known.turns, *END_TOKENS})
 
 
 @lru_cache(maxsize=256)

@@ -19,8 +19,9 @@ from collections.abc import Sequence
 
 import regex
 
-from callboard_formats.json_text import read_value
-from callboard_formats.syntax import Spot, Tags, Watcher, WrittenCall
+from callboard_formats.json_text import read_arguments_of, read_value
+from callboard_formats.names import resolve_name
+from callboard_formats.syntax import Schemas, Spot, Syntax, Tags, Watcher, WrittenCall
 from callboard_formats.tape import Reading, Tape
 
 _ANALYSIS = "<|channel|>analysis<|message|>"
@@ -28,17 +29,19 @@ _FINAL = "<|channel|>final<|message|>"
 _PREAMBLE = "<|channel|>commentary<|message|>"
 _TO_TOOL = "<|channel|>commentary to="
 _STRIPPED = ("assistantcommentary to=functions.", "commentary to=functions.", "analysis to=functions.")
-_PREFILLED = ("to=functions.", " to=functions.")
+_PREFILLED = "to=functions."
 
 _HEADER = regex.compile(r"(?:<\|(?:start|channel|constrain)\|>[^<\r\n]{0,160}+){1,4}+<\|message\|>", regex.IGNORECASE)
 _PREFILLED_HEADER = regex.compile(
-    r" ?to=functions\.[^<\r\n]{1,160}+(?:<\|(?:channel|constrain)\|>[^<\r\n]{0,160}+){0,3}+<\|message\|>",
+    r"to=functions\.[^<\r\n]{1,160}+(?:<\|(?:channel|constrain)\|>[^<\r\n]{0,160}+){0,3}+<\|message\|>",
     regex.IGNORECASE,
 )
 _RECIPIENT = regex.compile(r"\bto=\s*([^\s<]{1,160})")
+_WORDS = regex.compile(r"\bto=\s*(?:functions\.)?([^<]{1,160})")
 _ROLE = regex.compile(r"<\|start\|>\s*([^\s<]*)", regex.IGNORECASE)
 _ROLES = regex.compile(r"assistant|user|system|developer|tool|functions\.[\w.-]+|[a-z]+\.[a-z_]+", regex.IGNORECASE)
 _PEOPLE = ("user", "all")
+_KIND = "json"
 _STRIPPED_CALL = regex.compile(
     r"[a-z]*(?:commentary|analysis) to=functions\.([\w.-]{1,128}+)\s{0,9}+(?:(?:json|code)\s{0,9}+)?(?=\{)",
     regex.IGNORECASE,
@@ -47,7 +50,7 @@ _MESSAGE_END = regex.compile(r"<\|(?P<kind>end|call|return|start|channel)\|>", r
 _ASSISTANT = regex.compile(r"<\|start\|>\s{0,9}+assistant\s{0,9}+(?=<\|channel\|>)", regex.IGNORECASE)
 
 
-class Harmony:
+class Harmony(Syntax):
     """The syntax of `<|channel|>`."""
 
     name = "harmony"
@@ -55,8 +58,7 @@ class Harmony:
     source = ("https://github.com/openai/harmony/blob/main/docs/format.md",)
     models = (r"gpt-?oss",)
     template = ("<|channel|>",)
-    openers = ("<|start|>", "<|channel|>", *_STRIPPED, *_PREFILLED)
-    markers: tuple[str, ...] = ()
+    openers = ("<|start|>", "<|channel|>", *_STRIPPED, _PREFILLED)
     reasoning = tuple(
         # The next message may begin without an end of this one.
         Tags(
@@ -79,11 +81,12 @@ class Harmony:
         """Read a call or a message to someone else; of other messages, the header."""
         start = tape.keep()
         if stripped := (yield from tape.take(_STRIPPED_CALL)):
-            value = yield from read_value(tape, watcher=watcher, name=stripped[1])
-            return [WrittenCall(stripped[1], value.text, truncated=not value.whole)]
+            name = _name(stripped[1], spot.schemas)
+            value = yield from read_arguments_of(tape, watcher=watcher, name=name)
+            return [WrittenCall(name, value.text, truncated=not value.whole)]
         if (yield from tape.peek()) != "<":
             header = (yield from tape.take(_PREFILLED_HEADER)) if spot.first else None
-            return (yield from self._call(tape, header[0], watcher)) if header else None
+            return (yield from self._call(tape, spot, header[0], watcher)) if header else None
         header = yield from tape.match(_HEADER)
         if header is None:
             if tape.final and tape.cut_off(_HEADER):
@@ -96,7 +99,7 @@ class Harmony:
             return None
         tape.at += len(header[0])
         if recipient and recipient[1].lower() not in ("assistant", *_PEOPLE):
-            return (yield from self._call(tape, header[0], watcher))
+            return (yield from self._call(tape, spot, header[0], watcher))
         if (recipient and recipient[1].lower() == "assistant") or (role and role[1].lower() != "assistant"):
             yield from self._message(tape)
             return []
@@ -106,9 +109,8 @@ class Harmony:
                 tape.at += len(header[0])
         return []
 
-    def _call(self, tape: Tape, header: str, watcher: Watcher) -> Reading[Sequence[WrittenCall]]:
-        recipient = _RECIPIENT.search(header)
-        name = recipient[1].removeprefix("functions.") if recipient else ""
+    def _call(self, tape: Tape, spot: Spot, header: str, watcher: Watcher) -> Reading[Sequence[WrittenCall]]:
+        name = _recipient(header, spot.schemas)
         yield from tape.space()
         if (yield from tape.peek()) != "{":
             words, closed = yield from self._message(tape)
@@ -130,3 +132,22 @@ class Harmony:
         if end and end["kind"].lower() not in ("start", "channel"):
             tape.at += len(end[0])
         return words, end is not None
+
+
+def _recipient(header: str, schemas: Schemas) -> str:
+    """Return the tool's name in a header; it may hold blanks where only with them it is a tool's."""
+    recipient = _RECIPIENT.search(header)
+    if recipient is None:
+        return ""
+    name = _name(recipient[1].removeprefix("functions."), schemas)
+    words = _WORDS.search(header)
+    if words and resolve_name(name, schemas) is None and resolve_name(words[1], schemas):
+        return str(words[1]).strip()
+    return name
+
+
+def _name(written: str, schemas: Schemas) -> str:
+    """Return the name without the word for the arguments' kind behind it, where it is a tool's only so."""
+    shorter = written[: -len(_KIND)] if written.lower().endswith(_KIND) else ""
+    is_glued = shorter and resolve_name(written, schemas) is None and resolve_name(shorter, schemas)
+    return shorter if is_glued else written

@@ -239,6 +239,25 @@ def _torn(tape: Tape, start: int, string_end: int, end: "regex.Pattern[str]") ->
     return start + found.start() if found else None
 
 
+def read_arguments_of(
+    tape: Tape, end: "regex.Pattern[str]" = _NEVER, watcher: Watcher | None = None, name: str = ""
+) -> Reading[Value]:
+    """Read the arguments of a call whose syntax gives it no end, at `tape.at`: an object.
+
+    With other objects right behind it, all are one text: which of them is meant, nobody knows.
+    """
+    start = tape.keep()
+    value = yield from read_value(tape, end, watcher, name)
+    over = tape.at
+    while value.whole and (yield from tape.take(ANOTHER_OBJECT)):
+        value = yield from read_value(tape, end)
+    return value if tape.at == over else Value(tape.cut(start, tape.at), value.whole, {})
+
+
+ANOTHER_OBJECT = regex.compile(r"[\s,;]{0,99}+(?=\{)")
+"""What stands between one object and the next."""
+
+
 def value_of(text: str) -> Value:
     """Return the object or array that `text` begins with."""
     return read_now(read_value(Tape(text, final=True)))
@@ -287,6 +306,15 @@ def call_in(value: Value, *, keyed: bool = False, cut_off: bool = False) -> Writ
         return WrittenCall(name, arguments, _is_truncated(value, arguments, cut_off=cut_off))
     others = members.keys() - {name_key, "type", "id", "tool_call_id", "index"}
     return WrittenCall(name, value.text if others or not name_key else "", not value.whole)
+
+
+def describes_a_tool(members: dict[str, str]) -> bool:
+    """Return whether the arguments of an object are a JSON schema: the model tells of a tool, and calls none."""
+    if members.get("function", "").startswith("{"):
+        members = value_of(members["function"]).members
+    given = next((members[key] for key in ARGUMENTS_KEYS if members.get(key, "").startswith("{")), "")
+    schema = value_of(given).members if given else {}
+    return plain(schema.get("type", "")) == "object" and schema.get("properties", "").startswith("{")
 
 
 def _is_truncated(value: Value, arguments: str, *, cut_off: bool) -> bool:

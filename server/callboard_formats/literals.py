@@ -6,9 +6,8 @@ of ASCII letters alone: `K` (the Kelvin sign) is no `k` in any marker.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-_FLAGS = re.IGNORECASE | re.ASCII
 _NEVER = r"(?!)"
 _END = ""
 
@@ -27,12 +26,13 @@ class Literals:
             for character in text:
                 node = node.setdefault(character, {})
             node[_END] = {}
-        whole, begun = (_whole(root), _begun(root)) if root else (_NEVER, _NEVER)
-        # Asked first, so that most places are passed without a try of each branch.
-        begins = f"(?=[{''.join(map(re.escape, root))}])" if root else ""
-        self._any = re.compile(f"{begins}(?:({whole})|{begun}\\Z)", _FLAGS)
-        self._whole = re.compile(begins + whole, _FLAGS)
-        self._begun = re.compile(begun + r"\Z", _FLAGS)
+        self._whole = _compile({first: _whole(below) for first, below in root.items()})
+        self._begun = re.compile((_begun(root) if root else _NEVER) + r"\Z", re.IGNORECASE | re.ASCII)
+        self.search_begun = _compile({first: _whole_or_begun(below) for first, below in root.items()}).search
+        """Return the first of them from a place in a text on, or what may become one where the text ends.
+
+        Not a method of ours: it is asked with each token of a model, mostly in vain.
+        """
 
     def find(self, text: str, start: int, *, final: bool) -> tuple[int, str]:
         """Return the place of the first literal from `start` on, and the literal in lower case, the longest one there.
@@ -40,12 +40,18 @@ class Literals:
         If there is none, return the text's length and "". Unless the text is `final`, return "" also where the text
         ends, from the returned place on, in what may still become a literal or a longer one.
         """
-        match = (self._whole if final else self._any).search(text, start)
-        if match is None:
-            return len(text), ""
+        if final:
+            found = self._whole.search(text, start)
+            return (found.start(), found[0].lower()) if found else (len(text), "")
+        begun = self.search_begun(text, start)
+        return self.read_begun(begun) if begun else (len(text), "")
+
+    def read_begun(self, match: re.Match[str]) -> tuple[int, str]:
+        """Return what `find` returns for a text that is not final, given what `search_begun` found in it."""
         at = match.start()
-        is_begun = not final and (match.lastindex is None or self.may_grow(text, at))
-        return at, "" if is_begun else match[0].lower()
+        if match.lastindex is None or self.may_grow(match.string, at):
+            return at, ""
+        return at, match[0].lower()
 
     def search(self, text: str, start: int) -> re.Match[str] | None:
         """Return the first of them from `start` on, the longest where several begin at one place."""
@@ -62,6 +68,28 @@ class Literals:
 
 def _fold(text: str) -> str:
     return "".join(character.lower() if character.isascii() else character for character in text)
+
+
+def _compile(rests: Mapping[str, str]) -> re.Pattern[str]:
+    """Return the expression of literals, given what matches the rest of those that begin with a character.
+
+    Of branches that each begin with one character, in its own case, `re` makes a set that it passes most places by.
+    """
+    branches = [
+        f"{re.escape(spelling)}(?i:{rest})"
+        for first, rest in rests.items()
+        for spelling in dict.fromkeys((first, first.upper() if first.isascii() else first))
+    ]
+    return re.compile("|".join(branches) or _NEVER, re.ASCII)
+
+
+def _whole_or_begun(node: _Trie) -> str:
+    """Return what matches from `node` to the end of a literal, as a group, else what the text ends in of one."""
+    deeper = node.keys() - {_END}
+    if not deeper:
+        return "()"
+    begun = f"{_begun(node)}?" if _has_depth(node, deeper) else ""
+    return f"(?:({_whole(node)})|{begun}\\Z)"
 
 
 def _whole(node: _Trie) -> str:

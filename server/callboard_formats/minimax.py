@@ -6,7 +6,8 @@
 
 Specified in the chat template of MiniMax-M3; vLLM's `minimax_m3` parser and SGLang's read it. The items of a list
 are elements named `item`. A tag without the mark is text, and so is one that closes nothing that is open. What stands
-in an argument that is text by the tool's schema is its text, elements too: it may be about such calls.
+in an argument that is text by the tool's schema is its text, elements too: it may be about such calls. The mark is a
+token, which a server may leave out: then it is missing in all of the section.
 """
 
 import json
@@ -17,27 +18,32 @@ from itertools import groupby
 from callboard_formats.broken import name_of_broken
 from callboard_formats.names import resolve_name
 from callboard_formats.row import NAME, pattern
-from callboard_formats.syntax import Refusing, Schemas, Spot, Tags, Watcher, WrittenCall
+from callboard_formats.syntax import NOBODY, Schemas, Spot, Syntax, Tags, Watcher, WrittenCall
 from callboard_formats.tape import Reading, Tape
 
+MAX_DEPTH = 50
+
+_MARK_TEXT = "]<]minimax[>["
 _MARK = r"\]<\]minimax\[>\["
-_SECTION = pattern(rf"(?:{_MARK} )?<tool_call>(?= {_MARK} <invoke)")
-_SECTION_END = pattern(rf"{_MARK} </tool_call>")
 _ANY_SECTION = pattern(rf"(?:{_MARK} )?<tool_call>(?= {_MARK})")
 _BROKEN = pattern(_MARK)
 _CALL_END = pattern(rf"{_MARK} </invoke>|{_MARK} </tool_call>|{_MARK} <invoke")
-_CALL = pattern(rf"{_MARK} <invoke\s{{1,9}}name = [\"']?{NAME}[\"']? >")
-MAX_DEPTH = 50
-_TAG = pattern(rf"{_MARK} <(?P<closes>/?)(?P<name>[^<>/\s]{{1,128}}+)[^<>]{{0,160}}+>")
 
 
-class _Nobody:
-    """Nobody who is shown arguments."""
+class _Tags:
+    """The patterns of tags behind a mark, or behind nothing; `attributes`: the pattern of what an element may have."""
 
-    def arguments(self, name: str, text: str) -> None: ...
+    def __init__(self, mark: str, attributes: str) -> None:
+        self.section = pattern(rf"(?:{_MARK} )?<tool_call>(?= {mark} <invoke\s)")
+        self.section_end = pattern(rf"{mark} </tool_call>")
+        self.call = pattern(rf"{mark} <invoke\s{{1,9}}name = [\"']?{NAME}[\"']? >")
+        self.goes_on = pattern(rf"{mark} (?:</invoke>|<(?P<name>[^<>/\s]{{1,128}}+)>)")
+        self.any = pattern(rf"{mark} <(?P<closes>/?)(?P<name>[^<>/\s]{{1,128}}+){attributes}>")
 
 
-_NOBODY = _Nobody()
+_MARKED = _Tags(_MARK, r"[^<>]{0,160}+")
+# With an attribute it is no element of an argument's name.
+_UNMARKED = _Tags("", "")
 
 
 @dataclass(slots=True)
@@ -97,7 +103,7 @@ def _arguments_of(name: str, schemas: Schemas) -> _Arguments:
     )
 
 
-class MiniMaxM3(Refusing):
+class MiniMaxM3(Syntax):
     """The syntax of `]<]minimax[>[`."""
 
     name = "minimax_m3"
@@ -110,6 +116,7 @@ class MiniMaxM3(Refusing):
     prompt_opens: tuple[str, ...] = ()
     stops = ("[e~[", "]~b]user", "]~b]tool")
     markers = ("]<]minimax[>[</tool_call>", "]<]minimax[>[</invoke>", "]~b]ai")
+    refuses = True
 
     def read(
         self,
@@ -118,18 +125,23 @@ class MiniMaxM3(Refusing):
         watcher: Watcher,  # noqa: ARG002 - arguments come as elements, not as JSON
     ) -> Reading[Sequence[WrittenCall | str] | None]:
         """Read a section of calls, or calls without one."""
-        in_section = (yield from tape.take(_SECTION)) is not None
+        tags = _MARKED
+        in_section = (yield from tape.take(_MARKED.section)) is not None
+        if not in_section and (yield from tape.take(_UNMARKED.section)):
+            tags = _UNMARKED
+            in_section = True
         calls: list[WrittenCall] = []
         while True:
             if in_section or calls:
                 yield from tape.space()
-            head = yield from tape.take(_CALL)
+            head = yield from tape.take(tags.call)
             if head is None:
                 break
-            calls.append((yield from self._call(tape, head["name"], _arguments_of(head["name"], spot.schemas))))
+            arguments = _arguments_of(head["name"], spot.schemas)
+            calls.append((yield from self._call(tape, tags, head["name"], arguments)))
         if not calls:
             return [] if in_section and tape.final and tape.is_at_end() else None
-        yield from tape.take(_SECTION_END)
+        yield from tape.take(tags.section_end)
         return calls
 
     def refuse(self, tape: Tape, spot: Spot) -> Reading[Sequence[WrittenCall] | None]:
@@ -148,20 +160,20 @@ class MiniMaxM3(Refusing):
         if end and end[0].lower().endswith("</invoke>"):
             tape.at += len(end[0])
         yield from tape.space()
-        rest = yield from self.read(tape, spot, _NOBODY)
+        rest = yield from self.read(tape, spot, NOBODY)
         calls = [one for one in rest or () if isinstance(one, WrittenCall)]
         if not calls:
-            yield from tape.take(_SECTION_END)
+            yield from tape.take(_MARKED.section_end)
         return [refused, *calls]
 
-    def _call(self, tape: Tape, name: str, arguments: _Arguments) -> Reading[WrittenCall]:
+    def _call(self, tape: Tape, tags: _Tags, name: str, arguments: _Arguments) -> Reading[WrittenCall]:
         root = _Element("")
         open_elements = [root]
         begin = tape.keep()
         readable = True
         while True:
             start = tape.at
-            tag = yield from tape.find(_TAG)
+            tag = yield from tape.find(tags.any)
             inner = open_elements[-1]
             inner.text.append(tape.cut(start, tape.at))
             if tag is None:
@@ -174,8 +186,12 @@ class MiniMaxM3(Refusing):
                 inner.elements.append(element)
                 open_elements.append(element)
                 readable = readable and len(open_elements) <= MAX_DEPTH
-            elif inner is not root and tag["name"] == inner.name:
+                continue
+            inner = yield from self._closing(tape, tags, tag["name"], open_elements, arguments)
+            if inner is not root and tag["name"] == inner.name:
                 open_elements.pop()
+                # Nobody knows whether a mark before the one of the tag is the value's.
+                readable = readable and not inner.text[-1].rstrip().endswith(_MARK_TEXT)
                 if open_elements == [root] and inner.name in arguments.texts:
                     # Another argument right in it says that its own end was forgotten.
                     readable = readable and arguments.names.isdisjoint(one.name for one in inner.elements)
@@ -189,3 +205,20 @@ class MiniMaxM3(Refusing):
                 return WrittenCall(name, root.as_object(arguments.lists), untyped=True)
             else:
                 inner.text.append(tag[0])
+
+    def _closing(
+        self, tape: Tape, tags: _Tags, name: str, open_elements: list[_Element], arguments: _Arguments
+    ) -> Reading[_Element]:
+        """Return the element that the closing tag of this name, which was read, is compared with: the innermost.
+
+        In an argument that is text there may be tags that nothing closes. They end with it, where the call goes on
+        behind its own closing tag.
+        """
+        if not 2 < len(open_elements) <= MAX_DEPTH:
+            return open_elements[-1]
+        _, argument, *inner = open_elements
+        if name == argument.name and name in arguments.texts and all(one.name != name for one in inner):
+            following = yield from tape.match(tags.goes_on)
+            if following and (following["name"] is None or following["name"] in arguments.names):
+                del open_elements[2:]
+        return open_elements[-1]

@@ -50,7 +50,8 @@ def resolve_name(written: str, known: Collection[str]) -> Resolved | None:
     In this order: the exact name; the same letters in another spelling (case, `-`, `_`,
     spaces, camelCase); the same without what models put around it (`functions.search`,
     `search_tool`, `search()`); a tool of Home Assistant's without the server's name before it
-    (`HassTurnOn` for `home_HassTurnOn`); an invented name, where the tool that it means is known.
+    (`HassTurnOn` for `home_HassTurnOn`); an invented name, where the tool that it means is known;
+    one that stands in an id (`functionssearch0`).
     """
     if written in known:
         return Resolved(written)
@@ -67,6 +68,10 @@ def resolve_name(written: str, known: Collection[str]) -> Resolved | None:
             return _meant(written, meaning)
         if len(found := intents.get(fold(meaning.intent), [])) == 1:
             return Resolved(found[0], repair=_repair(written, found[0]), renames=_TO_INTENT)
+    numbered = {name for one in _unnumbered(written) for name in spellings(known).get(fold(one), [])}
+    if len(numbered) == 1:
+        [name] = numbered
+        return Resolved(name, repair=_repair(written, name))
     return None
 
 
@@ -116,6 +121,7 @@ _WORD = re.compile(r"[A-Za-z][\w.:/-]*")
 _IDENTIFIER = re.compile(r"[a-z][A-Z]|\w[_./:-]\w|[a-z]\d")
 _SEPARATORS = re.compile(r"[\s_\-.:/]+")
 _INDEX = re.compile(r":\d+$")
+_ID = re.compile(r"functions[._]?(.+?)(\d{0,4})", re.IGNORECASE)
 _INTENT = re.compile(r"[A-Za-z0-9_-]*?_(Hass[A-Z][A-Za-z]*|GetLiveContext|GetDateTime)")
 _TO_INTENT = MappingProxyType(
     {**dict.fromkeys(("entityid", "entity", "device", "devicename", "target"), "name"), "room": "area"}
@@ -140,6 +146,15 @@ def _keys(written: str) -> tuple[str, ...]:
             keys.append(fold("".join(parts[len(head) :])))
     keys += [whole.removesuffix(suffix) for suffix in SUFFIXES if whole.endswith(suffix) and len(whole) > len(suffix)]
     return tuple(keys)
+
+
+def _unnumbered(written: str) -> list[str]:
+    """Return the names that an id of Kimi's (`functions.search:0`) may hold that lost its marks: `functionssearch0`."""
+    found = _ID.fullmatch(written.strip(_DECORATION))
+    if found is None:
+        return []
+    name, digits = found.groups()
+    return [name + digits[:kept] for kept in range(len(digits) + 1)]
 
 
 def fold(name: str) -> str:

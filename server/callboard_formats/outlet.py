@@ -5,7 +5,6 @@ Words that follow a call wait for another one: if none comes, the model has imag
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from callboard_formats.fitting import typed_json
 from callboard_formats.names import resolve_name
@@ -14,14 +13,17 @@ from callboard_formats.syntax import Schemas, WrittenCall
 MAX_HELD_SPACE = 80
 
 
-class TextPiece(NamedTuple):
+# Not frozen: there is one for each token of a model, and a frozen one takes three times as long to make.
+@dataclass(slots=True)
+class TextPiece:
     """Answer text for the user; `quoted`: a call is spoken of in it, and its markers are shown."""
 
     text: str
     quoted: bool = False
 
 
-class ReasoningPiece(NamedTuple):
+@dataclass(slots=True)
+class ReasoningPiece:
     """Reasoning text for the user."""
 
     text: str
@@ -92,9 +94,9 @@ class Outlet:
         return self._reasoning and not self._begins
 
     @property
-    def waits(self) -> bool:
-        """True where words have followed the last call."""
-        return bool(self._waiting)
+    def waiting(self) -> str:
+        """The words that have followed the last call."""
+        return "".join(piece.text for piece in self._waiting)
 
     def take(self) -> list[Shown]:
         """Return what has come since it was last asked."""
@@ -242,14 +244,13 @@ class Outlet:
 
 
 class Preview:
-    """The preview of the first call of a block, where its tool is known; none at all without an outlet."""
+    """The preview of the first call of a block, where its tool is known."""
 
-    def __init__(self, outlet: Outlet | None, schemas: Schemas) -> None:
+    def __init__(self, outlet: Outlet, schemas: Schemas) -> None:
         self._outlet = outlet
         self._schemas = schemas
 
     def arguments(self, name: str, text: str) -> None:
         """Show a piece of the arguments of `name`."""
-        resolved = resolve_name(name, self._schemas) if self._outlet else None
-        if self._outlet and resolved:
+        if resolved := resolve_name(name, self._schemas):
             self._outlet.preview(resolved.name, text)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from callboard_formats.calls import MeantCall, tool_meant, understand
-from callboard_formats.cleaning import Sanitiser
+from callboard_formats.cleaning import Cleaner
 from callboard_formats.formats import prompt_ends_in_separator, syntaxes_of, thought_opened_for
 from callboard_formats.functionary import FirstMessage
 from callboard_formats.outlet import (
@@ -19,6 +19,9 @@ from callboard_formats.outlet import (
 )
 from callboard_formats.stream import Scanner
 from callboard_formats.syntax import CallError, Schemas, WrittenCall
+
+BYTE_ORDER_MARK = "\ufeff"
+"""What some servers send before an answer, and is no text of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +83,16 @@ class StreamParser:
             opened=thought_opened_for(model, formats, thinking=thinking, prompt_opens=prompt_opens),
             surely=bool(thinking),
         )
-        self._cleaner = Sanitiser(formats[0] if formats else "rescue", model)
+        self._cleaner = Cleaner(formats[0] if formats else "rescue", model)
         self._first_message = FirstMessage(self.schemas) if prompt_ends_in_separator(model, formats) else None
         self._found: list[FoundCall] = []
+        self._has_begun = False
 
     def feed(self, text: str) -> list[Piece]:
         """Return what can be shown now."""
+        if text and not self._has_begun:
+            self._has_begun = True
+            text = text.removeprefix(BYTE_ORDER_MARK)
         if self._first_message:
             text = self._first_message.feed(text)
         return self._pieces(self._scanner.feed(text))
@@ -111,21 +118,21 @@ class StreamParser:
     def _pieces(self, shown: Sequence[Shown]) -> list[Piece]:
         pieces: list[Piece] = []
         for one in shown:
-            match one:
-                case TextPiece():
-                    text = self._cleaner.pass_on(one.text) if one.quoted else self._cleaner.feed(one.text)
-                    if text == one.text and not one.quoted:
-                        pieces.append(one)
-                    elif text:
-                        pieces.append(TextPiece(text))
-                case AnswerBegan():
-                    self._cleaner.answer_begins()
-                case AllWasThought():
-                    self._found.clear()
-                case FoundCall():
-                    self._found.append(one)
-                case _:
+            # The first of them is asked for with each token of a model, for which `match` takes twice as long.
+            if isinstance(one, TextPiece):
+                text = self._cleaner.pass_on(one.text) if one.quoted else self._cleaner.feed(one.text)
+                if text == one.text and not one.quoted:
                     pieces.append(one)
+                elif text:
+                    pieces.append(TextPiece(text))
+            elif isinstance(one, AnswerBegan):
+                self._cleaner.answer_begins()
+            elif isinstance(one, AllWasThought):
+                self._found.clear()
+            elif isinstance(one, FoundCall):
+                self._found.append(one)
+            else:
+                pieces.append(one)
         return pieces
 
 

@@ -23,25 +23,34 @@ NOTATION_DEPTH = 50
 
 _QUOTES = re.compile(r"<escape>|<\|\"\|>", re.IGNORECASE)
 _NOTATION_KEY = re.compile(
-    r"\s*(?:<escape>|<\|\"\|>|[\"'])?([^\s:,{}\[\]<>\"']{1,128})(?:<escape>|<\|\"\|>|[\"'])?\s*:", re.IGNORECASE
+    r"\s*(?P<mark><escape>|<\|\"\|>|[\"'])?(?P<key>[^:=,{}()\[\]<>\"'\s][^:=,{}()\[\]<>\"'\n]{0,127}?)"
+    r"(?:<escape>|<\|\"\|>|[\"'])?\s*(?P<separator>[:=])",
+    re.IGNORECASE,
 )
 _NOTATION_WORD = re.compile(r"[^,{}\[\]<>\"']+")
+_NOTATION_WORD_IN_BRACKETS = re.compile(r"[^,{}()\[\]<>\"']+")
 _SPACE = re.compile(r"\s*")
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+_SINGLE_STRING = re.compile(r"'((?:[^'\\\n]|\\.)*+)'", re.DOTALL)
+_IN_SINGLE = re.compile(r"\\(?P<escaped>.)|(?P<mark>\")", re.DOTALL)
 _NOTATION_WORDS = {"true": True, "false": False, "null": None, "none": None}
+_CLOSERS = {"{": "}", "(": ")"}
 
-
-_NOTATION_MARK = regex.compile(r"<escape>|<\|\"\|>|[{}\[\]]|(?<!<\|)\"", regex.IGNORECASE)
+_NOTATION_MARK = regex.compile(r"<escape>|<\|\"\|>|[{}\[\]()]|(?<!<\|)\"|(?<=[:=,{(\[]\s{0,8})'", regex.IGNORECASE)
 _STRING_GOES_ON = regex.compile(r"\s*+[,}\]:]")
+_STRING_GOES_ON_IN_BRACKETS = regex.compile(r"\s*+[,}\]:)]")
 
 
 def read_escaped(tape: Tape, end: "regex.Pattern[str]") -> Reading[tuple[str, bool]]:
-    """Return the object that begins at `tape.at`, and whether its last bracket was seen.
+    """Return the object that begins at `tape.at`, in `{` or in `(`, and whether its last bracket was seen.
 
-    A string ends at the first quotation mark behind which the object goes on. What `end` matches outside of strings
-    shows that brackets are missing.
+    A string ends at the first quotation mark behind which the object goes on, or the call ends. What `end` matches
+    outside of strings shows that brackets are missing.
     """
     start = tape.keep()
+    opener = yield from tape.peek()
+    goes_on = _STRING_GOES_ON_IN_BRACKETS if opener == "(" else _STRING_GOES_ON
+    goes_on = regex.compile(rf"{goes_on.pattern}|\s*+(?:{end.pattern})", regex.IGNORECASE)
     depth = 0
     either = regex.compile(f"(?P<end>{end.pattern})|{_NOTATION_MARK.pattern}", regex.IGNORECASE)
     while mark := (yield from tape.find(either)):
@@ -49,18 +58,23 @@ def read_escaped(tape: Tape, end: "regex.Pattern[str]") -> Reading[tuple[str, bo
             return tape.cut(start, tape.at), False
         tape.at += len(mark[0])
         match mark[0]:
-            case "{" | "[":
+            case "(" | ")" if opener != "(" or depth > 1 or (depth == 1 and mark[0] == "("):
+                # In a word they are the word's.
+                continue
+            case "{" | "[" | "(":
                 depth += 1
-            case "}" | "]":
+            case "}" | "]" | ")":
                 depth -= 1
                 if depth <= 0:
                     return tape.cut(start, tape.at), True
+            case "'":
+                yield from _pass_single(tape, end)
             case quote:
-                yield from _pass_escaped(tape, quote)
+                yield from _pass_escaped(tape, quote, goes_on)
     return tape.cut(start, tape.at), False
 
 
-def _pass_escaped(tape: Tape, quote: str) -> Reading[None]:
+def _pass_escaped(tape: Tape, quote: str, goes_on: "regex.Pattern[str]") -> Reading[None]:
     if quote == '"':
         while mark := (yield from tape.find(_IN_QUOTES)):
             tape.at += 1
@@ -72,8 +86,21 @@ def _pass_escaped(tape: Tape, quote: str) -> Reading[None]:
     closer = regex.compile(regex.escape(quote), regex.IGNORECASE)
     while (yield from tape.find(closer)):
         tape.at += len(quote)
-        if (yield from tape.match(_STRING_GOES_ON)):
+        if (yield from tape.match(goes_on)):
             return
+
+
+def _pass_single(tape: Tape, end: "regex.Pattern[str]") -> Reading[None]:
+    """Move behind the end of a string in single quotation marks; it may be an apostrophe, so it stays in its line."""
+    marks = regex.compile(rf"['\\\n]|{end.pattern}", regex.IGNORECASE)
+    while mark := (yield from tape.find(marks)):
+        if mark[0] not in "'\\":
+            return
+        tape.at += 1
+        if mark[0] == "'":
+            return
+        if (yield from tape.peek()):
+            tape.at += 1
 
 
 _IN_QUOTES = regex.compile(r"[\"\\]")
@@ -82,90 +109,112 @@ _IN_QUOTES = regex.compile(r"[\"\\]")
 def escaped_json(text: str) -> str | None:
     """Return the object that `text` is, as JSON; None where it is no such object, or not a whole one."""
     try:
-        value, end = _notation_value(text, 0, 0)
+        notation = _Notation(text)
+        value, end = notation.value(0, 0)
         written = json.dumps(value, ensure_ascii=False, allow_nan=False)
     except ValueError:
         return None
     return written if isinstance(value, dict) and not text[end:].strip() else None
 
 
-def _notation_value(text: str, start: int, depth: int) -> tuple[object, int]:
-    """Return the value at `start` and where it ends. Raises `ValueError` where none stands there."""
-    at = _notation_skip(text, start)
-    if depth > NOTATION_DEPTH:
-        raise ValueError("too deep")
-    if quote := _QUOTES.match(text, at):
-        closer = re.compile(re.escape(quote[0]) + r"(?=\s*[,}\]:])", re.IGNORECASE)
-        end = closer.search(text, quote.end())
-        if end is None:
-            raise ValueError("a string without an end")
-        return text[quote.end() : end.start()], end.end()
-    match text[at : at + 1]:
-        case "{":
-            return _notation_object(text, at + 1, depth)
-        case "[":
-            return _notation_array(text, at + 1, depth)
-        case '"':
-            string = _STRING.match(text, at)
-            if string is None:
+class _Notation:
+    """The reading of one object."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._in_brackets = text.startswith("(")
+        goes_on = r"(?=\s*[,}\]:)])" if self._in_brackets else r"(?=\s*[,}\]:])"
+        self._closers = {mark: re.compile(re.escape(mark) + goes_on, re.IGNORECASE) for mark in ("<escape>", '<|"|>')}
+        self._has_bare_words = False
+        """Whether the marks of a string were forgotten: then a comma may be the string's."""
+
+    def value(self, start: int, depth: int) -> tuple[object, int]:
+        """Return the value at `start` and where it ends. Raises `ValueError` where none stands there."""
+        text = self._text
+        at = self._skip(start)
+        if depth > NOTATION_DEPTH:
+            raise ValueError("too deep")
+        if quote := _QUOTES.match(text, at):
+            end = self._closers[quote[0].lower()].search(text, quote.end())
+            if end is None:
                 raise ValueError("a string without an end")
-            return json.loads(string[0], strict=False), string.end()
-        case _:
-            return _notation_word(text, at)
+            return text[quote.end() : end.start()], end.end()
+        match text[at : at + 1]:
+            case "{" | "(" as opener if opener == "{" or depth == 0:
+                return self._object(at + 1, depth, _CLOSERS[opener])
+            case "[":
+                return self._array(at + 1, depth)
+            case '"':
+                string = _STRING.match(text, at)
+                if string is None:
+                    raise ValueError("a string without an end")
+                return json.loads(string[0], strict=False), string.end()
+            case "'":
+                string = _SINGLE_STRING.match(text, at)
+                if string is None:
+                    raise ValueError("a string without an end")
+                return json.loads(f'"{_IN_SINGLE.sub(_in_double, string[1])}"', strict=False), string.end()
+            case _:
+                return self._word(at)
+
+    def _object(self, at: int, depth: int, closer: str) -> tuple[object, int]:
+        members: dict[str, object] = {}
+        at = self._skip(at)
+        while self._text[at : at + 1] != closer:
+            found = _NOTATION_KEY.match(self._text, at)
+            if found is None:
+                raise ValueError("no key")
+            key = found["key"]
+            if key in members:
+                raise ValueError("a key twice")
+            if self._has_bare_words and not found["mark"] and (found["separator"] == "=" or _BLANK.search(key)):
+                raise ValueError("perhaps no key")
+            members[key], at = self.value(found.end(), depth + 1)
+            at = self._skip(self._separator(at, closer))
+        return members, at + 1
+
+    def _array(self, at: int, depth: int) -> tuple[object, int]:
+        items: list[object] = []
+        at = self._skip(at)
+        while self._text[at : at + 1] != "]":
+            item, at = self.value(at, depth + 1)
+            items.append(item)
+            at = self._skip(self._separator(at, "]"))
+        return items, at + 1
+
+    def _separator(self, start: int, closer: str) -> int:
+        at = self._skip(start)
+        if self._text[at : at + 1] == ",":
+            return at + 1
+        if self._text[at : at + 1] != closer:
+            raise ValueError("no comma")
+        return at
+
+    def _word(self, at: int) -> tuple[object, int]:
+        """Return a number, a word of JSON's, or a string whose marks were forgotten."""
+        match = (_NOTATION_WORD_IN_BRACKETS if self._in_brackets else _NOTATION_WORD).match(self._text, at)
+        if match is None or not (word := match[0].strip()):
+            raise ValueError("no value")
+        if word.lower() in _NOTATION_WORDS:
+            return _NOTATION_WORDS[word.lower()], match.end()
+        try:
+            number = json.loads(word)
+        except ValueError:
+            self._has_bare_words = True
+            return word, match.end()
+        return number, match.end()
+
+    def _skip(self, at: int) -> int:
+        match = _SPACE.match(self._text, at)
+        return match.end() if match else at
 
 
-def _notation_object(text: str, at: int, depth: int) -> tuple[object, int]:
-    members: dict[str, object] = {}
-    at = _notation_skip(text, at)
-    while text[at : at + 1] != "}":
-        key = _NOTATION_KEY.match(text, at)
-        if key is None:
-            raise ValueError("no key")
-        if key[1] in members:
-            raise ValueError("a key twice")
-        members[key[1]], at = _notation_value(text, key.end(), depth + 1)
-        at = _notation_separator(text, at, "}")
-        at = _notation_skip(text, at)
-    return members, at + 1
+_BLANK = re.compile(r"\s")
 
 
-def _notation_array(text: str, at: int, depth: int) -> tuple[object, int]:
-    items: list[object] = []
-    at = _notation_skip(text, at)
-    while text[at : at + 1] != "]":
-        item, at = _notation_value(text, at, depth + 1)
-        items.append(item)
-        at = _notation_separator(text, at, "]")
-        at = _notation_skip(text, at)
-    return items, at + 1
-
-
-def _notation_separator(text: str, start: int, closer: str) -> int:
-    at = _notation_skip(text, start)
-    if text[at : at + 1] == ",":
-        return at + 1
-    if text[at : at + 1] != closer:
-        raise ValueError("no comma")
-    return at
-
-
-def _notation_word(text: str, at: int) -> tuple[object, int]:
-    """Return a number, a word of JSON's, or a string whose marks were forgotten."""
-    match = _NOTATION_WORD.match(text, at)
-    if match is None or not (word := match[0].strip()):
-        raise ValueError("no value")
-    if word.lower() in _NOTATION_WORDS:
-        return _NOTATION_WORDS[word.lower()], match.end()
-    try:
-        number = json.loads(word)
-    except ValueError:
-        return word, match.end()
-    return number, match.end()
-
-
-def _notation_skip(text: str, at: int) -> int:
-    match = _SPACE.match(text, at)
-    return match.end() if match else at
+def _in_double(found: re.Match[str]) -> str:
+    """Return what stands in a string in double quotation marks for a mark, or an escape, of one in single ones."""
+    return '\\"' if found["mark"] else "'" if found["escaped"] == "'" else found[0]
 
 
 SOURCE_CHARS = 50_000
@@ -257,7 +306,8 @@ def _pass_string(tape: Tape) -> Reading[bool]:
 def calls_in_source(source: str) -> Sequence[WrittenCall] | None:
     """Return the calls that `source` consists of, one a line or in a list; None where it is something else.
 
-    `print(call)` and `name = call` are the call: Gemma's documentation has its models write them.
+    `print(call)` and `name = call` are the call: Gemma's documentation has its models write them. `print(name)` behind
+    that is none.
     """
     tree = _parsed(source)
     if tree is None and "\n" in source and (mended := _line_ends_escaped(source)):
@@ -266,7 +316,14 @@ def calls_in_source(source: str) -> Sequence[WrittenCall] | None:
     if tree is None or not tree.body:
         return None
     calls: list[ast.Call] = []
+    results: set[str] = set()
     for statement in tree.body:
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name)]):
+                results.add(name)
+            case ast.Expr(value=ast.Call(func=ast.Name(id="print"), args=[ast.Name(id=name)], keywords=[])):
+                if name in results:
+                    continue
         value = getattr(statement, "value", None) if isinstance(statement, (ast.Expr, ast.Assign)) else None
         elements = value.elts if isinstance(value, (ast.List, ast.Tuple)) else [value]
         for element in elements:
@@ -478,8 +535,9 @@ def _source_of_arguments(source: str, call: ast.Call) -> str:
     In braces it is an object that cannot be read; without them it might be taken for words
     that are meant as they stand.
     """
-    if len(call.args) == 1 and not call.keywords and isinstance(call.args[0], ast.Constant):
-        return json.dumps(call.args[0].value, ensure_ascii=False, default=repr)
+    match call:
+        case ast.Call(args=[ast.Constant(value=str() as text)], keywords=[]):
+            return json.dumps(text, ensure_ascii=False)
     whole = ast.get_source_segment(source, call) or ""
     head = ast.get_source_segment(source, call.func) or ""
     return "{" + whole[len(head) :].strip()[1:-1] + "}"

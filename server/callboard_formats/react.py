@@ -22,16 +22,16 @@ otherwise, the call is refused.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import product
 
 import regex
 
-from callboard_formats.json_text import NAME_KEYS, Value, call_in, plain, read_value
+from callboard_formats.json_text import NAME_KEYS, Value, call_in, describes_a_tool, plain, read_value
 from callboard_formats.names import is_tool_name, resolve_name
 from callboard_formats.python import Brackets, calls_in_source, read_brackets
-from callboard_formats.syntax import END_OF_TURN, Answering, Spot, Tags, Watcher, WrittenCall
-from callboard_formats.tape import Reading, Tape
+from callboard_formats.quotation import introduces_example
+from callboard_formats.syntax import END_OF_TURN, Spot, Syntax, Tags, Watcher, WrittenCall
+from callboard_formats.tape import LOOK_BACK_CHARS, Reading, Tape
 
 Items = Sequence[WrittenCall | str] | None
 
@@ -148,38 +148,21 @@ _LINE_ENDS = regex.compile(r"[ \t*_`.]{0,9}\r?\n")
 _FINISHES = ("final answer", "final", "finish")
 
 
-@dataclass(frozen=True)
-class React(Answering):
+class React(Syntax):
     """The syntax; `leaked` is what a model writes that was not asked for it, so it is taken less easily.
 
     Then only a whole call is one, a fence of JSON must be the answer's end, and a thought is
     one only where the answer begins with it.
     """
 
-    leaked: bool = False
-
     name = "react"
-    markers = ()
     stops = ("\nObservation:", "\n**Observation", "\n`Observation", "\n# Observation")
+    answers = True
 
-    @property
-    def openers(self) -> Sequence[str]:
-        """The labels of an action, plain ones with their colon, and the fence of JSON."""
-        plain_ones = [f"{word}{colon}" for word in _CALL_WORDS for colon in _COLONS]
-        decorated = [f"{before}{word}" for before, word in product(_BEFORE, _CALL_WORDS)]
-        numbered = [f"action {number}" for number in _NUMBERS]
-        return ["```", *plain_ones, *decorated, *(() if self.leaked else (*numbered, *_ANSWERS))]
-
-    @property
-    def reasoning(self) -> Sequence[Tags]:
-        """Thoughts, and observations that no tool made, up to the next action or the answer."""
-        closers = ("Final Answer:", "Final Answer：", "**Final Answer:**", "**Final Answer**:")
-        thoughts = [
-            Tags(opener, closer, first=self.leaked, until_call=True, is_thought=True)
-            for opener, closer in product(_THOUGHTS if self.leaked else (*_THOUGHTS, *_numbered("thought")), closers)
-        ]
-        results = [Tags(*pair, until_call=True, is_result=True) for pair in product(_OBSERVATIONS, closers)]
-        return thoughts if self.leaked else [*thoughts, *results]
+    def __init__(self, *, leaked: bool = False) -> None:
+        self._leaked = leaked
+        self.openers = _openers(leaked=leaked)
+        self.reasoning = _reasoning(leaked=leaked)
 
     def begins_answer(self, block: str) -> bool:
         """Return whether the block is the marker of the final answer."""
@@ -187,7 +170,26 @@ class React(Answering):
 
     def read(self, tape: Tape, spot: Spot, watcher: Watcher) -> Reading[Items]:
         """Read an action with its input, a fence of calls, or the marker of the final answer."""
-        return (yield from _Action(tape, spot, watcher, leaked=self.leaked).read())
+        return (yield from _Action(tape, spot, watcher, leaked=self._leaked).read())
+
+
+def _openers(*, leaked: bool) -> list[str]:
+    """Return the labels of an action, plain ones with their colon, and the fence of JSON."""
+    plain_ones = [f"{word}{colon}" for word in _CALL_WORDS for colon in _COLONS]
+    decorated = [f"{before}{word}" for before, word in product(_BEFORE, _CALL_WORDS)]
+    numbered = [f"action {number}" for number in _NUMBERS]
+    return ["```", *plain_ones, *decorated, *(() if leaked else (*numbered, *_ANSWERS))]
+
+
+def _reasoning(*, leaked: bool) -> list[Tags]:
+    """Return the tags of thoughts, and of observations that no tool made, up to the next action or the answer."""
+    closers = ("Final Answer:", "Final Answer：", "**Final Answer:**", "**Final Answer**:")
+    thoughts = [
+        Tags(opener, closer, first=leaked, until_call=True, is_thought=True)
+        for opener, closer in product(_THOUGHTS if leaked else (*_THOUGHTS, *_numbered("thought")), closers)
+    ]
+    results = [Tags(*pair, until_call=True, is_result=True) for pair in product(_OBSERVATIONS, closers)]
+    return thoughts if leaked else [*thoughts, *results]
 
 
 class _Action:
@@ -207,7 +209,10 @@ class _Action:
         if self._spot.answering:
             return None
         if (yield from tape.match(_FENCE)):
-            return (yield from self._fenced()) if self._spot.line_start else None
+            is_example = self._leaked and introduces_example(tape.before(tape.at, LOOK_BACK_CHARS))
+            if is_example or not self._spot.line_start:
+                return None
+            return (yield from self._fenced())
         items = yield from self._action()
         # Amid words an action may only be spoken of: then the sentence goes on behind it.
         if items and not self._spot.line_start and not (yield from self._structure_goes_on()):
@@ -490,8 +495,7 @@ class _Action:
             if (yield from tape.peek()) != "{":
                 break
             value = yield from read_value(tape, _MARKER)
-            call = call_in(value, cut_off=tape.is_at_end())
-            items.append(_call(value.members, call, whole=value.whole))
+            items.append(_call(value, cut_off=tape.is_at_end()))
             end = tape.at
             if not value.whole or not fenced:
                 break
@@ -590,12 +594,15 @@ def _is_open_quotation(words: str) -> bool:
     return bool(mark) and (_QUOTES_AROUND[mark] not in words[len(mark) :] or not words.strip("`"))
 
 
-def _call(members: dict[str, str], call: WrittenCall, *, whole: bool) -> WrittenCall | str:
-    """Return the call of an object that names its tool as `name`, or as LangChain's `action`."""
+def _call(value: Value, *, cut_off: bool) -> WrittenCall | str:
+    """Return the call of an object that names its tool as `name`, or as LangChain's `action`; no name if neither."""
+    members = value.members
+    if describes_a_tool(members):
+        return WrittenCall("", "")
     if "action" not in members or any(key in members for key in NAME_KEYS):
-        return call
+        return call_in(value, cut_off=cut_off)
     name = plain(members["action"])
     given = next((members[key] for key in ("action_input", "input", "arguments", "args") if key in members), "")
     if name == FINAL_ANSWER:
         return plain(given)
-    return WrittenCall(name, given, truncated=not whole, words=True)
+    return WrittenCall(name, given, truncated=not value.whole, words=True)

@@ -15,10 +15,11 @@ from typing import Literal
 import regex
 
 from callboard_formats.broken import name_of_broken
-from callboard_formats.json_text import read_calls, read_value
+from callboard_formats.json_text import read_arguments_of, read_calls, read_value
 from callboard_formats.names import is_tool_name, resolve_name
 from callboard_formats.python import calls_before_cut, calls_in_source, escaped_json, read_escaped, read_source
-from callboard_formats.syntax import END_OF_TURN, Closing, Refusing, Spot, Tags, Watcher, WrittenCall
+from callboard_formats.syntax import END_OF_TURN, Spot, Syntax, Tags, Watcher, WrittenCall
+from callboard_formats.tag_value import TagPatterns, TagReader
 from callboard_formats.tape import Reading, Tape
 
 Body = Literal["json", "tags", "python", "escaped"]
@@ -26,7 +27,15 @@ Body = Literal["json", "tags", "python", "escaped"]
 NAME = r"(?P<name>[^\s<>\"'`{}()\[\]=]{1,128})"
 THINK = Tags("<think>", "</think>")
 
+_LONGEST_END_CHARS = 200
+_LINE_CHARS = 1000
+"""How far on in a line a call's end is looked for: to its end, many calls in one line would take quadratic time."""
+
+_NEVER = "(?!)"
+_GROUP = regex.compile(r"\(\?P<\w+>")
 _FENCE_END = regex.compile(r"\s{0,99}+```")
+_TAG_NAME = regex.compile(r"(?:\[[^\]]*\](?:\{[^}]*\})?|\\[^\w]|[^\s\\()\[\]{}>])*")
+"""What a tag's name is made of in a pattern: letters, marks, and sets of marks."""
 
 
 def pattern(text: str) -> "regex.Pattern[str]":
@@ -34,8 +43,8 @@ def pattern(text: str) -> "regex.Pattern[str]":
     return regex.compile(text.replace(" ", r"\s{0,99}+") or "(?!)", regex.IGNORECASE)
 
 
-@dataclass(frozen=True)
-class Row(Closing, Refusing):
+@dataclass(frozen=True, eq=False)
+class Row(Syntax):
     """One syntax.
 
     All texts but `openers`, `stops`, `markers` and the tags are patterns, in which a blank is any white space.
@@ -74,20 +83,19 @@ class Row(Closing, Refusing):
     stops: tuple[str, ...] = ()
     markers: tuple[str, ...] = ()
 
-    def __hash__(self) -> int:
-        return id(self)
+    refuses = True
 
     def read(self, tape: Tape, spot: Spot, watcher: Watcher) -> "Reading[Sequence[WrittenCall | str] | None]":
         """Read the block at `tape.at`: see `Syntax`."""
         return _Block(self, tape, spot, watcher).read()
 
     def refuse(self, tape: Tape, spot: Spot) -> "Reading[Sequence[WrittenCall] | None]":
-        """Read the block at `tape.at` as calls that are refused: see `Refusing`."""
+        """Read the block at `tape.at` as calls that are refused: see `Syntax`."""
         return _Block(self, tape, spot, None).refuse()
 
     def is_closed(self, block: str) -> bool:
         """Return whether a block of calls has the end that this syntax gives it."""
-        return self.has_end and pattern(f"(?:{self._closer}) \\Z").search(block[-200:]) is not None
+        return self.has_end and self.patterns.closed.search(block[-_LONGEST_END_CHARS:]) is not None
 
     @property
     def has_end(self) -> bool:
@@ -98,56 +106,115 @@ class Row(Closing, Refusing):
     def _closer(self) -> str:
         return "|".join(filter(None, (self.end, self.tail, self.section_end)))
 
+    @property
+    def _tag_of_key(self) -> str:
+        """The pattern of the tag that opens a value, up to the end of its name."""
+        tag = self.key.partition("(?P<key>")[0].rpartition("<")[2]
+        return "<" + _TAG_NAME.match(tag)[0] if tag else ""
+
     @cached_property
     def patterns(self) -> "Patterns":
-        """The patterns, compiled when the row is first needed."""
-        key = self.key or "(?!)"
-        cdata = re.escape("<![CDATA[") if self.cdata else "(?!)"
-        keys_open = regex.sub(r"\(\?P<\w+>", "(?:", key)
-        head = regex.sub(r"\(\?P<\w+>", "(?:", self.head)
-        stops = "|".join(regex.escape(stop) for stop in self.stops) or "(?!)"
-        tail = f"(?:{self.tail} )?" if self.tail else ""
-        inside = f"(?:{self.end}) {tail}(?:{head}|{self.section_end}|{stops})" if self.section else f"(?:{self.end})"
+        """The patterns of blocks and calls, compiled when the row is first needed."""
+        opener = _any_of(self.openers)
         return Patterns(
             section=pattern(self.section),
             section_end=pattern(self.section_end),
             head=pattern(self.head),
             end=pattern(self.end),
             tail=pattern(self.tail),
-            end_or_line=pattern(rf"(?P<end>{self.end})|\n"),
-            opener=pattern("|".join(map(regex.escape, sorted(self.openers, key=len, reverse=True)))),
-            ends_or_head=pattern(
-                "|".join(filter(None, (self.end, self.section_end, head, *map(regex.escape, self.stops))))
-            ),
-            ends=pattern("|".join(filter(None, (self.end, self.section_end, *map(regex.escape, self.stops))))),
-            key=pattern(key),
-            value_mark=pattern(f"(?P<close>{self.value_end or '(?!)'})|(?P<open>{keys_open})|(?P<cdata>{cdata})"),
-            more=pattern(f"{self.value_end} {keys_open}"),
-            over=pattern(f"{self.value_end} (?:{self.end})"),
-            over_section=pattern(f"{self.value_end} (?:{inside})"),
-            over_at_end=pattern(rf"{self.value_end} (?:{inside}|(?:{self.end}) {tail}\Z)"),
+            opener=pattern(opener),
+            doubled=pattern(f"(?:{opener}) (?={self.head})"),
+            ends=pattern(_either(self.end, self.section_end, *map(regex.escape, self.stops))),
+            ends_or_head=pattern(self._ends_or_head),
+            ends_line=pattern(rf"(?:(?!{self.end})[^\n]){{0,{_LINE_CHARS}}}+(?:{self.end})"),
+            closed=pattern(f"(?:{self._closer}) \\Z"),
         )
+
+    @cached_property
+    def tags(self) -> TagPatterns:
+        """The patterns of values between tags, in a call that stands in no section."""
+        over = f"{self.value_end} (?:{self.end})"
+        return self._tag_patterns(over, over, rf"(?:{self.end}) {self._optional_tail}(?:{self._end_of_turn}|\Z)")
+
+    @cached_property
+    def tags_in_section(self) -> TagPatterns:
+        """The patterns of values between tags in a section."""
+        tail = self._optional_tail
+        next_call = f"{_groupless(self.head)}|{self.section_end}|{self._any_stop}"
+        # Some models forget the call's own end, and some write it twice.
+        forgotten = f"{self.section_end} (?:{self.section}|{self._end_of_turn})"
+        inside = f"(?:(?:{self.end}) ){{1,2}}{tail}(?:{next_call})|{forgotten}"
+        over_at_end = rf"{self.value_end} (?:{inside}|(?:{self.end}) {tail}\Z|{self.section_end} \Z)"
+        unclosed = rf"(?:{self.end}) {tail}{self.section_end} (?:{self._end_of_turn}|\Z)"
+        return self._tag_patterns(f"{self.value_end} (?:{inside})", over_at_end, unclosed)
+
+    def _tag_patterns(self, over: str, over_at_end: str, unclosed: str) -> TagPatterns:
+        key = _groupless(self.key)
+        cdata = re.escape("<![CDATA[") if self.cdata else _NEVER
+        return TagPatterns(
+            key=pattern(self.key or _NEVER),
+            mark=pattern(f"(?P<close>{self.value_end or _NEVER})|(?P<open>{key or _NEVER})|(?P<cdata>{cdata})"),
+            more=pattern(f"{self.value_end} {key}"),
+            over=pattern(over),
+            over_at_end=pattern(over_at_end),
+            over_alone=pattern(f"{self.value_end} (?:{self.end})"),
+            section_end=pattern(f" (?:{self.section_end or _NEVER})"),
+            unclosed=pattern(unclosed),
+            ends=pattern(self._ends_or_head),
+            call=pattern(rf"(?:{_groupless(self.head)}) (?:{key}|{self.end or _NEVER}|\{{)"),
+            behind_stray=pattern(rf" (?:{self._tag_of_key or _NEVER}|\Z)"),
+        )
+
+    @property
+    def _any_stop(self) -> str:
+        return _any_of(self.stops) or _NEVER
+
+    @property
+    def _end_of_turn(self) -> str:
+        return f"(?:{self._any_stop}|{END_OF_TURN.pattern})"
+
+    @property
+    def _optional_tail(self) -> str:
+        return f"(?:{self.tail} )?" if self.tail else ""
+
+    @property
+    def _ends_or_head(self) -> str:
+        return _either(self.end, self.section_end, _groupless(self.head), *map(regex.escape, self.stops))
+
+
+def _groupless(text: str) -> str:
+    """Return a pattern without names for its groups, so that it may stand beside itself."""
+    return str(_GROUP.sub("(?:", text))
+
+
+def _any_of(literals: Sequence[str]) -> str:
+    return "|".join(map(regex.escape, sorted(literals, key=len, reverse=True)))
+
+
+def _either(*patterns: str) -> str:
+    return "|".join(filter(None, patterns))
 
 
 @dataclass(frozen=True, slots=True)
 class Patterns:
-    """The compiled patterns of a row."""
+    """The patterns of a row's blocks and calls: its texts, and what is made of them.
+
+    `opener`: any of the openers; `doubled`: one before a head, which has its own. `ends`: whatever may stand behind a
+    call's body; `ends_or_head`: that, or the next call's head. `ends_line`: the rest of a line up to a call's end in
+    it. `closed`: a block's end at the end of a text.
+    """
 
     section: "regex.Pattern[str]"
     section_end: "regex.Pattern[str]"
     head: "regex.Pattern[str]"
     end: "regex.Pattern[str]"
     tail: "regex.Pattern[str]"
-    end_or_line: "regex.Pattern[str]"
     opener: "regex.Pattern[str]"
-    ends_or_head: "regex.Pattern[str]"
+    doubled: "regex.Pattern[str]"
     ends: "regex.Pattern[str]"
-    key: "regex.Pattern[str]"
-    value_mark: "regex.Pattern[str]"
-    more: "regex.Pattern[str]"
-    over: "regex.Pattern[str]"
-    over_section: "regex.Pattern[str]"
-    over_at_end: "regex.Pattern[str]"
+    ends_or_head: "regex.Pattern[str]"
+    ends_line: "regex.Pattern[str]"
+    closed: "regex.Pattern[str]"
 
 
 _FENCE_BEGIN = regex.compile(r"```\w{0,12}[ \t]{0,9}+\r?\n")
@@ -181,6 +248,8 @@ class _Block:
         while not self._calls_nothing:
             if begun:
                 yield from tape.space()
+            # Some models write the opener of a call twice, too.
+            yield from tape.take(patterns.doubled)
             found = yield from self._call(first=not calls)
             if found is None and self._in_section and calls and not (yield from tape.match(patterns.ends)):
                 found = yield from self._refused()
@@ -290,12 +359,13 @@ class _Block:
         if cut is None:
             return None
         opener = next((one for one in self._row.openers if cut[0].lower().startswith(one.lower())), "")
-        if not self._in_section and not opener.endswith((">", "]")):
-            return None
         # A group that the text ends in has no text yet.
         name = cut.groupdict().get("name") or _LAST_WORD.search(cut[0])[0]
         is_begun = any(is_tool_name(name, [one]) or one.startswith(name) for one in self._spot.schemas)
-        if cut[0].endswith(_ENDS_OF_PROSE) or (name and not is_begun and _ANYBODYS.match(cut[0])):
+        is_marked = self._in_section or opener.endswith((">", "]"))
+        if not is_marked and not (self._spot.line_start and name and is_begun):
+            return None
+        if cut[0].rstrip().endswith(_ENDS_OF_PROSE) or (name and not is_begun and _ANYBODYS.match(cut[0])):
             return None
         tape.at = tape.end
         return [WrittenCall(name, "", truncated=True)] if name else []
@@ -323,7 +393,8 @@ class _Block:
             yield from self._end(fenced=fenced)
             return calls
         if following == "{":
-            value = yield from read_value(tape, patterns.ends, watcher, self._resolved(name))
+            reading = read_value if self._row.end else read_arguments_of
+            value = yield from reading(tape, patterns.ends, watcher, self._resolved(name))
             return (yield from self._named(name, value.text, whole=value.whole, fenced=fenced))
         if self._row.name_alone and not head.lower().rstrip().endswith("]"):
             # Where the text ends in a name, it may be the beginning of a longer one, and arguments may have followed.
@@ -378,7 +449,12 @@ class _Block:
         if fenced:
             yield from tape.take(_FENCE_END)
             yield from tape.space()
-        return (yield from tape.take(self._patterns.end)) is not None
+        found = yield from tape.take(self._patterns.end)
+        if found and self._in_section:
+            # Some models write it twice.
+            yield from tape.space()
+            yield from tape.take(self._patterns.end)
+        return found is not None
 
     def _words(self) -> Reading[tuple[str, bool]]:
         """Return what stands up to the end of the call, and whether that was seen."""
@@ -415,17 +491,30 @@ class _Block:
 
     def _escaped(self, name: str) -> Reading[list[WrittenCall] | None]:
         tape = self._tape
-        if (yield from tape.peek()) != "{":
+        opener = yield from tape.peek()
+        if opener not in ("{", "("):
             words, closed = yield from self._words()
             return [WrittenCall(name, words.strip(), truncated=not closed)]
         written, whole = yield from read_escaped(tape, self._patterns.ends)
         arguments = escaped_json(written) if whole else None
         closed = yield from self._end()
+        if not whole and closed and _SURELY_A_VALUE.search(written) and (yield from self._is_over()):
+            arguments = escaped_json(written + ("}" if opener == "{" else ")"))
         if whole and not closed and not (yield from self._may_follow()):
             # More of the call stands before its end: the bracket was no last one.
             words, closed = yield from self._words()
             return [WrittenCall(name, f"{written} {words.rstrip()}", truncated=not closed)]
         return [WrittenCall(name, arguments or written, truncated=not whole and not closed)]
+
+    def _is_over(self) -> Reading[bool]:
+        """Return whether the next call follows here, or nothing more of the turn."""
+        tape = self._tape
+        patterns = self._patterns
+        yield from tape.space()
+        if not (yield from tape.peek()):
+            return True
+        follows = (yield from tape.match(patterns.head)) or (yield from tape.match(patterns.ends))
+        return bool(follows or (yield from tape.match(END_OF_TURN)))
 
     def _resolved(self, name: str) -> str:
         resolved = resolve_name(name, self._spot.schemas)
@@ -435,28 +524,33 @@ class _Block:
 
     def _tags(self, name: str, watcher: Watcher | None) -> Reading[list[WrittenCall] | None]:
         tape = self._tape
-        patterns = self._patterns
         yield from tape.space()
         if (yield from tape.peek()) == "{":
             return (yield from self._object_in_tags(name, watcher))
+        row = self._row
+        patterns = row.tags_in_section if self._in_section else row.tags
+        reader = TagReader(tape, patterns, self._parameters(name), exact=row.exact, cdata=row.cdata)
         start = tape.keep()
         arguments: list[tuple[str, str]] = []
         untyped = True
-        while opening := (yield from tape.take(patterns.key)):
-            groups = opening.groupdict()
-            text, closed = yield from self._value(name, {key for key, _ in arguments} | {groups["key"]})
-            arguments.append((groups["key"].strip(), _as_json(text, groups.get("type"))))
-            untyped = untyped and groups.get("type") is None
-            if not closed:
+        broken = False
+        while tag := (yield from reader.take_opening()):
+            value = yield from reader.read(tag)
+            arguments.append((tag.key.strip(), _as_json(value.text, tag.kind)))
+            untyped = untyped and tag.kind is None
+            broken = broken or value.garbled
+            if not value.closed:
                 return [WrittenCall(name, _object(arguments), truncated=True, untyped=untyped)]
             yield from tape.space()
         if not arguments and self._is_spoken_of(name):
             return None
         over = tape.at
         if (yield from self._end()):
-            return [WrittenCall(name, _object(arguments), untyped=untyped)]
+            return [WrittenCall(name, _object(arguments), untyped=untyped, broken=broken)]
         tape.rewind(over)
-        if tape.final and (tape.cut_off(patterns.key) or tape.cut_off(patterns.end)):
+        if arguments and self._in_section and (yield from tape.match(self._patterns.section_end)):
+            return [WrittenCall(name, _object(arguments), untyped=untyped, broken=broken)]
+        if tape.final and (tape.cut_off(patterns.key) or tape.cut_off(self._patterns.end)):
             tape.at = tape.end
             return [WrittenCall(name, _object(arguments), truncated=True, untyped=untyped)]
         if not arguments and not (yield from self._ends_on_this_line()):
@@ -485,125 +579,22 @@ class _Block:
     def _ends_on_this_line(self) -> Reading[bool]:
         """Return whether the call's end stands before the end of the line, or the answer has ended; `at` stays."""
         tape = self._tape
-        start = tape.keep()
-        found = yield from tape.find(self._patterns.end_or_line)
-        at_once = tape.at == start and found is None
-        tape.rewind(start)
-        return at_once or (found is not None and found["end"] is not None)
+        return not (yield from tape.peek()) or (yield from tape.match(self._patterns.ends_line)) is not None
 
-    def _value(self, name: str, given: set[str]) -> Reading[tuple[str, bool]]:
-        """Return the value that begins here, and whether its end was seen; move behind its closing tag.
-
-        Tags that are opened and closed within it are its own. A closing tag ends the value if another value follows,
-        or if the call's end follows and no closing tag comes after that. If one does, both were inside the value.
-        """
-        tape = self._tape
-        patterns = self._patterns
-        start = tape.keep()
-        depth = 0
-        first_end: int | None = None
-        last_closer = start
-        while mark := (yield from tape.find(patterns.value_mark)):
-            place = tape.at
-            if mark["cdata"]:
-                yield from tape.find(_CDATA_END)
-                tape.at = min(tape.at + len("]]>"), tape.end)
-                continue
-            if mark["open"]:
-                if place > start and self._is_next(mark[0], given, name, place):
-                    return self._trimmed(tape.cut(start, place), closed=False), True
-                depth += 1
-                tape.at += len(mark[0])
-                continue
-            last_closer = place
-            more = yield from tape.match(patterns.more)
-            over = None if more else (yield from self._over())
-            if over or (more and not depth):
-                first_end = place if first_end is None else first_end
-                if not depth and (more or not (yield from self._closes_again(place + len(over[0]) if over else place))):
-                    tape.at = place
-                    return (yield from self._close(start, place))
-                tape.at = place
-            depth = max(0, depth - 1)
-            tape.at = place + len(mark[0])
-        if first_end == last_closer and tape.may_look_back() and self._is_only_end(start, first_end):
-            tape.rewind(first_end)
-            return (yield from self._close(start, first_end))
-        return self._trimmed(tape.cut(start, tape.at), closed=False), False
-
-    def _is_only_end(self, start: int, place: int) -> bool:
-        """Return whether a value that seems to end at `place`, and no other, cannot go on behind the text's end.
-
-        A call in the value would have its own end there, and half a closer at the end of the text may be the value's.
-        """
-        holds_call = self._patterns.head.search(self._tape.cut(start, place)) is not None
-        return not holds_call and not self._ends_in_half_of_a_mark(place + 1)
-
-    def _close(self, start: int, place: int) -> Reading[tuple[str, bool]]:
-        text = self._tape.cut(start, place)
-        self._tape.at = place
-        closer = yield from self._tape.match(self._patterns.value_mark)
-        self._tape.at += len(closer["close"]) if closer else 0
-        return self._trimmed(text, closed=True), True
-
-    def _over(self) -> "Reading[regex.Match[str] | None]":
-        """Return the match of the value's closing tag and the call's end together; None where they do not stand."""
-        tape = self._tape
-        patterns = self._patterns
-        found = yield from tape.match(patterns.over_section if self._in_section else patterns.over)
-        if found is None and tape.final:
-            found = yield from tape.match(patterns.over_at_end)
-        return found
-
-    def _closes_again(self, after: int) -> Reading[bool]:
-        """Return whether after the call's end a closing tag comes that nothing there has opened.
-
-        Or the text ends in part of one.
-        """
-        tape = self._tape
-        tape.at = after
-        mark = yield from tape.find(self._patterns.value_mark)
-        return mark["close"] is not None if mark else self._ends_in_half_of_a_mark(after)
-
-    def _ends_in_half_of_a_mark(self, start: int) -> bool:
-        half = self._patterns.value_mark.search(self._tape.cut(start, self._tape.end), partial=True)
-        return half is not None and half.end() > half.start()
-
-    def _is_next(self, opening: str, given: set[str], name: str, place: int) -> bool:
-        """Return whether the next value begins here, though this one was not closed."""
-        found = self._patterns.key.match(opening)
-        key = found["key"].strip() if found else ""
+    def _parameters(self, name: str) -> set[str]:
+        """Return the names of the parameters of a tool."""
         resolved = resolve_name(name, self._spot.schemas)
-        properties = self._spot.schemas[resolved.name].get("properties", {}) if resolved else {}
-        return key in properties and key not in given and _at_line_start(self._tape.before(place, 80))
-
-    def _trimmed(self, text: str, *, closed: bool) -> str:
-        """Return a value without the line end behind its opening tag and the one before its closing tag.
-
-        Only where both are there: a line end that has no pair is the value's own.
-        """
-        if self._row.exact:
-            return text
-        if self._row.cdata and (cdata := _CDATA.fullmatch(text)):
-            return str(cdata[1])
-        begins = _LINE_BEGIN.match(text)
-        ends = _LAST_LINE.search(text)
-        if begins and ends and begins.end() <= ends.start():
-            return text[begins.end() : ends.start()]
-        if not closed:
-            return text.strip("\r\n") if begins or ends else text
-        # An empty value on two lines shares its only line end.
-        return "" if begins and begins.end() == len(text) else text
+        return set(self._spot.schemas[resolved.name].get("properties", ())) if resolved else set()
 
 
 _ANYBODYS = regex.compile(r"<\w+\s*>")
 _OPENER_ENDS = regex.compile(r"\s{0,9}>")
 _ENDS_OF_PROSE = (".", ",", ";", "!", "?", ")")
+_SURELY_A_VALUE = regex.compile(
+    r"(?:<\|\"\|>|<escape>|[\"'\]}]|[:=,] ?(?:-?[\d.]+|true|false|null))\s*\Z", regex.IGNORECASE
+)
+"""The end of a value that no more of it can follow: a string in its marks, or no string."""
 _LAST_WORD = regex.compile(r"[\w.-]*\Z")
-_CDATA_END = regex.compile(r"\]\]>")
-_CDATA = regex.compile(r"\s*<!\[CDATA\[(.*)\]\]>\s*", regex.DOTALL)
-_LINE_BEGIN = regex.compile(r"\r?\n")
-_LAST_LINE = regex.compile(r"\r?\n\Z")
 _OBJECT_WITH_KEY = regex.compile(r"\{\s{0,99}+[\"']")
 _EMPTY_LIST = regex.compile(r"\[\s{0,99}+\]")
 _CALLED = regex.compile(
@@ -625,11 +616,6 @@ def _as_json(text: str, kind: str | None) -> str:
 def _is_json(text: str) -> bool:
     try:
         json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return True
-
-
-def _at_line_start(before: str) -> bool:
-    line = before[before.rfind("\n") + 1 :]
-    return not line.strip() and "\n" in before

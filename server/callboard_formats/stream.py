@@ -3,54 +3,63 @@
 Pure: the same text gives the same pieces, whole or cut anywhere. What is no call is shown to
 the letter, and as soon as it cannot be the beginning of a marker; markers, tags and results
 that the model imagined are never shown.
+
+The whole answer is one reading (see `tape`): each method below is a part of it that yields where it needs more text.
 """
 
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
 
-from callboard_formats.grammar import Meaning, closing, end_of_turn, grammar, in_thought, meaning, opening, tokens
+import regex
+
+from callboard_formats.grammar import (
+    Meaning,
+    closing,
+    end_of_turn,
+    grammar,
+    imagined,
+    in_thought,
+    meaning,
+    opening,
+    tokens,
+)
 from callboard_formats.literals import Literals
 from callboard_formats.outlet import Outlet, Preview, Shown
-from callboard_formats.quotation import Quotations, StraightMarks, end_of, ends_in_string, ends_quotation
+from callboard_formats.quotation import BEFORE_CLOSING_FENCE, BEFORE_FENCE
+from callboard_formats.quoted_text import QuotedText, is_closer_quoted
 from callboard_formats.syntax import (
     END_OF_TURN,
     ENDS_OF_TURN,
-    Answering,
-    Closing,
-    Refusing,
+    NOBODY,
     Schemas,
     Spot,
     Syntax,
     Tags,
+    Watcher,
     WrittenCall,
 )
-from callboard_formats.tape import LOOK_BACK_CHARS, Reading, Tape
+from callboard_formats.tape import Reading, Tape
 
 PIECE_CHARS = 1024
 MAX_END_CHARS = 80
 MAX_REFUSED_IN_THOUGHT = 8
-MAX_CLOSERS_IN_CALLS = 8
-"""So many attempts to read calls in thoughts may hold closing tags: each may read the rest of the answer anew."""
+"""So many calls in a row are refused in a thought: for each the rest of the answer may be read to its end."""
 MAX_FENCE_LINE_CHARS = 80
-QUOTES = "`\"'“‘«„‹「"
-"""The characters right behind which a marker is spoken of, not used; so is what follows it, up to the closing one."""
-CLOSING_QUOTE = {"“": "”", "‘": "’", "«": "»", "„": "“", "‹": "›", "「": "」"}
-"""The closing ones that are not the same as the opening ones."""
 
 _FENCE = re.compile(r"`{3,}|~{3,}")
-_BEFORE_FENCE = re.compile(r"[ \t>]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)*[ \t]*")
-_BEFORE_CLOSING = re.compile(r"[ \t>]*")
-_BLOCK_QUOTATION = re.compile(r" {0,3}>")
-_INDENTED_CODE = re.compile(r"\S[^\n]*\n(?:[ \t\r]*\n)+(?:(?: {4}| {0,3}\t)[^\n]*\n)*(?: {4}| {0,3}\t)[ \t]*\Z")
-_LATER_IN_INDENTED_CODE = re.compile(
-    r"[^\n]*\n(?:[ \t\r]*\n)*(?:(?: {4}| {0,3}\t)[ \t]*[^\s][^\n]*\n(?:[ \t\r]*\n)*){3,}(?: {4}| {0,3}\t)[ \t]*"
-)
 _FENCE_LINE = re.compile(r"[^`\n]*")
 _INFO_WORD = re.compile(r"[\w+#.-]{0,20}[ \t\r]*")
 _BACK_TICKS = re.compile("`+")
 _TOKEN = re.compile(r"<[|｜]\S+[|｜]>|\[[A-Z_]+\]")
-_NOTHING_MORE = re.compile(r"[ \t\r]*(?:\n|\Z)")
+_TOKEN_BEFORE_WORD = re.compile(r"<[^>]*>")
+_LINE_ENDS = re.compile(rf"[ \t\r]{{0,{MAX_FENCE_LINE_CHARS}}}\n")
+_SENTENCE_GOES_ON = regex.compile(r"[ \t]{0,9}+[a-z,;.?!)]")
+
+Items = Sequence[WrittenCall | str]
+"""The calls of a block, and the text in it, in their order."""
 
 
 class Scanner:
@@ -74,38 +83,15 @@ class Scanner:
         self.grammar = grammar(self.syntaxes)
         self.schemas = schemas
         self._outlet = Outlet(schemas)
-        self._watcher = Preview(self._outlet if previews else None, schemas)
+        self._watcher: Watcher = Preview(self._outlet, schemas) if previews else NOBODY
         self._tape = Tape()
-        self._said = 0
-        """The end of the text that was handed on."""
-        self._boundary = 0
-        """The answer's beginning, or right after a block or a thought: what follows stands as if on a new line."""
-        self._quoted_from = -1
-        """The last marker that stood right behind a quotation mark; before everything where there is none."""
-        self._quotation_end = ""
-        self._quotations = Quotations()
-        self._double_marks = StraightMarks()
-        self._single_marks = StraightMarks(single=True)
-        self._quoted_to = 0
-        """The end of the last quotation that a marker stood in."""
-        self._kept_to = 0
-        self._kept_until: re.Pattern[str] | None = None
-        """Text quotes a marker, and is shown to the letter, up to this place and then to what this pattern finds."""
-        self._sought: dict[str, int] = {}
-        """For each closing mark, the place up to which it was searched for and not found."""
-        self._fence = ""
-        self._fence_sought = 0
-        """The place up to which the end of the fence was looked for."""
-        self._fence_end = 0
-        """The place behind the fence that was closed last."""
-        self._tags: tuple[Tags, ...] = ()
-        self._until_call = False
-        """True in a thought that any block ends."""
-        self._within: Literals | None = None
-        """What to look for in the thought, if this is one."""
-        self._enter(tuple(opened))
-        self._may_open = bool(opened)
-        """True at the beginning of a thought that the prompt has opened: some models open it again."""
+        self._quoted = QuotedText(self._tape)
+        self._sought: Literals | None = None
+        """What the reading looks for in plain text, while it waits for more of that; None where it waits for else."""
+        self._within: tuple[Tags, ...] = ()
+        """The tags of the thought that this is, if it is one that any block ends."""
+        self._is_message = False
+        """True in a message to the user, in which nothing is a call, so that it is shown to the letter."""
         self._thought_ended = False
         """True once the end of a thought was seen."""
         self._is_cut = False
@@ -114,50 +100,40 @@ class Scanner:
         """True behind the marker of the final answer."""
         self._spoken_of = False
         """True behind an opener of a thought that stood amid words: its closer is spoken of too."""
-        self._trial: _Trial | None = None
-        """The attempt to read calls at the end of a thought that is never closed."""
-        self._closers_left = MAX_CLOSERS_IN_CALLS
-        """The attempts that may still take a closing tag for a part of their calls' arguments."""
-        self._asked: list[tuple[int, bool]] = []
-        """The syntaxes still to be asked about the block at `_start`; empty outside of one.
-
-        First all whether they can read it, then some whether it is a call that they have to refuse.
-        """
-        self._start = 0
-        self._reading: Reading[Sequence[WrittenCall | str] | None] | Reading[Sequence[WrittenCall] | None] | None = None
+        self._tries_calls_in_thought = True
+        """False once so much was read twice that calls in thoughts are looked for no more."""
+        self._reading = self._read(tuple(opened), surely=surely)
         if opened:
             self._outlet.begin_reasoning(keep=not surely, is_thought=False)
 
     def feed(self, text: str) -> list[Shown]:
         """Return what can be shown now, and the calls that have ended."""
-        # In pieces: to look ahead to its end for each of many markers would take the square of its length.
-        for start in range(0, len(text), PIECE_CHARS):
-            if self._outlet.stopped:
-                break
-            self._tape.feed(text[start : start + PIECE_CHARS])
+        if len(text) > PIECE_CHARS:
+            # In pieces: to look ahead to its end for each of many markers would take the square of its length.
+            pieces = (text[start : start + PIECE_CHARS] for start in range(0, len(text), PIECE_CHARS))
+            return [shown for piece in pieces for shown in self.feed(piece)]
+        if not self._outlet.stopped:
+            self._tape.feed(text)
             if not self._pass_on():
-                self._read()
+                next(self._reading, None)
         return self._outlet.take()
 
     def _pass_on(self) -> bool:
         """Hand on what has come, up to what may yet become a marker; return False where there is more to do.
 
-        The short way for most text, which has no marker: the same as `_read`, for less.
+        The short way for most text, which has no marker: the same as `_find` does, for less.
         """
+        literals = self._sought
         tape = self._tape
-        if self._asked or self._trial or self._may_open or self._kept_until or (self._fence and self._tags):
+        if literals is None or tape.at != tape.said:
             return False
-        if tape.at != self._said or tape.at < self._kept_to:
+        if self._quoted.verbatim_until or tape.at < self._quoted.verbatim_to:
             return False
         text = tape.text
         start = tape.at - tape.base
-        if self._fence:
-            if text.find(self._fence[0], start) >= 0:
-                return False
-            end = len(text)
-        else:
-            literals = self._literals()
-            end, found = literals.find(text, start, final=False)
+        end = len(text)
+        if begun := literals.search_begun(text, start):
+            end, found = literals.read_begun(begun)
             while found:
                 tape.at = tape.base + end
                 if not self._stands_amid_words(found):
@@ -165,676 +141,517 @@ class Scanner:
                 end, found = literals.find(text, end + 1, final=False)
         if end > start:
             plain = text[start:end]
-            tape.at = self._said = tape.base + end
-            self._quotations.passed(plain)
-            self._outlet.say(plain)
+            tape.at = tape.said = tape.base + end
+            self._quoted.passed(plain)
+            self._outlet.say(plain, quoted=self._is_message)
         return True
-
-    def _literals(self) -> Literals:
-        """Return what to look for here."""
-        return self._within or (self.grammar.after_call if self._outlet.called else self.grammar.outside)
-
-    def _enter(self, tags: tuple[Tags, ...]) -> None:
-        """Go on in a thought of these tags; outside of one where there are none."""
-        self._tags = tags
-        self._until_call = any(tag.until_call for tag in tags)
-        look_for = closing if self._until_call else in_thought
-        self._within = look_for(self.grammar, tags) if tags else None
 
     def finish(self, *, cut: bool = False) -> list[Shown]:
         """Return what was held back; `cut`: more would have come."""
         self._tape.final = True
         self._is_cut = cut
-        self._read()
+        if not self._outlet.stopped:
+            for _ in self._reading:
+                pass
         self._outlet.finish(cut=cut)
         return self._outlet.take()
 
-    def _read(self) -> None:
-        tape = self._tape
-        while (tape.at < tape.end or self._reading or self._trial) and not self._outlet.stopped:
-            if self._asked:
-                decided = self._ask()
-            elif self._fence:
-                decided = self._in_fence()
-            elif self._tags and not self._until_call:
-                decided = self._in_thought()
-            else:
-                decided = self._in_text()
-            if not decided:
-                break
-        if not self._outlet.stopped and not self._asked and not self._trial:
-            self._say()
+    def _read(self, opened: tuple[Tags, ...], *, surely: bool) -> Reading[None]:
+        """Read the whole answer."""
+        if opened:
+            yield from self._pass_second_opener(opened)
+            # No thought begins with calls: then the prompt has not opened one after all.
+            if surely or not (yield from self._begins_with_calls()):
+                yield from self._thought(opened)
+        while not self._outlet.stopped and (found := (yield from self._find(self._literals()))):
+            yield from self._meet(found)
 
-    def _in_text(self) -> bool:
-        """Pass text on up to the next literal, and look what it is; return False where more text is needed."""
-        tape = self._tape
-        index, found = self._literals().find(tape.text, tape.at - tape.base, final=tape.final)
-        tape.at = tape.base + index
-        if not found:
+    def _begins_with_calls(self) -> Reading[bool]:
+        """Read the calls that the answer begins with; return whether it does, by a marker that counts anywhere."""
+        opener = yield from self._take_literal(self.grammar.outside)
+        what = meaning(self.grammar, opener.lower()) if opener else None
+        if what is None or not what.owners or what.at_line_start or opener[0] in "`~":
             return False
-        if any(tag.closer.lower() == found for tag in self._tags):
-            self._end_thought(len(found))
-            return True
+        return (yield from self._block(what.owners))
+
+    # Text, and what is found in it.
+
+    def _literals(self) -> Literals:
+        """Return what to look for in text."""
+        if self._within:
+            return closing(self.grammar, self._within)
+        return self.grammar.after_call if self._outlet.called else self.grammar.outside
+
+    def _find(self, literals: Literals, *, holds_back: bool = False) -> Reading[str]:
+        """Move to the next of these literals and return it, in lower case; at the answer's end, "".
+
+        What was passed is handed on where more text is needed, unless `holds_back`.
+        """
+        tape = self._tape
+        while True:
+            index, found = literals.find(tape.text, tape.at - tape.base, final=tape.final)
+            tape.at = tape.base + index
+            if found:
+                return found
+            if not holds_back:
+                self._say()
+            if tape.final:
+                return ""
+            self._sought = None if holds_back else literals
+            yield
+            self._sought = None
+
+    def _meet(self, found: str) -> Reading[None]:
+        """Look what the literal that stands here is, and move behind it."""
+        tape = self._tape
+        if any(tag.closer.lower() == found for tag in self._within):
+            self._end_thought(self._within, len(found))
+            return
         if self._stands_amid_words(found):
             tape.at += 1
-            return True
-        what = meaning(self.grammar, found)
+            return
+        self._say()
         if found[0] in "`~":
-            if not self._is_spoken_of():
-                return self._found(what)
-            tape.at += 1
-            return True
-        is_quoted = self._is_in_closed_quotation()
-        is_bracket = found[0] == "{" or found == "["
-        if is_quoted is False and not is_bracket:
+            is_quoted = False
+        else:
             # Brackets stand in programs for themselves.
-            is_quoted = self._is_in_string()
-        if is_quoted is None:
-            return False
-        if is_quoted or self._is_spoken_of():
-            self._pass_quoted(len(found), None if is_quoted else self._quotation_end)
-            return True
-        return self._found(what)
+            is_quoted = yield from self._quoted.is_quoted(in_code=found[0] == "{" or found == "[")
+        if is_quoted:
+            tape.at += len(found)
+            self._quoted.take_verbatim_to_end()
+        elif self._is_spoken_of():
+            tape.at += len(found) if found[0] not in "`~" else 1
+            self._quoted.take_verbatim_until_closed()
+        else:
+            yield from self._use(found, meaning(self.grammar, found))
 
     def _is_spoken_of(self) -> bool:
         """Return whether what stands before the marker here says that it is quoted, or code."""
-        return self._is_in_quotation() or (not self._tags and self._is_in_indented_code())
+        return self._quoted.is_begun() or (not self._within and self._quoted.is_in_indented_code())
 
-    def _pass_quoted(self, chars: int, closing_mark: str | None) -> None:
-        """Show the marker here to the letter, and all that follows up to the end of its quotation.
+    def _stands_amid_words(self, found: str) -> bool:
+        """Return whether what was found here means nothing but at the beginning of a line, and this is none."""
+        return meaning(self.grammar, found).at_line_start and not self._tape.at_line_start()
 
-        That is at `closing_mark` or the line's end; without a mark, at `_quoted_to`.
-        """
-        self._say()
-        self._tape.at += chars
-        self._kept_to = self._tape.at if closing_mark else max(self._tape.at, self._quoted_to)
-        self._kept_until = re.compile(f"[{re.escape(closing_mark)}\n]") if closing_mark else None
-
-    def _is_in_closed_quotation(self) -> bool | None:
-        """Return whether the marker here stands in a quotation that ends within its paragraph; None if unknown yet."""
+    def _use(self, found: str, what: Meaning) -> Reading[None]:
+        """Take the literal here for what it is: it is not spoken of."""
         tape = self._tape
-        if tape.at < self._quoted_to:
-            return True
+        is_over = self._outlet.called or (self._answering and tape.at_line_start())
+        if what.is_turn or (what.imagined and is_over):
+            self._outlet.stop()
+            return
+        if what.closes and self._spoken_of:
+            self._spoken_of = False
+            tape.at += len(what.closes)
+            return
+        if what.closes:
+            yield from self._pass_lone_closer(what.closes)
+            return
+        if what.tags and tape.at_line_start():
+            self._say()
+            if tags := tuple(tag for tag in what.tags if not (tag.first and self._outlet.said)):
+                yield from self._begin_thought(tags)
+                return
+        self._spoken_of = self._spoken_of or bool(what.tags)
+        if what.owners and (yield from self._block(what.owners)):
+            return
+        if found[0] in "`~":
+            yield from self._pass_back_ticks(())
+        else:
+            tape.at += 1
+
+    # Blocks.
+
+    def _block(self, owners: Sequence[int]) -> Reading[bool]:
+        """Read the block that begins here by the first of these syntaxes that can; return False where it is none.
+
+        All are asked to read it before any is asked whether it is a call of its own that is not quite right.
+        """
+        tape = self._tape
         self._say()
-        for closer in self._quotations.closers():
-            if closer == '"' and tape.before(tape.at, 1) != '"':
-                if not self._read_marks(self._double_marks):
-                    return None
-                if (end := self._double_marks.closer(tape.at)) is not None:
-                    self._quoted_to = end
+        start = tape.keep()
+        spot = Spot(
+            line_start=tape.at_line_start(),
+            first=not self._outlet.said and not self._outlet.called,
+            schemas=self.schemas,
+            answering=self._answering,
+        )
+        is_in_sentence = self._quoted.is_in_sentence()
+        asked = [(place, False) for place in owners]
+        asked += [(place, True) for place in owners if self.syntaxes[place].refuses]
+        for number, (place, refuses) in enumerate(asked):
+            syntax = self.syntaxes[place]
+            items: Items | None
+            if refuses:
+                items = yield from syntax.refuse(tape, spot)
+            else:
+                items = yield from syntax.read(tape, spot, NOBODY if is_in_sentence else self._watcher)
+            if items and is_in_sentence and (yield from tape.match(_SENTENCE_GOES_ON)):
+                # It was an example in the sentence.
+                self._quoted.quote_up_to(tape.at)
+                items = None
+            if items is not None and tape.at > start:
+                is_text = not any(isinstance(item, WrittenCall) for item in items)
+                if not is_text or "".join(map(str, items)) != tape.cut(start, tape.at):
+                    self._accept(items, syntax, start)
                     return True
-                self._quotations.forget(closer)
-                continue
-            start = max(tape.at, self._sought.get(closer, 0))
-            found = end_of(closer).search(tape.text, start - tape.base, partial=not tape.final)
-            self._sought[closer] = tape.base + found.start() if found else tape.end
-            # Another back-tick may follow the last one.
-            if not tape.final and (found is None or found.partial or found.end() == len(tape.text)):
-                return None
-            if found and found["closer"]:
-                self._quoted_to = tape.base + found.start()
-                return True
-            self._quotations.forget(closer)
+                if number == len(asked) - 1:
+                    self._leave_block()
+                    return True
+            tape.rewind(start)
+            if self._quoted.is_known_to_be_quoted():
+                break
+        self._leave_block()
         return False
 
-    def _is_in_string(self) -> bool | None:
-        """Return whether the marker here stands in a program's string that ends in its line; None if unknown yet."""
-        if not ends_in_string(self._line_before()):
-            return False
-        if not self._read_marks(self._single_marks):
-            return None
-        end = self._single_marks.closer(self._tape.at)
-        self._quoted_to = end if end is not None else self._quoted_to
-        return end is not None
-
-    def _read_marks(self, marks: StraightMarks) -> bool:
-        """Read the straight quotation marks in the rest of the line; return False where that has not come yet."""
-        tape = self._tape
-        if tape.at < marks.end:
-            return True
-        sought = max(tape.at, self._sought.get("\n", 0))
-        line_end = tape.text.find("\n", sought - tape.base)
-        if line_end < 0 and not tape.final:
-            self._sought["\n"] = tape.end
-            return False
-        index = tape.at - tape.base
-        marks.read(tape.text[index : line_end if line_end >= 0 else len(tape.text)], tape.at)
-        return True
-
-    def _is_in_quotation(self) -> bool:
-        """Return whether the marker here stands right behind a quotation mark, or further on in what that began."""
-        tape = self._tape
-        start = max(0, self._boundary)
-        before = tape.before(tape.at, 1)
-        if tape.at > start and (before == "\\" or _BLOCK_QUOTATION.match(self._line_before())):
-            self._quotation_end = "\n"
-            return True
-        if self._is_right_behind_opening_mark():
-            self._quoted_from = tape.at
-            self._quotation_end = CLOSING_QUOTE.get(before, before)
-            return True
-        if self._quoted_from < max(start, tape.base):
-            return False
-        since = tape.text[self._quoted_from - tape.base : tape.at - tape.base]
-        return self._quotation_end not in since and "\n" not in since
-
-    def _is_right_behind_opening_mark(self) -> bool:
-        """Return whether a quotation mark stands right before this place that closes nothing in its line."""
-        tape = self._tape
-        before = tape.before(tape.at, 1)
-        is_mark = tape.at > max(self._boundary, self._fence_end) and bool(before) and before in QUOTES
-        return is_mark and not ends_quotation(self._line_before())
-
-    def _is_in_indented_code(self) -> bool:
-        """Return whether the marker here begins an indented line of code, with text before the code."""
-        tape = self._tape
-        if tape.before(tape.at, 1) not in (" ", "\t") or self._line_before().strip():
-            return False
-        start = max(tape.base, tape.at - LOOK_BACK_CHARS, self._boundary)
-        before = tape.text[start - tape.base : tape.at - tape.base]
-        # Of a long block the beginning is too far off: there are no lines but the code's then.
-        is_later = len(before) == LOOK_BACK_CHARS and _LATER_IN_INDENTED_CODE.fullmatch(before)
-        if not is_later and _INDENTED_CODE.search(before) is None:
-            return False
-        self._quoted_from = tape.at
-        self._quotation_end = "\n"
-        return True
-
-    def _found(self, found: Meaning) -> bool:
-        tape = self._tape
-        is_over = self._outlet.called or (self._answering and self._at_line_start())
-        if found.is_turn or (found.imagined and is_over):
-            self._outlet.stop()
-            return True
-        if found.closes and self._spoken_of:
-            self._spoken_of = False
-            tape.at += len(found.closes)
-            return True
-        if found.closes:
-            return self._pass_lone_closer(len(found.closes))
-        if found.tags and self._at_line_start() and (tags := self._opened(found.tags)):
-            self._begin_thought(tags)
-            return True
-        self._spoken_of = self._spoken_of or bool(found.tags)
-        if found.owners:
-            self._say()
-            refusing = [one for one in found.owners if isinstance(self.syntaxes[one], Refusing)]
-            self._asked = [*((one, False) for one in found.owners), *((one, True) for one in refusing)]
-            self._start = tape.keep()
-            return True
-        return self._no_block()
-
-    def _pass_lone_closer(self, chars: int) -> bool:
-        """Leave out the closer of a thought that was not opened here: the first says that all before it was thought.
-
-        Not behind a thought that has ended already, nor between a call and the answer's end: it is a stray one there.
-        """
-        tape = self._tape
-        self._say()
-        if not self._thought_ended:
-            follows_call = self._outlet.called and not self._outlet.waits and not self._is_cut
-            ends = follows_call and self._ends_behind(tape.at - tape.base + chars)
-            if ends is None:
-                return False
-            if not ends:
-                self._thought_ended = True
-                self._outlet.all_was_thought()
-        self._skip(tape.at + chars)
-        return True
-
-    def _ends_behind(self, index: int) -> bool | None:
-        """Return whether nothing but tokens that end a turn follows `index`; None if unknown yet."""
-        tape = self._tape
-        rest = tape.text[index : index + MAX_END_CHARS + 1]
-        tokens = ENDS_OF_TURN.match(rest, partial=not tape.final)
-        if len(rest) > MAX_END_CHARS or tokens is None:
-            return False
-        return True if tape.final else None
-
-    def _opened(self, tags: tuple[Tags, ...]) -> tuple[Tags, ...]:
-        self._say()
-        return tuple(tag for tag in tags if not (tag.first and self._outlet.said))
-
-    def _begin_thought(self, tags: tuple[Tags, ...]) -> None:
-        self._enter(tags)
-        self._skip(self._tape.at + len(tags[0].opener))
-        if all(tag.is_text for tag in tags):
-            self._outlet.begin_text()
-            return
-        self._outlet.begin_reasoning(
-            keep=any(tag.until_call for tag in tags), is_thought=any(tag.is_thought for tag in tags)
-        )
-
-    def _ask(self) -> bool:
-        """Ask the next syntax about the block that may begin here."""
-        tape = self._tape
-        place, refuses = self._asked[0]
-        if self._reading is None:
-            spot = Spot(
-                self._at_line_start(), not self._outlet.said and not self._outlet.called, self.schemas, self._answering
-            )
-            syntax = self.syntaxes[place]
-            if refuses and isinstance(syntax, Refusing):
-                self._reading = syntax.refuse(tape, spot)
-            else:
-                self._reading = syntax.read(tape, spot, self._watcher)
-        try:
-            next(self._reading)
-        except StopIteration as done:
-            items: Sequence[WrittenCall | str] | None = done.value
-        else:
-            return False
-        self._reading = None
-        if items is not None and tape.at > self._start:
-            has_calls = any(isinstance(item, WrittenCall) for item in items)
-            if has_calls or "".join(map(str, items)) != tape.cut(self._start, tape.at):
-                self._accept(items, place)
-                return True
-            if len(self._asked) == 1:
-                self._leave_block()
-                return True
-        tape.rewind(self._start)
-        self._asked.pop(0)
-        if self._asked:
-            return True
-        self._leave_block()
-        return self._no_block()
-
     def _leave_block(self) -> None:
-        self._asked.clear()
         # What was read of it is text: said now, while it is kept.
         self._say()
         self._tape.forget()
 
-    def _accept(self, items: Sequence[WrittenCall | str], place: int) -> None:
-        syntax = self.syntaxes[place]
-        if not items and isinstance(syntax, Answering):
-            self._answering = syntax.begins_answer(self._tape.cut(self._start, self._tape.at))
-        self._outlet.block(items, self.syntaxes[place].name)
-        self._asked.clear()
-        self._enter(())
+    def _accept(self, items: Items, syntax: Syntax, start: int) -> None:
+        if not items and syntax.answers:
+            self._answering = syntax.begins_answer(self._tape.cut(start, self._tape.at))
+        self._outlet.block(items, syntax.name)
+        self._within = ()
         self._skip(self._tape.at)
         self._tape.forget()
 
-    def _no_block(self) -> bool:
-        """Take what stands here as text after all, perhaps as the beginning of fenced code."""
+    # Fences.
+
+    def _pass_back_ticks(self, message: tuple[Tags, ...]) -> Reading[None]:
+        """Pass back-ticks or tildes, and the code behind them if they begin a fence; `message`: see `_fence`."""
         tape = self._tape
-        index = tape.at - tape.base
-        fence = _FENCE.match(tape.text, index)
-        if fence is None:
-            tape.at += 1
-            return True
-        line = _FENCE_LINE.match(tape.text, fence.end())
-        end = line.end() if line else fence.end()
-        if end == len(tape.text) and not tape.final and end - index < MAX_FENCE_LINE_CHARS:
-            return False
-        rest = tape.text[fence.end() : end]
+        while True:
+            index = tape.at - tape.base
+            run = _FENCE.match(tape.text, index)
+            if run is None:
+                tape.at += 1
+                return
+            line = _FENCE_LINE.match(tape.text, run.end())
+            end = line.end() if line else run.end()
+            if end < len(tape.text) or tape.final or end - index >= MAX_FENCE_LINE_CHARS:
+                break
+            yield
+        rest = tape.text[run.end() : end]
         # Back-ticks further on in the line make it code within the line, says CommonMark. Nobody waits for them longer.
         follows = tape.text[end : end + 1] if end - index < MAX_FENCE_LINE_CHARS else ""
-        is_span = fence[0][0] == "`" and follows == "`"
-        if _BEFORE_FENCE.fullmatch(self._line_before()):
+        is_span = run[0][0] == "`" and follows == "`"
+        if BEFORE_FENCE.fullmatch(tape.line_before()):
             begins = not is_span
         else:
-            begins = follows == "\n" and _INFO_WORD.fullmatch(rest) is not None and self._ends_prose(fence[0])
-        if begins:
-            self._fence = fence[0]
-        tape.at += len(fence[0])
-        return True
+            begins = follows == "\n" and _INFO_WORD.fullmatch(rest) is not None and self._ends_prose(run[0])
+        tape.at += len(run[0])
+        if begins and len(run[0]) < MAX_FENCE_LINE_CHARS:
+            yield from self._fence(run[0], message)
 
     def _ends_prose(self, run: str) -> bool:
         """Return whether this run of back-ticks stands apart from the words of its line, and closes no code span there.
 
         CommonMark has no fence there, but models begin one so: the line's end and the closing line say the same.
         """
-        before = self._line_before()
+        before = self._tape.line_before()
         return run[0] == "`" and before[-1:] in (" ", "\t", ":") and _BACK_TICKS.findall(before).count(run) % 2 == 0
 
-    def _in_fence(self) -> bool:
-        """Pass fenced code on, up to the line that closes its fence."""
-        tape = self._tape
-        text = tape.text
-        start = max(tape.at, self._fence_sought)
-        index = text.find(self._fence, start - tape.base)
-        if index < 0:
-            held = 0 if tape.final else len(text) - len(text.rstrip(self._fence[0]))
-            self._fence_sought = max(start, tape.end - held)
-            return self._pass_code(self._fence_sought)
-        run = _FENCE.match(text, index)
-        end = run.end() if run else index + len(self._fence)
-        closes = self._closes_fence(index, end)
-        if closes is None:
-            return self._pass_code(tape.base + index)
-        if closes:
-            self._fence = ""
-            self._fence_end = tape.at = tape.base + end
-            self._say()
-            self._quotations.clear()
-        else:
-            self._fence_sought = tape.base + end
-            self._pass_code(self._fence_sought)
-        return True
+    def _fence(self, fence: str, message: tuple[Tags, ...]) -> Reading[None]:
+        """Pass fenced code, up to the line that closes its fence.
 
-    def _pass_code(self, end: int) -> bool:
-        """Pass fenced code on up to `end`; return True where it turns out to be none.
-
-        In a message of a channel that is not known before the fence is closed. Where it never is, what ends the message
-        in between did so.
+        In a `message` of a channel, whose tags these are, a closer is not known to be code before the fence is closed.
+        Where it never is, the first closer in it ends the message.
         """
         tape = self._tape
-        if self._tags:
-            index, closer = closing(self.grammar, self._tags).find(tape.text, tape.at - tape.base, final=tape.final)
-            end = min(end, tape.base + index)
-            if closer and tape.final:
-                self._fence = ""
-                tape.at = end
-                return True
-        tape.at = max(tape.at, end)
-        return False
+        marks = _marks_in_fence(fence, message)
+        first_closer: int | None = None
+        while found := (yield from self._find(marks, holds_back=first_closer is not None)):
+            if found[0] != fence[0]:
+                if first_closer is None:
+                    self._say()
+                    first_closer = tape.keep()
+                tape.at += len(found)
+            elif (yield from self._closes_fence()):
+                self._say()
+                tape.forget()
+                self._quoted.leave_fence()
+                return
+        if first_closer is not None:
+            tape.rewind(first_closer)
+            tape.forget()
 
-    def _closes_fence(self, start: int, end: int) -> bool | None:
-        """Return whether the run of a fence's characters from `start` to `end` closes it; None if unknown yet.
+    def _closes_fence(self) -> Reading[bool]:
+        """Move behind the run of a fence's characters here; return whether it closes the fence.
 
         Nothing more is in its line then, or a token right behind it: no template has a line end before one.
         """
         tape = self._tape
         behind = tokens(self.grammar)
-        if not tape.final and (self._may_close(start, end) or behind.may_grow(tape.text, end)):
-            return None
-        is_last = _NOTHING_MORE.match(tape.text, end) or behind.match(tape.text, end)
-        return bool(is_last) and _BEFORE_CLOSING.fullmatch(self._line_before(tape.base + start)) is not None
+        begins_line = BEFORE_CLOSING_FENCE.fullmatch(tape.line_before()) is not None
+        while True:
+            text = tape.text
+            run = _FENCE.match(text, tape.at - tape.base)
+            end = run.end() if run else len(text)
+            rest = text[end : end + MAX_FENCE_LINE_CHARS + 1]
+            ends_line = _LINE_ENDS.match(text, end) is not None or behind.match(text, end) is not None
+            may_end_line = len(rest) <= MAX_FENCE_LINE_CHARS and not rest.strip(" \t\r")
+            if ends_line or tape.final or not (may_end_line or behind.may_grow(text, end)):
+                tape.at = tape.base + end
+                return begins_line and (ends_line or (tape.final and may_end_line))
+            yield
 
-    def _in_thought(self) -> bool:
-        """Pass a thought on, up to its end, or to calls that may be the end of the answer."""
-        tape = self._tape
-        if self._trial:
-            return self._try()
-        if self._may_open:
-            return self._pass_opener()
-        index, found = self._literals().find(tape.text, tape.at - tape.base, final=tape.final)
-        tape.at = tape.base + index
-        if not found:
-            return False
-        if found[0] in "`~":
-            return self._no_block()
-        if closer := next((tag.closer for tag in self._tags if found.startswith(tag.closer.lower())), ""):
-            return self._pass_closer(closer)
-        if self._is_right_behind_opening_mark():
-            tape.at += 1
-        elif END_OF_TURN.fullmatch(found):
-            return self._pass_end_tokens()
-        elif self._stands_amid_words(found):
-            tape.at += 1
+    # Thoughts.
+
+    def _begin_thought(self, tags: tuple[Tags, ...]) -> Reading[None]:
+        """Go on in the thought, or the message, that these tags open here."""
+        self._skip(self._tape.at + len(tags[0].opener))
+        if all(tag.is_text for tag in tags):
+            self._outlet.begin_text()
         else:
-            self._say()
-            self._trial = _Trial(self, tape.keep(), line_start=self._at_line_start())
-        return True
+            until_call = any(tag.until_call for tag in tags)
+            self._outlet.begin_reasoning(keep=until_call, is_thought=any(tag.is_thought for tag in tags))
+            if until_call:
+                self._within = tags
+                return
+        yield from self._thought(tags)
 
-    def _pass_closer(self, closer: str) -> bool:
-        """End the thought at its closer here, unless that is quoted."""
-        is_quoted = self._is_quoted_closer(len(closer))
-        if is_quoted is None:
-            return False
-        if is_quoted:
-            self._tape.at += len(closer)
-            return True
-        begins_next = any(tag.ends_before and tag.closer == closer for tag in self._tags)
-        self._end_thought(0 if begins_next else len(closer))
-        return True
-
-    def _pass_end_tokens(self) -> bool:
-        """Leave out the tokens here where the answer ends in them; where it goes on, the first is spoken of."""
-        tape = self._tape
-        ends = self._ends_behind(tape.at - tape.base)
-        if ends is None:
-            return False
-        if not ends:
-            tape.at += 1
-            return True
-        self._say()
-        self._skip(tape.end)
-        return True
-
-    def _pass_opener(self) -> bool:
+    def _pass_second_opener(self, tags: tuple[Tags, ...]) -> Reading[None]:
         """Pass the opener of the thought that the prompt has opened, if it is here once more."""
         tape = self._tape
-        text = tape.text
-        index = tape.at - tape.base
-        index += len(text[index:]) - len(text[index:].lstrip())
-        tape.at = tape.base + index
-        openers = opening(self._tags)
-        if not tape.final and (index == len(text) or openers.may_grow(text, index)):
-            return False
-        self._may_open = False
-        if found := openers.match(text, index):
+        yield from tape.space()
+        openers = opening(tags)
+        while not tape.final and openers.may_grow(tape.text, tape.at - tape.base):
+            yield
+        if found := openers.match(tape.text, tape.at - tape.base):
             self._skip(tape.base + found.end())
             self._outlet.begin_reasoning(keep=False, is_thought=False)
-        return True
 
-    def _is_quoted_closer(self, chars: int) -> bool | None:
-        """Return whether the closer here, so many characters long, stands in quotation marks; None if unknown yet."""
+    def _thought(self, tags: tuple[Tags, ...]) -> Reading[None]:
+        """Pass a thought, or a message, up to its end, or to calls that are the end of the answer."""
         tape = self._tape
-        before = tape.before(tape.at, 1)
-        behind = tape.at - tape.base + chars
-        if not before or before not in QUOTES or tape.at <= self._boundary:
-            return False
-        if behind == len(tape.text) and not tape.final:
-            return None
-        is_paired = tape.text[behind : behind + 1] == CLOSING_QUOTE.get(before, before)
-        return is_paired and not ends_quotation(self._line_before())
+        literals = in_thought(self.grammar, tags)
+        self._is_message = all(tag.is_text for tag in tags)
+        while found := (yield from self._find(literals)):
+            if found[0] in "`~":
+                yield from self._pass_back_ticks(tags)
+            elif closer := next((tag.closer for tag in tags if found.startswith(tag.closer.lower())), ""):
+                if (yield from self._pass_closer(tags, closer)):
+                    return
+            elif self._quoted.is_right_behind_opening_mark():
+                tape.at += 1
+            elif END_OF_TURN.fullmatch(found):
+                yield from self._pass_end_tokens()
+            elif self._stands_amid_words(found):
+                tape.at += 1
+            elif (yield from self._calls_in_thought(tags)):
+                return
 
-    def _try(self) -> bool:
-        """Read on in what may be calls at the end of the answer; the thought's closing tag ends them too."""
+    def _pass_closer(self, tags: tuple[Tags, ...], closer: str) -> Reading[bool]:
+        """End the thought at its closer here, unless that is quoted; return whether it has ended."""
+        if (yield from self._quoted.quotes_closer(len(closer))):
+            self._tape.at += len(closer)
+            return False
+        begins_next = any(tag.ends_before and tag.closer == closer for tag in tags)
+        self._end_thought(tags, 0 if begins_next else len(closer))
+        return True
+
+    def _pass_end_tokens(self) -> Reading[None]:
+        """Leave out the tokens here where the answer ends in them; where it goes on, the first is spoken of."""
         tape = self._tape
-        trial = self._trial
-        assert trial is not None
-        closers = closing(self.grammar, self._tags)
-        text = tape.text
-        index = tape.at - tape.base
-        end, closer = closers.find(text, index, final=tape.final)
-        trial.tape.feed(text[index:end])
-        tape.at = tape.base + end
-        if closer:
-            is_quoted = self._is_quoted_closer(len(closer))
-            if is_quoted is None:
-                return False
-            if not is_quoted and trial.first_closer is None:
-                trial.first_closer = (tape.at, len(closer))
-                self._closers_left -= 1
-            if is_quoted or self._closers_left >= 0:
-                trial.tape.feed(text[end : end + len(closer)])
-                tape.at += len(closer)
-                return True
-            return self._end_thought_in_trial(trial.first_closer)
-        trial.tape.final = tape.final
-        if not trial.read():
-            return False
-        if trial.blocks and (trial.first_closer is None or trial.is_right()):
-            self._trial = None
-            tape.forget()
-            for items, name in trial.blocks:
-                self._outlet.block(items, name)
-            self._enter(())
-            self._skip(tape.at)
-            return True
-        if trial.first_closer is not None:
-            return self._end_thought_in_trial(trial.first_closer)
-        # Of several calls in a row none is looked at twice, nor anything once the text has ended.
-        tape.rewind(tape.end if tape.final else trial.start + trial.passed)
-        self._leave_trial()
-        return True
-
-    def _end_thought_in_trial(self, closer: tuple[int, int] | None) -> bool:
-        """End the thought at `closer`, its place and length: what was tried before it is thought."""
-        assert closer is not None
-        place, chars = closer
-        self._tape.rewind(place)
-        self._leave_trial()
-        self._end_thought(chars)
-        return True
-
-    def _leave_trial(self) -> None:
-        self._trial = None
-        if self._tape.at > self._said:
+        if (yield from self._ends_behind(0)):
             self._say()
-        self._tape.forget()
+            self._skip(tape.end)
+        else:
+            tape.at += 1
 
-    def _end_thought(self, closer_chars: int) -> None:
+    def _pass_lone_closer(self, closer: str) -> Reading[None]:
+        """Leave out the closer of a thought that was not opened here: the first says that all before it was thought.
+
+        Not behind a thought that has ended already, nor between a call and the answer's end: it is a stray one there.
+        """
         self._say()
-        if any(tag.is_text for tag in self._tags):
+        if not self._thought_ended:
+            follows_call = self._outlet.called and self._is_opener(self._outlet.waiting, closer)
+            is_stray = follows_call and (yield from self._ends_behind(len(closer))) and not self._is_cut
+            if not is_stray:
+                self._thought_ended = True
+                self._outlet.all_was_thought()
+        self._skip(self._tape.at + len(closer))
+
+    def _is_opener(self, words: str, closer: str) -> bool:
+        """Return whether these words are nothing, or an opener of this closer that lacks its token.
+
+        Gemma 4 writes `thought` and `<channel|>` behind a call at times.
+        """
+        rest = words.strip()
+        openers = (tag.opener for group in self.grammar.tags.values() for tag in group if tag.closer.lower() == closer)
+        return not rest or any(rest == _TOKEN_BEFORE_WORD.sub("", opener) for opener in openers)
+
+    def _ends_behind(self, chars: int) -> Reading[bool]:
+        """Return whether nothing but tokens that end a turn follows so many characters behind this place."""
+        tape = self._tape
+        while True:
+            start = tape.at - tape.base + chars
+            rest = tape.text[start : start + MAX_END_CHARS + 1]
+            if len(rest) > MAX_END_CHARS or ENDS_OF_TURN.match(rest, partial=not tape.final) is None:
+                return False
+            if tape.final:
+                return True
+            yield
+
+    def _end_thought(self, tags: tuple[Tags, ...], closer_chars: int) -> None:
+        """End a thought, or a message, of these tags at its closer here."""
+        tape = self._tape
+        self._say()
+        self._is_message = False
+        self._within = ()
+        if any(tag.is_text for tag in tags):
             # Or it begins the next message.
-            self._enter(())
-            if END_OF_TURN.match(self._tape.text, self._tape.at - self._tape.base) and not self._outlet.called:
-                self._skip(self._tape.at + closer_chars)
+            if END_OF_TURN.match(tape.text, tape.at - tape.base) and not self._outlet.called:
+                self._skip(tape.at + closer_chars)
             return
-        self._thought_ended = self._thought_ended or not any(tag.until_call or tag.is_result for tag in self._tags)
-        answers = self._until_call
+        answers = any(tag.until_call for tag in tags)
+        self._thought_ended = self._thought_ended or not any(tag.until_call or tag.is_result for tag in tags)
         self._answering = self._answering or answers
-        self._enter(())
-        self._skip(self._tape.at + closer_chars)
+        self._skip(tape.at + closer_chars)
         self._outlet.end_reasoning(answers=answers)
+
+    # Calls at the end of a thought that is never closed.
+
+    def _calls_in_thought(self, tags: tuple[Tags, ...]) -> Reading[bool]:
+        """Take the calls that begin here in a thought if they end the answer; return whether the thought is over.
+
+        The thought's closer may stand in an argument of theirs. Where they are not right, it is the thought's end.
+        """
+        tape = self._tape
+        if not self._tries_calls_in_thought:
+            tape.at += 1
+            return False
+        self._say()
+        start = tape.keep()
+        calls = yield from self._last_calls()
+        if not calls.end_the_answer:
+            # Of several calls in a row none is looked at twice.
+            self._tries_calls_in_thought = tape.may_reread(start)
+            tape.rewind(max(calls.end, start + 1))
+            self._leave_block()
+            return False
+        closer = self._first_closer(tags, tape.cut(start, tape.at))
+        if closer and not calls.are_right:
+            tape.rewind(start + closer.start())
+            self._end_thought(tags, len(closer[0]))
+            tape.forget()
+            return True
+        tape.forget()
+        for items, name in calls.blocks:
+            self._outlet.block(items, name)
+        self._is_message = False
+        self._skip(tape.at)
+        return True
+
+    def _last_calls(self) -> "Reading[_LastCalls]":
+        """Read the calls here, one block after another, and an imagined result behind them."""
+        tape = self._tape
+        spot = Spot(line_start=tape.at_line_start(), first=False, schemas=self.schemas)
+        openers = self.grammar.outside
+        ends = end_of_turn(self.grammar)
+        results = imagined(self.grammar)
+        calls = _LastCalls(tape.at)
+        while True:
+            opener = yield from self._take_literal(openers)
+            block = (yield from self._block_in_thought(opener, spot, calls)) if opener else None
+            if block is None:
+                return calls
+            calls.blocks.append(block)
+            yield from tape.space()
+            calls.end = tape.at
+            while (yield from tape.take(ends)):
+                yield from tape.space()
+            if not (yield from tape.peek()) or (yield from self._take_literal(results)):
+                calls.end_the_answer = True
+                return calls
+
+    def _take_literal(self, literals: Literals) -> Reading[str]:
+        """Return the one of these literals that stands here, the longest; else ""."""
+        tape = self._tape
+        while not tape.final and literals.may_grow(tape.text, tape.at - tape.base):
+            yield
+        found = literals.match(tape.text, tape.at - tape.base)
+        return found[0] if found else ""
+
+    def _block_in_thought(
+        self, opener: str, spot: Spot, before: "_LastCalls"
+    ) -> "Reading[tuple[Sequence[WrittenCall], str] | None]":
+        """Read calls that are closed, or whole and on lines of their own, or have no end and stand behind a token."""
+        tape = self._tape
+        owners = [self.syntaxes[place] for place in meaning(self.grammar, opener.lower()).owners]
+        is_token = _TOKEN.fullmatch(opener) is not None
+        start = tape.at
+        for syntax in owners:
+            items = yield from syntax.read(tape, spot, NOBODY)
+            calls = [item for item in items or () if isinstance(item, WrittenCall)]
+            is_closed = syntax.is_closed(tape.cut(start, tape.at))
+            # Nobody writes a token in prose.
+            is_endless = is_token and not syntax.has_end
+            if calls and (is_closed or not any(call.truncated for call in calls)):
+                return (calls, syntax.name) if is_closed or spot.line_start or is_endless else None
+            tape.rewind(start)
+        for syntax in owners:
+            if syntax.refuses and (refused := (yield from syntax.refuse(tape, spot))):
+                before.refused += 1
+                return (refused, syntax.name) if before.refused <= MAX_REFUSED_IN_THOUGHT else None
+            tape.rewind(start)
+        return None
+
+    def _first_closer(self, tags: tuple[Tags, ...], text: str) -> re.Match[str] | None:
+        """Return the first closer of a thought in the text of calls that is not quoted there."""
+        closers = closing(self.grammar, tags)
+        found = closers.search(text, 0)
+        while found and is_closer_quoted(text[: found.start()], text[found.end() :][:1]):
+            found = closers.search(text, found.end())
+        return found
+
+    # What is handed on.
 
     def _say(self) -> None:
         """Hand on what was passed over."""
         tape = self._tape
-        while self._said < tape.at:
-            end = self._end_of_quoted() if self._kept_until or self._said < self._kept_to else self._said
-            quoted = end > self._said
-            if not quoted:
+        while tape.said < tape.at:
+            end = self._quoted.verbatim_end(tape.said)
+            is_verbatim = end > tape.said
+            if not is_verbatim:
                 end = tape.at
-            text = tape.text[self._said - tape.base : end - tape.base] if self._said >= tape.base else ""
-            text = text or tape.cut(self._said, end)
-            self._quotations.passed(text)
-            self._outlet.say(text, quoted=quoted)
-            self._said = end
-
-    def _end_of_quoted(self) -> int:
-        """Return up to where the text that is to be said next is quoted; `_said` where it is no more."""
-        tape = self._tape
-        if self._said < self._kept_to:
-            return min(self._kept_to, tape.at)
-        text = tape.cut(self._said, tape.at)
-        closing_mark = self._kept_until.search(text) if self._kept_until else None
-        if closing_mark:
-            self._kept_until = None
-            return self._said + closing_mark.start()
-        return tape.at
+            text = tape.cut(tape.said, end)
+            self._quoted.passed(text)
+            self._outlet.say(text, quoted=is_verbatim or self._is_message)
+            tape.said = end
 
     def _skip(self, end: int) -> None:
         """Go on at `end`, behind something that is not shown."""
-        self._quotations.clear()
-        self._kept_until = None
-        self._said = self._tape.at = self._boundary = end
-
-    def _may_close(self, start: int, end: int) -> bool:
-        """Return whether the line of the fence from `start` to `end` may go on with nothing."""
-        text = self._tape.text
-        return len(text) - start < MAX_FENCE_LINE_CHARS and not text[end:].strip(" \t\r")
-
-    def _line_before(self, place: int | None = None) -> str:
-        """Return what stands before `place` in its line, or a part of it that is long enough to be no beginning.
-
-        The place is where the tape is, unless it is named.
-        """
-        tape = self._tape
-        end = tape.at if place is None else place
-        start = max(tape.base, end - LOOK_BACK_CHARS, self._boundary)
-        before = tape.text[start - tape.base : end - tape.base]
-        return before[before.rfind("\n") + 1 :]
-
-    def _stands_amid_words(self, found: str) -> bool:
-        """Return whether what was found here means nothing but at the beginning of a line, and this is none."""
-        return meaning(self.grammar, found).at_line_start and not self._at_line_start()
-
-    def _at_line_start(self) -> bool:
-        tape = self._tape
-        start = max(tape.base, tape.at - LOOK_BACK_CHARS, self._boundary)
-        before = tape.text[start - tape.base : tape.at - tape.base]
-        line_end = before.rfind("\n")
-        if line_end < 0 and start != self._boundary:
-            return False
-        return not before[line_end + 1 :].strip()
+        self._quoted.clear()
+        self._tape.said = self._tape.at = self._tape.boundary = end
 
 
-class _Trial:
-    """A look at calls within a thought: are they all that follows?"""
+@dataclass(slots=True)
+class _LastCalls:
+    """Calls in a thought, block by block, with the name of the syntax of each.
 
-    def __init__(self, scanner: Scanner, start: int, *, line_start: bool) -> None:
-        self.start = start
-        self.first_closer: tuple[int, int] | None = None
-        """The place and the length of the first closer in them: the thought's end, if they are no calls."""
-        self.tape = Tape()
-        self.passed = 1
-        """The number of characters that are passed: no call, or a call after which the thought goes on."""
-        self.blocks: list[tuple[Sequence[WrittenCall | str], str]] = []
-        """The calls that the answer ends in, once they are read."""
-        self._syntaxes = scanner.syntaxes
-        self._grammar = scanner.grammar
-        self._spot = Spot(line_start, False, scanner.schemas)
-        self._refused = 0
-        self._reading = self._calls()
+    `end`: the place behind them; `end_the_answer`: nothing follows them, but for an imagined result. `refused`: how
+    many of the blocks are refused.
+    """
 
-    def read(self) -> bool:
-        """Read on; return whether it is known what they are."""
-        try:
-            next(self._reading)
-        except StopIteration as done:
-            self.blocks = done.value
-            return True
-        return False
+    end: int
+    blocks: list[tuple[Sequence[WrittenCall], str]] = field(default_factory=list)
+    end_the_answer: bool = False
+    refused: int = 0
 
-    def is_right(self) -> bool:
-        """Return whether none of the calls has to be refused for how it is written."""
-        calls = [item for items, _ in self.blocks for item in items if isinstance(item, WrittenCall)]
+    @property
+    def are_right(self) -> bool:
+        """Whether none of the calls has to be refused for how it is written."""
+        calls = [call for found, _ in self.blocks for call in found]
         return not any(call.truncated or call.broken or not _is_json(call.arguments) for call in calls)
 
-    def _calls(self) -> Reading[list[tuple[Sequence[WrittenCall | str], str]]]:
-        tape = self.tape
-        blocks: list[tuple[Sequence[WrittenCall | str], str]] = []
-        openers = self._grammar.outside
-        tokens = end_of_turn(self._grammar)
-        while True:
-            while not tape.final and openers.may_grow(tape.text, tape.at - tape.base):
-                yield
-            found = openers.match(tape.text, tape.at - tape.base)
-            block = (yield from self._block(found[0])) if found else None
-            if block is None:
-                return []
-            blocks.append(block)
-            yield from tape.space()
-            self.passed = tape.at
-            while (yield from tape.take(tokens)):
-                yield from tape.space()
-            if not (yield from tape.peek()):
-                return blocks
 
-    def _block(self, opener: str) -> "Reading[tuple[Sequence[WrittenCall | str], str] | None]":
-        """Read calls that are closed, or whole and on lines of their own, or have no end and stand behind a token."""
-        tape = self.tape
-        owners = meaning(self._grammar, opener.lower()).owners
-        is_token = _TOKEN.fullmatch(opener) is not None
-        start = tape.keep()
-        for place in owners:
-            syntax = self._syntaxes[place]
-            items = yield from syntax.read(tape, self._spot, Preview(None, {}))
-            calls = [item for item in items or () if isinstance(item, WrittenCall)]
-            is_closed = isinstance(syntax, Closing) and syntax.is_closed(tape.cut(start, tape.at))
-            # Nobody writes a token in prose.
-            is_endless = is_token and isinstance(syntax, Closing) and not syntax.has_end
-            stands_apart = self._spot.line_start or is_endless
-            if calls and (is_closed or not any(call.truncated for call in calls)):
-                return (calls, syntax.name) if is_closed or stands_apart else None
-            tape.rewind(start)
-        if self.first_closer is not None:
-            # With a closer in it only a right call counts.
-            return None
-        for place in owners:
-            syntax = self._syntaxes[place]
-            if isinstance(syntax, Refusing) and (refused := (yield from syntax.refuse(tape, self._spot))):
-                # Each may have been read to the end of the answer.
-                self._refused += 1
-                return (refused, syntax.name) if self._refused <= MAX_REFUSED_IN_THOUGHT else None
-            tape.rewind(start)
-        return None
+@cache
+def _marks_in_fence(fence: str, message: tuple[Tags, ...]) -> Literals:
+    return Literals({fence, *(tag.closer for tag in message)})
 
 
 def _is_json(text: str) -> bool:

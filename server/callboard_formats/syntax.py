@@ -24,7 +24,7 @@ END_TOKENS = (
         )
     ),
     "</s>", "<end_of_turn>", "<turn|>", "<｜end▁of▁sentence｜>", "[e~[", "<seed:eos>", "</longcat_s>", "<SPECIAL_12>",
-    "<｜hy_eos｜>", "<｜hy_eos:opensource｜>",
+    "<｜hy_eos｜>", "<｜hy_eos:opensource｜>", "<end_of_sentence>",
 )  # fmt: skip
 END_OF_TURN = regex.compile(f"(?:{'|'.join(map(regex.escape, END_TOKENS))})", regex.IGNORECASE)
 """The tokens that end a model's turn, which a server may have left in the text."""
@@ -95,80 +95,68 @@ class Watcher(Protocol):
         ...
 
 
-class Syntax(Protocol):
-    """One way to write calls in text."""
+class _Nobody:
+    def arguments(self, name: str, text: str) -> None:
+        """Look away."""
 
-    @property
-    def name(self) -> str:
-        """The word for it, such as `react` or `hermes`."""
-        ...
 
-    @property
-    def openers(self) -> Sequence[str]:
-        """The literals that a block may begin with, matched without regard to case."""
-        ...
+NOBODY = _Nobody()
+"""The watcher where nobody is to be shown arguments: it may yet turn out that they are none."""
 
-    @property
-    def reasoning(self) -> Sequence[Tags]:
-        """The tags around its models' thoughts."""
-        ...
 
-    @property
-    def stops(self) -> Sequence[str]:
-        """The stop sequences that keep a model from imagining its tools' results.
+class Syntax(ABC):
+    """One way to write calls in text.
 
-        A server may ignore them: what follows one of them after a call is dropped, calls too.
-        """
-        ...
+    `name`: the word for it, such as `react` or `hermes`. `openers`: the literals that a block may begin with, matched
+    without regard to case. `reasoning`: the tags around its models' thoughts. `stops`: the stop sequences that keep a
+    model from imagining its tools' results; a server may ignore them, and what follows one of them after a call is
+    dropped, calls too. `markers`: what the user is never shown of it, besides the openers. `models`: patterns of the
+    names of models that write so, `template`: words that only their chat template has. `at_line_start_only`: its blocks
+    begin at the beginning of a line and nowhere else, so it need not be asked amid words.
 
-    @property
-    def markers(self) -> Sequence[str]:
-        """What the user is never shown of it, besides the openers."""
-        ...
+    `refuses`: it knows a call of its own though it is not quite right, and has `refuse`. `answers`: it has a marker of
+    the final answer, and `begins_answer`.
+    """
 
+    name: str
+    openers: Sequence[str]
+    reasoning: Sequence[Tags] = ()
+    stops: Sequence[str] = ()
+    markers: Sequence[str] = ()
+    models: Sequence[str] = ()
+    template: Sequence[str] = ()
+    at_line_start_only = False
+    refuses = False
+    answers = False
+
+    @abstractmethod
     def read(self, tape: Tape, spot: Spot, watcher: Watcher) -> "Reading[Sequence[WrittenCall | str] | None]":
         """Read the block whose opener stands at `tape.at`, and move behind it.
 
         Returns its calls, and text in it that is for the user, in order; nothing at all where it is mere
         scaffolding, and None where it is no block: what stands there is prose.
         """
-        ...
 
-
-class Closing(ABC):
-    """A syntax that tells whether a block has its end."""
-
-    @abstractmethod
-    def is_closed(self, block: str) -> bool:
-        """Return whether a block of calls has the end that this syntax gives it."""
-
-    @property
-    @abstractmethod
-    def has_end(self) -> bool:
-        """Whether this syntax gives its calls an end."""
-
-
-class Refusing(ABC):
-    """A syntax that knows a call of its own though it is not quite right."""
-
-    @abstractmethod
-    def refuse(self, tape: Tape, spot: Spot) -> "Reading[Sequence[WrittenCall] | None]":
+    def refuse(self, tape: Tape, spot: Spot) -> "Reading[Sequence[WrittenCall] | None]":  # noqa: ARG002 - the contract's
         """Read the block at `tape.at`, in which no syntax could read a call, as calls that are refused.
 
         None where it names no tool, or only speaks of one: what stands there is prose.
         """
+        yield from ()
+        return None
 
+    @property
+    def has_end(self) -> bool:
+        """Whether this syntax gives its calls an end."""
+        return True
 
-class AtLineStart(ABC):  # noqa: B024 - there is nothing to ask of it
-    """A syntax whose blocks begin at the beginning of a line, and nowhere else: it need not be asked amid words."""
+    def is_closed(self, block: str) -> bool:  # noqa: ARG002 - the contract's
+        """Return whether a block of calls is seen to have the end that this syntax gives it."""
+        return False
 
-
-class Answering(ABC):
-    """A syntax that has a marker of the final answer."""
-
-    @abstractmethod
-    def begins_answer(self, block: str) -> bool:
-        """Return whether a block that it read is that marker."""
+    def begins_answer(self, block: str) -> bool:  # noqa: ARG002 - the contract's
+        """Return whether a block that it read is the marker of the final answer."""
+        return False
 
 
 class CallError(Exception):

@@ -8,6 +8,9 @@ from callboard_formats.syntax import Tags
 
 _NAME_IN_QUOTES = r"[\"']?" + NAME + r"[\"']?"
 _KEY_IN_QUOTES = r"[\"']?(?P<key>[^<>\"'=\s]{1,128})[\"']?"
+_PARAMETER = (
+    rf"<parameter(?:\s{{1,8}}name)? = {_KEY_IN_QUOTES}(?:\s{{1,8}}string = [\"']?(?P<type>true|false)[\"']?)? >"
+)
 
 _DEEPSEEK_BEGIN = r"<[｜|]tool[▁_\x20]call[▁_\x20]begin[｜|]>"
 _DEEPSEEK_SEPARATOR = r"<[｜|]tool[▁_\x20]sep[｜|]>"
@@ -39,7 +42,7 @@ HERMES = Row(
         r"(?<!deepseek.*)qwen-?3(?!.*coder)(?![.-]?[5-9](?!\d*b))",
         r"qwq",
         r"granite-?4",
-        r"(?<![a-z])(ling|ring)-?(lite|mini|flash|1t|2)",
+        r"(?<![a-z])(ling|ring)-?(lite|mini|flash|1t|2(?![.-]?6))",
         r"ernie-?4[.-]5",
         r"(?<![a-z])mimo-?(7b|vl)",
         r"smollm-?3",
@@ -62,12 +65,16 @@ QWEN3_CODER = Row(
     title="Qwen3-Coder, Qwen3.5, Nemotron 3, Step 3.5",
     source=("https://huggingface.co/Qwen/Qwen3-Coder-30B-A3B-Instruct (chat template)",),
     body="tags",
-    openers=("<tool_call>", "<function="),
+    openers=("<tool_call>", "<function=", "<function name"),
     section="<tool_call>",
     section_end="</tool_call>",
-    head=rf"<function= {_NAME_IN_QUOTES} >",
+    head=(
+        rf"<function(?:= (?:{_NAME_IN_QUOTES} >|>(?= <parameter))"
+        # With an attribute it may be MiniCPM's.
+        rf"|\s{{1,8}}name = {_NAME_IN_QUOTES} >(?= <parameter|</function>))"
+    ),
     end="</function>",
-    key=rf"<parameter(?:\s{{1,8}}name)? = {_KEY_IN_QUOTES} >",
+    key=_PARAMETER,
     value_end="</parameter>",
     stops=("<tool_response>",),
     models=(
@@ -90,17 +97,28 @@ GLM = Row(
     source=("https://huggingface.co/zai-org/GLM-4.6 (chat template)",),
     body="tags",
     openers=("<tool_call>",),
-    head=r"<tool_call> (?P<name>[A-Za-z_][\w.:-]{0,127}+) (?=<arg_key>|</tool_call>)",
+    head=r"<tool_call> (?:(?P<name>[A-Za-z_][\w.:-]{0,127}+) (?=<arg_key>|</tool_call>)|(?=<arg_key>))",
     end="</tool_call>",
-    key="<arg_key> (?P<key>[^<]{1,128})</arg_key> <arg_value>",
+    # Some models write a tag of the key twice, or forget the closing one.
+    key="(?:<arg_key> ){1,2}(?P<key>[^<]{1,128})(?:</arg_key> ){0,2}<arg_value>",
     value_end="</arg_value>",
     stops=("<|observation|>", "<tool_response>", "<|user|>"),
     markers=("<|begin_of_box|>", "<|end_of_box|>"),
-    models=(r"glm-?(4[.-][5-9](?!\d*b)|[5-9])", r"(?<![a-z])ling-?3"),
+    # Ring 2.6 by https://github.com/sgl-project/sglang/pull/25366
+    models=(r"glm-?(4[.-][5-9](?!\d*b)|[5-9])", r"(?<![a-z])ling-?3", r"(?<![a-z])(ling|ring)-?2[.-]?6"),
     # https://huggingface.co/zai-org/GLM-4.7/blob/main/chat_template.jinja, https://ollama.com/frob/glm-5 (template),
     # https://docs.rs/crate/llama-cpp-sys-2/0.1.157/source/llama.cpp/common/parsers/ling3.cpp; 4.5 and 4.6 write it.
     prompt_opens=(r"glm-?(4[.-][7-9](?!\d*b)|[5-9])", r"(?<![a-z])ling-?3"),
     template=("<arg_key>",),
+)
+GLM_JSON = Row(
+    name="glm",
+    title="GLM that writes JSON",
+    source=("https://github.com/ml-explore/mlx-lm/issues/792",),
+    body="json",
+    openers=("<tool_call>",),
+    head=r"<tool_call> (?P<name>[A-Za-z_][\w.:-]{0,127}+) (?=\{)",
+    end="</tool_call>",
 )
 MISTRAL = Row(
     name="mistral",
@@ -163,7 +181,8 @@ KIMI = Row(
     section=r"<\|tool_calls?_section_begin\|>",
     section_end=r"<\|tool_calls?_section_end\|>",
     head=(
-        r"<\|tool_call_begin\|> (?:functions\.)?(?P<name>[^\s<{]{1,128}?)(?::\d+)? "
+        # Without the colon nobody knows whether the number is the name's: it is looked up with all that stands there.
+        r"<\|tool_call_begin\|> (?:functions\.(?P<name>[^\s<{]{1,128}?):\d+|(?P<name>[^\s<{]{1,128}?)(?::\d+)?) "
         r"(?:<\|tool_call_argument_begin\|>|(?=\{|<\|tool_calls?_(?:end|begin|section)))"
     ),
     end=r"<\|tool_call_end\|>",
@@ -195,7 +214,7 @@ GEMMA = Row(
     source=("https://ai.google.dev/gemma/docs/functiongemma/formatting-and-best-practices",),
     body="escaped",
     openers=("<start_function_call>", "<|tool_call>"),
-    head=rf"(?:<start_function_call>|<\|tool_call>) call: {NAME} (?=\{{)",
+    head=rf"(?:<start_function_call>|<\|tool_call>) (?::? call)?: {NAME} (?=[{{(])",
     end=r"<end_function_call>|<tool_call\|>|<turn\|>",
     reasoning=(Tags("<|channel>thought", "<channel|>"), THINK),
     stops=("<start_function_response>", "<|tool_response>"),
@@ -223,6 +242,15 @@ LLAMA3 = Row(
     models=(r"llama-?3(?!.*nemotron.*v1[.-]?5)", r"functionary.*v?3[.-]?1(?!\d)"),
     template=("<|python_tag|>", "dictionary of argument name and its value"),
 )
+LLAMA3_TAGGED = Row(
+    name="llama3",
+    title="Llama 3.1, tagged",
+    source=LLAMA3.source,
+    body="json",
+    openers=("<|python_tag|>", "<function="),
+    head=rf"(?:<\|python_tag\|> )?<function= {_NAME_IN_QUOTES} >(?= \{{)",
+    end="</function>",
+)
 
 XML_JSON = Row(
     name="xml",
@@ -249,7 +277,7 @@ XML_TAGS = Row(
     section_end="</(?:tool|function)_calls?>",
     head=rf"<(?:function|invoke)(?:\s{{1,8}}name)? = {_NAME_IN_QUOTES} >",
     end="</(?:function|invoke)>",
-    key=rf"<parameter(?:\s{{1,8}}name)? = {_KEY_IN_QUOTES}(?:\s{{1,8}}string = [\"']?(?P<type>true|false)[\"']?)? >",
+    key=_PARAMETER,
     value_end="</parameter>",
     stops=("<tool_response", "<tool_result", "<function_result"),
 )
@@ -268,11 +296,12 @@ def _dsml(
 ) -> Row:
     """Return the row of DeepSeek's markup language, and of GigaChat's after it.
 
-    Bars may be plain ones. `opens` are the row's `prompt_opens`.
+    Some models write other bars than their template has, or two. `opens` are the row's `prompt_opens`.
     """
-    mark = rf"[｜|]{word}[｜|]{gap}"
+    bar = "[｜|‖]{1,2}"
+    mark = f"{bar}{word}{bar}{gap}"
     space = " " if gap else ""
-    tags = [f"{bar}{word}{bar}{space}" for bar in "｜|"]
+    tags = [f"{written}{word}{written}{space}" for written in ("｜", "|", "｜｜", "‖")]
     return Row(
         name=name,
         title=title,
@@ -334,15 +363,22 @@ GIGACHAT_3_5 = _dsml(
 GIGACHAT_3 = Row(
     name="gigachat3",
     title="GigaChat 3",
-    source=("https://github.com/ggml-org/llama.cpp/blob/master/models/templates/GigaChat3-10B-A1.8B.jinja",),
+    source=(
+        "https://github.com/ggml-org/llama.cpp/blob/master/models/templates/GigaChat3-10B-A1.8B.jinja",
+        "https://github.com/vllm-project/vllm/pull/36664",
+    ),
     body="json",
-    openers=("<|message_sep|>", "function call<|role_sep|>", "assistant<|role_sep|>"),
-    head=r"(?:<\|message_sep\|> )?(?:assistant<\|role_sep\|> )?function\x20call<\|role_sep\|>",
+    openers=("<|message_sep|>", "function call<|role_sep|>", "assistant<|role_sep|>", "<|function_call|>"),
+    head=(
+        r"(?:<\|message_sep\|> )?(?:assistant<\|role_sep\|> )?function\x20call<\|role_sep\|>"
+        # The one token of 3.1.
+        r"|<\|function_call\|>"
+    ),
     end=r"<\|message_sep\|>|</s>",
     reasoning=(),
     markers=("<|role_sep|>", "<|message_sep|>"),
     models=(r"gigachat-?3(?![.-]?5)",),
-    template=("<|message_sep|>",),
+    template=("<|message_sep|>", "<|function_call|>"),
 )
 KIMI_K3 = Row(
     name="kimi_k3",
@@ -360,7 +396,12 @@ KIMI_K3 = Row(
     key=r"<\|open\|>argument\s{1,9}key=\"(?P<key>[^\"<>]{1,128})\"(?:\s{1,9}type=\"(?P<type>\w{1,20})\")?\s{0,9}<\|sep\|>",
     value_end=r"<\|close\|>argument<\|sep\|>",
     exact=True,
-    reasoning=(Tags("<|open|>think<|sep|>", "<|close|>think<|sep|>"),),
+    reasoning=(
+        Tags("<|open|>think<|sep|>", "<|close|>think<|sep|>"),
+        Tags("<|open|>response<|sep|>", "<|close|>response<|sep|>", is_text=True),
+        # Its end is forgotten at times.
+        Tags("<|open|>response<|sep|>", "<|open|>tools<|sep|>", is_text=True, ends_before=True),
+    ),
     prompt_opens=(r"kimi-?k3",),
     stops=("<|end_of_msg|>", '<|open|>message role="tool"'),
     markers=(
@@ -380,7 +421,7 @@ HUNYUAN_3 = Row(
     openers=("<tool_calls>", "<tool_calls:", "<tool_call>", "<tool_call:"),
     section=f"<tool_calls{_SUFFIX}>",
     section_end=f"</tool_calls{_SUFFIX}>",
-    head=rf"<tool_call{_SUFFIX}> {NAME} <tool_sep{_SUFFIX}>",
+    head=rf"<tool_call{_SUFFIX}> {NAME} (?:<tool_sep{_SUFFIX}>|(?=<arg_key|</tool_call))",
     end=f"</tool_call{_SUFFIX}>|<end_of_tool_call{_SUFFIX}>",
     key=f"<arg_key{_SUFFIX}> (?P<key>[^<]{{1,128}})</arg_key{_SUFFIX}> <arg_value{_SUFFIX}>",
     value_end=f"</arg_value{_SUFFIX}>",
@@ -402,7 +443,7 @@ HUNYUAN_A13B = Row(
     openers=("<tool_calls>",),
     head="<tool_calls>",
     end="</tool_calls>",
-    stops=("<tool_response>", "<|extra_0|>"),
+    stops=("<tool_response>", "<|extra_0|>", "<beginning_of_sentence>"),
     markers=("</tool_calls>", "<|eos|>"),
     models=(r"hunyuan.*a13b", r"minimax-?m1"),
     template=("<tool_calls>",),
@@ -412,7 +453,7 @@ MINIMAX_M2 = Row(
     title="MiniMax M2",
     source=("https://huggingface.co/MiniMaxAI/MiniMax-M2/blob/main/docs/tool_calling_guide.md",),
     body="tags",
-    openers=("<minimax:tool_call>",),
+    openers=("<minimax:tool_call>", "<invoke name"),
     section="<minimax:tool_call>",
     section_end="</minimax:tool_call>",
     head=rf"<invoke\s{{1,9}}name = {_NAME_IN_QUOTES} >",
@@ -456,10 +497,12 @@ MINICPM_5 = Row(
         "https://huggingface.co/openbmb/MiniCPM3-4B",
     ),
     body="tags",
-    openers=("<function name", "<functionname"),
-    head=rf"<function name = {_NAME_IN_QUOTES} >",
-    end="</function>",
-    key=rf"<param name = {_KEY_IN_QUOTES} >",
+    openers=("<function name", "<functionname", "<tool_call>"),
+    section="<tool_call>",
+    section_end="</tool_call>",
+    head=rf"<function name = {_NAME_IN_QUOTES} >(?= <param name|<arguments>|(?:</arguments> )?</function>)",
+    end="(?:<arguments> )?(?:</arguments> )?</function>",
+    key=rf"(?:<arguments> )?<param name = {_KEY_IN_QUOTES} >",
     value_end="</param>",
     cdata=True,
     stops=("<|im_end|>",),
@@ -473,7 +516,8 @@ GRANITE = Row(
     body="json",
     openers=("<|tool_call|>",),
     head=r"<\|tool_call\|>",
-    end=r"<\|/tool_call\|>",
+    # Granite's templates have none; Phi-4-mini's, which is read so too, has `<|/tool_call|>`.
+    end="",
     stops=("<|end_of_text|>", "<|start_of_role|>user"),
     markers=("<|/tool_call|>",),
     models=(r"granite-?3", r"granite-?20b"),
@@ -547,6 +591,15 @@ OLMO3 = Row(
     prompt_opens=(r"olmo-?3.*think",),
     template=("<function_calls>",),
 )
+OLMO3_JSON = Row(
+    name="olmo3",
+    title="Olmo 3 that writes JSON",
+    source=("https://github.com/vllm-project/vllm/pull/26143",),
+    body="json",
+    openers=("<function_calls>",),
+    head=r"<function_calls>(?= \[? \{)",
+    end="</function_calls>",
+)
 NEMOTRON_NANO = Row(
     name="nemotron_nano",
     title="Nemotron Nano v2, Llama Nemotron v1.5",
@@ -567,9 +620,9 @@ SEED_OSS = Row(
     title="Seed-OSS",
     source=("https://github.com/ggml-org/llama.cpp/blob/master/models/templates/ByteDance-Seed-OSS.jinja",),
     body="tags",
-    openers=("<seed:tool_call>",),
+    openers=("<seed:tool_call>", "<function=", "<function name"),
     section="<seed:tool_call>",
-    section_end="</seed:tool_call>",
+    section_end="</(?:seed:)?tool_call>",
     head=QWEN3_CODER.head,
     end=QWEN3_CODER.end,
     key=QWEN3_CODER.key,
@@ -718,8 +771,9 @@ K2_HORIZON_JSON = Row(
 )
 
 ROWS: tuple[Row, ...] = (
-    HERMES, QWEN3_CODER, GLM, MISTRAL, DEEPSEEK, DEEPSEEK_V3_2, DEEPSEEK_V4, DEEPSEEK_V4_1, KIMI, KIMI_K3,
-    GEMMA_3, GEMMA, LLAMA3, LLAMA4, LLAMA4_JSON, HUNYUAN_3, HUNYUAN_A13B, MINIMAX_M2, LFM2, LFM2_JSON, GRANITE,
-    PHI4_MINI, COMMAND, OLMO3, NEMOTRON_NANO, SEED_OSS, STEP3, DOTS, DOTS_JSON, MINICPM_5, GIGACHAT_3,
-    GIGACHAT_3_5, APERTUS, INTERNLM2, LONGCAT_JSON, LONGCAT, K2_HORIZON, K2_HORIZON_JSON, XML_JSON, XML_TAGS,
+    HERMES, QWEN3_CODER, GLM, GLM_JSON, MISTRAL, DEEPSEEK, DEEPSEEK_V3_2, DEEPSEEK_V4, DEEPSEEK_V4_1, KIMI, KIMI_K3,
+    GEMMA_3, GEMMA, LLAMA3, LLAMA3_TAGGED, LLAMA4, LLAMA4_JSON, HUNYUAN_3, HUNYUAN_A13B, MINIMAX_M2, LFM2, LFM2_JSON,
+    GRANITE, PHI4_MINI, COMMAND, OLMO3, OLMO3_JSON, NEMOTRON_NANO, SEED_OSS, STEP3, DOTS, DOTS_JSON, MINICPM_5,
+    GIGACHAT_3, GIGACHAT_3_5, APERTUS, INTERNLM2, LONGCAT_JSON, LONGCAT, K2_HORIZON, K2_HORIZON_JSON,
+    XML_JSON, XML_TAGS,
 )  # fmt: skip

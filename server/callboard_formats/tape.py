@@ -13,6 +13,7 @@ import regex
 
 LET_GO_CHARS = 4096
 LOOK_BACK_CHARS = 256
+MAX_REREADS = 8
 
 T = TypeVar("T")
 Reading = Generator[None, None, T]
@@ -29,7 +30,14 @@ class Tape:
         self.final = final
         self.text = text
         self.base = 0
+        self.said = 0
+        """The end of the text that was handed on: what stands behind it is not let go."""
+        self.boundary = 0
+        """The answer's beginning, or right after a block or a thought: what follows stands as if on a new line."""
         self._looks_back = 0
+        self._reached = 0
+        """The furthest place that was gone back from."""
+        self._reread_chars = 0
         self._kept_from: int | None = None
         self._kept: list[str] = []
         self._kept_starts: list[int] = []
@@ -41,10 +49,11 @@ class Tape:
 
     def feed(self, text: str) -> None:
         """Add what has come."""
-        index = self.at - self.base
-        if index > LET_GO_CHARS:
-            cut = index - LOOK_BACK_CHARS
-            if self._kept_from is not None:
+        is_kept = self._kept_from is not None
+        read = self.at if is_kept else min(self.at, self.said)
+        if read - self.base > LET_GO_CHARS:
+            cut = read - self.base - LOOK_BACK_CHARS
+            if is_kept:
                 self._kept.append(self.text[:cut])
                 self._kept_starts.append(self.base)
             self.text = self.text[cut:]
@@ -65,6 +74,7 @@ class Tape:
 
     def rewind(self, place: int) -> None:
         """Go back to a place that was kept."""
+        self._reached = max(self._reached, self.at)
         if place < self.base:
             number = bisect_right(self._kept_starts, place) - 1
             self.text = "".join([*self._kept[number:], self.text])
@@ -79,6 +89,15 @@ class Tape:
         """
         self._looks_back += 1
         return self._looks_back <= times
+
+    def may_reread(self, start: int) -> bool:
+        """Return whether what was read from `start` on may be read once more: in all, so often the text so far.
+
+        To go back from the end of the text again and again, for each of many blocks, would take quadratic time.
+        """
+        reached = max(self._reached, self.at)
+        self._reread_chars += reached - start
+        return self._reread_chars <= MAX_REREADS * reached
 
     def cut(self, start: int, end: int) -> str:
         """Return the text from `start`, which was kept, to `end`."""
@@ -96,6 +115,26 @@ class Tape:
         """Return the characters right before `place`, so many at most."""
         index = place - self.base
         return self.text[max(0, index - chars) : index]
+
+    def line_before(self, place: int | None = None) -> str:
+        """Return what stands before `place` in its line, or a part of it that is long enough to be no beginning.
+
+        The place is `at`, unless it is named.
+        """
+        end = self.at if place is None else place
+        start = max(self.base, end - LOOK_BACK_CHARS, self.boundary)
+        before = self.text[start - self.base : end - self.base]
+        return before[before.rfind("\n") + 1 :]
+
+    def at_line_start(self) -> bool:
+        """Return whether nothing but white space stands before `at` in its line."""
+        start = max(self.base, self.at - LOOK_BACK_CHARS, self.boundary)
+        index = self.at - self.base
+        line_end = self.text.rfind("\n", start - self.base, index)
+        if line_end < 0 and start != self.boundary:
+            return False
+        before = self.text[line_end + 1 if line_end >= 0 else start - self.base : index]
+        return not before or before.isspace()
 
     def is_at_end(self) -> bool:
         """Return whether all that has come was read."""

@@ -3,24 +3,37 @@
 Llama 3 and Gemma 3 are told to answer so and with nothing else. Such text is a call only where
 it fills its lines from the first character to the last, and all its names are tools': anything
 else is JSON or Python that the user asked for. It is one only where the answer ends with it, too, else the
-model speaks about it; who looks at that himself, does not ask for the `last`. Also here is what Llama writes
-behind `<|python_tag|>` that is no JSON: a call, or code for the interpreter.
+model speaks about it; who looks at that himself, does not ask for the `last`. Models that have seen much of them write
+an API's answers too, `{"tool_calls": […]}`. Also here is what Llama writes behind `<|python_tag|>` that is no JSON:
+a call, or code for the interpreter.
 
 Specified in Meta's prompt formats: `llama3_1/prompt_format.md` (JSON, the tag, built-in tools),
 `llama3_2/text_prompt_format.md` and `llama4/prompt_format.md` (Python lists).
 """
 
 import json
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from enum import Enum
 
 import regex
 
-from callboard_formats.json_text import ARGUMENTS_KEYS, Value, call_in, plain, read_value, value_of
+from callboard_formats.json_text import ARGUMENTS_KEYS, Value, call_in, describes_a_tool, plain, read_value, value_of
 from callboard_formats.names import is_tool_name, resolve_name
-from callboard_formats.python import SOURCE_CHARS, Brackets, begins_program, calls_in_source, read_brackets, read_source
+from callboard_formats.python import (
+    SOURCE_CHARS,
+    Brackets,
+    begins_program,
+    calls_in_source,
+    escaped_json,
+    read_brackets,
+    read_escaped,
+    read_source,
+)
+from callboard_formats.quotation import introduces_example
 from callboard_formats.row import THINK
-from callboard_formats.syntax import END_OF_TURN, AtLineStart, Spot, Tags, Watcher, WrittenCall
+from callboard_formats.syntax import END_OF_TURN, Spot, Syntax, Watcher, WrittenCall
 from callboard_formats.table import ROWS
 from callboard_formats.tape import LOOK_BACK_CHARS, Reading, Tape, read_now
 
@@ -34,16 +47,19 @@ MAX_TOGETHER = 8
 """The most calls that are judged together by what follows them: a thought is asked again behind each of them."""
 
 _GAPS = ("", " ", "\n", "\n ", "\n  ", "\n    ", "\n\t", "\r\n", "\r\n  ", "\r\n    ", "\r\n\t")
-_KEYS = ("name", "type", "function", "parameters", "arguments")
-_CALL_KEYS = {"name", "type", "id", "function", *ARGUMENTS_KEYS}
+_KEYS = (
+    "name", "type", "function", "parameters", "arguments", "tool", "action", "tool_calls", "function_call",
+    "tool_name", "tool_call_id",
+)  # fmt: skip
+_CALL_KEYS = {"name", "type", "id", "call_id", "tool_call_id", "function", "tool", "tool_name", *ARGUMENTS_KEYS}
+_TYPES = ("function", "function_call", "tool_use", "tool_call")
 
-_OBJECT = regex.compile(
-    r"\{\s{0,99}+[\"'](?:id|name|type|function|parameters|arguments)[\"']\s{0,99}+:", regex.IGNORECASE
-)
+_OBJECT = regex.compile(rf"\{{\s{{0,99}}+[\"'](?:id|{'|'.join(_KEYS)})[\"']\s{{0,99}}+:", regex.IGNORECASE)
 _LIST = regex.compile(r"\[\s{0,99}+(?=\{)")
 _PYTHON = regex.compile(r"\[\s{0,99}+(?P<name>[A-Za-z_][\w.]{0,127}+)\(")
 _NAMED = regex.compile(
-    r"[^\n]?[\s\S]{0,80}?[\"'](?:name|function)[\"']\s{0,9}+:\s{0,9}+(?:\{|[\"'](?P<name>[^\"'\\\n]{0,128}+)[\"'])"
+    r"(?:[^\n]?\s{0,99}+[\"'](?:tool|action)|[^\n]?[\s\S]{0,80}?[\"'](?:name|function|tool_name))[\"']\s{0,9}+:\s{0,9}+"
+    r"(?:\{|[\"'](?P<name>[^\"'\\\n]{0,128}+)[\"'])"
 )
 _CALL = regex.compile(f"{_OBJECT.pattern}|{_LIST.pattern}|{_PYTHON.pattern}", regex.IGNORECASE)
 _SEPARATOR = regex.compile(r"[\s,]")
@@ -74,14 +90,12 @@ _CLOSER = regex.compile(
 """What is left of marks: a server that leaves out special tokens leaves those that are none."""
 
 
-class Unmarked(AtLineStart):
+class Unmarked(Syntax):
     """The syntax of calls that nothing marks; `last`: only such as the answer ends with."""
 
     name = "llama3"
     openers = ("[", *(f"{{{gap}{mark}{key}{mark}" for gap in _GAPS for mark in "\"'" for key in _KEYS))
-    reasoning: tuple[Tags, ...] = ()
-    stops: tuple[str, ...] = ()
-    markers: tuple[str, ...] = ()
+    at_line_start_only = True
 
     def __init__(self, *, last: bool = False) -> None:
         self._last = last
@@ -93,7 +107,8 @@ class Unmarked(AtLineStart):
         watcher: Watcher,  # noqa: ARG002 - it may be data to its last character
     ) -> Reading[Sequence[WrittenCall | str] | None]:
         """Read the value and the rest of its line; as the last, also those that follow it, and their end."""
-        if not spot.line_start or _CODE_OPENS.search(tape.before(tape.at, LOOK_BACK_CHARS)):
+        before = tape.before(tape.at, LOOK_BACK_CHARS)
+        if not spot.line_start or _CODE_OPENS.search(before) or introduces_example(before):
             return None
         start = tape.keep()
         calls: list[WrittenCall] = []
@@ -140,11 +155,16 @@ class Unmarked(AtLineStart):
         in_list = (yield from tape.take(_LIST)) is not None
         if not (yield from tape.match(_OBJECT)) or not (yield from self._is_named(tape, spot)):
             return None
-        return (yield from self._list(tape, spot)) if in_list else (yield from self._object(tape))
+        return (yield from self._list(tape, spot)) if in_list else (yield from self._object(tape, spot))
 
-    def _object(self, tape: Tape) -> Reading[Sequence[WrittenCall]]:
+    def _object(self, tape: Tape, spot: Spot) -> Reading[Sequence[WrittenCall]]:
         value = yield from read_value(tape, depth_limit=DEPTH)
-        return [call_in(value, cut_off=not value.whole)] if _is_call(value) else []
+        if listed := _listed(value):
+            tape = Tape(listed, final=True)
+            calls = read_now(self._list(tape, spot)) if read_now(tape.take(_LIST)) else []
+            return calls if value.whole else [replace(call, truncated=True) for call in calls]
+        call = _unwrapped(value)
+        return [call_in(call, cut_off=not call.whole)] if call and _is_call(call) else []
 
     def _list(self, tape: Tape, spot: Spot) -> Reading[Sequence[WrittenCall]]:
         """Read the objects of a list; none where one is no call."""
@@ -230,47 +250,126 @@ def _what_follows(tape: Tape) -> Reading[Following]:
     return Following.NOTHING if tape.final and is_half else Following.TEXT
 
 
+class LastCalls(Syntax):
+    """A syntax whose calls count only where they begin a line and the answer ends with them."""
+
+    at_line_start_only = True
+
+    @abstractmethod
+    def read_calls(self, tape: Tape, spot: Spot) -> Reading[Sequence[WrittenCall] | None]:
+        """Read the calls of one block, and move behind its end.
+
+        None where no block begins; none where it is no call of a tool that there is.
+        """
+
+    def read(
+        self,
+        tape: Tape,
+        spot: Spot,
+        watcher: Watcher,  # noqa: ARG002 - until the answer's end nobody knows whether it is a call
+    ) -> Reading[Sequence[WrittenCall | str] | None]:
+        """Read the blocks here, up to what ends the answer."""
+        if not spot.line_start or introduces_example(tape.before(tape.at, LOOK_BACK_CHARS)):
+            return None
+        start = tape.keep()
+        calls: list[WrittenCall] = []
+        while (found := (yield from self.read_calls(tape, spot))) is not None:
+            if not found:
+                return [tape.cut(start, tape.at)] if calls else None
+            calls += found
+            yield from tape.space()
+        if not calls:
+            return None
+        return calls if (yield from _what_follows(tape)) is Following.NOTHING else [tape.cut(start, tape.at)]
+
+
+class UnmarkedNotation(LastCalls):
+    """The syntax of Gemma's calls without the token before them, as the last thing of an answer."""
+
+    name = "gemma"
+    openers = ("call:", "<call>")
+
+    def read_calls(self, tape: Tape, spot: Spot) -> Reading[Sequence[WrittenCall] | None]:
+        """Read one call, and the token behind it."""
+        head = yield from tape.take(_NOTATION_HEAD)
+        if head is None:
+            return None
+        name = head["name"]
+        if resolve_name(name, spot.schemas) is None:
+            return []
+        written, whole = yield from read_escaped(tape, _NOTATION_END)
+        yield from tape.space()
+        yield from tape.take(_NOTATION_END)
+        return [WrittenCall(name, (escaped_json(written) if whole else None) or written, truncated=not whole)]
+
+
+_NOTATION_HEAD = regex.compile(
+    r"(?:call:|<call>(?:call:)?)(?P<name>[A-Za-z_][\w.-]{0,127}+)"
+    r"(?=\{\s{0,99}+(?:\}|(?:<\|\"\|>|<escape>|[\"'])?[A-Za-z_][\w.-]{0,127}+(?:<\|\"\|>|<escape>|[\"'])?\s{0,9}+[:=]))",
+    regex.IGNORECASE,
+)
+_NOTATION_END = regex.compile(r"<tool_call\|>|<end_function_call>", regex.IGNORECASE)
+
+
 def _is_cut_off(source: str) -> bool:
     """Return whether the source breaks off inside a call, and not only before the list's bracket."""
     return read_now(read_brackets(Tape(source + "]", final=True), DEPTH)) is Brackets.OPEN
 
 
+def _listed(value: Value) -> str:
+    """Return the list that an object holds as OpenAI's API answers with calls, `{"tool_calls": […]}`; else ""."""
+    listed = value.members.get("tool_calls", "") if _has_one_member(value) else ""
+    return listed if listed.startswith("[") else ""
+
+
+def _unwrapped(value: Value) -> Value | None:
+    """Return the call that an object holds as APIs write one, else the object itself; None where it is data.
+
+    `{"function_call": {…}}` is OpenAI's; `{"action": …, "action_input": {…}}` is LangChain's.
+    """
+    members = value.members
+    inner = members.get("function_call", "") if _has_one_member(value) else ""
+    if inner.startswith("{"):
+        call = value_of(inner)
+        return replace(call, whole=value.whole and call.whole)
+    if "action" in members:
+        action = {"name": members["action"], "arguments": members.get("action_input", "")}
+        is_call = members.keys() == {"action", "action_input"} and action["arguments"].startswith("{")
+        return replace(value, members=action) if is_call else None
+    return value
+
+
+def _has_one_member(value: Value) -> bool:
+    return len(value.members) == 1 and not value.too_deep and not value.doubled
+
+
 def _is_call(value: Value) -> bool:
     """Return whether the object has a call's members and no others."""
     members = value.members
-    if value.too_deep or value.doubled or not members.keys() <= _CALL_KEYS or _describes_a_tool(members):
+    if value.too_deep or value.doubled or not members.keys() <= _CALL_KEYS or describes_a_tool(members):
         return False
     if members.get("function", "").startswith("{"):
         return True
-    if "type" in members and plain(members["type"]) not in ("function", "tool_use", "tool_call"):
+    if "type" in members and plain(members["type"]) not in _TYPES:
         return False
     return not value.whole or any(key in members for key in ARGUMENTS_KEYS)
 
 
-def _describes_a_tool(members: dict[str, str]) -> bool:
-    """Return whether the arguments are a JSON schema: a tool that the model tells of, not one that it calls."""
-    if members.get("function", "").startswith("{"):
-        members = value_of(members["function"]).members
-    given = next((members[key] for key in ARGUMENTS_KEYS if members.get(key, "").startswith("{")), "")
-    schema = value_of(given).members if given else {}
-    return plain(schema.get("type", "")) == "object" and schema.get("properties", "").startswith("{")
-
-
 _TAG = regex.compile(r"<\|python_tag\|>\s{0,99}+", regex.IGNORECASE)
-_TAG_END = regex.compile(r"<\|eom_id\|>|<\|eot_id\|>|<\|start_header_id\|>", regex.IGNORECASE)
-_CODE_ENDS = regex.compile(rf"\n|<\|python_tag\|>|{_TAG_END.pattern}", regex.IGNORECASE)
+END_OF_MESSAGE = regex.compile(r"<\|(?:eom_id|eot_id|end_of_text|start_header_id)\|>", regex.IGNORECASE)
+"""What a message ends before in Llama's templates, and in those that were made of them."""
+_CODE_ENDS = regex.compile(rf"\n|<\|python_tag\|>|{END_OF_MESSAGE.pattern}", regex.IGNORECASE)
 _CALLED = regex.compile(r"\s*+[\[{]?\s*+([A-Za-z_][\w.]{0,127})\(")
 _INTERPRETERS = ("code_interpreter", "ipython")
 
 
-class PythonTag:
+class PythonTag(Syntax):
     """The syntax of calls and code behind `<|python_tag|>`; JSON there is a row of the table."""
 
     name = "llama3"
     openers = ("<|python_tag|>",)
     reasoning = (THINK,)
     stops = ("<|eom_id|>", "<|start_header_id|>ipython")
-    markers: tuple[str, ...] = ()
 
     def read(
         self,
@@ -283,8 +382,8 @@ class PythonTag:
             return None
         if not spot.line_start and not (yield from self._is_code(tape, spot)):
             return None
-        body, closed = yield from read_source(tape, _TAG_END)
-        end = yield from tape.match(_TAG_END)
+        body, closed = yield from read_source(tape, END_OF_MESSAGE)
+        end = yield from tape.match(END_OF_MESSAGE)
         if end and not end[0].lower().startswith("<|start"):
             tape.at += len(end[0])
         if calls := calls_in_source(body):

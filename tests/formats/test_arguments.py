@@ -103,6 +103,13 @@ def test_what_holds_no_clear_object_is_refused_with_advice(text: str) -> None:
         read_arguments(text, SCHEMA)
 
 
+@pytest.mark.parametrize("between", ["", " ", ",\n", "; "])
+def test_of_two_objects_none_is_taken_unless_they_say_the_same(between: str) -> None:
+    assert read_arguments(f'{{"q": "a"}}{between}{{"q": "a"}}', SCHEMA) == ReadArguments({"q": "a"}, (AROUND,))
+    with pytest.raises(InvalidArguments, match="which of them is meant"):
+        read_arguments(f'{{"q": "a"}}{between}{{"n": 1}}', SCHEMA)
+
+
 def test_null_is_no_arguments_for_a_tool_that_needs_none() -> None:
     assert read_arguments("null", {}) == ReadArguments({}, ("null read as no arguments",))
     with pytest.raises(InvalidArguments, match="not null"):
@@ -167,9 +174,10 @@ def test_any_text_gives_json_or_a_refusal(text: str) -> None:
     [
         '{"q": "' + "x" * 1_000_000, "{" * 1_000_000, '{"a":' * 30_000, "{'a': " + "(" * 19_000,
         '{"q": "' + "\\" * 31_000,
+        "{" + ",".join(f'"{number}": 1' for number in [*range(200_000), 199_999]) + "}",
         "{" + '"' * 31_999, "{a: " + "b " * 15_000, "x" * 1_000_000, "{" + "[{" * 15_000, '{"q": ' + "\n" * 1_000_000,
     ],
-    ids=range(10),
+    ids=range(11),
 )  # fmt: skip
 @pytest.mark.timeout(120)
 def test_hostile_text_is_read_in_linear_time(text: str) -> None:

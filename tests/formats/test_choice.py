@@ -191,6 +191,17 @@ def test_a_model_that_was_trained_anew_is_not_of_the_family_that_its_name_begins
         ("hermes", "<function=now></function>"),
         ("qwen3_coder", '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'),
         ("glm", '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'),
+        ("glm", "<tool_call>now {}</tool_call>"),
+        ("glm", "<function=now></function>"),
+        ("glm", '<function_calls>\n<invoke name="now">\n</invoke>\n</function_calls>'),
+        ("qwen3_coder", '<invoke name="now">\n</invoke>'),
+        ("deepseek_v4", '<tool_calls>\n<invoke name="now">\n</invoke>\n</tool_calls>'),
+        ("command", '[{"tool_call_id": "0", "tool_name": "now", "parameters": {}}]'),
+        ("internlm2", '{"name": "now", "parameters": {}}'),
+        ("gigachat3", 'function call\n{"name": "now", "arguments": {}}'),
+        ("olmo3", '<function_calls>\n{"name": "now", "arguments": {}}\n</function_calls>'),
+        ("llama3", "<|python_tag|><function=now>{}</function><|eom_id|>"),
+        ("minimax_m3", '<tool_call>\n<invoke name="now">\n</invoke>\n</tool_call>'),
         ("gemma", "[now()]"),
         ("gemma", '{"name": "now", "parameters": {}}'),
         ("gemma", '```json\n{"name": "now", "parameters": {}}\n```'),
@@ -219,7 +230,7 @@ OF_OTHERS = {
     "gemma": ['<tool_call>{"name": "now", "arguments": {}}</tool_call>', "<|python_tag|>now()"],
     "qwen3_coder": ['{"name": "now", "arguments": {}}', "[now()]", "[TOOL_CALLS]now[ARGS]{}"],
     "mistral": ['<tool_call>{"name": "now", "arguments": {}}</tool_call>', "<function=now></function>"],
-    "glm": ['{"name": "now", "arguments": {}}', "<function=now></function>"],
+    "glm": ['{"name": "now", "arguments": {}}', "[TOOL_CALLS]now[ARGS]{}"],
 }
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from callboard_formats import parse
+from callboard_formats.tape import LET_GO_CHARS, LOOK_BACK_CHARS
 from tests.formats.corpus import ASKED_FOR, FOLDER, FORMATS, TOOLS, Entry, corpus, cut, entries, meaning, meant, table
 
 every_entry = pytest.mark.parametrize("entry", corpus(), ids=lambda entry: f"{entry.format}: {entry.name}")
@@ -16,11 +17,15 @@ def test_each_format_has_twenty_outputs_and_ten_that_call_nothing(format_name: s
     assert len(every) >= 20
     assert sum(not entry.calls_something for entry in every) >= 10
     assert len({entry.name for entry in every}) == len(every)
-    assert len({entry.output for entry in every}) == len(every)
 
 
 def test_each_file_is_in_the_corpus() -> None:
     assert {path.stem for path in FOLDER.iterdir()} == set(FORMATS)
+
+
+def test_no_output_is_read_in_the_same_way_twice() -> None:
+    read = [(entry.output, entry.opened, entry.format in ASKED_FOR and entry.format) for entry in corpus()]
+    assert len(set(read)) == len(read)
 
 
 @every_entry
@@ -45,6 +50,14 @@ def test_an_output_means_the_same_in_pieces_of_a_few_characters(entry: Entry) ->
     for size in (2, 3, 5, 8):
         places = range(size, len(entry.output), size)
         assert meaning(entry, cut(entry.output, *places)) == entry.meant, f"in pieces of {size}"
+
+
+@every_entry
+def test_an_output_means_the_same_where_text_before_it_is_let_go(entry: Entry) -> None:
+    # In its middle, and near its end, the reader lets go of what it has read.
+    for kept in (len(entry.output) // 2, 12):
+        before = "word word\n" * ((LET_GO_CHARS + LOOK_BACK_CHARS - kept) // len("word word\n"))
+        assert meaning(entry, [before, *entry.output]) == meaning(entry, [before + entry.output])
 
 
 @every_entry

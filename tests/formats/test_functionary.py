@@ -35,6 +35,7 @@ MEANINGS = {
     "all\nIt is noon.": ("It is noon.", ()),
     "all\nIn Python:\n>>> now()\n12": ("In Python:\n>>> now()\n12", ()),
     f"all\n```\n>>>search\n{CALL}\n```\nNothing was run.": (f"```\n>>>search\n{CALL}\n```\nNothing was run.", ()),
+    f"all\n```\nx = 1\n```>>>search\n{CALL}": ("```\nx = 1\n```", (("search", SEARCH),)),
     "It is noon.": ("It is noon.", ()),
     "Well,\nit is noon.": ("Well,\nit is noon.", ()),
     "all": ("", ()),

@@ -143,6 +143,7 @@ def test_calls_without_an_end_in_a_thought_are_read_in_linear_time() -> None:
         "Between <tool_call>and</tool_call> ",
         "The <|python_tag|> token ",
         "[TOOL_CALLS] [] ",
+        '<function name="now"><b>',
     ],
 )
 def test_what_is_only_shown_is_read_in_linear_time(unit: str, before: str) -> None:
@@ -204,20 +205,19 @@ def test_with_auto_a_long_answer_without_calls_is_shown_in_linear_time(answer: s
     assert is_linear(lambda size: seconds_in_pieces(before + unit * (10 * size // len(unit))))
 
 
-BLANKS = 10_000
-BLANK_PLACES = 4
+BLANKS = (" ", "\n", "\t ", "\r\n")
+BLANKS_LENGTH = 10_000
 BLANKS_SECONDS = 0.25
 
 
-@pytest.mark.parametrize("blank", [" ", "\n", "\t ", "\r\n"], ids=repr)
-def test_a_long_row_of_blanks_anywhere_costs_no_more_than_other_text(blank: str) -> None:
+def test_a_long_row_of_blanks_anywhere_costs_no_more_than_other_text() -> None:
     # Two patterns that both take blanks share them out in every way: a second at this length.
-    chance = random.Random(blank)
+    chance = random.Random("blanks")
     for entry in corpus():
-        for _ in range(BLANK_PLACES):
+        for blank in BLANKS:
             place = chance.randint(0, len(entry.output))
-            text = entry.output[:place] + blank * (BLANKS // len(blank)) + entry.output[place:]
-            assert any(seconds(text) < BLANKS_SECONDS for _ in range(ATTEMPTS)), (entry, place)
+            text = entry.output[:place] + blank * (BLANKS_LENGTH // len(blank)) + entry.output[place:]
+            assert any(seconds(text) < BLANKS_SECONDS for _ in range(ATTEMPTS)), (entry, blank, place)
 
 
 LONG = ("It rains {north} \\n [x] <b> and 'so' | on, " * 30_000)[:1_000_000]

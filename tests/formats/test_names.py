@@ -19,6 +19,20 @@ def meant(written: str, known: tuple[str, ...] = KNOWN) -> str | None:
     return resolved.name if resolved else None
 
 
+@pytest.mark.parametrize(
+    "written", ["functionsget_weather5", "functions.get_weather12", "functions_get_weather_1", "functionsget_weather"]
+)
+def test_an_id_that_lost_its_marks_names_its_tool(written: str) -> None:
+    assert resolve_name(written, KNOWN) == Resolved(
+        "get_weather", repair=f"tool name '{written}' taken as 'get_weather'"
+    )
+
+
+def test_an_id_that_may_name_two_tools_names_none() -> None:
+    assert meant("functionsstep12", ("step", "step1")) is None
+    assert meant("get_weather5") is None
+
+
 @pytest.mark.parametrize("name", KNOWN)
 def test_a_known_name_is_itself_and_nothing_was_repaired(name: str) -> None:
     assert resolve_name(name, KNOWN) == Resolved(name)

@@ -76,6 +76,27 @@ def test_a_call_is_read_by_its_own_format_its_fellows_and_rescue_and_elsewhere_i
         assert (parsed.content, parsed.tool_calls) == (text, ())
 
 
+OF_A_FAMILY = [
+    (
+        "deepseek_v4",
+        '<｜DSML｜function_calls>\n<｜DSML｜invoke name="search">\n<｜DSML｜parameter name="query" string="true">a'
+        "</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜function_calls>",
+    ),
+    ("minicpm", '<tool_call>\n<function name="search"><param name="query">a</param></function>\n</tool_call>'),
+    (
+        "minimax_m2",
+        '<invoke name="search">\n<parameter name="query">a</parameter>\n</invoke>\n</minimax:tool_call>',
+    ),
+]
+"""What a family's models write besides, by what its parsers in vLLM read."""
+
+
+@pytest.mark.parametrize(("name", "text"), OF_A_FAMILY)
+def test_a_family_is_read_with_another_section_or_without_one_and_no_marker_is_left(name: str, text: str) -> None:
+    parsed = parse(f"I look.\n\n{text}", TOOLS, name)
+    assert (parsed.content, [call.arguments for call in parsed.tool_calls]) == ("I look.", [{"query": "a"}])
+
+
 @pytest.mark.parametrize("name", get_args(ToolFormat))
 def test_an_unmarked_call_is_read_by_the_families_that_write_some_and_elsewhere_it_is_text(name: str) -> None:
     text = '[search(query="a")]'

@@ -109,13 +109,19 @@ def _written(tree: Any, names: Mapping[int, str], groups: Mapping[str, str]) -> 
                 name = names.get(number, "") if number else ""
                 out.append(groups[name] if name in groups else _written(inner, names, groups))
             case "BRANCH":
-                out.append(min((_written(branch, names, groups) for branch in argument[1]), key=len))
+                told = [branch for branch in argument[1] if _tells(branch, names, groups)] or argument[1]
+                out.append(min((_written(branch, names, groups) for branch in told), key=len))
             case "ANY":
                 out.append("x")
             case _:
                 # What is looked at and not taken is written by what follows.
                 pass
     return "".join(out)
+
+
+def _tells(tree: Any, names: Mapping[int, str], groups: Mapping[str, str]) -> bool:
+    """Whether any of these texts is written by the pattern: a branch without them is what a model forgot."""
+    return any(text and text in _written(tree, names, groups) for text in groups.values())
 
 
 def _of_set(parts: Any) -> str:
@@ -200,7 +206,8 @@ class Case:
     def _can_be_written(self, text: str, made: Any) -> bool:
         """Whether the syntax has a way to write it: some have no escapes for what stands at a value's ends."""
         if self.row.body == "tags":
-            return not re.search(r"\A\s*\{|\A\r?\n|\r?\n\Z", text) if isinstance(made, str) else True
+            closing = self.row.value_end.replace(" ", r"\s*")
+            return not re.search(rf"\A\s*\{{|\A\r?\n|\r?\n\Z|(?:{closing})\Z", text) if isinstance(made, str) else True
         if self.row.body == "escaped":
             return "<escape>" not in text
         return True
@@ -281,7 +288,7 @@ def is_held(one: Any, text: str) -> bool:
     if isinstance(one, bool) or one is None:
         return json.dumps(one) in text or str(one) in text
     return str(one) in text or any(
-        float(number) == one for number in re.findall(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?", text)
+        float(number) == one for number in re.findall(r"-?(?:\d+(?:\.\d+)?|\.\d+)(?:e[+-]?\d+)?", text)
     )
 
 
@@ -315,6 +322,18 @@ def test_markers_of_its_own_within_an_argument_are_the_arguments(row: Row, marke
         text = written(row, calls)
         for pieces in ([text], list(text)):
             reader = StreamParser([WRITE, NOW])
+            for piece in pieces:
+                reader.feed(piece)
+            reader.finish()
+            assert [(call.name, call.arguments) for call in reader.calls] == calls
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row.body == "tags"], ids=lambda row: row.title)
+def test_of_a_call_in_tags_nothing_is_lost_in_the_long_text_behind_it(row: Row) -> None:
+    calls = [("write_file", {"path": "a.txt", "content": "storms"})]
+    for text in (written(row, calls) + " word" * 1100, "word word\n" * 382 + written(row, calls) + "\n" + "x" * 400):
+        for pieces in ([text], list(text)):
+            reader = StreamParser([WRITE])
             for piece in pieces:
                 reader.feed(piece)
             reader.finish()

@@ -51,6 +51,13 @@ def test_a_value_between_tags_is_what_the_schema_says(key: str, value: str, mean
     assert ran(tagged(key, value)) == [{key: meant}]
 
 
+@pytest.mark.parametrize("value", ["[NaN]", "[1e999]", '["\\ud800"]'])
+def test_a_list_in_text_holds_nothing_that_json_has_not(value: str) -> None:
+    untyped = {"name": "keep", "parameters": {"type": "object", "properties": {"flags": {"type": "array"}}}}
+    [call] = parse(f"<function=keep><parameter=flags>{value}</parameter></function>", [untyped]).tool_calls
+    assert (call.arguments, call.error_code) == (None, "invalid_args")
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -291,10 +298,43 @@ def shown(text: str, step: int, **options: Any) -> tuple[str, int]:
         f"It answers ``Sure ` so! {CALL}``.",
         f"A call looks like this: ```xml\n{CALL}\n```\nThat is all.",
         f"A call of `now` is:```\n{CALL}\n```\n\nThat is all.",
+        f"The turn is <code>{CALL}</code> in the log.",
+        f'The turn is <CODE class="xml">so: {CALL}</CODE> in the log.',
+        f"It was\n<pre>\nfirst\n\n{CALL}\n</pre>\nThat is all.",
+        f"It was {'so ' * 400}<kbd>{CALL}</kbd>.",
+        f"To call it one writes {CALL} and waits.",
+        'The turn is [TOOL_CALLS] [{"name": "now", "arguments": {}}], as the log says.',
+        f"One writes {CALL}, then {CALL}.",
+        'One writes <tool_call>{"name": "now", "arguments": {]}</tool_call> and so on.',
     ],
 )
 def test_a_quoted_call_is_text_to_the_letter(text: str, step: int) -> None:
     assert shown(text, step) == (text, 0)
+
+
+@pytest.mark.parametrize("step", [1, 2, 5, 1000])
+@pytest.mark.parametrize(
+    "example", ['```json\n{"name": "now", "arguments": {}}\n```', '{"name": "now", "arguments": {}}']
+)
+@pytest.mark.parametrize(
+    ("words", "is_example"),
+    [
+        ("A call looks for example like this:\n\n", True),
+        ("**For instance:**\n", True),
+        ("I would not run this:\n\n", True),
+        ("Zum Beispiel:\n\n", True),
+        ("例如：\n", True),
+        ("I look at the time, for example of an hour.\n\n", False),
+        ("I call the tool:\n\n", False),
+        ("", False),
+    ],
+)
+def test_what_nothing_marks_and_is_introduced_as_an_example_is_text(
+    words: str, example: str, is_example: bool, step: int
+) -> None:
+    content, calls = shown(words + example, step)
+    assert calls == (0 if is_example else 1)
+    assert not is_example or content == words + example
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 5, 1000])
@@ -331,6 +371,14 @@ def test_a_call_in_quotation_marks_in_a_block_quotation_or_in_the_code_of_a_list
         f"The code: ``` x ```\n\n{CALL}",
         f"Three of them make a fence: ``` and nothing else.\n\n{CALL}",
         f"So it is ~~~\n\n{CALL}",
+        f"Use <pre> for that. {CALL}",
+        f"The <code>now</code> tool. {CALL}",
+        f"A <code> begins code. {CALL}\n\nIts end is </code>.",
+        f"<pre>\nx\n</pre>\n{CALL}",
+        f"I will look now {CALL}",
+        f"I will look now {CALL}\n\nThat is it.",
+        f"I will look now: {CALL} and then",
+        f"I will look {CALL} Now I wait.",
     ],
 )
 def test_a_call_behind_a_quotation_or_a_lists_code_counts(text: str, step: int) -> None:
@@ -481,6 +529,10 @@ def test_in_a_section_the_calls_around_one_that_is_not_quite_right_are_read(step
         "Behind <tool_calls> store and now may stand.",
         '<invoke name="store"> is how it begins.',
         "[TOOL_CALLS]store is what it writes.",
+        "It goes into a <｜DSML｜tool_calls> section.\nNothing else does.",
+        "Within <seed:tool_call> tags, one call may stand.",
+        "The opener is <minimax:tool_call> then.\n",
+        "Of <tool_call> store.\n",
     ],
 )
 def test_text_that_names_a_tool_behind_a_marker_is_no_call(text: str) -> None:
@@ -792,3 +844,67 @@ def test_arguments_that_are_nested_too_deeply_for_json_do_not_end_a_thought() ->
     nested = "[" * 3000 + "]" * 3000
     call = '<tool_call>\n{"name": "store", "arguments": {"text": "</think>", "flags": %s}}\n</tool_call>'
     assert ran(f"<think>\n{call % nested}") == []
+
+
+@pytest.mark.parametrize(("key", "is_right"), [("text", True), ("flags", False)])
+def test_a_value_between_tags_that_is_nested_too_deeply_for_json_is_text(key: str, is_right: bool) -> None:
+    nested = "[" * 3000 + "]" * 3000
+    text = (
+        '<｜DSML｜tool_calls>\n<｜DSML｜invoke name="store">\n'
+        f'<｜DSML｜parameter name="{key}" string="false">{nested}</｜DSML｜parameter>\n'
+        "</｜DSML｜invoke>\n</｜DSML｜tool_calls>"
+    )
+    [call] = parse(text, [TOOL]).tool_calls
+    assert call.arguments == ({key: nested} if is_right else None)
+
+
+def test_a_number_of_more_digits_than_python_writes_is_refused() -> None:
+    [call] = parse(f"[store(0x{'f' * 5000})]", [TOOL]).tool_calls
+    assert (call.arguments, call.error_code) == (None, "invalid_args")
+
+
+@pytest.mark.parametrize("step", [1, 2, 5, 1000])
+@pytest.mark.parametrize(
+    "result", ["<tool_response>\nnoon\n</tool_response>", "<|im_end|>\n<tool_response>\nnoon", "<|tool_response>"]
+)
+def test_a_result_that_the_model_imagines_ends_a_thought_that_ends_in_a_call(result: str, step: int) -> None:
+    parser, content = streamed(f"<think>\nI look.\n{CALL}\n{result}", step)
+    assert [(call.name, call.error) for call in parser.calls] == [("now", None)]
+    assert content == ""
+
+
+@pytest.mark.parametrize("step", [1, 2, 5, 1000])
+def test_a_call_in_a_message_to_the_user_is_shown_to_the_letter(step: int) -> None:
+    assert shown(f"<|channel|>final<|message|>So: {CALL}<|return|>", step) == (f"So: {CALL}", 0)
+
+
+_GLM = ("<arg_key>{}</arg_key>\n<arg_value>", "</arg_value>\n", "<tool_call>write\n{}</tool_call>")
+_QWEN = ("<parameter={}>\n", "\n</parameter>\n", "<tool_call>\n<function=write>\n{}</function>\n</tool_call>")
+_XML = ('<parameter name="{}">', "</parameter>\n", '<invoke name="write">\n{}</invoke>')
+_DSML = (
+    '<｜DSML｜parameter name="{}" string="true">',
+    "</｜DSML｜parameter>\n",
+    '<｜DSML｜tool_calls>\n<｜DSML｜invoke name="write">\n{}</｜DSML｜invoke>\n</｜DSML｜tool_calls>',
+)
+
+
+@pytest.mark.parametrize("tags", [_GLM, _QWEN, _XML, _DSML], ids=["glm", "qwen3_coder", "xml", "deepseek_v4"])
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("a{next}", "b{close}"),
+        ("{open}a{close}", "b{close}"),
+        ("a{tag}{close}", "b{close}"),
+        ("a</path>\n", "b{close}"),
+        ("a</paramete>\n", "b{close}"),
+    ],
+    ids=["no closer", "opened twice", "closed twice", "closed by its name", "closed with a typo"],
+)
+def test_a_value_with_a_tag_of_its_own_at_its_edge_never_runs(tags: tuple[str, str, str], path: str, text: str) -> None:
+    opening, closing, call = tags
+    words = {"open": opening.format("path").rsplit("\n", 1)[-1] or "<parameter=path>", "close": closing, "next": ""}
+    words["tag"] = closing.strip()
+    arguments = opening.format("path") + path.format(**words) + opening.format("text") + text.format(**words)
+    calls = parse(call.format(arguments), [WRITE]).tool_calls
+    assert [call.name for call in calls] == ["write"]
+    assert [call.arguments for call in calls if call.error is None] in ([], [{"path": "a", "text": "b"}])

@@ -1,7 +1,6 @@
 """Finding calls in a stream: nothing changed that is no call, nothing shown that is a marker, soon enough."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -21,15 +20,13 @@ XML = syntaxes_of(["xml"])
 EVERYTHING = (SYNTAXES, REACT, XML)
 
 
-@dataclass(frozen=True)
-class Brackets:
+class Brackets(Syntax):
     """`[[name arguments]]`; `((` … `))` is a thought."""
 
     name = "brackets"
     openers = ("[[", "[[[late")
     reasoning = (Tags("((", "))"),)
     stops = ("\nRESULT",)
-    markers: tuple[str, ...] = ()
 
     def read(self, tape: Tape, spot: Spot, watcher: Watcher) -> Reading[Sequence[WrittenCall | str] | None]:
         start = tape.keep()
@@ -148,6 +145,16 @@ PROSE = [
 @pytest.mark.parametrize("text", PROSE)
 def test_prose_that_only_looks_like_calls_passes_to_the_letter(text: str) -> None:
     for step in (0, 1, 3):
+        assert said(scan(text, step, SYNTAXES)) == (text, "", [])
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["```tool_code", '<think> "</think>"', "~~~ ``` ~~~", "a `<tool_call>` b", "</think> \"</think>\" <|im_end|>"],
+)
+def test_a_long_row_of_lines_with_markers_that_are_none_is_shown_to_the_letter(line: str) -> None:
+    text = "```\n" + (line + "\n") * (40_000 // len(line))
+    for step in (0, 7, 700):
         assert said(scan(text, step, SYNTAXES)) == (text, "", [])
 
 

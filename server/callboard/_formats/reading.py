@@ -12,7 +12,7 @@ from callboard._formats.format import ArgumentsPiece, ClaimId, Piece, RequestedC
 from callboard._formats.native_reader import NativeReader
 from callboard._tools import Tool
 from callboard.models import Finish, ModelDelta, ReasoningDelta, TextDelta, ToolCallDelta
-from callboard_formats import CallPiece, ReasoningPiece, StreamParser, TextPiece
+from callboard_formats import CallPiece, StreamParser
 from callboard_formats import Piece as ParsedPiece
 from callboard_formats.calls import tool_meant
 from callboard_formats.formats import is_written_by
@@ -136,13 +136,12 @@ class ScanningReader:
     def _pieces(self, shown: Sequence[ParsedPiece]) -> list[Piece]:
         pieces: list[Piece] = []
         for one in shown:
-            match one:
-                case TextPiece() | ReasoningPiece():
-                    pieces.append(one)
-                case CallPiece():
-                    name = tool_meant(one.name, self._known)
-                    piece = ArgumentsPiece(self._id(self._parts, one.number), name, one.text)
-                    (pieces if self._previews else self._held).append(piece)
+            if isinstance(one, CallPiece):
+                name = tool_meant(one.name, self._known)
+                piece = ArgumentsPiece(self._id(self._parts, one.number), name, one.text)
+                (pieces if self._previews else self._held).append(piece)
+            else:
+                pieces.append(one)
         return pieces
 
     def _id(self, part: int, number: int) -> str:

@@ -32,7 +32,7 @@ from callboard._formats.rescuing.repetition import is_repeated
 from callboard._formats.rescuing.standing import Standing
 from callboard_formats.formats import SYNTAXES
 from callboard_formats.grammar import grammar, meaning
-from callboard_formats.syntax import Spot, Syntax, WrittenCall
+from callboard_formats.syntax import NOBODY, Spot, Syntax, WrittenCall
 from callboard_formats.tape import Tape
 
 ASK_ALWAYS_CHARS = 256
@@ -69,18 +69,11 @@ class _Block:
     items: Sequence[WrittenCall | str] | None
 
 
-class _Nobody:
-    """A watcher for arguments that nobody is to be shown: it may yet turn out that they are none."""
-
-    def arguments(self, name: str, text: str) -> None:
-        """Do nothing."""
-
-
 def read_block(syntax: Syntax, text: str, spot: Spot, *, final: bool) -> _Block | None:
     """Read the block that `text` begins with; None while more of it is needed."""
     tape = Tape(text, final=final)
     try:
-        next(syntax.read(tape, spot, _Nobody()))
+        next(syntax.read(tape, spot, NOBODY))
     except StopIteration as done:
         return _Block(tape.at, done.value)
     return None

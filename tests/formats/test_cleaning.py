@@ -11,34 +11,34 @@ from callboard_formats.cleaning import (
     SCAFFOLDING,
     STOPS,
     TOKENS,
-    Sanitiser,
+    Cleaner,
     fragments,
     markers,
     model_stops,
 )
 
 MAX_HELD_CHARS = 80
-HANDLERS = ("rescue", "react", "xml")
+NAMES = ("rescue", "react", "xml")
 MODELS = ("", "qwen3-8b", "mistralai/Mistral-Small", "meta-llama/Llama-3.1-8B", "openai/gpt-oss-20b", "gemma-3")
 
 
-def sanitise(text: str, handler: str, model: str) -> str:
+def clean_all(text: str, syntax: str, model: str) -> str:
     """All of an answer, cleaned."""
-    sanitiser = Sanitiser(handler, model)
-    return sanitiser.feed(text) + sanitiser.finish()
+    cleaner = Cleaner(syntax, model)
+    return cleaner.feed(text) + cleaner.finish()
 
 
-def fed(parts: list[str], handler: str = "rescue", model: str = "") -> tuple[str, int]:
+def fed(parts: list[str], syntax: str = "rescue", model: str = "") -> tuple[str, int]:
     """The result, and the most that was ever held back while nothing was being left out."""
-    sanitiser = Sanitiser(handler, model)
+    cleaner = Cleaner(syntax, model)
     shown = ""
     given_chars = 0
     most = 0
     for part in parts:
-        shown += sanitiser.feed(part)
+        shown += cleaner.feed(part)
         given_chars += len(part)
         most = max(most, given_chars - len(shown))
-    return shown + sanitiser.finish(), most
+    return shown + cleaner.finish(), most
 
 
 @pytest.mark.parametrize(("text", "clean"), [
@@ -64,12 +64,12 @@ def fed(parts: list[str], handler: str = "rescue", model: str = "") -> tuple[str
     ("an open ` tick\n\n<|im_end|>", "an open ` tick\n\n"),
 ])  # fmt: skip
 def test_stray_fragments_of_any_protocol_are_left_out(text: str, clean: str) -> None:
-    assert sanitise(text, "rescue", "some-model") == clean
+    assert clean_all(text, "rescue", "some-model") == clean
 
 
 def test_what_is_never_closed_takes_no_more_than_its_paragraph_with_it() -> None:
-    assert sanitise('{"tool_uses": [{"a": "b\n\nThe answer is 5.', "rescue", "") == "\nThe answer is 5."
-    assert sanitise("<tool_response>it\n\nThe answer is 5.", "rescue", "") == "\nThe answer is 5."
+    assert clean_all('{"tool_uses": [{"a": "b\n\nThe answer is 5.', "rescue", "") == "\nThe answer is 5."
+    assert clean_all("<tool_response>it\n\nThe answer is 5.", "rescue", "") == "\nThe answer is 5."
 
 
 KEPT = [
@@ -93,10 +93,10 @@ KEPT = [
 ]
 
 
-@pytest.mark.parametrize("handler", HANDLERS)
+@pytest.mark.parametrize("syntax", NAMES)
 @pytest.mark.parametrize("text", KEPT)
-def test_code_tables_indentation_and_the_users_own_words_survive_byte_for_byte(text: str, handler: str) -> None:
-    assert sanitise(text, handler, "some-model") == text
+def test_code_tables_indentation_and_the_users_own_words_survive_byte_for_byte(text: str, syntax: str) -> None:
+    assert clean_all(text, syntax, "some-model") == text
 
 
 @pytest.mark.parametrize(("text", "clean"), [
@@ -109,21 +109,21 @@ def test_code_tables_indentation_and_the_users_own_words_survive_byte_for_byte(t
 ])  # fmt: skip
 def test_scaffolding_is_left_out_only_with_its_handler_and_after_the_answer(text: str, clean: str | None) -> None:
     expected = text.removeprefix("Final Answer: ") if clean is None else clean
-    assert sanitise(text, "react", "") == expected
-    assert sanitise(text, "rescue", "") == text
+    assert clean_all(text, "react", "") == expected
+    assert clean_all(text, "rescue", "") == text
 
 
 def test_the_token_that_begins_a_prompt_of_mistrals_is_left_out_at_the_beginning() -> None:
-    assert sanitise("<s>Hello", "mistral", "") == "Hello"
-    assert sanitise("Hello <s>x</s> y", "mistral", "") == "Hello <s>x</s> y"
-    assert sanitise("<s>Hello", "hermes", "") == "<s>Hello"
+    assert clean_all("<s>Hello", "mistral", "") == "Hello"
+    assert clean_all("Hello <s>x</s> y", "mistral", "") == "Hello <s>x</s> y"
+    assert clean_all("<s>Hello", "hermes", "") == "<s>Hello"
 
 
 def test_a_reader_that_took_the_marker_out_can_say_that_the_answer_began() -> None:
-    sanitiser = Sanitiser("react", "")
-    assert sanitiser.feed("Thought: shown\n") == "Thought: shown\n"
-    sanitiser.answer_begins()
-    assert sanitiser.feed("5\nThought: not shown\nBye") + sanitiser.finish() == "5\nBye"
+    cleaner = Cleaner("react", "")
+    assert cleaner.feed("Thought: shown\n") == "Thought: shown\n"
+    cleaner.answer_begins()
+    assert cleaner.feed("5\nThought: not shown\nBye") + cleaner.finish() == "5\nBye"
 
 
 @pytest.mark.parametrize(("model", "text", "clean"), [
@@ -148,8 +148,8 @@ def test_a_reader_that_took_the_marker_out_can_say_that_the_answer_began() -> No
     ("mistralai/Mistral-7B-Instruct-v0.3", "The tag `<s>`, and <s>struck</s> words", None),
 ])  # fmt: skip
 def test_a_models_quirks_are_known_by_its_name(model: str, text: str, clean: str | None) -> None:
-    assert sanitise(text, "rescue", model) == (text if clean is None else clean)
-    assert sanitise(text, "rescue", "gpt-4o") == text
+    assert clean_all(text, "rescue", model) == (text if clean is None else clean)
+    assert clean_all(text, "rescue", "gpt-4o") == text
 
 
 @pytest.mark.parametrize(("text", "clean"), [
@@ -172,11 +172,11 @@ def test_a_models_quirks_are_known_by_its_name(model: str, text: str, clean: str
     ("> It ends with </s>\n> or not.", "> It ends with </s>\n> or not."),
 ])  # fmt: skip
 def test_an_end_token_at_the_end_is_left_out_in_every_format(text: str, clean: str) -> None:
-    for handler in ("rescue", "react", "hermes", "minimax_m3", "gigachat3"):
-        assert sanitise(text, handler, "gpt-4o") == clean
+    for syntax in ("rescue", "react", "hermes", "minimax_m3", "gigachat3"):
+        assert clean_all(text, syntax, "gpt-4o") == clean
 
 
-@pytest.mark.parametrize(("handler", "text", "clean"), [
+@pytest.mark.parametrize(("syntax", "text", "clean"), [
     ("command", "```\nls\n```<|END_RESPONSE|><|END_OF_TURN_TOKEN|>", "```\nls\n```"),
     ("command", 'He said "hi"<|END_RESPONSE|>', 'He said "hi"'),
     ("kimi_k3", "> do it<|close|>response<|sep|><|close|>message<|sep|><|end_of_msg|>", "> do it"),
@@ -186,10 +186,10 @@ def test_an_end_token_at_the_end_is_left_out_in_every_format(text: str, clean: s
     ("hermes", "> <tool_call>\n> {}\n> </tool_call>", "> <tool_call>\n> {}\n> </tool_call>"),
 ])  # fmt: skip
 def test_what_ends_a_message_is_left_out_behind_quotations_tables_and_fences(
-    handler: str, text: str, clean: str
+    syntax: str, text: str, clean: str
 ) -> None:
-    for handlers in (handler, "rescue"):
-        assert sanitise(text, handlers, "") == clean
+    for handlers in (syntax, "rescue"):
+        assert clean_all(text, handlers, "") == clean
 
 
 @pytest.mark.parametrize(("text", "clean"), [
@@ -199,7 +199,7 @@ def test_what_ends_a_message_is_left_out_behind_quotations_tables_and_fences(
     ("<TOOL_RESPONSE>it</TOOL_RESPONSE>5", "5"),
 ])  # fmt: skip
 def test_tokens_that_differ_in_case_alone_are_left_out_each_by_its_own_rule(text: str, clean: str) -> None:
-    assert sanitise(text, "rescue", "") == clean
+    assert clean_all(text, "rescue", "") == clean
 
 
 @pytest.mark.parametrize(("model", "stop"), [(glob.replace("*", "x"), stops[0]) for glob, stops in STOPS])
@@ -226,7 +226,7 @@ NEAR = st.sampled_from(
 )  # fmt: skip
 near_text = st.lists(NEAR | st.text(max_size=4), max_size=25).map("".join)
 marked_text = st.lists(NEAR | st.sampled_from(ALL_MARKERS) | st.text(max_size=4), max_size=25).map("".join)
-with_names = st.tuples(st.sampled_from(HANDLERS), st.sampled_from(MODELS))
+with_names = st.tuples(st.sampled_from(NAMES), st.sampled_from(MODELS))
 
 
 @given(near_text, with_names)
@@ -234,27 +234,27 @@ def test_text_without_markers_is_never_changed(text: str, names: tuple[str, str]
     known, literals = markers(*names)
     assert known
     if literals.search(text, 0) is None:
-        assert sanitise(text, *names) == text
+        assert clean_all(text, *names) == text
 
 
 @given(st.text(), with_names)
 def test_any_text_without_markers_is_never_changed(text: str, names: tuple[str, str]) -> None:
     if markers(*names)[1].search(text, 0) is None:
-        assert sanitise(text, *names) == text
+        assert clean_all(text, *names) == text
 
 
 @given(marked_text, st.sampled_from(["```", "~~~~", "````"]), with_names)
 def test_nothing_in_fenced_code_is_ever_changed(text: str, fence: str, names: tuple[str, str]) -> None:
     code = text.replace("`", "'").replace("~", "-")
     block = f"Look:\n\n{fence}python\n{code}\n{fence}\n"
-    assert sanitise(block, *names) == block
+    assert clean_all(block, *names) == block
 
 
 @given(marked_text, with_names)
 def test_nothing_in_inline_code_is_ever_changed(text: str, names: tuple[str, str]) -> None:
     code = " ".join(text.replace("`", "'").split())
     line = f"Look: ``{code}`` so."
-    assert sanitise(line, *names) == line
+    assert clean_all(line, *names) == line
 
 
 @given(marked_text, with_names, st.data())
@@ -263,7 +263,7 @@ def test_nothing_in_inline_code_is_ever_changed(text: str, names: tuple[str, str
 def test_every_split_gives_the_same_and_holds_back_little(
     text: str, names: tuple[str, str], data: st.DataObject | None
 ) -> None:
-    whole = sanitise(text, *names)
+    whole = clean_all(text, *names)
     assert fed(list(text), *names)[0] == whole
     if data is not None:
         cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=5)))
@@ -309,5 +309,5 @@ HOSTILE = {
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
 def test_a_megabyte_of_anything_is_cleaned_in_linear_time(text: str) -> None:
-    whole = sanitise(text, "react", "mistral")
+    whole = clean_all(text, "react", "mistral")
     assert fed([text[at : at + 1000] for at in range(0, len(text), 1000)], "react", "mistral")[0] == whole

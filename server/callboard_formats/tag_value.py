@@ -1,0 +1,298 @@
+"""Values between tags: `<parameter=query>storms</parameter>`. Where one ends, and which text is the value's own.
+
+Such a value has no escapes: a closing tag in it looks like the one that ends it. So it ends only where more of the
+call's structure follows, and where that may be meant otherwise the value is garbled, and its call refused.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import Enum
+
+import regex
+
+from callboard_formats.names import nearest
+from callboard_formats.tape import Reading, Tape
+
+_LONGEST_TAG = 160
+_LOOK_BACK_CHARS = 80
+
+
+@dataclass(frozen=True, slots=True)
+class TagPatterns:
+    """What stands around values, as patterns.
+
+    `key` opens a value. `mark`: a tag that closes or opens one, or the beginning of CDATA. `more`: a closing tag with
+    the next opening one behind it; `over`: with the call's end behind it, and in a section with what may follow that;
+    `over_at_end` is the same where the text ends, `over_alone` without what may follow. `section_end`: the section's,
+    behind white space. `unclosed`: the call's end, the section's, and nothing more of the turn. `ends`: whatever may
+    stand behind the last value; `call`: the beginning of a call; `behind_stray`: what makes a closing tag one too many.
+    """
+
+    key: "regex.Pattern[str]"
+    mark: "regex.Pattern[str]"
+    more: "regex.Pattern[str]"
+    over: "regex.Pattern[str]"
+    over_at_end: "regex.Pattern[str]"
+    over_alone: "regex.Pattern[str]"
+    section_end: "regex.Pattern[str]"
+    unclosed: "regex.Pattern[str]"
+    ends: "regex.Pattern[str]"
+    call: "regex.Pattern[str]"
+    behind_stray: "regex.Pattern[str]"
+
+
+@dataclass(frozen=True, slots=True)
+class OpeningTag:
+    """A tag that opens a value, and the blanks that are all that stands before it in its line."""
+
+    found: "regex.Match[str]"
+    indent: str
+
+    @property
+    def key(self) -> str:
+        """The parameter's name."""
+        return str(self.found["key"])
+
+    @property
+    def kind(self) -> str | None:
+        """What the tag says that the value is, where it says so."""
+        kinds: dict[str, str | None] = self.found.groupdict()
+        return kinds.get("type")
+
+
+@dataclass(frozen=True, slots=True)
+class TagValue:
+    """A value between tags.
+
+    `closed`: its end was seen. `garbled`: something at its edge may be its own tag, so nobody knows what it is.
+    """
+
+    text: str
+    closed: bool = True
+    garbled: bool = False
+
+
+class TagReader:
+    """A reader of the values of one call of a tool with these `parameters`.
+
+    `exact`: a value is all that stands between its tags. `cdata`: it may stand in `<![CDATA[`.
+    """
+
+    def __init__(
+        self, tape: Tape, patterns: TagPatterns, parameters: Collection[str], *, exact: bool, cdata: bool
+    ) -> None:
+        self._tape = tape
+        self._patterns = patterns
+        self._awaited = set(parameters)
+        self._exact = exact
+        self._cdata = cdata
+
+    def take_opening(self) -> Reading[OpeningTag | None]:
+        """Move behind the tag that opens a value, if one stands here."""
+        before = self._tape.line_before()
+        found = yield from self._tape.take(self._patterns.key)
+        return OpeningTag(found, before if before.isspace() else "") if found else None
+
+    def read(self, opening: OpeningTag) -> Reading[TagValue]:
+        """Return the value that begins here, and move behind its closing tag.
+
+        Tags that are opened and closed within it are its own. A closing tag ends the value if another value follows,
+        or if the call's end follows and no closing tag comes after that. If one does, both were inside the value.
+        Where the value of another parameter begins amid it, nobody knows whether its own closing tag was forgotten.
+        """
+        tape = self._tape
+        self._awaited.discard(opening.key)
+        start = tape.keep()
+        depth = 0
+        first_end: int | None = None
+        last_closer: int | None = None
+        holds_another = False
+        while mark := (yield from tape.find(self._patterns.mark)):
+            place = tape.at
+            tape.at += len(mark[0])
+            if mark["cdata"]:
+                yield from self._pass_cdata()
+                continue
+            if mark["open"]:
+                if self._is_awaited(mark[0]):
+                    if place > start and not holds_another and _at_line_start(tape.before(place, _LOOK_BACK_CHARS)):
+                        tape.rewind(place)
+                        return self._without_its_end(tape.cut(start, place))
+                    holds_another = True
+                depth += 1
+                continue
+            last_closer = place
+            end = yield from self._end_at(place, is_own=depth == 0)
+            if end is _End.SURE:
+                return (yield from self._close(opening, start, place))
+            if end is _End.POSSIBLE and first_end is None:
+                first_end = place
+            depth = max(0, depth - 1)
+            tape.rewind(place + len(mark[0]))
+        if last_closer is None:
+            return self._unclosed(start, depth)
+        if first_end == last_closer and self._is_only_end(start, first_end) and tape.may_reread(start):
+            return (yield from self._close(opening, start, first_end))
+        return TagValue(self._trimmed(tape.cut(start, tape.at), closed=False), closed=False)
+
+    def _pass_cdata(self) -> Reading[None]:
+        yield from self._tape.find(_CDATA_END)
+        self._tape.at = min(self._tape.at + len("]]>"), self._tape.end)
+
+    def _is_awaited(self, opening: str) -> bool:
+        found = self._patterns.key.match(opening)
+        return found is not None and found["key"].strip() in self._awaited
+
+    def _end_at(self, place: int, *, is_own: bool) -> "Reading[_End]":
+        """Return whether the closing tag at `place` ends the value; `is_own`: nothing in the value has opened it."""
+        tape = self._tape
+        tape.rewind(place)
+        if (yield from tape.match(self._patterns.more)):
+            return _End.SURE if is_own else _End.NONE
+        over = yield from self._over()
+        if over is None:
+            return _End.NONE
+        if not is_own or (yield from self._closes_again(place + len(over[0]))):
+            return _End.POSSIBLE
+        return _End.SURE
+
+    def _over(self) -> "Reading[regex.Match[str] | None]":
+        """Return the match of the closing tag here and the call's end together; None where they do not stand."""
+        tape = self._tape
+        found = yield from tape.match(self._patterns.over)
+        if found is None and tape.final:
+            found = (yield from tape.match(self._patterns.over_at_end)) or self._over_where_cut()
+        return found
+
+    def _over_where_cut(self) -> "regex.Match[str] | None":
+        """Return the match of the closing tag and the call's end where the text ends in a part of the section's end."""
+        tape = self._tape
+        place = tape.at
+        over = self._patterns.over_alone.match(tape.text, place - tape.base)
+        if over is None:
+            return None
+        tape.at += len(over[0].rstrip())
+        section_end = tape.cut_off(self._patterns.section_end)
+        tape.rewind(place)
+        return over if section_end and section_end[0].strip() else None
+
+    def _closes_again(self, after: int) -> Reading[bool]:
+        """Return whether after the call's end a closing tag comes that nothing there has opened.
+
+        Or the text ends in part of one.
+        """
+        tape = self._tape
+        tape.at = after
+        mark = yield from tape.find(self._patterns.mark)
+        return mark["close"] is not None if mark else self._ends_in_half_of_a_mark(after)
+
+    def _ends_in_half_of_a_mark(self, start: int) -> bool:
+        half = self._patterns.mark.search(self._tape.cut(start, self._tape.end), partial=True)
+        return half is not None and half.end() > half.start()
+
+    def _unclosed(self, start: int, openings: int) -> TagValue:
+        """Return the value that no closing tag follows up to the end of the text.
+
+        Its end is sure where the call's end is all that follows, with the section's where there is one, and no other
+        mark stands before that.
+        """
+        tape = self._tape
+        text = tape.cut(start, tape.end)
+        first = None if openings else self._patterns.ends.search(text)
+        if first is None or not self._patterns.unclosed.match(text, first.start()) or not tape.may_reread(start):
+            return TagValue(self._trimmed(text, closed=False), closed=False)
+        tape.rewind(start + first.start())
+        return self._without_its_end(text[: first.start()])
+
+    def _without_its_end(self, text: str) -> TagValue:
+        """Return a value whose end is known by what follows; a tag at its end may be its own, with a typo."""
+        # Behind a closing tag there would be no line end of the value's.
+        value = _LAST_LINE.sub("", text) if self._exact else self._trimmed(text, closed=False)
+        return TagValue(value, garbled=_CLOSING_TAG_AT_END.search(text[-_LONGEST_TAG:]) is not None)
+
+    def _is_only_end(self, start: int, place: int) -> bool:
+        """Return whether a value that seems to end at `place`, and no other, cannot go on behind the text's end.
+
+        A call in the value would have its own end there, and so would the value of a parameter that is still awaited,
+        with a typo in its name too; half a closer at the end of the text may be the value's. Words that speak of an
+        opening tag have something between them and it.
+        """
+        text = self._tape.cut(start, place)
+        for found in self._patterns.key.finditer(text):
+            before = text[max(0, found.start() - _LOOK_BACK_CHARS) : found.start()]
+            is_amid_words = before and not before[-1].isalnum() and not _at_line_start(before)
+            if nearest(found["key"].strip(), self._awaited) or not is_amid_words:
+                return False
+        holds_call = self._patterns.call.search(text) is not None
+        return not holds_call and not self._ends_in_half_of_a_mark(place + 1)
+
+    def _close(self, opening: OpeningTag, start: int, place: int) -> Reading[TagValue]:
+        """Return the value that ends at `place`, and move behind its closing tag.
+
+        Its opening tag once more at its beginning, or a closing tag that nothing in it has opened at its end or before
+        what begins as another value does, is one too many.
+        """
+        text = self._tape.cut(start, place)
+        self._tape.rewind(place)
+        closer = yield from self._tape.match(self._patterns.mark)
+        self._tape.at += len(closer["close"]) if closer else 0
+        tag = opening.found[0]
+        openings = (tag.strip(), _LAST_TAG.search(tag)[0].strip())
+        is_garbled = text.lstrip().startswith(openings) or self._has_stray_closer(text)
+        return TagValue(self._trimmed(text, opening.indent, closed=True), garbled=is_garbled)
+
+    def _has_stray_closer(self, text: str) -> bool:
+        depth = 0
+        for mark in self._patterns.mark.finditer(text):
+            if mark["open"]:
+                depth += 1
+            elif mark["close"]:
+                if depth == 0 and self._patterns.behind_stray.match(text, mark.end()):
+                    return True
+                depth = max(0, depth - 1)
+        return False
+
+    def _trimmed(self, text: str, indent: str = "", *, closed: bool) -> str:
+        """Return a value without the line end behind its opening tag and the one before its closing tag.
+
+        Only where both are there: a line end that has no pair is the value's own. Where both tags stand behind the
+        same blanks, `indent`, these are no part of the value, nor are they in its lines if all begin with them.
+        """
+        if self._exact:
+            return text
+        if self._cdata and (cdata := _CDATA.fullmatch(text)):
+            return str(cdata[1])
+        if indent and _LINE_BEGIN.match(text) and text.endswith("\n" + indent):
+            text = text.removesuffix(indent)
+            lines = text.split("\n")
+            if all(line.startswith(indent) or not line.strip() for line in lines):
+                text = "\n".join(line.removeprefix(indent) for line in lines)
+        begins = _LINE_BEGIN.match(text)
+        ends = _LAST_LINE.search(text)
+        if begins and ends and begins.end() <= ends.start():
+            return text[begins.end() : ends.start()]
+        if not closed:
+            return text.strip("\r\n") if begins or ends else text
+        # An empty value on two lines shares its only line end.
+        return "" if begins and begins.end() == len(text) else text
+
+
+class _End(Enum):
+    """Whether a closing tag ends a value: not, or if no other does up to the text's end, or surely."""
+
+    NONE = 0
+    POSSIBLE = 1
+    SURE = 2
+
+
+_CDATA_END = regex.compile(r"\]\]>")
+_CDATA = regex.compile(r"\s*<!\[CDATA\[(.*)\]\]>\s*", regex.DOTALL)
+_LAST_TAG = regex.compile(r"[^>]*>\s*\Z")
+_CLOSING_TAG_AT_END = regex.compile(r"(?:</[^<>\n]{1,99}>?|<\|close\|>[^<>\n]{0,40}(?:<\|?\w{0,9}\|?/?\d?>?)?)\s*\Z")
+_LINE_BEGIN = regex.compile(r"\r?\n")
+_LAST_LINE = regex.compile(r"\r?\n\Z")
+
+
+def _at_line_start(before: str) -> bool:
+    line = before[before.rfind("\n") + 1 :]
+    return not line.strip() and "\n" in before

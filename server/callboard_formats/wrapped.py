@@ -1,0 +1,68 @@
+"""Calls as JSON in elements that no template has: `<tools>{"name": …, "arguments": …}</tools>`.
+
+Qwen2.5-Coder writes them in the tags of its prompt's declarations, or in others of its own; LM Studio asks models
+without a template of their own for `[TOOL_REQUEST]`; GigaChat's tokens leave `function call` where a server leaves them
+out. Anybody may write so, so what stands there is a call only where it names a tool that there is, has `arguments`
+(with `parameters` it is a declaration), begins a line, and the answer ends with it.
+
+LM Studio's is specified at https://lmstudio.ai/docs/advanced/tool-use (default tool use).
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import regex
+
+from callboard_formats.json_text import call_in, plain, read_value
+from callboard_formats.names import resolve_name
+from callboard_formats.syntax import Spot, WrittenCall
+from callboard_formats.tape import Reading, Tape
+from callboard_formats.unmarked import DEPTH, LastCalls
+
+_ELEMENTS = (
+    "tools", "function", "tool-call", "tool-calls", "tool_calls", "toolcall", "function-call", "functioncall", "invoke",
+)  # fmt: skip
+_BEGIN = regex.compile(
+    rf"(?:<(?:{'|'.join(_ELEMENTS)})>|(?P<in_tag><functioncall\s)|\[TOOL_REQUEST\]|function\x20call)"
+    r"\s{0,99}+(?:\[\s{0,99}+)?(?=\{)",
+    regex.IGNORECASE,
+)
+_END = regex.compile(rf"</(?:{'|'.join(_ELEMENTS)}|tool_call)>|\[END_TOOL_REQUEST\]|>", regex.IGNORECASE)
+_BEHIND_OBJECT = regex.compile(r"[\s,;\]]")
+_NAMED = regex.compile(r"\{\s{0,99}+[\"'](?:name|id|type|arguments)[\"']\s{0,9}+:")
+_KEYS = {"name", "arguments", "id", "type"}
+
+
+class WrappedJson(LastCalls):
+    """The syntax of such elements, for the family `name`."""
+
+    openers = (
+        *(f"<{one}>" for one in _ELEMENTS), "<functioncall ", "[TOOL_REQUEST]", "function call{", "function call\n",
+    )  # fmt: skip
+    markers = ("[END_TOOL_REQUEST]",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def read_calls(self, tape: Tape, spot: Spot) -> Reading[Sequence[WrittenCall] | None]:
+        """Read the objects of one element, perhaps in a list, and its end."""
+        begin = yield from tape.take(_BEGIN)
+        if begin is None:
+            return None
+        calls: list[WrittenCall] = []
+        while (yield from tape.match(_NAMED)):
+            value = yield from read_value(tape, _END, depth_limit=DEPTH)
+            members = value.members
+            is_call = "arguments" in members or not value.whole
+            is_call = is_call and members.keys() <= _KEYS and not (value.doubled or value.too_deep)
+            if not is_call or resolve_name(plain(members.get("name", "")), spot.schemas) is None:
+                return []
+            calls.append(call_in(value, cut_off=tape.is_at_end()))
+            while (yield from tape.take(_BEHIND_OBJECT)):
+                pass
+        is_over = (yield from tape.take(_END)) or not (yield from tape.peek())
+        if not is_over and tape.final and tape.cut_off(_END):
+            tape.at = tape.end
+            is_over = True
+        # An object within the tag itself, `<functioncall {…}>`, is written as nobody specifies it: the model is told.
+        return [replace(call, broken=bool(begin["in_tag"])) for call in calls] if is_over else []
