@@ -12,12 +12,24 @@ from redis import Redis
 from redis.crc import key_slot
 
 from callboard._agents import RunContext
-from callboard._history import Turn
+from callboard._history import HistoryCall, Turn
 from callboard._runs.left_run import read_left_run
 from callboard.errors import RunLost, StorageError
 from callboard.storage import GivenAnswer, LoggedFrame, LoggedRun, RunLog
 from callboard.storage.redis import RedisServer
-from callboard.storage.redis.scripts import ENDED, FIND, LEASES, keys_of_run, keys_of_server
+from callboard.storage.redis.scripts import (
+    BEGIN,
+    ENDED,
+    ENLIST,
+    FIND,
+    HAND_OVER,
+    LEASES,
+    NOBODY,
+    TAKE,
+    Script,
+    keys_of_run,
+    keys_of_server,
+)
 from callboard.storage.redis.server import find_problem
 from callboard.storage.sql import SqlStore
 from callboard.storage.sql.run_owners import RunOwners
@@ -113,6 +125,16 @@ async def test_long_reads_are_cut_between_two_frames(database: Path, any_url: st
         assert read == many
 
 
+async def test_a_server_that_was_killed_and_leaves_no_run_is_not_known_any_more(database: Path, redis_url: str) -> None:
+    async with opened(database, redis_url) as [store]:
+        log = store.run_log("server")
+        async with log.open(60, print):
+            with Redis.from_url(redis_url) as redis:
+                redis.zadd(LEASES, {"killed": 1})
+                assert await log.take_over() == []
+                assert redis.zrange(LEASES, 0, -1) == [b"server"]
+
+
 async def test_a_run_has_one_taker(database: Path, any_url: str) -> None:
     ids = {f"left-{number}-{time.time_ns()}" for number in range(30)}
     async with opened(database, any_url, 5) as stores:
@@ -190,28 +212,62 @@ class CuttingProxy:
     def __init__(self, url: str) -> None:
         self._socket = url.partition("@")[2]
         self._is_cutting = False
+        self._is_cut = False
+        self._fatal: bytes | None = None
+        self._held: bytes | None = None
+        self.holds = asyncio.Event()
+        """Set while a script is held."""
+        self._passes = asyncio.Event()
         self.cuts = 0
         self._writers: list[asyncio.StreamWriter] = []
 
     def cut_once(self) -> None:
         self._is_cutting = True
 
+    def cut_after(self, script: Script) -> None:
+        """Let Redis run a script that it knows, and then be away until `mend`, before anybody is told."""
+        self._fatal = script.digest.encode()
+
+    def mend(self) -> None:
+        """Be there again."""
+        self._is_cut = False
+
+    def hold(self, script: Script) -> None:
+        """Pass a script that Redis knows on no sooner than `let_pass`."""
+        self._held = script.digest.encode()
+
+    def let_pass(self) -> None:
+        """Pass on what is held."""
+        self._held = None
+        self._passes.set()
+
     @asynccontextmanager
     async def listening(self) -> AsyncIterator[str]:
         """The URL of the Redis behind it."""
         server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        yield f"redis://:{PASSWORD}@127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        server.close()
-        for writer in self._writers:
-            writer.close()
+        try:
+            yield f"redis://:{PASSWORD}@127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        finally:
+            server.close()
+            for writer in self._writers:
+                writer.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._is_cut:
+            writer.close()
+            return
         answers, asking = await asyncio.open_unix_connection(self._socket)
         self._writers += [writer, asking]
         await asyncio.gather(self._pass_on(reader, asking), self._pass_back(answers, writer))
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while piece := await reader.read(65_536):
+            if self._held and self._held in piece:
+                self.holds.set()
+                await self._passes.wait()
+            if self._fatal and self._fatal in piece:
+                self._fatal = None
+                self._is_cutting = self._is_cut = True
             writer.write(piece)
         writer.close()
 
@@ -239,6 +295,119 @@ async def test_what_is_sent_again_after_a_cut_connection_is_kept_once(database: 
             assert await log.answer("run", f"{number}?", GivenAnswer(number)), "it was this one's answer that was first"
         assert await log.read("run", 0, 1_000) == [b"0", b"1", b"2", b"3", b"4"]
         assert proxy.cuts == 11
+
+
+@asynccontextmanager
+async def at_a_distance(database: Path, url: str) -> AsyncIterator[tuple[CuttingProxy, SqlStore, SqlStore]]:
+    """A way to Redis, the store of the server at its end, and that of another server; Redis knows the scripts."""
+    with Redis.from_url(url) as redis:
+        for script in (BEGIN, ENLIST, HAND_OVER, TAKE):
+            redis.script_load(script.text)
+    proxy = CuttingProxy(url)
+    async with proxy.listening() as far, opened(database, far) as [one], opened(database, url) as [other]:
+        yield proxy, one, other
+
+
+async def test_a_run_whose_taker_was_not_told_is_gone_on_with(database: Path, redis_url: str) -> None:
+    async with at_a_distance(database, redis_url) as (proxy, one, other):
+        await other.run_log("gone").begin(RUN)
+        taker = one.run_log("taker")
+        witness = other.run_log("witness")
+        async with taker.open(60, print), witness.open(60, print):
+            proxy.cut_after(TAKE)
+            with pytest.raises(StorageError):
+                await taker.take_over()
+            # It finds the run taken, and counts it as that of who is gone no longer.
+            assert await witness.take_over() == []
+            proxy.mend()
+            [taken] = await taker.take_over()
+            assert taken == replace(RUN, epoch=2, losses=1)
+            assert await taker.take_over() == await witness.take_over() == []
+            await taker.append(taken, frames(b"end", is_last=True))
+            assert await taker.take_over() == []
+
+
+async def test_a_run_that_is_looked_at_while_it_is_handed_over_is_taken(database: Path, redis_url: str) -> None:
+    async with at_a_distance(database, redis_url) as (proxy, one, other):
+        owner = one.run_log("owner")
+        heir = other.run_log("heir")
+        async with owner.open(60, print), heir.open(60, print):
+            run = await owner.begin(RUN)
+            proxy.hold(HAND_OVER)
+            handing_over = asyncio.create_task(owner.hand_over(run))
+            await proxy.holds.wait()
+            assert await heir.take_over() == []
+            proxy.let_pass()
+            await handing_over
+            assert await heir.take_over() == [replace(run, epoch=3)]
+
+
+async def test_a_run_that_is_nobodys_and_not_counted_as_such_is_taken_from_the_server_that_was_its_owner(
+    database: Path, redis_url: str
+) -> None:
+    async with at_a_distance(database, redis_url) as (proxy, one, other):
+        owner = one.run_log("owner")
+        heir = other.run_log("heir")
+        run = await owner.begin(RUN)
+        proxy.cut_after(HAND_OVER)
+        with pytest.raises(StorageError):
+            await owner.hand_over(run)
+        async with heir.open(60, print):
+            assert await heir.take_over() == [replace(run, epoch=3)]
+            assert await heir.take_over() == []
+
+
+async def test_a_run_that_others_struck_as_it_began_is_taken_over_once_its_server_is_gone(
+    database: Path, redis_url: str
+) -> None:
+    async with at_a_distance(database, redis_url) as (proxy, one, other):
+        # Without a lease, as where that has run out for a moment.
+        owner = one.run_log("owner")
+        heir = other.run_log("heir")
+        async with heir.open(60, print):
+            proxy.hold(BEGIN)
+            beginning = asyncio.create_task(owner.begin(RUN))
+            await proxy.holds.wait()
+            assert await heir.take_over() == []
+            proxy.let_pass()
+            run = await beginning
+            assert await owner.take_over() == []
+            assert await heir.take_over() == [replace(run, epoch=2, losses=1)]
+
+
+async def test_the_calls_of_a_run_that_goes_on_without_its_log_are_its_own(database: Path, redis_url: str) -> None:
+    async with at_a_distance(database, redis_url) as (proxy, store, _):
+        log = store.run_log("server")
+        assert log.was_alone()
+        proxy.cut_after(BEGIN)
+        with pytest.raises(StorageError):
+            await log.begin(RUN)
+        journal = store.journal(Turn("chat", "run", "message", "ann", "hello"))
+        await journal.begin()
+        await journal.call_started(HistoryCall("a", "sell", "{}", 0, 0), "I sell it.")
+        proxy.mend()
+        assert await log.find(["run"]) == {"run": RUN}
+        assert await log.take_over() == []
+        assert await log.find(["run"]) == {}
+        assert (await store.chats("ann").tool_call("chat", "a")).ended_at is None
+
+
+@pytest.mark.parametrize("owner", ["gone", NOBODY])
+async def test_a_run_that_is_counted_as_nobodys_is_found_in_the_database(
+    database: Path, redis_url: str, owner: str
+) -> None:
+    async with opened(database, redis_url, 2) as (one, other):
+        log = one.run_log("gone")
+        run = await log.begin(RUN)
+        if owner == NOBODY:
+            await log.hand_over(run)
+        with Redis.from_url(redis_url) as redis:
+            assert redis.delete(LEASES, keys_of_server(owner)[1]) == 2
+        heir = other.run_log("heir")
+        async with heir.open(60, print):
+            assert await heir.take_over() == []
+            await heir.drop(60, 1_000)
+            assert [taken.run_id for taken in await heir.take_over()] == ["run"]
 
 
 async def test_lost_news_are_heard_of_a_moment_later(tmp_path: Path, redis_url: str) -> None:

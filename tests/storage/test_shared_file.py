@@ -272,8 +272,8 @@ def test_a_server_whose_file_may_not_be_opened_is_taken_to_be_there() -> None:
         held = ServerFile.hold(database, "another-user's")
         held.path.chmod(0)
         with nobody():
-            assert not ServerFile.is_free(database, "another-user's")
-            assert ServerFile.are_held(database)
+            assert not ServerFile.is_gone(database, "another-user's")
+            assert ServerFile.are_others_there(database)
         held.remove()
 
 
@@ -306,9 +306,9 @@ def nobody() -> Iterator[None]:
 async def test_a_server_that_was_killed_is_gone_though_a_process_that_its_tool_forked_is_not(database: Path) -> None:
     async with forking_server(database) as server:
         assert await server.hear() == "forked"
-        assert not ServerFile.is_free(database, "forking")
+        assert not ServerFile.is_gone(database, "forking")
         server.process.kill()
         # Not `wait`, which waits for the pipes that the child has too.
         while server.process.returncode is None:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0)
-        assert ServerFile.is_free(database, "forking")
+        assert ServerFile.is_gone(database, "forking")

@@ -107,6 +107,33 @@ async def test_a_turn_that_the_database_refuses_holds_up_no_other(store: SqlStor
     assert await questions(store, "chat") == ["first", "last"]
 
 
+async def fail() -> None:
+    raise RuntimeError("a mistake")
+
+
+async def test_a_turn_that_fails_as_nobody_expected_holds_up_others_for_a_while_only(
+    store: SqlStore, database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unwritten_module, "SECONDS_BETWEEN_TRIES", 0.01)
+    async with locked_by_another_program(database):
+        store.database.unwritten.keep(store.journal(Turn("chat", "mistaken", None, "ann", "first")), fail)
+        await end_turn(store, "chat", "second")
+    while len(store.database.unwritten):  # noqa: ASYNC110 - nobody but the store is told of it
+        await asyncio.sleep(0)
+    assert await questions(store, "chat") == ["second"]
+
+
+async def test_a_store_closes_with_a_turn_that_fails_as_nobody_expected(database: Path) -> None:
+    store = await SqlStore.open(f"sqlite:///{database}")
+    store.database.unwritten.keep(store.journal(Turn("chat", "mistaken", None, "ann", "first")), fail)
+    # It is tried again meanwhile.
+    await store.journal(Turn("other", "run", None, "bob", "hello")).begin()
+    await store.close()
+    opened = await SqlStore.open(f"sqlite:///{database}")
+    assert [message.content for message in await opened.chats("bob").messages("other")] == ["hello"]
+    await opened.close()
+
+
 async def test_while_nothing_can_be_written_the_calls_of_what_waits_are_known_to_its_user_alone(
     store: SqlStore, database: Path
 ) -> None:

@@ -11,7 +11,7 @@ from callboard._history.records import HistoryCall
 from callboard.storage import LoggedFrame, LoggedRun, Store
 from callboard.storage.sql import SqlStore
 from callboard.storage.sql.tables import MEMORY_WORDS, MESSAGE_WORDS, audit, chats, metadata, runs, usage
-from callboard.storage.sql.users import KEPT, ROWS_AT_ONCE
+from callboard.storage.sql.users import ROWS_AT_ONCE, USER_TABLES
 
 MANY = ROWS_AT_ONCE * 2 + 5
 """More than two batches."""
@@ -122,7 +122,7 @@ async def test_no_row_of_any_table_is_left_of_a_user(store: SqlStore) -> None:
 
 def test_every_table_that_names_users_is_forgotten() -> None:
     naming = {table for table in metadata.sorted_tables if "user_id" in table.c}
-    assert naming == {audit, chats, runs, usage, *(kept.table for kept in KEPT)}
+    assert naming == {audit, chats, runs, usage, *(user_table.table for user_table in USER_TABLES)}
 
 
 async def test_chats_that_nobody_went_on_with_are_dropped_and_no_others(any_store: Store) -> None:

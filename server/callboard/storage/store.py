@@ -486,8 +486,8 @@ class Store(Protocol):
 class MeasuredStore(Protocol):
     """A store that tells how long it is waited for, and what waits."""
 
-    def measure(self, told: Callable[[StoreAccess], None]) -> None:
-        """Tell `told` of every access from here on: a plain function in the event loop."""
+    def measure(self, on_access: Callable[[StoreAccess], None]) -> None:
+        """Call `on_access` with every access from here on: a plain function in the event loop."""
 
     @property
     def queues(self) -> StoreQueues:

@@ -61,7 +61,7 @@ async def _open(database: Database) -> Finding:
             return broken(DATABASE, f"{database.file} cannot be made: {problem}")
         return unset(DATABASE, f"{database.file} is not there yet; the server makes it")
     missing = await database.missing_migrations()
-    await database.examine()
+    await database.check_integrity()
     if missing:
         return unset(
             DATABASE, f"it lacks {missing} migrations of this version", "callboard serve makes them at its start"

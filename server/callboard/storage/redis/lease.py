@@ -11,6 +11,7 @@ from typing import Any
 
 import structlog
 
+from callboard.storage.company import Company
 from callboard.storage.redis.scripts import LEAVE, RENEW, Script, keys_of_server
 from callboard.storage.redis.server import FAILURES, RedisServer, SynchronousClient
 
@@ -28,13 +29,13 @@ class RedisLease:
         self._server_id = server_id
         self._keys = keys_of_server(server_id)
         self._lease_seconds = lease_seconds
-        self._was_alone = True
+        self._company = Company(lease_seconds)
         self._ending = threading.Event()
 
     @property
     def was_alone(self) -> bool:
-        """Return whether no other server was there when the lease was last renewed."""
-        return self._was_alone
+        """Return whether no other server was there when the lease was last renewed, nor a while before that."""
+        return self._company.is_missing
 
     @asynccontextmanager
     async def held(self) -> AsyncIterator[None]:
@@ -77,7 +78,8 @@ class RedisLease:
                 self._run(client, LEAVE, self._server_id)
 
     def _renew(self, client: SynchronousClient) -> None:
-        self._was_alone = self._run(client, RENEW, self._server_id, self._lease_seconds) == 1
+        servers = self._run(client, RENEW, self._server_id, self._lease_seconds)
+        self._company.note(are_others_there=servers > 1)
 
     def _run(self, client: SynchronousClient, script: Script, *arguments: str | float) -> Any:
         # As a whole: it is short, and seldom run.

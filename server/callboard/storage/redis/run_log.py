@@ -3,6 +3,10 @@
 Of each run the database knows the epoch as well (`RunOwners`): the journal, which is kept there, refuses by it what an
 earlier owner still writes. A run is in the database before it is here, so that none is started twice even where Redis
 has lost it; and it is another server's here before it is there, so that one server alone takes it.
+
+Whoever is gone leaves the set of its runs, and whoever is there looks through its own: an answer of Redis may be lost
+for good once a run has become a server's, and others may count a run as one's no longer at the moment that it becomes
+it again.
 """
 
 import asyncio
@@ -78,8 +82,11 @@ class RedisRunLog(RunLog):
         self._lease: RedisLease | None = None
         self._own: dict[str, _OwnRun] = {}
         self._ended: list[LoggedRun] = []
-        # Perhaps they are in Redis, but they run nowhere.
-        self._unbegun: list[str] = []
+        # How often each is being begun at this moment.
+        self._beginning: Counter[str] = Counter()
+        # Perhaps they are in the database or in Redis, but they run nowhere, or without a log.
+        self._unbegun: set[str] = set()
+        self._withdrawing = asyncio.Lock()
 
     @asynccontextmanager
     async def open(self, lease_seconds: float, on_news: Callable[[str], None]) -> AsyncIterator[None]:
@@ -105,7 +112,7 @@ class RedisRunLog(RunLog):
             await asyncio.sleep(RECONNECT_SECONDS)
 
     def was_alone(self) -> bool:
-        """Return whether no other server had a lease when this one's was last renewed."""
+        """Return whether no other server had a lease when this one's was last renewed, nor a while before that."""
         return self._lease is None or self._lease.was_alone
 
     async def begins_alone(self) -> bool:
@@ -118,21 +125,39 @@ class RedisRunLog(RunLog):
 
     async def begin(self, run: LoggedRun, request: bytes | None = None, max_of_user: int | None = None) -> LoggedRun:
         """Take a new run for this server; return it, or the one of that id that is there already."""
-        known = await self._owners.begin(run, max_of_user)
+        if run.run_id in self._unbegun:
+            await self._withdraw_unbegun()
+        self._beginning[run.run_id] += 1
+        try:
+            found = None
+            while found is None:
+                found = await self._begin(run, request, max_of_user)
+            return found
+        finally:
+            self._beginning[run.run_id] -= 1
+            if not self._beginning[run.run_id]:
+                del self._beginning[run.run_id]
+
+    async def _begin(self, run: LoggedRun, request: bytes | None, max_of_user: int | None) -> LoggedRun | None:
+        """Do as `begin` does; return None where it is to be tried anew: whoever was about to begin the run is gone."""
+        try:
+            known = await self._owners.begin(run, max_of_user)
+        except (StorageError, asyncio.CancelledError):
+            self._unbegun.add(run.run_id)
+            raise
         if known is not run:
-            return await self._find_begun(known) or await self.begin(run, request, max_of_user)
+            return await self._find_begun(known)
         about = json.dumps([run.agent_id, run.chat_id, run.message_id, run.user_id])
         token = uuid4().hex
         try:
             await self._enlist([run.run_id])
             there = await self._run(scripts.BEGIN, run.run_id, token, self._server_id, run.epoch, about, request or b"")
-        except StorageError:
+        except (StorageError, asyncio.CancelledError) as error:
             # It may be there all the same.
-            if self.was_alone():
+            self._unbegun.add(run.run_id)
+            if isinstance(error, StorageError) and self.was_alone():
                 # Nobody is to take it over, for it goes on here without a log.
                 await self._owners.end(run.run_id)
-            else:
-                self._unbegun.append(run.run_id)
             raise
         if there:
             # It is older than the database's memory.
@@ -168,12 +193,17 @@ class RedisRunLog(RunLog):
             await self._owners.withdraw(run_id)
 
     async def _withdraw_unbegun(self) -> None:
-        while self._unbegun:
-            [run_id, *_] = self._unbegun
-            await self._run(scripts.WITHDRAW, run_id, self._server_id)
-            await self._strike(self._server_id, [run_id])
-            await self._owners.withdraw(run_id)
-            self._unbegun.pop(0)
+        async with self._withdrawing:
+            for run_id in tuple(self._unbegun):
+                if run_id in self._beginning:
+                    # It is another's of that id that is being begun.
+                    continue
+                if run_id not in self._own:
+                    await self._run(scripts.WITHDRAW, run_id, self._server_id)
+                    await self._strike(self._server_id, [run_id])
+                    if not await self.find([run_id]):
+                        await self._owners.withdraw(run_id)
+                self._unbegun.discard(run_id)
 
     async def load_request(self, run_id: str) -> bytes | None:
         """Return what was kept with a run that goes on, None where nothing was."""
@@ -196,15 +226,20 @@ class RedisRunLog(RunLog):
                 again = missing and await self._append(replace(run, last_seq=kept), [*missing, *frames])
                 kept = again or b"gone"
             if kept == b"lost":
-                del self._own[run.run_id]
+                self._let_go(run.run_id, own)
                 raise _lost(run)
             if kept == b"kept":
                 own.add(frames)
             else:
                 await self._give_up(run, own)
         if frames[-1].is_last:
-            del self._own[run.run_id]
+            self._let_go(run.run_id, own)
             self._ended.append(run)
+
+    def _let_go(self, run_id: str, own: _OwnRun) -> None:
+        # It may have come back meanwhile, in an epoch of its own.
+        if self._own.get(run_id) is own:
+            del self._own[run_id]
 
     async def _append(self, run: LoggedRun, frames: Sequence[LoggedFrame]) -> Any:
         """Return what the script `APPEND` returns."""
@@ -248,8 +283,8 @@ class RedisRunLog(RunLog):
 
     async def listen_to(self, run_ids: Collection[str], seconds: float) -> bool:
         """Let the owners of runs know that somebody listens to them here, for so long from now on."""
-        told = await self._run_for_each(scripts.LISTEN, run_ids, self._server_id, seconds)
-        return all(told.values())
+        noted = await self._run_for_each(scripts.LISTEN, run_ids, self._server_id, seconds)
+        return all(noted.values())
 
     async def is_listened_to(self, run_id: str) -> bool:
         """Return whether somebody listens to a run at another server."""
@@ -283,7 +318,7 @@ class RedisRunLog(RunLog):
         await self._note_ended()
         gone, _ = await self._list_servers()
         taken: list[LoggedRun] = []
-        for server_id in gone - {self._server_id}:
+        for server_id in (self._server_id, *gone - {self._server_id}):
             try:
                 await self._take_from(server_id, taken)
             except StorageError:
@@ -293,8 +328,7 @@ class RedisRunLog(RunLog):
         return taken
 
     async def _take_from(self, server_id: str, taken: list[LoggedRun]) -> None:
-        left = [run_id.decode() for run_id in await self._redis.run(scripts.LIST, keys_of_server(server_id))]
-        await self._enlist(left)
+        left = await self._list_left(server_id)
         for run_id, row in (
             await self._run_for_each(scripts.TAKE, left, server_id, self._server_id, scripts.NOBODY)
         ).items():
@@ -306,7 +340,25 @@ class RedisRunLog(RunLog):
                 if row == b"ended":
                     await self._owners.end(run_id)
                 await self._strike(self._server_id, [run_id])
-            await self._strike(server_id, [run_id])
+            if server_id != self._server_id:
+                await self._strike(server_id, [run_id])
+
+    async def _list_left(self, server_id: str) -> set[str]:
+        """Return the runs to take from a server that is gone, counted as this one's by now.
+
+        Of this server's own it is those that it tried to take, and was not told that it has them.
+        """
+        left = {run_id.decode() for run_id in await self._redis.run(scripts.LIST, keys_of_server(server_id))}
+        if server_id == self._server_id:
+            # Others may have struck what became its own again.
+            await self._enlist(list(self._own.keys() - left))
+            return left - {*self._own, *self._beginning, *self._unbegun, *(run.run_id for run in self._ended)}
+        if left:
+            await self._enlist(list(left))
+        else:
+            # It is not known any more, and not asked for each time.
+            await self._strike(server_id, [])
+        return left
 
     async def _take(self, run: LoggedRun) -> LoggedRun | None:
         """Own a run in the database too; until then the one before may still write there, where nobody reads yet."""
@@ -322,14 +374,17 @@ class RedisRunLog(RunLog):
 
     async def hand_over(self, run: LoggedRun) -> None:
         """Let any server that is there take over a run of this one's, which is not at fault; raises `RunLost`."""
-        await self._redis.run(scripts.ENLIST, keys_of_server(scripts.NOBODY), scripts.NOBODY, run.run_id)
         if not await self._run(scripts.HAND_OVER, run.run_id, self._server_id, run.epoch, scripts.NOBODY):
             raise _lost(run)
         self._own.pop(run.run_id, None)
-        await self._strike(self._server_id, [run.run_id])
-        _, there = await self._list_servers()
-        for server_id in there - {self._server_id}:
-            await self._redis.run(scripts.TELL, [scripts.LEASES], scripts.NEWS + server_id)
+        # It is nobody's by now: whoever finds it among this server's runs, once this one is gone, takes it as well.
+        with suppress(StorageError):
+            # Not before: whoever looks through nobody's runs strikes those that are still somebody's.
+            await self._redis.run(scripts.ENLIST, keys_of_server(scripts.NOBODY), scripts.NOBODY, run.run_id)
+            await self._strike(self._server_id, [run.run_id])
+            _, there = await self._list_servers()
+            for server_id in there - {self._server_id}:
+                await self._redis.run(scripts.TELL, [scripts.LEASES], scripts.NEWS + server_id)
 
     async def close_calls(self, run_id: str, but: Collection[str] = (), waiting: Collection[str] = ()) -> None:
         """Mark the calls of a run that are open as interrupted, but for some, and those that a client runs."""
@@ -350,10 +405,11 @@ class RedisRunLog(RunLog):
     async def drop(self, ended_before_seconds: float, max_user_bytes: int) -> int:
         """Forget runs that ended longer ago than that, and a user's oldest beyond so many bytes; return how many.
 
-        Of those that Redis has lost, what servers that are gone have left in the database is closed.
+        Of those that Redis has lost, what servers that are gone have left in the database is closed; the others are
+        counted as their owners' again.
         """
         await self._note_ended()
-        await self._end_lost()
+        await self._tend_left()
         await self._owners.drop(ended_before_seconds)
         dropped = 0
         sizes: Counter[str | None] = Counter()
@@ -367,13 +423,20 @@ class RedisRunLog(RunLog):
                 await self._redis.run(scripts.DROP_ENDED, [scripts.ENDED], note)
         return dropped
 
-    async def _end_lost(self) -> None:
-        """Close what servers that are gone have left of runs of which Redis knows nothing any more."""
+    async def _tend_left(self) -> None:
+        """Close what servers that are gone have left of runs of which Redis knows nothing any more.
+
+        Count what it knows of as its owner's, for whom it may have been struck as it took the run.
+        """
         _, there = await self._list_servers()
         left = {run_id for run_id, owner in (await self._owners.list_going_on()).items() if owner not in there}
-        for run_id in left - (await self.find(left)).keys():
-            await self._owners.close_calls(run_id)
-            await self._owners.end(run_id)
+        for run_id, owner in (await self._run_for_each(scripts.OWNER, left)).items():
+            if owner is None:
+                await self._owners.close_calls(run_id)
+                await self._owners.end(run_id)
+            else:
+                name = owner.decode()
+                await self._redis.run(scripts.ENLIST, keys_of_server(name), name, run_id)
 
     async def _note_ended(self) -> None:
         """Let the database know of runs that have ended, and count them as theirs no longer who owned them."""

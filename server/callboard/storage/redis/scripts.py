@@ -224,15 +224,20 @@ local run = redis.call('HMGET', KEYS[1], 'owner', 'ended')
 if not run[1] then return 'unknown' end
 if run[2] then return 'ended' end
 if run[1] ~= owner then
-  if run[1] ~= gone then return 'taken' end
+  if run[1] ~= gone and run[1] ~= nobody then return 'taken' end
   redis.call('HSET', KEYS[1], 'owner', owner)
   redis.call('HINCRBY', KEYS[1], 'epoch', 1)
-  if gone ~= nobody then redis.call('HINCRBY', KEYS[1], 'losses', 1) end
+  if run[1] ~= nobody then redis.call('HINCRBY', KEYS[1], 'losses', 1) end
 end
 return found()
 """
 )
-"""Make a run of a server that is gone another's; return it as `FIND` does, or in a word why it is not to be had."""
+"""Make a run of a server that is gone another's, also one that it has handed over.
+
+Return it as `FIND` does, or in a word why it is not to be had.
+"""
+
+OWNER = Script("return redis.call('HGET', KEYS[1], 'owner')")
 
 HAND_OVER = Script(
     """

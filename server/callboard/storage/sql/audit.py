@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Double, Row, and_, bindparam, case, delete, func, insert, literal, select
+from sqlalchemy import Connection, Double, Row, and_, bindparam, case, func, insert, literal, select
 
 from callboard.storage.sql.database import Database
 from callboard.storage.sql.tables import audit, audit_arguments
@@ -25,7 +25,7 @@ class SqlAudit(Audit):
     def __init__(self, database: Database) -> None:
         self._database = database
         # Made once: what SQLAlchemy works out of a statement, it keeps with it.
-        now = database.now()
+        now = database.dialect.now()
         given: dict[str, Any] = {name: bindparam(name) for name in GIVEN}
         self._add = insert(audit).values(**given, at=now).returning(audit.c.id)
         self._add_for_days = self._add.values(keep_until=now + bindparam("keep_seconds", type_=Double))
@@ -75,37 +75,28 @@ class SqlAudit(Audit):
         # As long as what it is about.
         keep_until = select(
             literal(FORGOTTEN),
-            self._database.now(),
+            self._database.dialect.now(),
             literal(user_id),
             literal(key),
             case((func.count(audit.c.keep_until) == func.count(), func.max(audit.c.keep_until)), else_=None),
         ).where(theirs)
-        said = insert(audit).from_select(["kind", "at", "user_id", "key", "keep_until"], keep_until)
+        add_entry = insert(audit).from_select(["kind", "at", "user_id", "key", "keep_until"], keep_until)
         is_theirs = audit_arguments.c.audit_id.in_(select(audit.c.id).where(theirs))
-        some = select(audit_arguments.c.audit_id).where(is_theirs).limit(ROWS_AT_ONCE)
 
         def say(connection: Connection) -> bool:
             if not connection.scalar(select(func.count()).select_from(audit_arguments).where(is_theirs)):
                 return False
-            connection.execute(said)
+            connection.execute(add_entry)
             return True
 
-        count = 0
-        if await self._database.write(say):
-            while forgotten := await self._database.execute(
-                delete(audit_arguments).where(audit_arguments.c.audit_id.in_(some))
-            ):
-                count += forgotten
-        return count
+        if not await self._database.write(say):
+            return 0
+        return await self._database.delete_in_batches(audit_arguments, is_theirs)
 
     async def drop(self) -> int:
         """Delete the entries whose time is over; return how many."""
-        is_over = and_(audit.c.keep_until.is_not(None), audit.c.keep_until <= self._database.now())
-        some = select(audit.c.id).where(is_over).limit(ROWS_AT_ONCE)
-        count = 0
-        while dropped := await self._database.execute(delete(audit).where(audit.c.id.in_(some))):
-            count += dropped
-        return count
+        is_over = and_(audit.c.keep_until.is_not(None), audit.c.keep_until <= self._database.dialect.now())
+        return await self._database.delete_in_batches(audit, is_over)
 
 
 def _read_entry(row: Row[*tuple[Any, ...]]) -> AuditEntry:

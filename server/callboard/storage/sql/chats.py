@@ -36,7 +36,7 @@ from callboard.storage.rows import (
     write_item,
     write_line,
 )
-from callboard.storage.sql.database import Database
+from callboard.storage.sql.database import ROWS_AT_ONCE, Database
 from callboard.storage.sql.tables import MESSAGE_WORDS, chats, messages, response_items, responses, tool_events
 from callboard.storage.store import Chats, PastChats, Responses
 from callboard.storage.values import (
@@ -58,9 +58,6 @@ CALLS_PER_QUERY = 50
 """The calls whose status events are read at one time: a hundred of each."""
 MAX_IDS_PER_QUERY = 500
 """The ids in one query: databases limit the parameters of a statement; SQLite's older default is 999."""
-
-DELETED_AT_ONCE = 100
-"""The chats that one transaction deletes with all their calls: others wait to write."""
 
 MAX_TAKES = 4
 """The rows read for each message that is wanted: an edited or regenerated one stands there once more each time."""
@@ -117,7 +114,7 @@ class SqlChats(Chats):
 
         def read(connection: Connection) -> list[StoredTurn]:
             try:
-                self._check(connection, chat_id)
+                find_owner(connection, chat_id, self._user_id)
             except UnknownChat:
                 return []
             return _load_turns(connection, chat_id)
@@ -157,7 +154,7 @@ class SqlChats(Chats):
 
         def read_page(connection: Connection) -> tuple[Sequence[Row[*tuple[Any, ...]]], list[T]]:
             if not last:
-                self._check(connection, chat_id)
+                find_owner(connection, chat_id, self._user_id)
             rows = connection.execute(page.where(messages.c.id > last)).all()
             return rows, read(connection, rows)
 
@@ -174,7 +171,7 @@ class SqlChats(Chats):
         query = TOOL_CALLS.where(messages.c.chat_id == chat_id, messages.c.tool_call_id == tool_call_id)
 
         def read(connection: Connection) -> list[StoredCall]:
-            self._check(connection, chat_id)
+            find_owner(connection, chat_id, self._user_id)
             return _read_calls(connection, connection.execute(query).all())
 
         found = await self._database.read(read)
@@ -212,7 +209,7 @@ class SqlChats(Chats):
         """Return the model that was chosen for a chat, None where none was; raises `UnknownChat`."""
 
         def read(connection: Connection) -> str | None:
-            self._check(connection, chat_id)
+            find_owner(connection, chat_id, self._user_id)
             return connection.scalar(select(chats.c.model).where(chats.c.id == chat_id))
 
         return await self._database.read(read)
@@ -221,7 +218,7 @@ class SqlChats(Chats):
         """Choose the model of a chat's next runs, None for the server's; raises `UnknownChat`."""
 
         def choose(connection: Connection) -> None:
-            self._check(connection, chat_id)
+            find_owner(connection, chat_id, self._user_id)
             connection.execute(update(chats).where(chats.c.id == chat_id).values(model=name))
 
         await self._database.write(choose)
@@ -232,7 +229,7 @@ class SqlChats(Chats):
         await self._database.unwritten.write(chat_id)
 
         def forget(connection: Connection) -> None:
-            self._check(connection, chat_id)
+            find_owner(connection, chat_id, self._user_id)
             connection.execute(delete(chats).where(chats.c.id == chat_id))
             connection.execute(delete(response_items).where(response_items.c.chat_id == chat_id))
 
@@ -246,11 +243,6 @@ class SqlChats(Chats):
             is_meant &= chats.c.user_id == self._user_id
 
         return await delete_chats(self._database, is_meant)
-
-    def _check(self, connection: Connection, chat_id: str) -> None:
-        owner = connection.execute(select(chats.c.user_id).where(chats.c.id == chat_id)).one_or_none()
-        if owner is None or (self._user_id is not ANY_USER and owner.user_id != self._user_id):
-            raise unknown_chat(chat_id)
 
 
 class SqlResponses(Responses):
@@ -323,7 +315,7 @@ class SqlPastChats(PastChats):
         wanted = parse_query(query)
         if not wanted:
             return []
-        hits = self._database.hits(MESSAGE_WORDS, wanted)
+        hits = self._database.dialect.hits(MESSAGE_WORDS, wanted)
         found = (
             select(messages.c.chat_id, messages.c.role, messages.c.content, messages.c.created_at)
             .join(hits, hits.c.rowid == messages.c.id)
@@ -364,19 +356,25 @@ class SqlPastChats(PastChats):
         ]
 
 
+def find_owner(connection: Connection, chat_id: str, user_id: object) -> str | None:
+    """Return whose chat it is; raises `UnknownChat` where that user may not see it."""
+    owner = connection.execute(select(chats.c.user_id).where(chats.c.id == chat_id)).one_or_none()
+    if owner is None or (user_id is not ANY_USER and owner.user_id != user_id):
+        raise unknown_chat(chat_id)
+    owner_id: str | None = owner.user_id
+    return owner_id
+
+
 async def delete_chats(database: Database, is_meant: ColumnElement[bool]) -> int:
     """Delete chats with all that is in them, some at a time; return how many."""
 
     def delete_some(connection: Connection) -> int:
-        ids = connection.scalars(select(chats.c.id).where(is_meant).limit(DELETED_AT_ONCE)).all()
+        ids = connection.scalars(select(chats.c.id).where(is_meant).limit(ROWS_AT_ONCE)).all()
         connection.execute(delete(chats).where(chats.c.id.in_(ids)))
         connection.execute(delete(response_items).where(response_items.c.chat_id.in_(ids)))
         return len(ids)
 
-    count = 0
-    while deleted := await database.write(delete_some):
-        count += deleted
-    return count
+    return await database.write_in_batches(delete_some)
 
 
 def _load_turns(connection: Connection, chat_id: str) -> list[StoredTurn]:

@@ -6,7 +6,8 @@ users, which names no file and no host, and the log has the rest.
 
 What reads or writes is a function of a connection. Writes that are ready at one time are made in one transaction: a
 commit costs more than a statement does. What passes is waited for here, and nowhere else: a lock of another program, a
-server that starts. What differs between databases is in `sqlite.py` and `postgresql.py`.
+server that starts. What differs between databases is in `sqlite.py` and `postgresql.py`, what
+differs in their SQL in the `Dialect`s.
 """
 
 import asyncio
@@ -29,24 +30,21 @@ from sqlalchemy import (
     Executable,
     Row,
     Select,
-    Subquery,
     Table,
-    Text,
-    bindparam,
     delete,
     event,
-    insert,
+    select,
+    tuple_,
 )
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from callboard.errors import StorageError
+from callboard.storage.sql.dialect import Dialect
 from callboard.storage.sql.failures import casts_doubt, is_passing, is_trouble, reason
-from callboard.storage.sql.tables import MEMORY_WORDS, MESSAGE_WORDS, WordIndex
 from callboard.storage.sql.unwritten import UnwrittenTurns
 from callboard.storage.sql.versions import UnknownVersion, is_newest
 from callboard.storage.values import StoreAccess
-from callboard.storage.words import Term, index_text
 
 PATIENCE_SECONDS = 20
 """The seconds that a write waits for what passes."""
@@ -62,6 +60,8 @@ RECONNECT_SECONDS = 0.25
 
 MAX_TOGETHER = 100
 """The most writes that are made in one transaction."""
+ROWS_AT_ONCE = 100
+"""The rows of many that are written, or deleted, in one transaction: others wait to write."""
 
 T = TypeVar("T")
 Work = Callable[[Connection], T]
@@ -108,23 +108,25 @@ class Transaction:
 
 
 class Database(ABC):
-    """A database. `put_right` is run on one that took this one's place, which another server may have left.
+    """A database. `repair` is run on one that took this one's place, which another server may have left.
 
     `generation` counts up when another database stands in the place of the one before: what
     was written before may not be there.
     """
 
-    alone: ClassVar[str]
+    dialect: ClassVar[Dialect]
+    """The database's own SQL."""
+    exclusive_lock: ClassVar[str]
     """The statement that lets one server migrate at a time, and one connection write where that is all there can be."""
     sweep_seconds: ClassVar[float]
     """The seconds after which a server looks for news that it was not told of."""
 
-    def __init__(self, url: URL, put_right: Work[object]) -> None:
+    def __init__(self, url: URL, repair: Work[object]) -> None:
         self.generation = 0
         self.on_access: Callable[[StoreAccess], None] = lambda _: None
         """Is told of every read and write."""
         self.unwritten = UnwrittenTurns()
-        self._put_right = put_right
+        self._repair = repair
         self.where = url.render_as_string(hide_password=True)
         try:
             engine = self._create_engine(url)
@@ -139,16 +141,11 @@ class Database(ABC):
         self._speaks_to_admin = True
         self._is_in_trouble = False
         self._is_doubtful = False
-        words = bindparam("text", type_=Text)
-        self._indexing = {
-            index: insert(index.table()).values(rowid=bindparam("row"), words=self._as_indexed(index, words))
-            for index in (MEMORY_WORDS, MESSAGE_WORDS)
-        }
         self._health: asyncio.Task[StorageError | None] | None = None
         self._written_at = 0.0
         self._queue: list[_Write] = []
         self._grouping: asyncio.Task[None] | None = None
-        self._alone: set[asyncio.Task[None]] = set()
+        self._single_writes: set[asyncio.Task[None]] = set()
 
     @abstractmethod
     def _create_engine(self, url: URL) -> Engine:
@@ -196,7 +193,7 @@ class Database(ABC):
     async def close(self) -> None:
         """Write what waits to be written, if it can be, and let go of every connection."""
         await self.unwritten.close()
-        if at_work := {task for task in (self._grouping, *self._alone) if task}:
+        if at_work := {task for task in (self._grouping, *self._single_writes) if task}:
             await asyncio.wait(at_work)
         # A server that says nothing any more is not waited for.
         with suppress(TimeoutError):
@@ -211,7 +208,7 @@ class Database(ABC):
         return await self.read(_count_missing)
 
     @abstractmethod
-    async def examine(self) -> None:
+    async def check_integrity(self) -> None:
         """Raise `StorageError` where the database is known to be damaged, or cannot be written."""
 
     @abstractmethod
@@ -224,7 +221,7 @@ class Database(ABC):
     async def drop_deleted_words(self) -> None:  # noqa: B027 - PostgreSQL tidies up itself
         """Write the indexes of words anew where they only mark what is deleted."""
 
-    async def drop_traces(self) -> None:  # noqa: B027 - PostgreSQL tidies up itself
+    async def truncate_log(self) -> None:  # noqa: B027 - PostgreSQL tidies up itself
         """Empty what the database keeps for itself of what was deleted, where that can be done beside others."""
 
     async def check(self) -> None:
@@ -271,8 +268,24 @@ class Database(ABC):
 
     async def put(self, into: Table, key: Mapping[str, Any], values: Mapping[str, Any]) -> None:
         """Write a row under its key, whatever was there."""
-        row = self.insert(into).values(**key, **values)
+        row = self.dialect.insert(into).values(**key, **values)
         await self.execute(row.on_conflict_do_update(index_elements=list(key), set_=values))
+
+    async def write_in_batches(self, write_some: Work[int]) -> int:
+        """Run what writes some of many rows until it finds none; return how many there were."""
+        count = 0
+        while written := await self.write(write_some):
+            count += written
+        return count
+
+    async def delete_in_batches(
+        self, rows: Table, is_meant: ColumnElement[bool], rows_at_once: int = ROWS_AT_ONCE
+    ) -> int:
+        """Delete the rows of a table that are meant; return how many there were."""
+        key = rows.primary_key.columns
+        some = select(*key).where(is_meant).limit(rows_at_once)
+        delete_some = delete(rows).where(tuple_(*key).in_(some))
+        return await self.write_in_batches(lambda connection: connection.execute(delete_some).rowcount)
 
     async def fetch_patiently(self, query: Select[*tuple[Any, ...]]) -> Sequence[Row[*tuple[Any, ...]]]:
         """Return the rows of a query; what passes is waited for as long as for a write."""
@@ -320,13 +333,13 @@ class Database(ABC):
                 if group and not await self._settle(group):
                     # Each by itself, and none waits for what holds up another.
                     for writing in group:
-                        task = asyncio.create_task(self._settle_alone(writing), name="write alone")
-                        self._alone.add(task)
-                        task.add_done_callback(self._alone.discard)
+                        task = asyncio.create_task(self._settle_single(writing), name="single write")
+                        self._single_writes.add(task)
+                        task.add_done_callback(self._single_writes.discard)
         finally:
             self._grouping = None
 
-    async def _settle_alone(self, writing: _Write) -> None:
+    async def _settle_single(self, writing: _Write) -> None:
         await self._settle([writing])
 
     async def _settle(self, group: Sequence[_Write]) -> bool:
@@ -390,15 +403,7 @@ class Database(ABC):
             await self.unwritten.write(chat_id)
 
     @abstractmethod
-    def insert(self, into: Table) -> Any:
-        """Return the database's own `INSERT`, which knows `ON CONFLICT`."""
-
-    @abstractmethod
-    def now(self) -> ColumnElement[float]:
-        """Return the database's own clock: seconds since the epoch, at the beginning of a statement or later."""
-
-    @abstractmethod
-    def be_there(
+    def hold_lease(
         self, server_id: str, lease_seconds: float, on_news: Callable[[str], None]
     ) -> AbstractAsyncContextManager[None]:
         """Let other servers know, until the block ends, that this one is there; see `RunLog.open`."""
@@ -412,39 +417,8 @@ class Database(ABC):
         """Return whether no other server is there; False where that is not known."""
 
     @abstractmethod
-    def tell(self, server_id: str, run_id: ColumnElement[str]) -> ColumnElement[Any]:
-        """Return what a statement of a server that writes of a run returns, and by which the others are told of it."""
-
-    @abstractmethod
-    async def find_gone(self, server_ids: Collection[str]) -> set[str]:
+    async def find_dead_servers(self, server_ids: Collection[str]) -> set[str]:
         """Return those of some servers that are there no longer."""
-
-    @abstractmethod
-    def by_code_point(self, text: ColumnElement[str]) -> ColumnElement[str]:
-        """Return a text as one that is compared code point by code point."""
-
-    @abstractmethod
-    def queue_up(self, connection: Connection, key: str) -> None:
-        """Let those who write under the same key do so one after another, each until the end of its transaction."""
-
-    @abstractmethod
-    def hits(self, index: WordIndex, wanted: Sequence[Term]) -> Subquery:
-        """Return the rows of an index with any of the terms: `rowid`, and `rank`, of which the lowest is the best."""
-
-    @abstractmethod
-    def _as_indexed(self, index: WordIndex, words: ColumnElement[str]) -> ColumnElement[Any]:
-        """Return words as the index holds them."""
-
-    def index(self, connection: Connection, index: WordIndex, row_id: int, text: str) -> None:
-        """Make a new row found by its words."""
-        if words := index_text(text):
-            connection.execute(self._indexing[index], {"row": row_id, "text": words})
-
-    def reindex(self, connection: Connection, index: WordIndex, row_id: int, text: str) -> None:
-        """Make a row found by its new words, and no longer by the old ones."""
-        rows = index.table()
-        connection.execute(delete(rows).where(rows.c.rowid == row_id))
-        self.index(connection, index, row_id, text)
 
     @asynccontextmanager
     async def _turn_to_write(self, _deadline: float) -> AsyncIterator[None]:
@@ -464,16 +438,16 @@ class Database(ABC):
     def _tidy_up(self, connection: Connection) -> None:  # noqa: B027 - PostgreSQL tidies up itself
         """Do what is to be done after writes."""
 
-    def _begin_alone(self, connection: Connection) -> None:
+    def _begin_exclusive(self, connection: Connection) -> None:
         """Take the lock that one has at a time."""
-        connection.exec_driver_sql(self.alone)
+        connection.exec_driver_sql(self.exclusive_lock)
 
-    async def _migrate(self, patience_seconds: float, is_another: bool = False) -> None:
-        works = [_migrate, self._put_right] if is_another else [_migrate]
+    async def _migrate(self, patience_seconds: float, *, is_another: bool = False) -> None:
+        works = [_migrate, self._repair] if is_another else [_migrate]
         with self._translate_failures():
-            async with _alone_in_this_process():
+            async with _holding_alembic():
                 await self._run_when_free(
-                    Transaction(self._begin_alone, works), time.monotonic() + patience_seconds, self._run_migration
+                    Transaction(self._begin_exclusive, works), time.monotonic() + patience_seconds, self._run_migration
                 )
 
     async def _run_migration(self, work: Work[T]) -> T:
@@ -494,7 +468,7 @@ class Database(ABC):
             self.on_access(StoreAccess(operation, time.monotonic() - began, is_failed))
 
     @contextmanager
-    def _translate_failures(self, is_writing: bool = False, is_patient: bool = False) -> Iterator[None]:
+    def _translate_failures(self, *, is_writing: bool = False, is_patient: bool = False) -> Iterator[None]:
         try:
             yield
         except UnknownVersion as error:
@@ -524,7 +498,7 @@ def _give_up_silent_connections(context: ExceptionContext) -> None:
 
 
 @asynccontextmanager
-async def _alone_in_this_process() -> AsyncIterator[None]:
+async def _holding_alembic() -> AsyncIterator[None]:
     """Hold Alembic for one migration: what it works with is the process's, whatever the database and the event loop."""
     # Not waited for in a thread: one that is given up would take it all the same, and never let go.
     while not _ALEMBIC.acquire(blocking=False):  # noqa: ASYNC110 - who has it may be in another loop

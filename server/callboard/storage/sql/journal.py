@@ -15,9 +15,7 @@ from callboard.errors import RunLost, StorageError, UnknownChat
 from callboard.storage.rows import read_history_call, unknown_chat, write_brought
 from callboard.storage.sql.database import Database
 from callboard.storage.sql.tables import MESSAGE_WORDS, chats, messages, responses, runs, tool_events
-
-SECONDS_BETWEEN_TRIES = 5
-"""The seconds after which a turn that could not be written is tried again before its end."""
+from callboard.storage.sql.unwritten import SECONDS_BETWEEN_TRIES
 
 # Made once: what SQLAlchemy works out of a statement, it keeps with it.
 CHAT_BEGAN = (
@@ -212,7 +210,7 @@ class SqlJournal(ChatJournal):
                 row_id = int(connection.execute(ADD_ROW, dict(row)).scalar_one())
                 self._row_ids[step.row] = row_id
                 if row["role"] != "tool":
-                    self._database.index(connection, MESSAGE_WORDS, row_id, message_text(row["content"]))
+                    self._database.dialect.index(connection, MESSAGE_WORDS, row_id, message_text(row["content"]))
             case RowWritten():
                 connection.execute(CHANGE_ROW, {**step.columns, "row": self._row_ids[step.row]})
             case StatusWritten():
@@ -222,7 +220,9 @@ class SqlJournal(ChatJournal):
 
     def _begin_turn(self, connection: Connection, turn: Turn) -> None:
         now = time.time()
-        row = self._database.insert(chats).values(id=turn.chat_id, user_id=turn.user_id, created_at=now, updated_at=now)
+        row = self._database.dialect.insert(chats).values(
+            id=turn.chat_id, user_id=turn.user_id, created_at=now, updated_at=now
+        )
         # One statement: of two users who begin a chat at the same moment, one finds the other's.
         mine = chats.c.user_id.is_not_distinct_from(turn.user_id)
         begin = row.on_conflict_do_update(index_elements=["id"], set_={"updated_at": now}, where=mine)

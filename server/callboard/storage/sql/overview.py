@@ -24,11 +24,10 @@ from callboard.storage.rows import (
     read_cursor,
     show_message,
     summarise_call,
-    unknown_chat,
     write_cursor,
     write_cursor_at,
 )
-from callboard.storage.sql.chats import read_statuses
+from callboard.storage.sql.chats import MAX_IDS_PER_QUERY, find_owner, read_statuses
 from callboard.storage.sql.database import Database
 from callboard.storage.sql.tables import MESSAGE_WORDS, chats, messages, runs
 from callboard.storage.store import Overview
@@ -52,7 +51,6 @@ WINDOW_ROWS = 100_000
 """The rows of messages that a search looks through for one page, and that the figures of tools are made of."""
 WINDOW_CHATS = 2_000
 """The chats that a filter looks through for one page."""
-MAX_IDS_PER_QUERY = 500
 MAX_OPEN_RUNS = 300
 
 IS_CALL = messages.c.role == "tool"
@@ -81,7 +79,7 @@ class SqlOverview(Overview):
         if self._user_id is not ANY_USER:
             query = query.where(chats.c.user_id == self._user_id)
         if words := parse_query(wanted.text):
-            hits = self._database.hits(MESSAGE_WORDS, words)
+            hits = self._database.dialect.hits(MESSAGE_WORDS, words)
             said = select(messages.c.chat_id).join(hits, hits.c.rowid == messages.c.id)
             query = query.where(chats.c.id.in_(said))
         # Of a chat that ended before, or began after, no message need be looked at.
@@ -128,7 +126,7 @@ class SqlOverview(Overview):
             query = query.where(begun.c.id < read_cursor(cursor))
 
         def read(connection: Connection) -> TurnPage:
-            user_id = self._check(connection, chat_id)
+            user_id = find_owner(connection, chat_id, self._user_id)
             rows = connection.execute(query).all()
             ids = [row.run_id for row in rows[:limit]]
             turns = _load_turns(connection, chat_id, user_id, ids)
@@ -140,7 +138,7 @@ class SqlOverview(Overview):
         """Return one turn of a chat, None where it is not there; raises `UnknownChat`."""
 
         def read(connection: Connection) -> TurnSummary | None:
-            user_id = self._check(connection, chat_id)
+            user_id = find_owner(connection, chat_id, self._user_id)
             return _load_turns(connection, chat_id, user_id, [run_id]).get(run_id)
 
         return await self._database.read(read)
@@ -171,7 +169,7 @@ class SqlOverview(Overview):
             query = query.where(messages.c.id > read_cursor(cursor))
 
         def read(connection: Connection) -> CallPage:
-            self._check(connection, chat_id)
+            find_owner(connection, chat_id, self._user_id)
             rows = connection.execute(query).all()
             return CallPage(_summarise(connection, rows[:limit]), write_cursor(rows, limit))
 
@@ -207,7 +205,7 @@ class SqlOverview(Overview):
         )
 
         def read(connection: Connection) -> dict[str, KeptResult]:
-            self._check(connection, chat_id)
+            find_owner(connection, chat_id, self._user_id)
             found: dict[str, KeptResult] = {}
             for start in range(0, len(wanted), MAX_IDS_PER_QUERY):
                 part = wanted[start : start + MAX_IDS_PER_QUERY]
@@ -241,7 +239,7 @@ class SqlOverview(Overview):
         query = select(func.count()).where(messages.c.chat_id == chat_id, IS_CALL, messages.c.started_at < before)
 
         def read(connection: Connection) -> int:
-            self._check(connection, chat_id)
+            find_owner(connection, chat_id, self._user_id)
             return connection.scalar(query) or 0
 
         return await self._database.read(read)
@@ -254,14 +252,6 @@ class SqlOverview(Overview):
             places = (messages.c.arguments, messages.c.tool_output)
             conditions.append(or_(*(place.icontains(wanted.text, autoescape=True) for place in places)))
         return conditions
-
-    def _check(self, connection: Connection, chat_id: str) -> str | None:
-        """Return whose chat it is; raises `UnknownChat` where it is not to be seen."""
-        owner = connection.execute(select(chats.c.user_id).where(chats.c.id == chat_id)).one_or_none()
-        if owner is None or (self._user_id is not ANY_USER and owner.user_id != self._user_id):
-            raise unknown_chat(chat_id)
-        user_id: str | None = owner.user_id
-        return user_id
 
 
 def _next_id(connection: Connection) -> int:

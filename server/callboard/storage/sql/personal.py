@@ -56,7 +56,7 @@ class SqlMemories(VectorMemories):
         wanted = parse_query(query)
         if not wanted:
             return []
-        hits = self._database.hits(MEMORY_WORDS, wanted)
+        hits = self._database.dialect.hits(MEMORY_WORDS, wanted)
         found = (
             select(memories)
             .join(hits, hits.c.rowid == memories.c.id)
@@ -67,8 +67,8 @@ class SqlMemories(VectorMemories):
 
     async def count_use(self, memory_ids: Sequence[int]) -> None:
         """Count these as found once more."""
-        used = update(memories).where(self._mine, memories.c.id.in_(memory_ids)).values(uses=memories.c.uses + 1)
-        await self._database.execute(used)
+        count_use = update(memories).where(self._mine, memories.c.id.in_(memory_ids)).values(uses=memories.c.uses + 1)
+        await self._database.execute(count_use)
 
     async def add(self, text: str) -> tuple[Memory, bool]:
         """Return the memory of exactly this text, and whether it is new."""
@@ -78,9 +78,9 @@ class SqlMemories(VectorMemories):
         columns = ["user_id", "text", "created_at", "updated_at"]
 
         def add(connection: Connection) -> tuple[Memory, bool]:
-            added = insert(memories).from_select(columns, values).returning(*memories.c)
-            if row := connection.execute(added).one_or_none():
-                self._database.index(connection, MEMORY_WORDS, row.id, text)
+            add_memory = insert(memories).from_select(columns, values).returning(*memories.c)
+            if row := connection.execute(add_memory).one_or_none():
+                self._database.dialect.index(connection, MEMORY_WORDS, row.id, text)
                 return _read_memory(row), True
             return _read_memory(connection.execute(same.order_by(memories.c.id).limit(1)).one()), False
 
@@ -93,7 +93,7 @@ class SqlMemories(VectorMemories):
         def change(connection: Connection) -> bool:
             changed = connection.execute(wanted.values(text=text, updated_at=time.time()))
             if changed.rowcount:
-                self._database.reindex(connection, MEMORY_WORDS, memory_id, text)
+                self._database.dialect.reindex(connection, MEMORY_WORDS, memory_id, text)
                 connection.execute(delete(memory_vectors).where(memory_vectors.c.memory_id == memory_id))
             return bool(changed.rowcount)
 
@@ -165,8 +165,8 @@ class SqlProfile(Profile):
     async def remove(self, name: str) -> bool:
         """Forget the attribute; False where there is none of that name."""
         rows = profile_attributes.c
-        mine = delete(profile_attributes).where(rows.user_id == self._user_id, rows.name == name)
-        return bool(await self._database.execute(mine))
+        forget = delete(profile_attributes).where(rows.user_id == self._user_id, rows.name == name)
+        return bool(await self._database.execute(forget))
 
 
 class SqlSelfNotes(SelfNotes):
@@ -195,7 +195,7 @@ class SqlSelfNotes(SelfNotes):
 
         def add(connection: Connection) -> int:
             # Writers one after another, or two could be told the same version.
-            self._database.queue_up(connection, "/".join([*self._owner.values(), kind]))
+            self._database.dialect.serialize_writes(connection, "/".join([*self._owner.values(), kind]))
             connection.execute(insert(self_notes).values(values))
             return int(connection.scalar(select(func.max(numbered.c.version))) or 0)
 
@@ -229,7 +229,7 @@ class SqlRecords(Records):
     async def put_new(self, key: str, value: Any) -> bool:
         """Keep a value under a key where nothing is; False where something is, which stays."""
         values = {"value": write_value(key, value), "updated_at": time.time()}
-        row = self._database.insert(records).values(**self._owner, key=key, **values)
+        row = self._database.dialect.insert(records).values(**self._owner, key=key, **values)
         return bool(await self._database.execute(row.on_conflict_do_nothing()))
 
     async def remove(self, key: str) -> bool:
@@ -238,7 +238,7 @@ class SqlRecords(Records):
 
     async def find(self, prefix: str = "", *, after: str = "", limit: int = 100) -> list[Record]:
         """Return what is kept under keys that begin with `prefix` and come after `after`, in the order of the keys."""
-        ordered = self._database.by_code_point(records.c.key)
+        ordered = self._database.dialect.by_code_point(records.c.key)
         # Not LIKE, to which on SQLite a and A are the same.
         begins = func.substr(records.c.key, 1, len(prefix)) == prefix
         query = select(records).where(self._mine, begins, ordered > after)

@@ -1,9 +1,9 @@
-"""PostgreSQL's own: time-outs of its server, full text as `tsvector`, locks by a key."""
+"""PostgreSQL's own: time-outs of its server, which may have been started anew or say nothing any more."""
 
 import math
 import shlex
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -11,23 +11,12 @@ from typing import Any
 
 from sqlalchemy import (
     URL,
-    ColumnElement,
     Connection,
     Dialect,
-    Double,
     Engine,
-    Subquery,
-    Table,
-    cast,
-    collate,
     event,
-    extract,
-    func,
-    literal,
     select,
 )
-from sqlalchemy.dialects import postgresql
-from sqlalchemy.dialects.postgresql import REGCONFIG
 from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool
@@ -35,21 +24,15 @@ from sqlalchemy.pool import ConnectionPoolEntry, NullPool
 from callboard.errors import StorageError
 from callboard.storage.sql import database
 from callboard.storage.sql.database import Database, T, Work
-from callboard.storage.sql.postgresql_lease import CHANNEL, PostgresqlLease
-from callboard.storage.sql.tables import WordIndex, servers
-from callboard.storage.words import Term, to_tsquery
+from callboard.storage.sql.postgresql_dialect import PostgresqlDialect
+from callboard.storage.sql.postgresql_lease import PostgresqlLease
+from callboard.storage.sql.tables import servers
 
 MIGRATION_SECONDS = 3600
 REST_SECONDS = 1.0
 """The seconds that a connection may have rested and be taken for good: looking costs a quarter of an event."""
 SHARED_LOCK_SECONDS = 1
 """The seconds that writes in one transaction wait for a lock of somebody else."""
-SIMPLE = cast("simple", REGCONFIG)
-"""PostgreSQL's configuration without any language: no stemming, no stop words."""
-ENGLISH = cast("english", REGCONFIG)
-"""Its configuration that knows English words by their stems, and has stop words."""
-SHORTER_FIRST = 1
-"""The normalisation of `ts_rank` that divides by 1 + the logarithm of the text's length, as `bm25` does in its way."""
 
 _RETURNED_AT = "callboard_returned_at"
 """Where the pool's record of a connection has the time at which it was given back."""
@@ -58,12 +41,15 @@ _RETURNED_AT = "callboard_returned_at"
 class PostgresqlDatabase(Database):
     """A database on a server. The server may have been started anew, or say nothing any more."""
 
+    dialect = PostgresqlDialect()
     # However long the other takes: the time-out is for the locks of those who only write.
-    alone = "SELECT set_config('lock_timeout', '0', true), pg_advisory_xact_lock(hashtext('callboard migrations'))"
+    exclusive_lock = (
+        "SELECT set_config('lock_timeout', '0', true), pg_advisory_xact_lock(hashtext('callboard migrations'))"
+    )
     sweep_seconds = 1.0
     _lease: PostgresqlLease | None = None
 
-    async def examine(self) -> None:
+    async def check_integrity(self) -> None:
         """Do nothing: the server looks at itself."""
 
     def back_up(self, copy: Path) -> None:
@@ -77,61 +63,28 @@ class PostgresqlDatabase(Database):
             "pg_restore to put it back"
         )
 
-    def insert(self, into: Table) -> Any:
-        """Return PostgreSQL's `INSERT`."""
-        return postgresql.insert(into)
-
-    def now(self) -> ColumnElement[float]:
-        """Return the clock of the database's server."""
-        return cast(extract("epoch", func.clock_timestamp()), Double)
-
     @asynccontextmanager
-    async def be_there(
+    async def hold_lease(
         self, server_id: str, lease_seconds: float, on_news: Callable[[str], None]
     ) -> AsyncIterator[None]:
         """Hold a lease by the database's clock."""
         make_engine = partial(_create_engine, self._engine.url, lease_seconds, poolclass=NullPool)
-        self._lease = PostgresqlLease(make_engine, self.now(), server_id, lease_seconds)
+        self._lease = PostgresqlLease(make_engine, self.dialect.now(), server_id, lease_seconds)
         async with self._lease.held(on_news):
             yield
 
     def was_alone(self) -> bool:
-        """Return whether no other server had a lease when this one was last renewed."""
+        """Return whether no other server had a lease when this one was last renewed, nor a while before that."""
         return self._lease is None or self._lease.was_alone
 
     async def is_alone(self) -> bool:
         """Return False: others may come at any time."""
         return False
 
-    def tell(self, server_id: str, run_id: ColumnElement[str]) -> ColumnElement[Any]:
-        """Return a call of `pg_notify`: those who listen are told when the transaction is committed."""
-        return func.pg_notify(CHANNEL, literal(f"{server_id} ") + run_id)
-
-    async def find_gone(self, server_ids: Collection[str]) -> set[str]:
+    async def find_dead_servers(self, server_ids: Collection[str]) -> set[str]:
         """Return those whose lease has run out."""
-        here = select(servers.c.id).where(servers.c.id.in_(server_ids), servers.c.lease_until > self.now())
+        here = select(servers.c.id).where(servers.c.id.in_(server_ids), servers.c.lease_until > self.dialect.now())
         return set(server_ids) - {row.id for row in await self.fetch(here)}
-
-    def by_code_point(self, text: ColumnElement[str]) -> ColumnElement[str]:
-        """Return the text in the order of no language."""
-        return collate(text, "C")
-
-    def queue_up(self, connection: Connection, key: str) -> None:
-        """Take a lock by a number made of the key."""
-        connection.execute(select(func.pg_advisory_xact_lock(func.hashtext(key))))
-
-    def hits(self, index: WordIndex, wanted: Sequence[Term]) -> Subquery:
-        """Return the rows whose `tsvector` matches."""
-        rows = index.table()
-        plain = func.to_tsquery(SIMPLE, to_tsquery(wanted))
-        english = func.to_tsquery(ENGLISH, to_tsquery(wanted, stems=True))
-        query = plain.op("||")(english) if index.stems else plain
-        rank = -func.ts_rank(rows.c.words, query, SHORTER_FIRST)
-        return select(rows.c.rowid, rank.label("rank")).where(rows.c.words.bool_op("@@")(query)).subquery()
-
-    def _as_indexed(self, index: WordIndex, words: ColumnElement[str]) -> ColumnElement[Any]:
-        plain = func.to_tsvector(SIMPLE, words)
-        return plain.op("||")(func.to_tsvector(ENGLISH, words)) if index.stems else plain
 
     def _create_engine(self, url: URL) -> Engine:
         self._engine = _create_engine(url, database.STATEMENT_SECONDS)

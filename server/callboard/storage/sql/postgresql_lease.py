@@ -16,6 +16,7 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from callboard.errors import StorageError
+from callboard.storage.company import Company
 from callboard.storage.sql import database
 from callboard.storage.sql.tables import servers
 
@@ -48,12 +49,12 @@ class PostgresqlLease:
         self._give_back: Executable = delete(servers).where((servers.c.id == server_id) | is_old)
         is_another = and_(servers.c.id != server_id, servers.c.lease_until > now)
         self._find_another = select(servers.c.id).where(is_another).limit(1)
-        self._was_alone = True
+        self._company = Company(lease_seconds)
 
     @property
     def was_alone(self) -> bool:
-        """Return whether no other server was there when the lease was last renewed."""
-        return self._was_alone
+        """Return whether no other server was there when the lease was last renewed, nor a while before that."""
+        return self._company.is_missing
 
     @asynccontextmanager
     async def held(self, on_news: Callable[[str], None]) -> AsyncIterator[None]:
@@ -98,8 +99,8 @@ class PostgresqlLease:
     ) -> None:
         """Renew the lease by one connection until that is lost; give it back where this is cancelled."""
 
-        def hear(_connection: object, _process: int, _channel: str, told: str) -> None:
-            server_id, _, run_id = told.partition(" ")
+        def hear(_connection: object, _process: int, _channel: str, news: str) -> None:
+            server_id, _, run_id = news.partition(" ")
             # What this one says itself it knows.
             if server_id != self._server_id:
                 on_news(run_id)
@@ -110,7 +111,8 @@ class PostgresqlLease:
             try:
                 while True:
                     await connection.execute(self._renew)
-                    self._was_alone = await connection.scalar(self._find_another) is None
+                    another = await connection.scalar(self._find_another)
+                    self._company.note(are_others_there=another is not None)
                     await connection.commit()
                     on_held()
                     await asyncio.sleep(self._lease_seconds / RENEWALS_A_LEASE)

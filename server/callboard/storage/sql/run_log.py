@@ -14,7 +14,6 @@ from typing import Any
 from sqlalchemy import (
     Connection,
     Row,
-    Select,
     and_,
     bindparam,
     case,
@@ -40,8 +39,8 @@ NOBODY = ""
 """The owner of a run that was handed over: a server that is never there."""
 HANDED_OVER = ""
 """The news of it: the id of no run."""
-RUNS_PER_DROP = 20
-"""The runs that are forgotten in one transaction: others wait to write."""
+RUNS_AT_ONCE = 20
+"""The runs that are forgotten in one transaction, each with all its frames: others wait to write."""
 
 OF_A_RUN = [column for column in runs.c if column.name not in ("request", "size_bytes", "begun_at", "listened_until")]
 FIND_RUN = select(*OF_A_RUN).where(runs.c.id == bindparam("run"))
@@ -69,20 +68,20 @@ class SqlRunLog(RunLog):
         # Perhaps they are there, but they run nowhere, or without a log.
         self._unbegun: set[str] = set()
         self.sweep_seconds = database.sweep_seconds
-        self._tell = database.tell(server_id, runs.c.id)
-        is_followed = runs.c.listened_until > database.now()
+        self._notify = database.dialect.notify_expression(server_id, runs.c.id)
+        is_followed = runs.c.listened_until > database.dialect.now()
         is_mine = and_(runs.c.id == bindparam("run"), runs.c.epoch == bindparam("of_epoch"))
         size_bytes = runs.c.size_bytes + bindparam("more_bytes")
         move_on = update(runs).where(is_mine, runs.c.last_seq == bindparam("before"))
         self._move_on = move_on.values(last_seq=bindparam("last"), size_bytes=size_bytes).returning(
-            case((is_followed, self._tell))
+            case((is_followed, self._notify))
         )
-        self._end = self._move_on.values(ended_at=database.now(), request=None)
-        self._ask = database.insert(run_inputs).on_conflict_do_nothing()
+        self._end = self._move_on.values(ended_at=database.dialect.now(), request=None)
+        self._add_questions = database.dialect.insert(run_inputs).on_conflict_do_nothing()
 
     def open(self, lease_seconds: float, on_news: Callable[[str], None]) -> AbstractAsyncContextManager[None]:
         """Let this server be known as one that is there, until the block ends."""
-        return self._database.be_there(self._server_id, lease_seconds, on_news)
+        return self._database.hold_lease(self._server_id, lease_seconds, on_news)
 
     def was_alone(self) -> bool:
         """Return whether there was no other server that could own the runs of this one."""
@@ -99,23 +98,13 @@ class SqlRunLog(RunLog):
 
     async def begin(self, run: LoggedRun, request: bytes | None = None, max_of_user: int | None = None) -> LoggedRun:
         """Take a new run for this server; return it, or the one of that id that is there already."""
-        row = {
-            "id": run.run_id,
-            "agent_id": run.agent_id,
-            "chat_id": run.chat_id,
-            "message_id": run.message_id,
-            "user_id": run.user_id,
-            "owner": self._server_id,
-            "epoch": run.epoch,
-            "last_seq": run.last_seq,
-            "request": request,
-            "begun_at": self._database.now(),
-        }
-        added = self._database.insert(runs).values(row).on_conflict_do_nothing(index_elements=["id"])
+        row = run_calls.make_row(self._database.dialect, run, self._server_id)
+        row |= {"last_seq": run.last_seq, "request": request}
+        add_run = self._database.dialect.insert(runs).values(row).on_conflict_do_nothing(index_elements=["id"])
 
         def begin(connection: Connection) -> LoggedRun | None:
-            if run_calls.has_room(self._database, connection, run, max_of_user):
-                if connection.execute(added).rowcount:
+            if run_calls.has_room(self._database.dialect, connection, run, max_of_user):
+                if connection.execute(add_run).rowcount:
                     return run
                 return self._find_begun(connection.execute(FIND_RUN, {"run": run.run_id}).one(), run)
             there = connection.execute(FIND_RUN, {"run": run.run_id}).one_or_none()
@@ -192,7 +181,7 @@ class SqlRunLog(RunLog):
                 if files:
                     connection.execute(ADD_FILES, files)
                 if questions:
-                    connection.execute(self._ask, questions)
+                    connection.execute(self._add_questions, questions)
                 return
             found = connection.execute(FIND_RUN, {"run": run.run_id}).one_or_none()
             # What was committed just before the connection was lost is there already.
@@ -248,35 +237,35 @@ class SqlRunLog(RunLog):
         free = (
             select(runs.c.id).where(runs.c.id.in_(run_ids), runs.c.ended_at.is_(None)).with_for_update(skip_locked=True)
         )
-        until = self._database.now() + seconds
-        told = await self._database.execute(update(runs).where(runs.c.id.in_(free)).values(listened_until=until))
-        return told == len(run_ids)
+        until = self._database.dialect.now() + seconds
+        noted = await self._database.execute(update(runs).where(runs.c.id.in_(free)).values(listened_until=until))
+        return noted == len(run_ids)
 
     async def is_listened_to(self, run_id: str) -> bool:
         """Return whether somebody listens to a run at another server."""
-        is_heard = and_(runs.c.id == run_id, runs.c.listened_until > self._database.now())
+        is_heard = and_(runs.c.id == run_id, runs.c.listened_until > self._database.dialect.now())
         return bool(await self._database.scalar(select(true()).where(is_heard)))
 
     async def cancel(self, run_id: str) -> None:
         """Ask the owner of a run, and whoever owns it after, for its end."""
         goes_on = and_(runs.c.id == run_id, runs.c.ended_at.is_(None))
-        cancelled = update(runs).where(goes_on).values(is_cancelled=True).returning(self._tell)
-        await self._database.write(lambda connection: connection.execute(cancelled).first())
+        mark_cancelled = update(runs).where(goes_on).values(is_cancelled=True).returning(self._notify)
+        await self._database.write(lambda connection: connection.execute(mark_cancelled).first())
 
     async def answer(self, run_id: str, question: str, answer: GivenAnswer) -> bool:
         """Keep the answer to a question; False where there is no such question, or it has one."""
         is_open = and_(run_inputs.c.run_id == run_id, run_inputs.c.question == question, run_inputs.c.answer.is_(None))
-        answered = update(run_inputs).where(is_open).values(answer=answer.to_json())
-        told = answered.returning(self._database.tell(self._server_id, run_inputs.c.run_id))
+        notify = self._database.dialect.notify_expression(self._server_id, run_inputs.c.run_id)
+        keep_answer = update(run_inputs).where(is_open).values(answer=answer.to_json()).returning(notify)
         of_question = and_(run_inputs.c.run_id == run_id, run_inputs.c.question == question)
-        given = select(run_inputs.c.answer).where(of_question)
+        find_answer = select(run_inputs.c.answer).where(of_question)
         was_first = False
 
         def write(connection: Connection) -> bool:
             nonlocal was_first
-            is_first = connection.execute(told).first() is not None
+            is_first = connection.execute(keep_answer).first() is not None
             # It may be there from the first time that this was run.
-            is_there = was_first and not is_first and connection.scalar(given) == answer.to_json()
+            is_there = was_first and not is_first and connection.scalar(find_answer) == answer.to_json()
             was_first = was_first or is_first
             return is_first or is_there
 
@@ -307,7 +296,7 @@ class SqlRunLog(RunLog):
         await self._withdraw_unbegun()
         going_on = await self._database.fetch(GOING_ON)
         owners = {row.owner for row in going_on} - {self._server_id}
-        gone = await self._database.find_gone(owners) if owners else owners
+        gone = await self._database.find_dead_servers(owners) if owners else owners
         idle = [row.id for row in going_on if row.owner == self._server_id and self._own.get(row.id) != row.epoch]
         if not gone and not idle:
             return []
@@ -317,11 +306,11 @@ class SqlRunLog(RunLog):
         losses = runs.c.losses + case((runs.c.owner.in_([NOBODY, self._server_id]), 0), else_=1)
         left = select(runs.c.id).where(is_left).with_for_update(skip_locked=True)
         mine = {"owner": self._server_id, "epoch": runs.c.epoch + 1, "losses": losses}
-        taken = update(runs).where(runs.c.id.in_(left)).values(mine)
-        told = taken.returning(*OF_A_RUN, (self._database.now() - runs.c.begun_at).label("age_seconds"))
+        age_seconds = (self._database.dialect.now() - runs.c.begun_at).label("age_seconds")
+        take_runs = update(runs).where(runs.c.id.in_(left)).values(mine).returning(*OF_A_RUN, age_seconds)
 
         def take(connection: Connection) -> list[LoggedRun]:
-            return [replace(_read_run(row), age_seconds=row.age_seconds) for row in connection.execute(told)]
+            return [replace(_read_run(row), age_seconds=row.age_seconds) for row in connection.execute(take_runs)]
 
         taken_over = await self._database.write(take)
         self._own.update({run.run_id: run.epoch for run in taken_over})
@@ -331,9 +320,9 @@ class SqlRunLog(RunLog):
         """Let any server that is there take over a run of this one's, which is not at fault; raises `RunLost`."""
         is_mine = and_(runs.c.id == run.run_id, runs.c.epoch == run.epoch, runs.c.owner == self._server_id)
         # In an epoch of its own: what is still on its way from here is refused.
-        freed = update(runs).where(is_mine).values(owner=NOBODY, epoch=runs.c.epoch + 1)
-        told = freed.returning(self._database.tell(self._server_id, literal(HANDED_OVER)))
-        is_done = await self._database.write(lambda connection: connection.execute(told).first())
+        free_run = update(runs).where(is_mine).values(owner=NOBODY, epoch=runs.c.epoch + 1)
+        free_run = free_run.returning(self._database.dialect.notify_expression(self._server_id, literal(HANDED_OVER)))
+        is_done = await self._database.write(lambda connection: connection.execute(free_run).first())
         self._let_go(run)
         if not is_done:
             raise RunLost(f"run {run.run_id!r} is another server's by now")
@@ -349,7 +338,7 @@ class SqlRunLog(RunLog):
 
     async def forget_user(self, user_id: str) -> int:
         """Forget the runs of a user with their frames and files; returns how many there were."""
-        return await self._drop(select(runs.c.id).where(runs.c.user_id == user_id))
+        return await self._database.delete_in_batches(runs, runs.c.user_id == user_id, RUNS_AT_ONCE)
 
     async def drop(self, ended_before_seconds: float, max_user_bytes: int) -> int:
         """Forget the runs that ended longer ago than that, and a user's oldest beyond so many bytes."""
@@ -358,15 +347,10 @@ class SqlRunLog(RunLog):
         )
         has_ended = runs.c.ended_at.is_not(None)
         ended = select(runs.c.id, runs.c.ended_at, so_far.label("so_far")).where(has_ended).subquery()
-        is_old = ended.c.ended_at < self._database.now() - ended_before_seconds
+        is_old = ended.c.ended_at < self._database.dialect.now() - ended_before_seconds
         too_much = ended.c.so_far > max_user_bytes
-        return await self._drop(select(ended.c.id).where(or_(is_old, too_much)))
-
-    async def _drop(self, ids: Select[tuple[str]]) -> int:
-        dropped = 0
-        while count := await self._database.execute(delete(runs).where(runs.c.id.in_(ids.limit(RUNS_PER_DROP)))):
-            dropped += count
-        return dropped
+        is_meant = runs.c.id.in_(select(ended.c.id).where(or_(is_old, too_much)))
+        return await self._database.delete_in_batches(runs, is_meant, RUNS_AT_ONCE)
 
 
 def _read_run(row: Row[*tuple[object, ...]]) -> LoggedRun:

@@ -21,18 +21,8 @@ class RunOwners:
 
     async def begin(self, run: LoggedRun, max_of_user: int | None = None) -> LoggedRun:
         """Write a new run down as this server's; return it, or the one of that id that is there already."""
-        row = {
-            "id": run.run_id,
-            "agent_id": run.agent_id,
-            "chat_id": run.chat_id,
-            "message_id": run.message_id,
-            "user_id": run.user_id,
-            "owner": self._server_id,
-            "epoch": run.epoch,
-            "last_seq": 0,
-            "begun_at": self._database.now(),
-        }
-        added = self._database.insert(runs).values(row).on_conflict_do_nothing()
+        row = run_calls.make_row(self._database.dialect, run, self._server_id)
+        add_run = self._database.dialect.insert(runs).values(**row, last_seq=0).on_conflict_do_nothing()
 
         mine = and_(runs.c.id == run.run_id, runs.c.owner == self._server_id, runs.c.epoch == run.epoch)
         was_added = False
@@ -42,8 +32,8 @@ class RunOwners:
             # It may be there from the first time that this was run.
             if was_added and connection.scalar(select(runs.c.id).where(mine)):
                 return True
-            has_room = run_calls.has_room(self._database, connection, run, max_of_user)
-            was_added = has_room and connection.execute(added).rowcount > 0
+            has_room = run_calls.has_room(self._database.dialect, connection, run, max_of_user)
+            was_added = has_room and connection.execute(add_run).rowcount > 0
             return was_added
 
         if await self._database.write(begin):
@@ -69,14 +59,14 @@ class RunOwners:
         """
         is_newer = or_(runs.c.epoch < run.epoch, and_(runs.c.epoch == run.epoch, runs.c.owner == self._server_id))
         goes_on = and_(runs.c.id == run.run_id, runs.c.ended_at.is_(None))
-        taken = update(runs).where(goes_on, is_newer).values(owner=self._server_id, epoch=run.epoch)
-        told = taken.returning(self._database.now() - runs.c.begun_at)
-        return await self._database.write(lambda connection: connection.scalar(told))
+        take_run = update(runs).where(goes_on, is_newer).values(owner=self._server_id, epoch=run.epoch)
+        take_run = take_run.returning(self._database.dialect.now() - runs.c.begun_at)
+        return await self._database.write(lambda connection: connection.scalar(take_run))
 
     async def end(self, run_id: str) -> None:
         """Write down that a run has ended."""
         goes_on = and_(runs.c.id == run_id, runs.c.ended_at.is_(None))
-        await self._database.execute(update(runs).where(goes_on).values(ended_at=self._database.now()))
+        await self._database.execute(update(runs).where(goes_on).values(ended_at=self._database.dialect.now()))
 
     async def has_written(self, run: LoggedRun) -> bool:
         """Return whether anything of a run is in its chat: before that no tool of it has run."""
@@ -89,7 +79,8 @@ class RunOwners:
 
     async def withdraw(self, run_id: str) -> None:
         """Forget a run of this server that did not begin."""
-        await self._database.execute(delete(runs).where(runs.c.id == run_id, runs.c.owner == self._server_id))
+        is_meant = and_(runs.c.id == run_id, runs.c.owner == self._server_id, runs.c.ended_at.is_(None))
+        await self._database.execute(delete(runs).where(is_meant))
 
     async def list_going_on(self) -> Mapping[str, str]:
         """Return the owners of the runs that have not ended, by the ids of these."""
@@ -108,7 +99,7 @@ class RunOwners:
 
     async def drop(self, ended_before_seconds: float) -> int:
         """Forget the runs that ended longer ago than that; return how many."""
-        is_old = runs.c.ended_at < self._database.now() - ended_before_seconds
+        is_old = runs.c.ended_at < self._database.dialect.now() - ended_before_seconds
         return await self._database.execute(delete(runs).where(is_old))
 
     async def close_calls(self, run_id: str, but: Collection[str] = (), waiting: Collection[str] = ()) -> None:

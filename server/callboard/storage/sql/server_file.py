@@ -36,9 +36,9 @@ class ServerFile:
         _remove_free_files(database, but=path)
         return cls(path, database, descriptor)
 
-    def is_only(self) -> bool:
+    def is_alone(self) -> bool:
         """Return whether no other server holds a file of this database; those of servers that are gone are removed."""
-        return _remove_free_files(self.database, but=self.path) == 0
+        return not self.are_others_there(self.database, but=self.path)
 
     def remove(self) -> None:
         """Remove the file, and let go of it."""
@@ -48,12 +48,12 @@ class ServerFile:
             os.close(self.descriptor)
 
     @staticmethod
-    def are_held(database: Path, but: Path | None = None) -> bool:
+    def are_others_there(database: Path, but: Path | None = None) -> bool:
         """Return whether a server holds a file of the database, other than `but`; those of gone ones are removed."""
         return _remove_free_files(database, but) > 0
 
     @staticmethod
-    def is_free(database: Path, server_id: str) -> bool:
+    def is_gone(database: Path, server_id: str) -> bool:
         """Return whether nobody holds the file of that server, or it is not there; what is free is removed."""
         return _remove_free(_path(database, server_id))
 

@@ -1,11 +1,11 @@
-"""SQLite's own: one writer, a write-ahead log, a file that others may write over, full text as FTS5."""
+"""SQLite's own: one writer, a write-ahead log, a file that others may write over."""
 
 import asyncio
 import os
 import shutil
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager, suppress
 from functools import partial
@@ -14,8 +14,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import structlog
-from sqlalchemy import URL, ColumnElement, Connection, Engine, Subquery, Table, create_engine, func, select
-from sqlalchemy.dialects import sqlite
+from sqlalchemy import URL, Connection, Engine, create_engine
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
 from sqlalchemy.pool import QueuePool, StaticPool
 
@@ -25,9 +24,9 @@ from callboard.storage.sql import database, sqlite_backup
 from callboard.storage.sql.database import Database, T, Transaction, Work
 from callboard.storage.sql.failures import reason
 from callboard.storage.sql.server_file import ServerFile
+from callboard.storage.sql.sqlite_dialect import SqliteDialect
 from callboard.storage.sql.sqlite_file import DatabaseFile, Found
 from callboard.storage.sql.tables import MEMORY_WORDS, MESSAGE_WORDS, WordIndex
-from callboard.storage.words import Term, to_fts5
 
 REOPEN_SECONDS = 5
 """The seconds between two looks at a database that is only suspected, and the longest wait for those who use it."""
@@ -41,8 +40,6 @@ THREADS = 15
 WRITTEN_OVER = (
     "another program has written over it while several servers use it: stop them, put the copy back again, start them"
 )
-UNIX_EPOCH_DAY = 2440587.5
-SECONDS_A_DAY = 86_400.0
 SQLITE_SUFFIXES = ("", "-wal", "-shm", "-journal")
 
 _log = structlog.get_logger(__name__)
@@ -57,13 +54,14 @@ class _CrowdedOut(sqlite3.OperationalError):
 class SqliteDatabase(Database):
     """A database in a file, or in memory. A file that was deleted, replaced or written over is opened anew."""
 
+    dialect = SqliteDialect()
     # It also makes one transaction of a migration: the driver begins none by itself before a change of the
     # tables, and a server that was stopped in between would leave half of them.
-    alone = "BEGIN IMMEDIATE"
+    exclusive_lock = "BEGIN IMMEDIATE"
     sweep_seconds = 0.2
 
-    def __init__(self, url: URL, put_right: Work[object]) -> None:
-        super().__init__(url, put_right)
+    def __init__(self, url: URL, repair: Work[object]) -> None:
+        super().__init__(url, repair)
         self._watched: DatabaseFile | None = None
         self._is_another = False
         self._is_reopening = False
@@ -121,7 +119,7 @@ class SqliteDatabase(Database):
         if self._watched:
             self._watched.let_go()
 
-    async def examine(self) -> None:
+    async def check_integrity(self) -> None:
         """Raise `StorageError` where the file cannot be written or is damaged; a large one is not read."""
 
         def touch(connection: Connection) -> None:
@@ -129,7 +127,7 @@ class SqliteDatabase(Database):
             connection.rollback()
 
         with self._translate_failures():
-            await self._run_when_free(Transaction(self._begin_alone, [touch]), time.monotonic() + REOPEN_SECONDS)
+            await self._run_when_free(Transaction(self._begin_exclusive, [touch]), time.monotonic() + REOPEN_SECONDS)
 
         # Not in the same transaction: a server may be at work, and wants to write.
         def check(connection: Connection) -> str:
@@ -161,12 +159,12 @@ class SqliteDatabase(Database):
             while await self.write(partial(_merge, index, pages)):
                 pages = MERGED_PAGES
         if await self.is_alone():
-            await self.drop_traces()
+            await self.truncate_log()
 
-    async def drop_traces(self) -> None:
+    async def truncate_log(self) -> None:
         """Empty SQLite's log; other servers see who has done it."""
         if self._watched:
-            await self._transact(Transaction(self._begin_alone, [self._touch], self._empty_log))
+            await self._transact(Transaction(self._begin_exclusive, [self._touch], self._empty_log))
 
     def _empty_log(self, connection: Connection) -> None:
         assert self._watched is not None
@@ -175,19 +173,11 @@ class SqliteDatabase(Database):
         if is_busy:
             _log.warning("log_not_emptied", database=self.where, reason="somebody reads what is in it")
 
-    def insert(self, into: Table) -> Any:
-        """Return SQLite's `INSERT`."""
-        return sqlite.insert(into)
-
-    def now(self) -> ColumnElement[float]:
-        """Return the clock of the machine, from days since noon in Greenwich on November 24, 4714 BC."""
-        return (func.julianday("now") - UNIX_EPOCH_DAY) * SECONDS_A_DAY
-
     @asynccontextmanager
-    async def be_there(
+    async def hold_lease(
         self, server_id: str, _lease_seconds: float, _on_news: Callable[[str], None]
     ) -> AsyncIterator[None]:
-        """Hold a file of this server's beside the database: the system lets go of it when the process ends."""
+        """Hold a file beside the database, in a lease's place: the system lets go of it when the process ends."""
         if self.file is None:
             yield
             return
@@ -204,34 +194,14 @@ class SqliteDatabase(Database):
     async def is_alone(self) -> bool:
         """Return whether there is no other server's file; of a database in memory there is no other server."""
         file = self._server_file
-        return file is None or await asyncio.to_thread(file.is_only)
+        return file is None or await asyncio.to_thread(file.is_alone)
 
-    def tell(self, _server_id: str, run_id: ColumnElement[str]) -> ColumnElement[Any]:
-        """Return the id: nobody can be told, others look."""
-        return run_id
-
-    async def find_gone(self, server_ids: Collection[str]) -> set[str]:
+    async def find_dead_servers(self, server_ids: Collection[str]) -> set[str]:
         """Return those whose files nobody holds; of a database in memory there is no other server."""
         file = self.file
         if file is None:
             return set(server_ids)
-        return await asyncio.to_thread(lambda: {one for one in server_ids if ServerFile.is_free(file, one)})
-
-    def by_code_point(self, text: ColumnElement[str]) -> ColumnElement[str]:
-        """Return the text: SQLite compares it so."""
-        return text
-
-    def queue_up(self, connection: Connection, key: str) -> None:
-        """Do nothing: there is one writer at a time."""
-
-    def hits(self, index: WordIndex, wanted: Sequence[Term]) -> Subquery:
-        """Return the rows that FTS5 matches; `rank` is a column that it gives its tables itself."""
-        rows = index.table()
-        matches = rows.c.words.match(to_fts5(wanted, stems=index.stems))
-        return select(rows.c.rowid, rows.c.rank).where(matches).subquery()
-
-    def _as_indexed(self, _index: WordIndex, words: ColumnElement[str]) -> ColumnElement[Any]:
-        return words
+        return await asyncio.to_thread(lambda: {one for one in server_ids if ServerFile.is_gone(file, one)})
 
     def _create_engine(self, url: URL) -> Engine:
         # A connection goes from thread to thread, and has one at a time.
@@ -377,7 +347,7 @@ class SqliteDatabase(Database):
     def _are_others_there(self) -> bool:
         """Return whether a server uses the file, other than this one, where this is one."""
         assert self.file is not None
-        return ServerFile.are_held(self.file, but=self._server_file.path if self._server_file else None)
+        return ServerFile.are_others_there(self.file, but=self._server_file.path if self._server_file else None)
 
     async def _part_from(self, file: DatabaseFile, found: Found, is_written_over: bool) -> None:
         """Close every connection, so that nothing of another database gets into the one that is there now."""
@@ -397,7 +367,7 @@ class SqliteDatabase(Database):
                 await self._dispose()
 
     def _begin_to_write(self, connection: Connection) -> None:
-        self._begin_alone(connection)
+        self._begin_exclusive(connection)
 
     def _tidy_up(self, connection: Connection) -> None:
         """Write SQLite's log into its file where it has grown."""

@@ -3,18 +3,18 @@
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Connection, Delete, Update, and_, delete, select, update
+from sqlalchemy import and_, delete, select, update
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from callboard._extras import how_to_install
 from callboard._history import CompactResults, Turn
 from callboard.errors import StorageError
-from callboard.storage.rows import check_namespace, interrupt_call
-from callboard.storage.sql import users
+from callboard.storage.rows import check_namespace
+from callboard.storage.sql import run_calls, users
 from callboard.storage.sql.audit import SqlAudit
 from callboard.storage.sql.chats import SqlChats, SqlPastChats, SqlResponses, delete_chats
-from callboard.storage.sql.database import Database
+from callboard.storage.sql.database import ROWS_AT_ONCE, Database
 from callboard.storage.sql.journal import SqlJournal
 from callboard.storage.sql.overview import SqlOverview
 from callboard.storage.sql.personal import SqlMemories, SqlProfile, SqlRecords, SqlSelfNotes
@@ -26,13 +26,11 @@ from callboard.storage.sql.tables import chats, messages, response_items, respon
 from callboard.storage.sql.usage import SqlUsage, UsageStatements, drop_usage
 from callboard.storage.store import RunLog
 from callboard.storage.values import OWN_CHAT_PREFIX, Line, StoreAccess, StoreQueues
-from callboard_protocol import EXTERNAL_ID_PREFIX
 
 if TYPE_CHECKING:
     from callboard.storage.redis import RedisServer
 
 DATABASES: dict[str, type[Database]] = {"sqlite": SqliteDatabase, "postgresql": PostgresqlDatabase}
-BATCH_ROWS = 500
 
 
 class SqlStore:
@@ -48,7 +46,7 @@ class SqlStore:
         self.redis = _make_redis(redis_url) if redis_url else None
         self._keep_run_seconds = keep_run_seconds
         self._audit = SqlAudit(self.database)
-        self._usage_statements = UsageStatements(self.database)
+        self._usage_statements = UsageStatements(self.database.dialect)
 
     @classmethod
     async def open(cls, url: str, redis_url: str | None = None) -> "SqlStore":
@@ -76,11 +74,11 @@ class SqlStore:
         """Raise `StorageError` where nothing can be written now."""
         await self.database.check()
 
-    def measure(self, told: Callable[[StoreAccess], None]) -> None:
-        """Tell `told` of every access to the database and to Redis from here on."""
-        self.database.on_access = told
+    def measure(self, on_access: Callable[[StoreAccess], None]) -> None:
+        """Call `on_access` with every access to the database and to Redis from here on."""
+        self.database.on_access = on_access
         if self.redis:
-            self.redis.on_access = told
+            self.redis.on_access = on_access
 
     @property
     def queues(self) -> StoreQueues:
@@ -134,7 +132,7 @@ class SqlStore:
 
     async def drop_traces(self) -> None:
         """Empty what the database keeps for itself of what was deleted, where that can be done beside others."""
-        await self.database.drop_traces()
+        await self.database.truncate_log()
 
     async def drop_usage(self) -> int:
         """Forget what was used on days that are over; returns of how many users."""
@@ -150,7 +148,7 @@ class SqlStore:
 
     async def close_interrupted_calls(self) -> int:
         """Mark the calls that were open when the server last stopped, but for a client's own; returns how many."""
-        return await self.database.write(close_open_calls)
+        return await self.database.write(run_calls.close_open_calls)
 
     async def forget_own_chat(self, chat_id: str) -> None:
         """Forget a chat that no client has named, unless a response is kept in it."""
@@ -180,32 +178,19 @@ class SqlStore:
     async def drop_uncited(self, before: float) -> int:
         """Keep of results that ended before then only what is replayed; returns how many."""
         is_old = and_(messages.c.replay_output.is_not(None), messages.c.ended_at < before)
-        some = select(messages.c.id).where(is_old).limit(BATCH_ROWS)
-        lean = update(messages).values(tool_output=messages.c.replay_output, replay_output=None)
-        return await self._repeat(lean.where(messages.c.id.in_(some)))
+        some = select(messages.c.id).where(is_old).limit(ROWS_AT_ONCE)
+        lean = {"tool_output": messages.c.replay_output, "replay_output": None}
+        make_lean = update(messages).where(messages.c.id.in_(some)).values(lean)
+        return await self.database.write_in_batches(lambda connection: connection.execute(make_lean).rowcount)
 
     async def drop_own_chats(self, before: float) -> int:
         """Forget the chats that no client has named and nobody went on with since then; returns how many."""
         is_old = chats.c.id.startswith(OWN_CHAT_PREFIX, autoescape=True) & (chats.c.updated_at < before)
-        some = select(chats.c.id).where(is_old).limit(BATCH_ROWS)
-        return await self._repeat(delete(chats).where(chats.c.id.in_(some)))
+        return await self.database.delete_in_batches(chats, is_old)
 
     async def drop_response_items(self, before: float) -> int:
         """Forget the items of responses that were written before then; returns how many."""
-        some = select(response_items.c.id).where(response_items.c.created_at < before).limit(BATCH_ROWS)
-        return await self._repeat(delete(response_items).where(response_items.c.id.in_(some)))
-
-    async def _repeat(self, batch: Update | Delete) -> int:
-        """Run a statement of at most `BATCH_ROWS` rows until none are left; returns how many they were.
-
-        Not all at once: others wait to write.
-        """
-        done = 0
-        while True:
-            some = await self.database.execute(batch)
-            done += some
-            if some < BATCH_ROWS:
-                return done
+        return await self.database.delete_in_batches(response_items, response_items.c.created_at < before)
 
 
 def _make_database(url: str) -> Database:
@@ -217,7 +202,7 @@ def _make_database(url: str) -> Database:
     if kind is None:
         where = parsed.render_as_string(hide_password=True)
         raise StorageError(f"CALLBOARD_DATABASE_URL cannot be used: {where} is neither SQLite nor PostgreSQL")
-    return kind(parsed, close_open_calls)
+    return kind(parsed, run_calls.close_open_calls)
 
 
 def _make_redis(url: str) -> "RedisServer":
@@ -226,13 +211,3 @@ def _make_redis(url: str) -> "RedisServer":
     except ImportError as error:
         raise StorageError(f"CALLBOARD_REDIS_URL cannot be used: {error}. {how_to_install('redis')}") from error
     return RedisServer(url)
-
-
-def close_open_calls(connection: Connection) -> int:
-    """Mark the calls that nobody runs any more as interrupted, but for those that clients run; returns how many."""
-    is_external = messages.c.tool_call_id.startswith(EXTERNAL_ID_PREFIX, autoescape=True)
-    # Servers that share the database may be at work; what one of them leaves is closed with its run.
-    elsewhere = select(runs.c.id).where(runs.c.ended_at.is_(None))
-    is_left = and_(messages.c.ended_at.is_(None), messages.c.run_id.not_in(elsewhere))
-    is_open = and_(messages.c.role == "tool", is_left, ~is_external)
-    return connection.execute(update(messages).where(is_open).values(interrupt_call())).rowcount

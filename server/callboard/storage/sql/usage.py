@@ -5,6 +5,7 @@ from typing import Any
 from sqlalchemy import BigInteger, ColumnElement, Connection, Executable, bindparam, case, delete, or_, select, true
 
 from callboard.storage.sql.database import Database
+from callboard.storage.sql.dialect import Dialect
 from callboard.storage.sql.tables import usage
 from callboard.storage.store import Usage
 from callboard.storage.values import SECONDS_A_DAY, DayUsage
@@ -13,15 +14,15 @@ from callboard.storage.values import SECONDS_A_DAY, DayUsage
 class UsageStatements:
     """What is asked of a database, made once: what SQLAlchemy works out of a statement, it keeps with it."""
 
-    def __init__(self, database: Database) -> None:
-        self.clock = select(database.now())
+    def __init__(self, dialect: Dialect) -> None:
+        self.clock = select(dialect.now())
         self.row = select(usage).where(usage.c.user_id == bindparam("user"))
-        self.take_call = self._add(database, usage.c.calls < bindparam("limit", type_=BigInteger))
-        self.add_tokens = self._add(database, true())
+        self.take_call = self._add(dialect, usage.c.calls < bindparam("limit", type_=BigInteger))
+        self.add_tokens = self._add(dialect, true())
 
-    def _add(self, database: Database, has_room: ColumnElement[bool]) -> Executable:
+    def _add(self, dialect: Dialect, has_room: ColumnElement[bool]) -> Executable:
         given: dict[str, Any] = {name: bindparam(name) for name in ("user_id", "day", "calls", "tokens")}
-        row = database.insert(usage).values(**given)
+        row = dialect.insert(usage).values(**given)
         is_today = usage.c.day == row.excluded.day
         counted = {
             "day": row.excluded.day,
@@ -77,7 +78,7 @@ async def drop_usage(database: Database) -> int:
     """Forget what was used on days that are over; return of how many users."""
 
     def drop(connection: Connection) -> int:
-        day = connection.execute(select(database.now())).scalar_one() // SECONDS_A_DAY
+        day = connection.execute(select(database.dialect.now())).scalar_one() // SECONDS_A_DAY
         return connection.execute(delete(usage).where(usage.c.day < day)).rowcount
 
     return await database.write(drop)

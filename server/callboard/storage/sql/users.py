@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Column, Connection, Row, Select, Table, delete, select, tuple_
+from sqlalchemy import Column, Row, Select, Table, select, tuple_
 
 from callboard.errors import UnknownChat
 from callboard.storage.rows import write_audit_line
@@ -26,11 +26,11 @@ from callboard.storage.sql.tables import (
 from callboard.storage.values import AuditFilter, Line
 
 ROWS_AT_ONCE = 100
-"""The rows that are read, or deleted, at one time: others wait to write."""
+"""The rows that are read at one time."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _UserTable:
     """A table with rows of users, and how one is handed out.
 
     `kind` is what a line says it is; `hidden` are columns that say nothing to the user, `json` those that hold JSON.
@@ -52,25 +52,25 @@ class _Kept:
         return {"kind": self.kind, **shown, **{name: json.loads(shown[name]) for name in self.json}}
 
 
-KEPT = (
-    _Kept("memory", memories, hidden={"user_id"}),
-    _Kept("attribute", profile_attributes, hidden={"user_id", "kind"}, json={"value"}),
-    _Kept("self_note", self_notes, hidden={"user_id", "kind"}),
-    _Kept("record", records, hidden={"user_id"}, json={"value"}),
-    _Kept("response_item", response_items, hidden={"user_id"}, json={"item"}),
+USER_TABLES = (
+    _UserTable("memory", memories, hidden={"user_id"}),
+    _UserTable("attribute", profile_attributes, hidden={"user_id", "kind"}, json={"value"}),
+    _UserTable("self_note", self_notes, hidden={"user_id", "kind"}),
+    _UserTable("record", records, hidden={"user_id"}, json={"value"}),
+    _UserTable("response_item", response_items, hidden={"user_id"}, json={"item"}),
 )
 """The tables that name users, but for chats, and runs, which the log of runs forgets."""
 
-USAGE = _Kept("usage", usage, hidden={"user_id"})
+USAGE_TABLE = _UserTable("usage", usage, hidden={"user_id"})
 """What is handed out, and stays until the day is over: else a user who is forgotten would have it given back."""
 
-RESPONSE = _Kept("response", responses, json={"input"})
+RESPONSE_TABLE = _UserTable("response", responses, json={"input"})
 
 
 async def read_user(database: Database, user_id: str) -> AsyncIterator[list[Line]]:
     """Yield all that is kept of a user, piece by piece: chats with their messages first."""
     await database.catch_up()
-    chat = _Kept("chat", chats, hidden={"user_id", "id"})
+    chat = _UserTable("chat", chats, hidden={"user_id", "id"})
     async for rows in _pages(database, chat, user_id):
         for row in rows:
             yield [{**chat.line(row), "chat_id": row.id}]
@@ -78,12 +78,12 @@ async def read_user(database: Database, user_id: str) -> AsyncIterator[list[Line
             with suppress(UnknownChat):
                 async for messages in SqlChats(database, user_id).export_pages(row.id):
                     yield [{"kind": "message", "chat_id": row.id, **message} for message in messages]
-            yield [RESPONSE.line(one) for one in await database.fetch(_of_chat(row.id))]
+            yield [RESPONSE_TABLE.line(one) for one in await database.fetch(_of_chat(row.id))]
     async for entries in SqlAudit(database).read(AuditFilter(user_id=user_id)):
         yield [write_audit_line(entry) for entry in entries]
-    for kept in (*KEPT, USAGE):
-        async for rows in _pages(database, kept, user_id):
-            yield [kept.line(row) for row in rows]
+    for user_table in (*USER_TABLES, USAGE_TABLE):
+        async for rows in _pages(database, user_table, user_id):
+            yield [user_table.line(row) for row in rows]
 
 
 def _of_chat(chat_id: str) -> Select[*tuple[Any, ...]]:
@@ -95,28 +95,20 @@ async def forget_user(database: Database, user_id: str) -> Mapping[str, int]:
     # What waits to be written would bring it back.
     await database.unwritten.write()
     forgotten = {"chat": await delete_chats(database, chats.c.user_id == user_id)}
-    for kept in KEPT:
-        forgotten[kept.kind] = await _delete(database, kept, user_id)
+    for user_table in USER_TABLES:
+        rows = user_table.table
+        forgotten[user_table.kind] = await database.delete_in_batches(rows, rows.c.user_id == user_id)
     return forgotten
 
 
-async def _pages(database: Database, kept: _Kept, user_id: str) -> AsyncIterator[Sequence[Row[*tuple[Any, ...]]]]:
-    key = tuple_(*(database.by_code_point(one) if one.type.python_type is str else one for one in kept.key))
-    page = select(kept.table).where(kept.table.c.user_id == user_id).order_by(*key).limit(ROWS_AT_ONCE)
+async def _pages(
+    database: Database, user_table: _UserTable, user_id: str
+) -> AsyncIterator[Sequence[Row[*tuple[Any, ...]]]]:
+    order = database.dialect.by_code_point
+    key = tuple_(*(order(one) if one.type.python_type is str else one for one in user_table.key))
+    page = select(user_table.table).where(user_table.table.c.user_id == user_id).order_by(*key).limit(ROWS_AT_ONCE)
     rows = await database.fetch(page)
     while rows:
         yield rows
-        last = tuple(getattr(rows[-1], one.name) for one in kept.key)
+        last = tuple(getattr(rows[-1], one.name) for one in user_table.key)
         rows = await database.fetch(page.where(key > tuple_(*last)))
-
-
-async def _delete(database: Database, kept: _Kept, user_id: str) -> int:
-    some = select(*kept.key).where(kept.table.c.user_id == user_id).limit(ROWS_AT_ONCE)
-
-    def delete_some(connection: Connection) -> int:
-        return connection.execute(delete(kept.table).where(tuple_(*kept.key).in_(some))).rowcount
-
-    count = 0
-    while deleted := await database.write(delete_some):
-        count += deleted
-    return count

@@ -1,0 +1,57 @@
+"""PostgreSQL's own SQL: full text as `tsvector`, advisory locks, `NOTIFY`."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Double, Subquery, Table, cast, collate, extract, func, literal, select
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.dialects.postgresql import REGCONFIG
+
+from callboard.storage.sql.dialect import Dialect
+from callboard.storage.sql.postgresql_lease import CHANNEL
+from callboard.storage.sql.tables import WordIndex
+from callboard.storage.words import Term, to_tsquery
+
+SIMPLE = cast("simple", REGCONFIG)
+"""PostgreSQL's configuration without any language: no stemming, no stop words."""
+ENGLISH = cast("english", REGCONFIG)
+"""Its configuration that knows English words by their stems, and has stop words."""
+SHORTER_FIRST = 1
+"""The normalisation of `ts_rank` that divides by 1 + the logarithm of the text's length, as `bm25` does in its way."""
+
+
+class PostgresqlDialect(Dialect):
+    """See `callboard.storage.sql.dialect.Dialect`."""
+
+    def insert(self, into: Table) -> Any:
+        """Return PostgreSQL's `INSERT`."""
+        return postgresql.insert(into)
+
+    def now(self) -> ColumnElement[float]:
+        """Return the clock of the database's server."""
+        return cast(extract("epoch", func.clock_timestamp()), Double)
+
+    def notify_expression(self, server_id: str, run_id: ColumnElement[str]) -> ColumnElement[Any]:
+        """Return a call of `pg_notify`: those who listen are told when the transaction is committed."""
+        return func.pg_notify(CHANNEL, literal(f"{server_id} ") + run_id)
+
+    def by_code_point(self, text: ColumnElement[str]) -> ColumnElement[str]:
+        """Return the text in the order of no language."""
+        return collate(text, "C")
+
+    def serialize_writes(self, connection: Connection, key: str) -> None:
+        """Take a lock by a number made of the key."""
+        connection.execute(select(func.pg_advisory_xact_lock(func.hashtext(key))))
+
+    def hits(self, index: WordIndex, wanted: Sequence[Term]) -> Subquery:
+        """Return the rows whose `tsvector` matches."""
+        rows = index.table()
+        plain = func.to_tsquery(SIMPLE, to_tsquery(wanted))
+        english = func.to_tsquery(ENGLISH, to_tsquery(wanted, stems=True))
+        query = plain.op("||")(english) if index.stems else plain
+        rank = -func.ts_rank(rows.c.words, query, SHORTER_FIRST)
+        return select(rows.c.rowid, rank.label("rank")).where(rows.c.words.bool_op("@@")(query)).subquery()
+
+    def _as_indexed(self, index: WordIndex, words: ColumnElement[str]) -> ColumnElement[Any]:
+        plain = func.to_tsvector(SIMPLE, words)
+        return plain.op("||")(func.to_tsvector(ENGLISH, words)) if index.stems else plain
