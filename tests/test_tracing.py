@@ -123,8 +123,9 @@ def traced(folder: Path, model: OpenAIServer, agent: str = AGENTS, **settings: s
         server = Traced(url, process)
         yield server
         process.terminate()
-        _, log = process.communicate(timeout=60)
-        server.log = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
+        assert process.stderr is not None
+        # `communicate` with a timeout would leave out the lines that came in one piece with the address.
+        server.log = [json.loads(line) for line in process.stderr if line.startswith("{")]
 
 
 @pytest.fixture

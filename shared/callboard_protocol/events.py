@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
-from callboard_protocol.wire import MAX_FILES_BYTES, MAX_TEXT_BYTES, Limit, Line, Name, Pieces, Text, Wire
+from callboard_protocol.wire import MAX_FILES_BYTES, MAX_TEXT_BYTES, Limit, Line, Name, Pieces, RequestId, Text, Wire
 
 _IMPORTED = frozenset(globals())
 
@@ -232,11 +232,11 @@ class InputRequest(Event):
     """The agent waits for the user, `timeout_seconds` long at most.
 
     The answer is true or false to a `confirmation`, a text to an `input` or a `password`, null
-    where the user gave none.
+    where the user gave none. `request_id` has at most 640 characters.
     """
 
     type: Literal["input_request"] = "input_request"
-    request_id: str
+    request_id: RequestId
     kind: Literal["confirmation", "input", "password"]
     title: Line
     message: Text = ""

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, StringConstraints
 
-from callboard_protocol.wire import Wire
+from callboard_protocol.wire import RequestId, Wire
 
 __all__ = [
     "ChatMessage",
@@ -96,5 +96,5 @@ class RunRequest(Wire):
 class InputAnswer(Wire):
     """The body of `POST /v1/runs/{run_id}/input`."""
 
-    request_id: Identifier
+    request_id: RequestId
     value: Any = None

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, StringConstraints
 
 MAX_FRAME_BYTES = 256 * 1024
 """The most that a frame may take; the limits of an event's fields are less, together."""
@@ -39,3 +39,6 @@ Line = Annotated[str, Limit(MAX_LINE_BYTES)]
 Text = Annotated[str, Limit(MAX_TEXT_BYTES)]
 Pieces = Annotated[str, Limit(MAX_TEXT_BYTES, "split")]
 """A text of any length, in as many events as it needs."""
+
+RequestId = Annotated[str, StringConstraints(min_length=1, max_length=640, pattern=r"^[^\x00-\x1f\x7f]+$")]
+"""The id of a question; one about a call holds that call's id, of up to 512 characters."""

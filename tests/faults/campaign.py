@@ -13,6 +13,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from callboard.storage.sql.unwritten import SECONDS_BETWEEN_TRIES
 from callboard_protocol import (
     Done,
     Error,
@@ -51,6 +52,8 @@ END_SECONDS = 120
 """The longest that an answer may take, with all its faults."""
 KEPT_SECONDS = 5
 """How long the store may take to have an end that was shown already."""
+CHAT_SECONDS = 2 * SECONDS_BETWEEN_TRIES
+"""How long a chat may take to have the end of a turn that the database did not take at once."""
 
 
 @dataclass(eq=False, slots=True)
@@ -351,15 +354,26 @@ class Campaign:
 
     async def _look_at_chat(self, answer: Answer) -> list[str]:
         """Find what of the turn's messages is not as the listener saw it."""
+        seen = ([answer.question], text_of(answer.listener.events), _results_of(answer.listener.events))
+        deadline = time.monotonic() + CHAT_SECONDS
+        while (kept := await self._kept_turn(answer)) != seen:
+            if time.monotonic() > deadline:
+                return [f"the chat has {kept}, and the listener saw {seen}"]
+            # Of a turn whose database was away at its end the last is written a while after that is back.
+            await asyncio.sleep(0.1)
+        return []
+
+    async def _kept_turn(self, answer: Answer) -> tuple[list[str | None], str, dict[str, str | None]]:
+        """What was asked, what was said, and what came of each call by its order, as the chat has it."""
         chats = self.stage.engine.store.chats(answer.listener.body["user"]["id"])
         rows = [one for one in await chats.messages(answer.listener.body["chat_id"]) if one.run_id == answer.run_id]
         asked = [row.content for row in rows if row.role == "user"]
         said = "".join(row.content or "" for row in rows if row.role == "assistant")
-        outputs = {json.loads(str(row.arguments))["order"]: row.tool_output for row in rows if row.role == "tool"}
-        seen = _results_of(answer.listener.events)
-        if (asked, said, outputs) == ([answer.question], text_of(answer.listener.events), seen):
-            return []
-        return [f"the chat has {asked}, {said!r} and {outputs}, and the listener saw {seen}"]
+        return (
+            asked,
+            said,
+            {json.loads(str(row.arguments))["order"]: row.tool_output for row in rows if row.role == "tool"},
+        )
 
     def _doubled(self) -> list[str]:
         """Find effects that were brought about twice."""

@@ -131,6 +131,30 @@ async def test_arguments_too_long_to_be_read_are_not_approved_by_anybody(tmp_pat
     assert not any(isinstance(event, InputRequest) for event in events)
 
 
+async def test_a_call_with_the_longest_id_that_a_model_may_give_it_can_be_agreed_to(tmp_path: Path) -> None:
+    posted: list[str] = []
+
+    @tool(requires_confirmation=True)
+    async def post(text: str) -> str:
+        """Posts a text."""
+        posted.append(text)
+        return "posted"
+
+    said: list[list[ModelDelta]] = [[wants("post", {"text": "hi"}, call_id="c" * 512)], [TextDelta("I see.")]]
+    answers = iter(said)
+    skill = Skill("posts", "Posts.", tools=(post,))
+    agent = Agent("poster", skills=(skill,), model=ScriptedModel(lambda _: next(answers)))
+    async with (
+        serving(tmp_path, agent) as service,
+        service.client.stream("POST", "/v1/runs", json=request(agent="poster", run_id="r")) as response,
+    ):
+        async for _, event in numbered(response):
+            if isinstance(event, InputRequest):
+                sent = {"request_id": event.request_id, "value": True}
+                assert (await service.client.post("/v1/runs/r/input", json=sent)).status_code == 202
+    assert posted == ["hi"]
+
+
 async def test_an_agent_asks_for_a_text_and_an_answer_counts_once(tmp_path: Path) -> None:
     async def script(context: RunContext) -> AsyncIterator[Event]:
         question = InputRequest(request_id="q", kind="input", title="Your name?", timeout_seconds=30)

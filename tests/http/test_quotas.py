@@ -28,7 +28,7 @@ from callboard_protocol import Done, Event, Message, ToolCallComplete, ToolCallE
 from tests.fakes.openai_server import OpenAIServer, chunks, text
 from tests.pipe.loader import PIPE
 from tests.serving import ScriptedAgent, Service, database_of, numbered, request, serving
-from tests.storage.trouble import locked_by_another_program
+from tests.storage.trouble import locked_by_another_program, refusals
 
 CALLS_AT_ONCE = 3
 
@@ -164,6 +164,18 @@ async def test_an_endpoint_that_counts_what_cannot_be_gives_nothing_away(tmp_pat
         assert isinstance((await service.events(asked()))[-1], Done)
         for _ in range(2):
             await refused(service, asked())
+
+
+async def test_tokens_that_are_being_written_count_already(tmp_path: Path) -> None:
+    async with serving(tmp_path, Looker(tokens=50).agent, max_user_tokens_per_day=100) as service:
+        file = database_of(service).file
+        assert file
+        with refusals(1) as refusal:
+            async with locked_by_another_program(file):
+                await service.events(asked())
+                next_run = asyncio.create_task(refused(service, asked()))
+                await refusal.wait()
+            await next_run
 
 
 async def test_runs_that_have_waited_for_a_place_begin_only_where_something_is_left(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from callboard_protocol import RunRequest
+from callboard_protocol import InputAnswer, InputRequest, RunRequest
 
 
 def test_a_request_needs_an_agent_and_messages_and_nothing_else() -> None:
@@ -40,3 +40,11 @@ def test_tool_calls_and_unknown_fields_of_a_message_are_passed_on() -> None:
 def test_a_request_that_does_not_fit_is_refused(change: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         RunRequest.model_validate({"agent": "demo", "messages": [{"role": "user", "content": "hi"}], **change})
+
+
+@pytest.mark.parametrize("request_id", ["", "q" * 641, "q\n", "q\0"])
+def test_a_question_has_an_id_that_its_answer_can_name(request_id: str) -> None:
+    with pytest.raises(ValidationError, match="request_id"):
+        InputRequest(request_id=request_id, kind="input", title="Which?")
+    with pytest.raises(ValidationError, match="request_id"):
+        InputAnswer(request_id=request_id)

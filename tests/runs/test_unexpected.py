@@ -4,7 +4,7 @@ import asyncio
 import json
 import zlib
 from collections import Counter
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import pytest
 
 from callboard._agents import RunContext
 from callboard._history import NoJournal
+from callboard._runs import log_keeper
 from callboard._runs.forgiving_journal import NOT_REMEMBERED
 from callboard._runs.left_run import LEFT_RUN
 from callboard.storage import AuditEntry, LoggedFrame, LoggedRun, MemoryStore
@@ -162,6 +163,44 @@ async def test_what_nobody_expected_of_the_store_ends_no_watch(
         await OwnLog.has_looked_again.wait()
         assert OwnLog.failures["find"] > 2
     await elsewhere.close()
+
+
+class ForgetfulLog(SqlRunLog):
+    """Another log of somebody's own, that fails as the second frames come."""
+
+    appended: Counter[str]
+
+    async def append(self, run: LoggedRun, frames: Sequence[LoggedFrame]) -> None:
+        self.appended[run.run_id] += 1
+        if self.appended[run.run_id] == 2:
+            raise RuntimeError("a mistake")
+        await super().append(run, frames)
+
+
+async def test_a_log_that_fails_as_nobody_expected_is_written_again_and_listeners_see_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, database: Path
+) -> None:
+    ForgetfulLog.appended = Counter()
+
+    class LoggingStore(SqlStore):
+        def run_log(self, server_id: str) -> ForgetfulLog:
+            return ForgetfulLog(self.database, server_id)
+
+    monkeypatch.setattr(serving_module, "make_store", lambda: LoggingStore(f"sqlite:///{database}"))
+    monkeypatch.setattr(log_keeper, "RETRY_SECONDS", 0.01)
+
+    async def script(_: RunContext) -> AsyncIterator[Event]:
+        yield Message(content="Sold.")
+
+    async with serving(tmp_path, ScriptedAgent(script)) as service:
+        events = await service.events(request(run_id="run", chat_id="chat"))
+        assert [event.type for event in events] == ["run_start", "message", "done"]
+        assert ForgetfulLog.appended["run"] > 1
+        log = service.state.store.run_log("elsewhere")
+        assert log
+        while not (await log.find(["run"]))["run"].is_ended:
+            pass
+        assert len(await log.read("run", 0, 10_000)) == len(events)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TimelineRow:
     """A request or a call with its bars, and its steps as ticks."""
 
     bars: tuple[Bar, ...]
@@ -41,7 +41,7 @@ class Round:
 
     number: int
     band: Bar
-    rows: tuple[Row, ...]
+    rows: tuple[TimelineRow, ...]
 
     @property
     def calls(self) -> int:
@@ -120,24 +120,24 @@ def _draw_round(
     return Round(number, band, (*rows, *(_draw_call(call, scale, now) for call in calls)))
 
 
-def _draw_request(request: ShownRequest, scale: _Scale, now: float) -> Row:
+def _draw_request(request: ShownRequest, scale: _Scale, now: float) -> TimelineRow:
     end = request.answered_at or now
     if request.first_seconds is None:
-        return Row((scale.bar("first", (request.asked_at, end)),), request=request)
+        return TimelineRow((scale.bar("first", (request.asked_at, end)),), request=request)
     first = min(end, request.asked_at + request.first_seconds)
-    return Row(
+    return TimelineRow(
         (scale.bar("first", (request.asked_at, first)), scale.bar("model", (first, end))),
         request=request,
     )
 
 
-def _draw_call(call: ShownCall, scale: _Scale, now: float) -> Row:
+def _draw_call(call: ShownCall, scale: _Scale, now: float) -> TimelineRow:
     waits = call.waits(now)
     kind: Kind = "running" if call.status == "waiting" else call.status
     bars = [scale.bar(kind, span) for span in _cut_out((call.started_at, call.ended_at or now), waits)]
     bars += [scale.bar("waiting", wait) for wait in waits]
     ticks = [scale.place(step.at) for step in call.steps][:MAX_TICKS]
-    return Row(tuple(bars), tuple(ticks), call=call)
+    return TimelineRow(tuple(bars), tuple(ticks), call=call)
 
 
 def _cut_out(span: Span, holes: Sequence[Span]) -> list[Span]:

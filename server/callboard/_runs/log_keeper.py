@@ -116,16 +116,22 @@ class LogKeeper:
                 await self._run_log.append(self._run, frames)
             except StorageError as error:
                 self._be_late(str(error))
+            except (RunLost, UnknownRun):
+                raise
+            except Exception as error:  # noqa: BLE001 - nothing more would be kept, and who listens would wait for ever
+                self._be_late("it fails as nobody expected", error)
             else:
                 return
             finally:
                 patience.cancel()
             await asyncio.sleep(RETRY_SECONDS)
 
-    def _be_late(self, reason: str) -> None:
+    def _be_late(self, reason: str, mistake: Exception | None = None) -> None:
         if not self._is_late:
             # A server that comes after this one knows the run up to here.
-            _log.warning("run_not_logged", run_id=self._run.run_id, after=self._run.last_seq, error=reason)
+            _log.warning(
+                "run_not_logged", run_id=self._run.run_id, after=self._run.last_seq, error=reason, exc_info=mistake
+            )
         self._is_late = True
         self._show_unkept()
 

@@ -79,7 +79,7 @@ class Ownership:
 
     def _hear(self, run_id: str) -> None:
         if run_id:
-            self._watch.tell(run_id)
+            self._watch.hear(run_id)
         else:
             self._is_due.set()
 

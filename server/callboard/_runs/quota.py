@@ -37,12 +37,16 @@ class Quota:
         self._uncounted: dict[str, int] = {}
         """The tokens of each user that are not in the store yet."""
         self._counts_soon: asyncio.TimerHandle | None = None
-        self._counting: set[asyncio.Task[None]] = set()
+        self._counting: dict[asyncio.Task[None], str] = {}
+        """What writes tokens just now, each with the user whose they are."""
 
     async def check(self, user_id: str) -> None:
         """Raise `QuotaExceeded` where nothing is left for a run of the user."""
         if not (self._max_calls or self._max_tokens):
             return
+        # Tokens that are being written stand neither here nor in the store.
+        if at_work := [task for task, user in self._counting.items() if user == user_id]:
+            await asyncio.wait(at_work)
         try:
             used = await self._store.usage(user_id).today()
         except StorageError as error:
@@ -77,7 +81,8 @@ class Quota:
     async def close(self) -> None:
         """Return once all is counted."""
         self._write_tokens()
-        await asyncio.gather(*self._counting)
+        if self._counting:
+            await asyncio.wait(self._counting)
 
     def _count_tokens(self, run: ObservedRun, what: Observation) -> None:
         """Count the tokens of an answer: with those that come within a second, or up to the end of the run."""
@@ -101,8 +106,8 @@ class Quota:
             self._counts_soon = None
         for user_id, tokens in self._uncounted.items():
             task = asyncio.create_task(self._add_tokens(user_id, tokens), name="count tokens")
-            self._counting.add(task)
-            task.add_done_callback(self._counting.discard)
+            self._counting[task] = user_id
+            task.add_done_callback(self._counting.pop)
         self._uncounted.clear()
 
     async def _add_tokens(self, user_id: str, tokens: int) -> None:

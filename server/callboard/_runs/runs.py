@@ -64,9 +64,10 @@ END_SECONDS = 15
 """The seconds that the last events of runs may take to be kept when the server stops."""
 
 USERS_SHARING_MEMORY = 4
+"""One user's runs may take this part of what all may."""
+
 LEFT_OUT_TOLD = 200
 """The newest of the messages without a place in the history, of which observers are told whole."""
-"""One user's runs may take this part of what all may."""
 
 _log = structlog.get_logger(__name__)
 
@@ -232,11 +233,11 @@ class Runs:
         history = conversation.history
         account = Account(self._holdings, owner.user_id or "")
         redaction = Redaction(above=self._redaction)
-        watching = spans.watch(redaction, content_text(_asked(conversation.messages)))
+        tracing_observers = spans.observers(redaction, content_text(_asked(conversation.messages)))
         observers = RunObservers(
             _observed(run_id, request),
-            [*self._quota.observers, *self._observers, *watching],
-            keeps_answers=self._tracing.has_contents and bool(watching),
+            [*self._quota.observers, *self._observers, *tracing_observers],
+            keeps_answers=self._tracing.has_contents and bool(tracing_observers),
         )
         log = EventLog(account=account, on_append=observers.tell)
         enricher = self._make_enricher(run_id, request, account)
@@ -621,7 +622,7 @@ class Runs:
         """Tell observers of a run of another server's that could only be ended, and of its last events."""
         observed = ObservedRun(logged.run_id, logged.agent_id, logged.chat_id, logged.user_id)
         spans = self._tracing.begin(observed, logged.agent_id)
-        observers = RunObservers(observed, [*self._observers, *spans.watch(self._redaction)])
+        observers = RunObservers(observed, [*self._observers, *spans.observers(self._redaction)])
         observers.tell(RunTakenOver(logged.losses))
         for event in last:
             observers.tell(event)

@@ -66,7 +66,7 @@ class Watch:
         """How many follow runs."""
         return sum(map(len, self._followed.values()))
 
-    def tell(self, run_id: str) -> None:
+    def hear(self, run_id: str) -> None:
         """Take note that another server has news of a run."""
         if run_id in self._followed:
             self._is_due.set()

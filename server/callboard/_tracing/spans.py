@@ -89,20 +89,20 @@ class RunSpans:
         self._trace = RunTrace()
         self._within = trace.set_span_in_context(run)
         self.context: Context = with_run(self._within, self._trace)
-        self._makers: dict[type, Callable[[Any], None]] = {
-            RunTakenOver: self._take_over,
-            ModelAsked: self._ask,
-            ModelAnswered: self._answer,
-            ToolCallStart: self._start_call,
-            ToolCallComplete: self._complete_call,
-            ToolCallError: self._fail_call,
-            Usage: self._count,
-            Done: self._finish,
-            Error: self._break,
-            RunLeft: self._leave,
+        self._handlers: dict[type, Callable[[Any], None]] = {
+            RunTakenOver: self._on_taken_over,
+            ModelAsked: self._on_asked,
+            ModelAnswered: self._on_answered,
+            ToolCallStart: self._on_call_start,
+            ToolCallComplete: self._on_call_complete,
+            ToolCallError: self._on_call_error,
+            Usage: self._on_usage,
+            Done: self._on_done,
+            Error: self._on_error,
+            RunLeft: self._on_left,
         }
 
-    def watch(self, redaction: Redaction, question: str = "") -> Sequence[Observer]:
+    def observers(self, redaction: Redaction, question: str = "") -> Sequence[Observer]:
         """Return the observer that makes the spans of what happens in the run: none where nobody would see them.
 
         The contents of spans are told without secrets by `redaction`; `question` is what the user has said.
@@ -111,29 +111,29 @@ class RunSpans:
             return ()
         if self._has_contents:
             self._redaction = redaction
-            self._makers |= {Message: self._say, Rewind: self._rewind}
+            self._handlers |= {Message: self._on_message, Rewind: self._on_rewind}
             self._put_content(self._run, names.INPUT_MESSAGES, said_by_user(question) if question else None)
             self._put_content(self._run, names.INPUT_VALUE, question)
-        return (self._tell,)
+        return (self._observe,)
 
-    def _tell(self, _: ObservedRun, what: Observation) -> None:
+    def _observe(self, _: ObservedRun, what: Observation) -> None:
         # By its very class: most of what comes is text, and is to cost nothing.
-        if makes := self._makers.get(type(what)):
-            makes(what)
+        if handle := self._handlers.get(type(what)):
+            handle(what)
 
-    def _say(self, message: Message) -> None:
+    def _on_message(self, message: Message) -> None:
         self._said.append(message.content)
 
-    def _rewind(self, _: Rewind) -> None:
+    def _on_rewind(self, _: Rewind) -> None:
         del self._said[self._said_by_call :]
 
-    def _take_over(self, taken: RunTakenOver) -> None:
+    def _on_taken_over(self, taken: RunTakenOver) -> None:
         self._run.set_attribute(names.LOSSES, taken.losses)
 
-    def _count(self, usage: Usage) -> None:
+    def _on_usage(self, usage: Usage) -> None:
         self._run.set_attributes(_usage(TokenUsage(**usage.model_dump(exclude={"type"})), names.SUM_OF_USAGE))
 
-    def _finish(self, done: Done) -> None:
+    def _on_done(self, done: Done) -> None:
         reason = done.finish_reason
         self._run.set_attribute(names.FINISH_REASONS, [reason])
         if self._said:
@@ -142,15 +142,15 @@ class RunSpans:
             self._put_content(self._run, names.OUTPUT_VALUE, answer)
         self._end()
 
-    def _break(self, error: Error) -> None:
+    def _on_error(self, error: Error) -> None:
         self._fail(self._run, error.code, error.message)
         self._end()
 
-    def _leave(self, _: RunLeft) -> None:
+    def _on_left(self, _: RunLeft) -> None:
         self._run.set_attribute(names.LEFT, True)
         self._end()
 
-    def _ask(self, asked: ModelAsked) -> None:
+    def _on_asked(self, asked: ModelAsked) -> None:
         attributes: dict[str, AttributeValue] = {
             names.OPERATION_NAME: names.CHAT,
             names.PROVIDER_NAME: names.OPENAI,
@@ -174,7 +174,7 @@ class RunSpans:
         self._trace.asking[place] = trace.set_span_in_context(span, self.context)
         self._requests[asked.number] = (span, place)
 
-    def _answer(self, answered: ModelAnswered) -> None:
+    def _on_answered(self, answered: ModelAnswered) -> None:
         span, place = self._requests.pop(answered.number, (None, 0))
         self._trace.asking.pop(place, None)
         if span is None:
@@ -194,7 +194,7 @@ class RunSpans:
             self._fail(span, answered.error)
         span.end()
 
-    def _start_call(self, call: ToolCallStart) -> None:
+    def _on_call_start(self, call: ToolCallStart) -> None:
         self._said_by_call = len(self._said)
         attributes: dict[str, AttributeValue] = {
             names.OPERATION_NAME: names.EXECUTE_TOOL,
@@ -209,12 +209,12 @@ class RunSpans:
         self._calls[call.tool_call_id] = span
         self._trace.calls[call.tool_call_id] = trace.set_span_in_context(span, self.context)
 
-    def _complete_call(self, call: ToolCallComplete) -> None:
+    def _on_call_complete(self, call: ToolCallComplete) -> None:
         if span := self._take_call(call.tool_call_id):
             self._put_content(span, names.TOOL_CALL_RESULT, call.result)
             span.end()
 
-    def _fail_call(self, call: ToolCallError) -> None:
+    def _on_call_error(self, call: ToolCallError) -> None:
         span = self._take_call(call.tool_call_id)
         if span is None:
             return

@@ -1,6 +1,7 @@
 """A server's life: it starts, dies, is started again, changes its tools and ends with ours."""
 
 import asyncio
+import gc
 import os
 import signal
 
@@ -55,6 +56,21 @@ async def test_a_server_that_never_answers_holds_up_neither_our_start_nor_our_en
         assert played.server.tools() == ()
         children = set(children_of(os.getpid())) - before
     assert [child for child in children if is_alive(child)] == []
+
+
+def test_the_end_of_a_server_is_waited_for_at_whichever_moment_of_its_beginning_it_is_stopped(plain: Make) -> None:
+    played = plain(mute=True)
+
+    async def begin(turns: int) -> None:
+        async with played.server.lifespan(wait_seconds=0):
+            for _ in range(turns):
+                await asyncio.sleep(0)
+
+    for turns in range(20):
+        # In an event loop of its own: what is heard of a process once that is closed is heard by nobody.
+        asyncio.run(begin(turns))
+    # A process of which nobody has heard that it ended complains when it is let go of.
+    gc.collect()
 
 
 async def test_a_server_that_dies_is_restarted_and_its_tools_work_again(ours: Make, log: Log) -> None:

@@ -93,8 +93,12 @@ async def _open_transport(
 async def _watch(
     transport: AbstractAsyncContextManager[_Streams, bool | None], declaration: ServerDeclaration, signals: Signals
 ) -> AsyncIterator[_Streams]:
-    async with transport as (read, write):
-        yield WatchedStream(read, declaration.name, signals), write
+    with anyio.CancelScope(shield=True) as opening:
+        # Cancelled while its process begins, the SDK would leave that to nobody, and asyncio's event loop may be closed
+        # before it has heard of its end.
+        async with transport as (read, write):
+            opening.shield = False
+            yield WatchedStream(read, declaration.name, signals), write
 
 
 @asynccontextmanager
