@@ -150,7 +150,7 @@ def test_prose_that_only_looks_like_calls_passes_to_the_letter(text: str) -> Non
 
 @pytest.mark.parametrize(
     "line",
-    ["```tool_code", '<think> "</think>"', "~~~ ``` ~~~", "a `<tool_call>` b", "</think> \"</think>\" <|im_end|>"],
+    ["```tool_code", '<think> "</think>"', "~~~ ``` ~~~", "a `<tool_call>` b", '</think> "</think>" <|im_end|>'],
 )
 def test_a_long_row_of_lines_with_markers_that_are_none_is_shown_to_the_letter(line: str) -> None:
     text = "```\n" + (line + "\n") * (40_000 // len(line))
