@@ -14,15 +14,12 @@ import yaml
 import reference
 from callboard._settings import known_settings
 from callboard.errors import CallboardError
-from tests.clients.table import table as clients_table
-from tests.formats import corpus
-from tests.frameworks.table import table
+from tests import tables
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 README = (ROOT / "README.md").read_text()
 ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text()
-COMPATIBILITY = (DOCS / "compatibility.md").read_text()
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("server/*.md"), *ROOT.glob(".github/**/*.md"), *DOCS.rglob("*.md")])
 API = {
     "callboard": "callboard.md",
@@ -40,12 +37,6 @@ API = {
 _LINK = re.compile(r"!?\[[^\]]*\]\(<?([^)>\s]+)>?\)")
 _FENCE = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
 _SNIPPET = re.compile(r'^--8<-- "([^"]+)"$', re.MULTILINE)
-
-
-def block(name: str, document: str) -> str:
-    found = re.search(rf"<!-- {name}:[^\n]*-->\n(.*?)<!-- /{name} -->", document, re.DOTALL)
-    assert found, f"there is no block {name}"
-    return found[1].strip()
 
 
 def name_of(path: Path) -> str:
@@ -107,16 +98,9 @@ def test_every_framework_has_its_place_in_the_reference() -> None:
 # ------------------------------------------------------------------------------------------------------- tables
 
 
-def test_the_formats_are_told_with_what_they_were_tested_with() -> None:
-    assert block("formats", COMPATIBILITY) == corpus.table().strip()
-
-
-def test_the_frameworks_are_told_with_what_they_were_tested_with() -> None:
-    assert block("frameworks", COMPATIBILITY) == table().strip()
-
-
-def test_the_clients_are_told_with_what_they_were_tested_with() -> None:
-    assert block("clients", COMPATIBILITY) == clients_table()
+@pytest.mark.parametrize("name", tables.TABLES)
+def test_a_table_of_what_was_tested_is_as_the_tests_have_it(name: str) -> None:
+    assert tables.block(name) == tables.TABLES[name]().strip(), "python -m tests.tables writes it"
 
 
 # ------------------------------------------------------------------------------------------------------- README
