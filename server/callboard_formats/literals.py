@@ -48,10 +48,7 @@ class Literals:
 
     def read_begun(self, match: re.Match[str]) -> tuple[int, str]:
         """Return what `find` returns for a text that is not final, given what `search_begun` found in it."""
-        at = match.start()
-        if match.lastindex is None or self.may_grow(match.string, at):
-            return at, ""
-        return at, match[0].lower()
+        return match.start(), "" if match.lastindex is None else match[0].lower()
 
     def search(self, text: str, start: int) -> re.Match[str] | None:
         """Return the first of them from `start` on, the longest where several begin at one place."""
@@ -84,12 +81,12 @@ def _compile(rests: Mapping[str, str]) -> re.Pattern[str]:
 
 
 def _whole_or_begun(node: _Trie) -> str:
-    """Return what matches from `node` to the end of a literal, as a group, else what the text ends in of one."""
+    """Return what matches to the text's end where a literal is only begun there, else all of one, as a group."""
     deeper = node.keys() - {_END}
     if not deeper:
         return "()"
     begun = f"{_begun(node)}?" if _has_depth(node, deeper) else ""
-    return f"(?:({_whole(node)})|{begun}\\Z)"
+    return f"(?:{begun}\\Z|({_whole(node)}))"
 
 
 def _whole(node: _Trie) -> str:

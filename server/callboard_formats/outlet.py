@@ -111,25 +111,30 @@ class Outlet:
         if not text:
             return
         self._begins = False
-        text = self._space + text
+        if self._space or text[-1].isspace():
+            text = self._hold_space(self._space + text)
+            if not text:
+                return
+        if self._reasoning:
+            if self._thought is not None:
+                self._thought.append(text)
+            if self._is_thought:
+                self._before_call.append(text)
+            (self._waiting if self.called else self._out).append(ReasoningPiece(text))
+            return
+        if self._separate and self.said:
+            text = "\n\n" + text
+        self._separate = False
+        self.said = True
+        (self._waiting if self.called else self._out).append(TextPiece(text, quoted))
+
+    def _hold_space(self, text: str) -> str:
+        """Return the text without the white space at its end, which waits for more text."""
         shown = text.rstrip()
         if len(text) - len(shown) > MAX_HELD_SPACE:
             shown = text[: len(text) - MAX_HELD_SPACE]
         self._space = text[len(shown) :]
-        if not shown:
-            return
-        if self._reasoning:
-            if self._thought is not None:
-                self._thought.append(shown)
-            if self._is_thought:
-                self._before_call.append(shown)
-            (self._waiting if self.called else self._out).append(ReasoningPiece(shown))
-            return
-        if self._separate and self.said:
-            shown = "\n\n" + shown
-        self._separate = False
-        self.said = True
-        (self._waiting if self.called else self._out).append(TextPiece(shown, quoted))
+        return shown
 
     def begin_reasoning(self, *, keep: bool, is_thought: bool) -> None:
         """Take what follows as reasoning.

@@ -67,7 +67,7 @@ class QuotedText:
         """Return whether the marker here stands right behind an opening mark, or further on in what that began."""
         tape = self._tape
         before = tape.before(tape.at, 1)
-        if tape.at > tape.boundary and (before == "\\" or self._quotations.is_quoted_line()):
+        if tape.at > tape.boundary and (before == "\\" or self._is_in_quoted_line()):
             self._closing_mark = "\n"
             return True
         if self.is_right_behind_opening_mark():
@@ -150,6 +150,11 @@ class QuotedText:
             return tape.at
         self.verbatim_until = None
         return start + closing_mark.start()
+
+    def _is_in_quoted_line(self) -> bool:
+        """Return whether the marker here stands further on in a line of a block quotation or a table."""
+        # Most fences begin a line: of what comes before them nothing is looked at then.
+        return not self._tape.at_line_start() and self._quotations.is_quoted_line()
 
     def _is_in_closed_quotation(self) -> Reading[bool]:
         """Return whether the marker here stands in a quotation that ends within its paragraph."""
