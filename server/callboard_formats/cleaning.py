@@ -561,13 +561,15 @@ class Cleaner:
         return text
 
     def pass_on(self, text: str) -> str:
-        """Return text that is shown as it stands, behind what was held back."""
-        if self._skips:
-            return self.feed(text)
-        self._pass(len(self._text))
-        self._text = text
+        """Return text that is shown as it stands, behind what was held back; what is left out may end in it."""
+        if not self._skips:
+            self._pass(len(self._text))
+        self._text = self._text[self._at :] + text
         self._at = 0
-        self._pass(len(text))
+        while self._skips and self._at < len(self._text) and self._leave_out(final=False):
+            pass
+        if not self._skips:
+            self._pass(len(self._text))
         return self._take()
 
     def finish(self) -> str:
@@ -582,14 +584,16 @@ class Cleaner:
 
     def _read(self, *, final: bool) -> None:
         while self._at < len(self._text) or (final and self._skips):
-            if self._skips:
-                end, done = self._skips[0].skip(self._text, self._at, final=final)
-                self._drop(end)
-                if not done:
-                    return
-                self._skips.pop(0)
-            elif not self._next(final):
+            if not (self._leave_out(final=final) if self._skips else self._next(final)):
                 return
+
+    def _leave_out(self, *, final: bool) -> bool:
+        """Leave out what goes on, as far as it has come; False where more text is needed."""
+        end, done = self._skips[0].skip(self._text, self._at, final=final)
+        self._drop(end)
+        if done:
+            self._skips.pop(0)
+        return done
 
     def _next(self, final: bool) -> bool:
         """Pass text on up to the next marker and leave it out; False where more text is needed."""

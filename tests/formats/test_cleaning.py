@@ -311,3 +311,12 @@ HOSTILE = {
 def test_a_megabyte_of_anything_is_cleaned_in_linear_time(text: str) -> None:
     whole = clean_all(text, "react", "mistral")
     assert fed([text[at : at + 1000] for at in range(0, len(text), 1000)], "react", "mistral")[0] == whole
+
+
+def test_what_is_left_out_may_end_in_text_that_is_shown_as_it_stands_cut_anywhere() -> None:
+    quoted = "magined\n\nIt writes <tool_result> and </tool_result>."
+    for step in range(1, len(quoted) + 1):
+        cleaner = Cleaner("rescue", "")
+        shown = cleaner.feed("<tool_result>i")
+        shown += "".join(cleaner.pass_on(quoted[start : start + step]) for start in range(0, len(quoted), step))
+        assert shown + cleaner.finish() == "\nIt writes <tool_result> and </tool_result>.", step
