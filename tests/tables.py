@@ -1,42 +1,64 @@
-"""The tables of docs/compatibility.md that say what was tested, as the tests themselves have them.
+"""The tables of the documents that say what the tests, or the code, have.
 
-`python -m tests.tables` writes them into the page, `tests/test_docs.py` compares. Those that end-to-end tests find are
-`tests.e2e.tables`.
+`python -m tests.tables` writes them into their pages, `tests/test_docs.py` compares. Those that end-to-end tests find
+are `tests.e2e.tables`.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
+from callboard_formats.formats import FELLOWS, UNMARKED_TOO
 from tests.clients.table import table as clients
 from tests.formats.corpus import table as formats
 from tests.frameworks.table import table as frameworks
 
-PAGE = Path(__file__).parent.parent / "docs" / "compatibility.md"
-
-TABLES: Mapping[str, Callable[[], str]] = {"formats": formats, "frameworks": frameworks, "clients": clients}
-"""What writes each table, by the name of its block."""
+DOCS = Path(__file__).parent.parent / "docs"
 
 
-def block(name: str) -> str:
-    """The table as it stands in the page."""
-    return _found(name, PAGE.read_text("utf-8"))[1].strip()
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of a page, between comments that have its name; `text` makes it anew."""
+
+    name: str
+    page: Path
+    text: Callable[[], str]
+
+    def written(self) -> str:
+        """The table as it stands in the page."""
+        return self._block(self.page.read_text("utf-8"))[1].strip()
+
+    def write(self) -> None:
+        """Write the table into the page."""
+        page = self.page.read_text("utf-8")
+        block = self._block(page)
+        self.page.write_text(f"{page[: block.start(1)]}{self.text().strip()}\n{page[block.end(1) :]}", "utf-8")
+
+    def _block(self, page: str) -> re.Match[str]:
+        found = re.search(rf"<!-- {self.name}:[^\n]*-->\n(.*?)<!-- /{self.name} -->", page, re.DOTALL)
+        assert found, f"{self.page.name} has no block for the {self.name}"
+        return found
 
 
-def write() -> None:
-    """Write every table into its block."""
-    text = PAGE.read_text("utf-8")
-    for name, table in TABLES.items():
-        found = _found(name, text)
-        text = f"{text[: found.start(1)]}{table().strip()}\n{text[found.end(1) :]}"
-    PAGE.write_text(text, "utf-8")
+def fellows() -> str:
+    """What is read of a family besides its own syntax."""
+    rows = [
+        f"| `{family}` | {', '.join(f'`{one}`' for one in FELLOWS.get(family, ()))} "
+        f"| {'yes' if family in UNMARKED_TOO else ''} |"
+        for family in sorted({*FELLOWS, *UNMARKED_TOO})
+    ]
+    head = ("| a model of | also in the syntax of | calls that nothing marks |", "| --- | --- | --- |")
+    return "\n".join((*head, *rows))
 
 
-def _found(name: str, text: str) -> re.Match[str]:
-    found = re.search(rf"<!-- {name}:[^\n]*-->\n(.*?)<!-- /{name} -->", text, re.DOTALL)
-    assert found, f"{PAGE.name} has no block for the {name}"
-    return found
-
+TABLES = (
+    Table("formats", DOCS / "compatibility.md", formats),
+    Table("frameworks", DOCS / "compatibility.md", frameworks),
+    Table("clients", DOCS / "compatibility.md", clients),
+    Table("fellows", DOCS / "reference" / "models.md", fellows),
+)
 
 if __name__ == "__main__":
-    write()
+    for one in TABLES:
+        one.write()

@@ -14,7 +14,7 @@ import yaml
 import reference
 from callboard._settings import known_settings
 from callboard.errors import CallboardError
-from tests import tables
+from tests.tables import TABLES, Table
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -98,9 +98,9 @@ def test_every_framework_has_its_place_in_the_reference() -> None:
 # ------------------------------------------------------------------------------------------------------- tables
 
 
-@pytest.mark.parametrize("name", tables.TABLES)
-def test_a_table_of_what_was_tested_is_as_the_tests_have_it(name: str) -> None:
-    assert tables.block(name) == tables.TABLES[name]().strip(), "python -m tests.tables writes it"
+@pytest.mark.parametrize("table", TABLES, ids=lambda one: one.name)
+def test_a_table_says_what_the_tests_or_the_code_have(table: Table) -> None:
+    assert table.written() == table.text().strip(), "python -m tests.tables writes it"
 
 
 # ------------------------------------------------------------------------------------------------------- README

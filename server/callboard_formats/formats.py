@@ -138,7 +138,7 @@ FELLOWS = {
     "glm": ("hermes", "qwen3_coder", "xml"),
     "granite": ("hermes", "xml"),
     "hermes": ("qwen3_coder",),
-    "llama3": ("qwen3_coder",),
+    "llama3": ("qwen3_coder", "nemotron_nano"),
     "llama4": ("llama3",),
     "minicpm": ("lfm2",),
     "phi4_mini": ("granite",),

@@ -83,12 +83,13 @@ OF_A_FAMILY = [
         "</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜function_calls>",
     ),
     ("minicpm", '<tool_call>\n<function name="search"><param name="query">a</param></function>\n</tool_call>'),
+    ("llama3", '<TOOLCALL>[{"name": "search", "arguments": {"query": "a"}}]</TOOLCALL>'),
     (
         "minimax_m2",
         '<invoke name="search">\n<parameter name="query">a</parameter>\n</invoke>\n</minimax:tool_call>',
     ),
 ]
-"""What a family's models write besides, by what its parsers in vLLM read."""
+"""What a family's models write besides, by what its parsers in vLLM read, or NVIDIA's for its Llama Nemotron."""
 
 
 @pytest.mark.parametrize(("name", "text"), OF_A_FAMILY)
