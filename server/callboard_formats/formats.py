@@ -133,6 +133,7 @@ _THOUGHTS = Thoughts()
 _FENCED_JSON = FencedJson()
 
 FELLOWS = {
+    "deepseek": ("deepseek_v3_2",),
     "deepseek_v3_2": ("deepseek", "deepseek_v4", "xml"),
     "deepseek_v4": ("deepseek_v3_2", "xml"),
     "glm": ("hermes", "qwen3_coder", "xml"),

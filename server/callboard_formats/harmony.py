@@ -32,10 +32,10 @@ _STRIPPED = ("assistantcommentary to=functions.", "commentary to=functions.", "a
 _PREFILLED = "to=functions."
 
 _HEADER = regex.compile(r"(?:<\|(?:start|channel|constrain)\|>[^<\r\n]{0,160}+){1,4}+<\|message\|>", regex.IGNORECASE)
-_PREFILLED_HEADER = regex.compile(
-    r"to=functions\.[^<\r\n]{1,160}+(?:<\|(?:channel|constrain)\|>[^<\r\n]{0,160}+){0,3}+<\|message\|>",
-    regex.IGNORECASE,
+_BEHIND_TO = regex.compile(
+    r"[^<\r\n]{1,160}+(?:<\|(?:channel|constrain)\|>[^<\r\n]{0,160}+){0,3}+<\|message\|>", regex.IGNORECASE
 )
+_PREFILLED_HEADER = regex.compile(rf"to=functions\.{_BEHIND_TO.pattern}", regex.IGNORECASE)
 _RECIPIENT = regex.compile(r"\bto=\s*([^\s<]{1,160})")
 _WORDS = regex.compile(r"\bto=\s*(?:functions\.)?([^<]{1,160})")
 _ROLE = regex.compile(r"<\|start\|>\s*([^\s<]*)", regex.IGNORECASE)
@@ -67,6 +67,7 @@ class Harmony(Syntax):
             is_text=opener != _ANALYSIS,
             calls=False,
             ends_before=closer in (_TO_TOOL, _PREAMBLE),
+            followed_by=_BEHIND_TO if closer == _TO_TOOL else None,
         )
         for before in ("", "<|start|>assistant")
         for opener, closers in (

@@ -444,13 +444,25 @@ class Scanner:
                 return
 
     def _pass_closer(self, tags: tuple[Tags, ...], closer: str) -> Reading[bool]:
-        """End the thought at its closer here, unless that is quoted; return whether it has ended."""
-        if (yield from self._quoted.quotes_closer(len(closer))):
+        """End the thought at its closer here, unless that is spoken of; return whether it has ended."""
+        tag = next(tag for tag in tags if tag.closer == closer)
+        is_spoken_of = yield from self._quoted.quotes_closer(len(closer))
+        if is_spoken_of or not (yield from self._is_followed(closer, tag.followed_by)):
             self._tape.at += len(closer)
             return False
-        begins_next = any(tag.ends_before and tag.closer == closer for tag in tags)
-        self._end_thought(tags, 0 if begins_next else len(closer))
+        self._end_thought(tags, 0 if tag.ends_before else len(closer))
         return True
+
+    def _is_followed(self, closer: str, by: "regex.Pattern[str] | None") -> Reading[bool]:
+        """Return whether this stands behind the closer here, or is begun where the answer ends."""
+        if by is None:
+            return True
+        tape = self._tape
+        start = tape.at
+        tape.at += len(closer)
+        is_followed = bool((yield from tape.match(by)) or (tape.final and tape.cut_off(by)))
+        tape.at = start
+        return is_followed
 
     def _pass_end_tokens(self) -> Reading[None]:
         """Leave out the tokens here where the answer ends in them; where it goes on, the first is spoken of."""

@@ -59,7 +59,8 @@ class Tags:
     closer does (`Thought:` … `Action:`). `is_thought`: the model is shown it again, before the call that follows it.
     `is_result`: it is what a tool would have said, so after a call or in the final answer nothing counts from there on.
     `is_text`: what stands between is the answer, and nothing in it a call. `calls`: calls at the end of the answer
-    count even if the thought was never closed. `ends_before`: the closer begins the next block.
+    count even if the thought was never closed. `ends_before`: the closer begins the next block. `followed_by`: what
+    stands behind the closer, which else is text.
     """
 
     opener: str
@@ -71,6 +72,7 @@ class Tags:
     is_text: bool = False
     calls: bool = True
     ends_before: bool = False
+    followed_by: "regex.Pattern[str] | None" = None
 
 
 @dataclass(frozen=True, slots=True)
