@@ -134,7 +134,9 @@ class Row(Syntax):
     def tags(self) -> TagPatterns:
         """The patterns of values between tags, in a call that stands in no section."""
         over = f"{self.value_end} (?:{self.end})"
-        return self._tag_patterns(over, over, rf"(?:{self.end}) {self._optional_tail}(?:{self._end_of_turn}|\Z)")
+        # The call's end alone may be the value's, and the rest cut off: something more has to say that it is over.
+        unclosed = rf"(?:{self.end}) (?:(?:{self.tail or _NEVER}) (?:{self._end_of_turn}|\Z)|{self._end_of_turn})"
+        return self._tag_patterns(over, over, unclosed)
 
     @cached_property
     def tags_in_section(self) -> TagPatterns:

@@ -338,3 +338,21 @@ def test_of_a_call_in_tags_nothing_is_lost_in_the_long_text_behind_it(row: Row) 
                 reader.feed(piece)
             reader.finish()
             assert [(call.name, call.arguments) for call in reader.calls] == calls
+
+
+TOLD_FROM_AN_END = [
+    (row, marker)
+    for row in ROWS
+    for marker in OF_ITS_OWN
+    # Without escapes every end of a call, in an argument, is the end of the call where nothing follows.
+    if not (row.body == "tags" and marker == "every end")
+]
+
+
+@pytest.mark.parametrize(("row", "marker"), TOLD_FROM_AN_END, ids=lambda one: getattr(one, "title", one))
+def test_behind_a_marker_of_its_own_within_an_argument_an_output_may_break_off(row: Row, marker: str) -> None:
+    content = OF_ITS_OWN[marker](row)
+    text = written(row, [("write_file", {"path": "a", "content": content})])
+    for end in range(len(text)):
+        for call in parse(text[:end], [WRITE, NOW]).tool_calls:
+            assert call.error or call.arguments == {"path": "a", "content": content}, text[:end]
