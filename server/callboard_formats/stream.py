@@ -574,9 +574,15 @@ class Scanner:
             calls.blocks.append(block)
             yield from tape.space()
             calls.end = tape.at
+            is_over = False
             while (yield from tape.take(ends)):
+                is_over = True
                 yield from tape.space()
-            if not (yield from tape.peek()) or (yield from self._take_literal(results)):
+            if not (yield from tape.peek()):
+                # Where the answer was cut off, the thought would have gone on.
+                calls.end_the_answer = is_over or not self._is_cut
+                return calls
+            if (yield from self._take_literal(results)):
                 calls.end_the_answer = True
                 return calls
 

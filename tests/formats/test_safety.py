@@ -117,6 +117,22 @@ def test_a_call_before_a_lone_end_of_thinking_that_the_text_is_cut_off_at_was_th
     assert parser.calls == ()
 
 
+@pytest.mark.parametrize(
+    ("text", "calls"),
+    [
+        (f"<think>I could write {CALL}", 0),
+        (f"<think>I look.\n{CALL}\n", 0),
+        (f"<think>I look.\n{CALL}<|im_end|>", 1),
+        (f"<think>I look.\n{CALL}\n<tool_response>Noon, and", 1),
+    ],
+)
+def test_a_call_in_a_thought_that_is_cut_off_right_behind_it_is_thought(text: str, calls: int) -> None:
+    parser = StreamParser([NOW])
+    parser.feed(text)
+    parser.finish(cut=True)
+    assert len(parser.calls) == calls
+
+
 def test_what_the_prompt_opened_is_a_thought_from_its_first_word() -> None:
     parser = StreamParser([NOW], thinking=True)
     assert not [one for one in parser.feed("So they ask for ") if isinstance(one, TextPiece)]
