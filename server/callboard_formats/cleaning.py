@@ -3,14 +3,14 @@
 Pure: the same text gives the same result, whole or cut anywhere. What is held back is little:
 the possible beginning of a marker, or an end that more may follow. Everything else passes to the
 letter; in code, in indented lines, in tables and right beside a quotation mark the markers
-themselves pass too, for there they are spoken of, but for what the answer ends with. Above:
-the readers of formats. The markers are the tables below; `markers(…)` chooses those of a
-format and a model. A model's own (`QUIRKS`) count before the format's (`SCAFFOLDING`), and
-these before tokens of any (`TOKENS`).
+themselves pass too, for there they are spoken of, but for what the answer ends with. The markers
+are the syntaxes' own and the tables below; `markers(…)` chooses those of some syntaxes and a model.
+A model's own (`QUIRKS`) count before the syntaxes' (`SCAFFOLDING`), and these before tokens of any
+(`TOKENS`).
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache, lru_cache
@@ -18,10 +18,10 @@ from typing import Literal, Protocol
 
 import regex
 
+from callboard_formats.formats import SYNTAXES
 from callboard_formats.literals import Literals
-from callboard_formats.quotation import BEFORE_CLOSING_FENCE, BEFORE_FENCE
-from callboard_formats.row import Row
-from callboard_formats.syntax import END_OF_TURN, END_TOKENS
+from callboard_formats.quotation import BEFORE_CLOSING_FENCE, BEFORE_FENCE, PAIRS
+from callboard_formats.syntax import END_OF_TURN, END_TOKENS, Syntax
 from callboard_formats.table import ROWS
 
 MAX_PASSED = 500
@@ -363,11 +363,11 @@ _WORDS_TOO = ("<|tool_call|>", "[INST]")
 """Markers that stand in prose as often: left out for the models that are known for them."""
 
 
-def _marks_of(row: Row) -> Iterator[Marker]:
-    """Yield what a row's models leave in the text besides openers: its markers, and what they stop before."""
-    for text in (*row.markers, *row.stops):
-        if text.startswith(_TOKEN_BEGIN) or (text.endswith(_TOKEN_END) and text[0] in "<[]"):
-            yield Marker(text, exact=True)
+def _marks_of(syntax: Syntax) -> Iterator[Marker]:
+    """Yield what its models leave in the text besides openers: its markers, and the tokens that they stop before."""
+    tokens = (text for text in syntax.stops if text.startswith(_TOKEN_BEGIN) or text.endswith(_TOKEN_END))
+    for text in (*syntax.markers, *tokens):
+        yield Marker(text, exact=True)
 
 
 def _is_token(opener: str) -> bool:
@@ -375,17 +375,17 @@ def _is_token(opener: str) -> bool:
 
 
 @cache
-def fragments(syntax: str) -> tuple[Marker, ...]:
-    """Return the fragments of calls and results that are left out: those of every row with `rescue`, else its own."""
-    if syntax != "rescue":
-        return tuple(marker for row in ROWS if row.name == syntax for marker in _marks_of(row))
+def fragments(syntaxes: tuple[str, ...] | None) -> tuple[Marker, ...]:
+    """Return the fragments of calls and results that are left out where these syntaxes are read; every one for None."""
+    if syntaxes is not None:
+        return tuple(marker for one in SYNTAXES if one.name in syntaxes for marker in _marks_of(one))
     openers = (
         Marker(opener, then=(_json,) if row.body == "json" else (), exact=True)
         for row in sorted(ROWS, key=lambda row: row.body == "json")
         for opener in row.openers
         if _is_token(opener)
     )
-    marks = (marker for row in ROWS for marker in _marks_of(row) if marker.text not in _WORDS_TOO)
+    marks = (marker for one in SYNTAXES for marker in _marks_of(one) if marker.text not in _WORDS_TOO)
     return (*marks, *openers, *_RESULTS, *_HARMONY_CALLS, *_WRAPPERS)
 
 
@@ -447,7 +447,7 @@ QUIRKS: tuple[tuple[str, tuple[Marker, ...]], ...] = (
     ("*pygmalion*", _FORUM_MARKUP),
     ("*mythomax*", _FORUM_MARKUP),
     ("*gemma*", _all("<eos> <bos> <escape>")),
-    ("*phi*", _all("<|tool|> <|/tool|> <|tool_call|> <|/tool_call|>")),
+    ("*phi[-_0-9]*", _all("<|tool|> <|/tool|> <|tool_call|> <|/tool_call|>")),
     (
         "*granite*",
         _all("<response> </response> <|start_of_role|>assistant<|end_of_role|> <|tool_call|> <|end_of_role|>"),
@@ -484,15 +484,16 @@ def model_stops(model: str) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=64)
-def markers(syntax: str, model: str) -> tuple[Mapping[str, Mapping[str, Marker]], Literals]:
-    """Return the markers to look for of this syntax and model, by literal in lower case, then by spelling.
+def markers(syntaxes: tuple[str, ...] | None, model: str) -> tuple[Mapping[str, Mapping[str, Marker]], Literals]:
+    """Return the markers to look for of these syntaxes and this model, by literal in lower case, then by spelling.
 
     Those that count in any case have the spelling "". What a model leaks counts first.
     """
     quirks = [marker for glob, own in QUIRKS if fnmatchcase(model.lower(), glob) for marker in own]
     found: dict[str, dict[str, Marker]] = {}
-    # Where one syntax was asked for, the others are text, and no text is left out.
-    for marker in (*_TURN_ENDS, *fragments(syntax), *TOKENS, *SCAFFOLDING.get(syntax, ()), *quirks):
+    # Where a syntax was asked for, the others are text, and no text is left out.
+    scaffolding = [marker for one in syntaxes or () for marker in SCAFFOLDING.get(one, ())]
+    for marker in (*_TURN_ENDS, *fragments(syntaxes), *TOKENS, *scaffolding, *quirks):
         literal = marker.text.lower()
         if marker.exact:
             found.setdefault(literal, {})[marker.text] = marker
@@ -508,19 +509,19 @@ _NOTHING_BUT_ENDS = regex.compile(
 )
 _TYPE = re.compile(r"<\w+>")
 _BEHIND_TYPES = frozenset(" (>),;&*:")
-QUOTES = "\"'“‘«„‹「"
-CLOSING_QUOTES = "\"'”’»“›」"
+_OPENING_QUOTES = frozenset(('"', "'", *PAIRS))
+_CLOSING_QUOTES = frozenset(('"', "'", *PAIRS.values()))
 
 
 class Cleaner:
     """The cleaner of one answer: `feed` what comes, then `finish` once.
 
-    `syntax` is the name of the syntax in use, whose scaffolding may be left over, "rescue" for every one; `model` the
+    `syntaxes` are the names of those in use, whose scaffolding may be left over, None for every one; `model` is the
     model's name, by which its quirks are looked up.
     """
 
-    def __init__(self, syntax: str, model: str) -> None:
-        self._markers, self._literals = markers(syntax, model)
+    def __init__(self, syntaxes: Sequence[str] | None, model: str) -> None:
+        self._markers, self._literals = markers(None if syntaxes is None else tuple(syntaxes), model)
         self._place = Place()
         self._text = ""
         self._at = 0
@@ -621,7 +622,7 @@ class Cleaner:
         """Return whether `marker` is one here and not spoken of; None where that cannot be told yet."""
         following = self._text[end : end + 1]
         # At the beginning of the answer no mark can close anything.
-        quoted = self._before and (self._before in QUOTES or (following and following in CLOSING_QUOTES))
+        quoted = self._before and (self._before in _OPENING_QUOTES or following in _CLOSING_QUOTES)
         if self._place.is_kept() or quoted:
             # What the answer ends with is never spoken of, but for a line of code.
             may_end = marker.text.lower() in _ENDS and self._place.is_behind_words()

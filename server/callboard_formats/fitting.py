@@ -363,6 +363,8 @@ def typed_json(texts: str, schema: Mapping[str, Any]) -> str:
     """
     try:
         given = json_value(texts)
+        if not isinstance(given, dict):
+            return texts
         return json.dumps(_Gate(Schemas(schema)).typed(given, schema), ensure_ascii=False)
     except (ValueError, RecursionError):
         return texts
@@ -460,7 +462,7 @@ class _Gate:
             key = _match(name, known) or (name if is_open and implied.binding else None)
             if key is None:
                 if implied.binding:
-                    takes = _takes(known)
+                    takes = _what_it_takes(known)
                     trace.problems.append(f"the name means {name} '{value}', which '{implied.name}' cannot do; {takes}")
                 continue
             written = [one for one in given if fold(one) == fold(key)]
@@ -572,7 +574,7 @@ class _Gate:
             return
         closest = nearest(written, view.properties) if len(trace.problems) < MAX_PROBLEMS else None
         guess = f", perhaps '{closest}'" if closest else ""
-        trace.problems.append(f"there is no argument '{place}'{guess}; {_takes(view.properties)}")
+        trace.problems.append(f"there is no argument '{place}'{guess}; {_what_it_takes(view.properties)}")
 
     def _says_nothing(self, content: Any) -> bool:
         return content in EMPTY and not self.untyped
@@ -641,7 +643,7 @@ def _looks_like_json(value: Any) -> bool:
     return isinstance(value, str) and value.lstrip().startswith(("[", "{"))
 
 
-def _takes(known: Iterable[str]) -> str:
+def _what_it_takes(known: Iterable[str]) -> str:
     names = list(known)
     return f"it takes {', '.join(_listed(names, MAX_KEYS))}" if names else "it takes none"
 

@@ -11,7 +11,7 @@ from callboard_formats.harmony import Harmony
 from callboard_formats.minimax import MiniMaxM3
 from callboard_formats.quotation import introduces_example
 from callboard_formats.react import React
-from callboard_formats.row import THINK, Row
+from callboard_formats.row import THINK
 from callboard_formats.syntax import END_OF_TURN, NOBODY, Spot, Syntax, Tags, Watcher, WrittenCall
 from callboard_formats.table import ROWS
 from callboard_formats.tape import LOOK_BACK_CHARS, Reading, Tape
@@ -85,7 +85,7 @@ class XmlFence(Syntax):
         """Read the fence, if it holds nothing but calls and nothing follows but such fences or an imagined result."""
         if not spot.line_start or introduces_example(tape.before(tape.at, LOOK_BACK_CHARS)):
             return None
-        if not (yield from tape.match(_FENCE)) or not tape.may_look_back(MAX_XML_FENCES):
+        if not (yield from tape.match(_FENCE)) or not tape.may_look_back("xml", MAX_XML_FENCES):
             return None
         calls: list[WrittenCall | str] = []
         while (yield from tape.take(_FENCE)):
@@ -207,10 +207,10 @@ def thought_opened_for(
     opens = prompt_opens if thinking is None else thinking
     if opens is False:
         return ()
-    rows = [one for one in syntaxes_of(formats) if isinstance(one, Row | MiniMaxM3)]
-    if opens is None:
-        rows = [one for one in rows if _is_called(model, one.prompt_opens)]
-    return tuple(dict.fromkeys(tag for one in rows for tag in one.reasoning if not tag.is_text))
+    # Of a known model the prompt is its own, whatever it was asked to write its calls in.
+    named = tuple(one for one in SYNTAXES if _is_called(model, one.prompt_opens))
+    syntaxes = named if opens is None else syntaxes_of(formats)
+    return tuple(dict.fromkeys(tag for one in syntaxes for tag in one.reasoning if tag.marks_a_thought))
 
 
 def prompt_ends_in_separator(model: str, formats: Sequence[str] | None) -> bool:

@@ -11,7 +11,7 @@ from callboard_formats.literals import Literals
 from callboard_formats.syntax import END_OF_TURN, END_TOKENS, Syntax, Tags
 
 _FENCES = ("```", "~~~")
-_TOKEN = re.compile(r"<[|｜]\S+[|｜]>|<[A-Z_]+\d+>|\[e~\[")
+_END_TOKEN = re.compile(r"<[|｜]\S+[|｜]>|<[A-Z_]+\d+>|\[e~\[")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,7 +62,7 @@ def grammar(syntaxes: tuple[Syntax, ...]) -> Grammar:
         for tag in syntax.reasoning:
             before = tags.get(tag.opener.lower(), ())
             tags[tag.opener.lower()] = before if tag in before else (*before, tag)
-    closers = frozenset(tag.closer.lower() for group in tags.values() for tag in group if _marks_a_thought(tag))
+    closers = frozenset(tag.closer.lower() for group in tags.values() for tag in group if tag.marks_a_thought)
     # As stops they may begin with a line end, which the call before them may have taken.
     results = frozenset(stop.strip().lower() for one in syntaxes for stop in one.stops if stop.strip())
     turns = frozenset(one for one in results if _is_turn(one))
@@ -77,11 +77,6 @@ def _is_turn(stop: str) -> bool:
     """Return whether this stop is the end of one turn with the beginning of the next."""
     end = END_OF_TURN.match(stop)
     return end is not None and end.end() < len(stop)
-
-
-def _marks_a_thought(tag: Tags) -> bool:
-    """Return whether the closer of these tags says, wherever it stands, that what came before was thought."""
-    return not (tag.until_call or tag.is_text) and "channel|>" not in tag.opener
 
 
 @lru_cache(maxsize=1024)
@@ -102,7 +97,7 @@ def meaning(known: Grammar, found: str) -> Meaning:
 @lru_cache(maxsize=64)
 def end_of_turn(known: Grammar) -> "regex.Pattern[str]":
     """Return the pattern of a token that may end a turn."""
-    own = {text for one in known.syntaxes for text in (*one.stops, *one.markers) if _TOKEN.fullmatch(text)}
+    own = {text for one in known.syntaxes for text in (*one.stops, *one.markers) if _END_TOKEN.fullmatch(text)}
     return regex.compile("|".join([END_OF_TURN.pattern, *map(regex.escape, sorted(own))]), regex.IGNORECASE)
 
 

@@ -17,7 +17,7 @@ from callboard_formats.tape import Reading, Tape, read_now
 NAME_KEYS = ("name", "tool", "tool_name", "function_name", "function")
 ARGUMENTS_KEYS = ("arguments", "parameters", "args", "params")
 
-_OUTSIDE = regex.compile(r"[{}\[\]:,\"]|(?<=[{\[,:]\s{0,8})'|[<\[]|\n")
+_OUTSIDE = regex.compile(r"[{}\[\]:,\"]|(?<=[{\[,:]\s{0,8})'|<|\n")
 _IN_DOUBLE = regex.compile(r"[\"\\]")
 _IN_SINGLE = regex.compile(r"['\\]")
 _NEVER = regex.compile(r"(?!)")

@@ -89,11 +89,6 @@ class Outlet:
         self._previewed_chars = 0
 
     @property
-    def thinks(self) -> bool:
-        """True once there were words in the thought that goes on."""
-        return self._reasoning and not self._begins
-
-    @property
     def waiting(self) -> str:
         """The words that have followed the last call."""
         return "".join(piece.text for piece in self._waiting)

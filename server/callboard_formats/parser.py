@@ -83,7 +83,7 @@ class StreamParser:
             opened=thought_opened_for(model, formats, thinking=thinking, prompt_opens=prompt_opens),
             surely=bool(thinking),
         )
-        self._cleaner = Cleaner(formats[0] if formats else "rescue", model)
+        self._cleaner = Cleaner(formats, model)
         self._first_message = FirstMessage(self.schemas) if prompt_ends_in_separator(model, formats) else None
         self._found: list[FoundCall] = []
         self._has_begun = False

@@ -282,7 +282,7 @@ def read_source(tape: Tape, end: "regex.Pattern[str]") -> Reading[tuple[str, boo
             return tape.cut(start, tape.at), True
         if mark[0] not in "\"'":
             tape.at += 1
-        elif not (yield from _pass_string(tape)) and tape.may_look_back():
+        elif not (yield from _pass_string(tape)) and tape.may_look_back("string"):
             tape.rewind(start)
             found = yield from tape.find(end)
             return tape.cut(start, tape.at), found is not None

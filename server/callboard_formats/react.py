@@ -516,7 +516,7 @@ class _Action:
         closes = yield from tape.find(_FENCE_CLOSES)
         if closes is None:
             # It may have been cut off; of several that never close the others are code.
-            is_example = not tape.may_look_back()
+            is_example = not tape.may_look_back("react")
         else:
             tape.at += len(closes[0])
             is_example = yield from self._answers_behind()

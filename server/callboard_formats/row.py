@@ -53,11 +53,12 @@ class Row(Syntax):
     `template`: words that only its chat template has. `section` and `section_end` stand around the calls, `head`
     before each, with its name as the group `name` unless the JSON names it; `end` behind it; `tail`: what may stand
     behind the end of a call. Tags: `key` opens a value, with the groups `key` and perhaps `type` (a value that is no
-    `string` is JSON), `value_end` closes it. `exact`: a value has no line ends of its own to be taken off. `cdata`: a
-    value may stand in `<![CDATA[`. `keyed`: a call is an object of one member, `{name: arguments}`. `name_alone`: a
+    `string` is JSON), `value_end` closes it. `exact`: the template writes no line end around a value, so what stands
+    there is the value's. `cdata`: a value may stand in `<![CDATA[`. `keyed`: a call is an object of one member, `{name: arguments}`. `name_alone`: a
     name without arguments, alone on its line, is a call. `prompt_opens`: patterns of the names of models whose prompt
     already opens the thought. `stops` are followed by results that a model may only imagine. `markers` are what the
-    user is never shown of it, besides `openers`. `title` says whose syntax it is, and `source` where it is specified.
+    user is never shown of it; an opener that begins no block is shown. `title` says whose syntax it is, and `source`
+    where it is specified.
     """
 
     name: str
@@ -389,7 +390,7 @@ class _Block:
             start = tape.keep()
             calls = list((yield from read_calls(tape, patterns.ends, watcher, keyed=self._row.keyed)))
             if not calls:
-                written, closed = yield from self._words()
+                _, closed = yield from self._words()
                 written = tape.cut(start, tape.at).strip()
                 calls = [WrittenCall("", written, truncated=not closed)]
             yield from self._end(fenced=fenced)

@@ -53,7 +53,7 @@ _FENCE = re.compile(r"`{3,}|~{3,}")
 _FENCE_LINE = re.compile(r"[^`\n]*")
 _INFO_WORD = re.compile(r"[\w+#.-]{0,20}[ \t\r]*")
 _BACK_TICKS = re.compile("`+")
-_TOKEN = re.compile(r"<[|｜]\S+[|｜]>|\[[A-Z_]+\]")
+_OPENING_TOKEN = re.compile(r"<[|｜]\S+[|｜]>|\[[A-Z_]+\]")
 _TOKEN_BEFORE_WORD = re.compile(r"<[^>]*>")
 _LINE_ENDS = re.compile(rf"[ \t\r]{{0,{MAX_FENCE_LINE_CHARS}}}\n")
 _SENTENCE_GOES_ON = regex.compile(r"[ \t]{0,9}+[a-z,;.?!)]")
@@ -600,7 +600,7 @@ class Scanner:
         """Read calls that are closed, or whole and on lines of their own, or have no end and stand behind a token."""
         tape = self._tape
         owners = [self.syntaxes[place] for place in meaning(self.grammar, opener.lower()).owners]
-        is_token = _TOKEN.fullmatch(opener) is not None
+        is_token = _OPENING_TOKEN.fullmatch(opener) is not None
         start = tape.at
         for syntax in owners:
             items = yield from syntax.read(tape, spot, NOBODY)

@@ -74,6 +74,12 @@ class Tags:
     ends_before: bool = False
     followed_by: "regex.Pattern[str] | None" = None
 
+    @property
+    def marks_a_thought(self) -> bool:
+        """Whether the closer says, wherever it stands, that what came before was thought."""
+        # A message of a channel may be anybody's.
+        return not (self.until_call or self.is_text) and "channel|>" not in self.opener
+
 
 @dataclass(frozen=True, slots=True)
 class Spot:
@@ -112,9 +118,10 @@ class Syntax(ABC):
     `name`: the word for it, such as `react` or `hermes`. `openers`: the literals that a block may begin with, matched
     without regard to case. `reasoning`: the tags around its models' thoughts. `stops`: the stop sequences that keep a
     model from imagining its tools' results; a server may ignore them, and what follows one of them after a call is
-    dropped, calls too. `markers`: what the user is never shown of it, besides the openers. `models`: patterns of the
-    names of models that write so, `template`: words that only their chat template has. `at_line_start_only`: its blocks
-    begin at the beginning of a line and nowhere else, so it need not be asked amid words.
+    dropped, calls too. `markers`: what the user is never shown of it; an opener that begins no block is shown.
+    `models`: patterns of the names of models that write so, `template`: words that only their chat template has.
+    `prompt_opens`: patterns of the names of models whose prompt ends with the opener of a thought.
+    `at_line_start_only`: its blocks begin at the beginning of a line, so it need not be asked amid words.
 
     `refuses`: it knows a call of its own though it is not quite right, and has `refuse`. `answers`: it has a marker of
     the final answer, and `begins_answer`.
@@ -127,6 +134,7 @@ class Syntax(ABC):
     markers: Sequence[str] = ()
     models: Sequence[str] = ()
     template: Sequence[str] = ()
+    prompt_opens: Sequence[str] = ()
     at_line_start_only = False
     refuses = False
     answers = False

@@ -6,6 +6,7 @@ Places are counted from the answer's first character, so they stay true while wh
 """
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Generator
 from typing import TypeVar
 
@@ -34,7 +35,7 @@ class Tape:
         """The end of the text that was handed on: what stands behind it is not let go."""
         self.boundary = 0
         """The answer's beginning, or right after a block or a thought: what follows stands as if on a new line."""
-        self._looks_back = 0
+        self._looks_back: Counter[str] = Counter()
         self._reached = 0
         """The furthest place that was gone back from."""
         self._reread_chars = 0
@@ -82,13 +83,13 @@ class Tape:
             del self._kept[number:], self._kept_starts[number:]
         self.at = place
 
-    def may_look_back(self, times: int = 1) -> bool:
-        """Return True the first time only, or so many `times`.
+    def may_look_back(self, reader: str, times: int = 1) -> bool:
+        """Return True the first time only that this reader asks, or so many `times`.
 
         To go back from the end of the text once for each block would take quadratic time.
         """
-        self._looks_back += 1
-        return self._looks_back <= times
+        self._looks_back[reader] += 1
+        return self._looks_back[reader] <= times
 
     def may_reread(self, start: int) -> bool:
         """Return whether what was read from `start` on may be read once more: in all, so often the text so far.

@@ -18,19 +18,21 @@ from callboard_formats.cleaning import (
 )
 
 MAX_HELD_CHARS = 80
-NAMES = ("rescue", "react", "xml")
+Syntaxes = tuple[str, ...] | None
+EVERY_SYNTAX: Syntaxes = None
+NAMES: tuple[Syntaxes, ...] = (EVERY_SYNTAX, ("react",), ("xml",))
 MODELS = ("", "qwen3-8b", "mistralai/Mistral-Small", "meta-llama/Llama-3.1-8B", "openai/gpt-oss-20b", "gemma-3")
 
 
-def clean_all(text: str, syntax: str, model: str) -> str:
+def clean_all(text: str, syntaxes: Syntaxes, model: str) -> str:
     """All of an answer, cleaned."""
-    cleaner = Cleaner(syntax, model)
+    cleaner = Cleaner(syntaxes, model)
     return cleaner.feed(text) + cleaner.finish()
 
 
-def fed(parts: list[str], syntax: str = "rescue", model: str = "") -> tuple[str, int]:
+def fed(parts: list[str], syntaxes: Syntaxes = EVERY_SYNTAX, model: str = "") -> tuple[str, int]:
     """The result, and the most that was ever held back while nothing was being left out."""
-    cleaner = Cleaner(syntax, model)
+    cleaner = Cleaner(syntaxes, model)
     shown = ""
     given_chars = 0
     most = 0
@@ -64,12 +66,12 @@ def fed(parts: list[str], syntax: str = "rescue", model: str = "") -> tuple[str,
     ("an open ` tick\n\n<|im_end|>", "an open ` tick\n\n"),
 ])  # fmt: skip
 def test_stray_fragments_of_any_protocol_are_left_out(text: str, clean: str) -> None:
-    assert clean_all(text, "rescue", "some-model") == clean
+    assert clean_all(text, EVERY_SYNTAX, "some-model") == clean
 
 
 def test_what_is_never_closed_takes_no_more_than_its_paragraph_with_it() -> None:
-    assert clean_all('{"tool_uses": [{"a": "b\n\nThe answer is 5.', "rescue", "") == "\nThe answer is 5."
-    assert clean_all("<tool_response>it\n\nThe answer is 5.", "rescue", "") == "\nThe answer is 5."
+    assert clean_all('{"tool_uses": [{"a": "b\n\nThe answer is 5.', EVERY_SYNTAX, "") == "\nThe answer is 5."
+    assert clean_all("<tool_response>it\n\nThe answer is 5.", EVERY_SYNTAX, "") == "\nThe answer is 5."
 
 
 KEPT = [
@@ -85,6 +87,7 @@ KEPT = [
     "    <|im_end|>\n\t<|im_end|>\n",
     "| token | meaning |\n|---|---|\n| <|im_end|> | end |\n| </tool_call> | end |\n",
     "the \"<|im_end|>\" token, “[TOOL_CALLS]”, '<tool_call>'",
+    "»<|im_start|>«, 『<|im_start|>』, 《<|im_start|>》 and ‚<|im_start|>‘",
     "https://example.org/?redirect_to=functions.php and to=function",
     'use {"tool": 1} or {"tools": ["a"]} or { "x": {} }',
     "a < b, a <| f |> b, [TOOL], <tool>, <s>struck</s>, [INST] and <think>",
@@ -93,10 +96,10 @@ KEPT = [
 ]
 
 
-@pytest.mark.parametrize("syntax", NAMES)
+@pytest.mark.parametrize("syntaxes", NAMES)
 @pytest.mark.parametrize("text", KEPT)
-def test_code_tables_indentation_and_the_users_own_words_survive_byte_for_byte(text: str, syntax: str) -> None:
-    assert clean_all(text, syntax, "some-model") == text
+def test_code_tables_indentation_and_the_users_own_words_survive_byte_for_byte(text: str, syntaxes: Syntaxes) -> None:
+    assert clean_all(text, syntaxes, "some-model") == text
 
 
 @pytest.mark.parametrize(("text", "clean"), [
@@ -109,18 +112,18 @@ def test_code_tables_indentation_and_the_users_own_words_survive_byte_for_byte(t
 ])  # fmt: skip
 def test_scaffolding_is_left_out_only_with_its_handler_and_after_the_answer(text: str, clean: str | None) -> None:
     expected = text.removeprefix("Final Answer: ") if clean is None else clean
-    assert clean_all(text, "react", "") == expected
-    assert clean_all(text, "rescue", "") == text
+    assert clean_all(text, ("react",), "") == expected
+    assert clean_all(text, EVERY_SYNTAX, "") == text
 
 
 def test_the_token_that_begins_a_prompt_of_mistrals_is_left_out_at_the_beginning() -> None:
-    assert clean_all("<s>Hello", "mistral", "") == "Hello"
-    assert clean_all("Hello <s>x</s> y", "mistral", "") == "Hello <s>x</s> y"
-    assert clean_all("<s>Hello", "hermes", "") == "<s>Hello"
+    assert clean_all("<s>Hello", ("mistral",), "") == "Hello"
+    assert clean_all("Hello <s>x</s> y", ("mistral",), "") == "Hello <s>x</s> y"
+    assert clean_all("<s>Hello", ("hermes",), "") == "<s>Hello"
 
 
 def test_a_reader_that_took_the_marker_out_can_say_that_the_answer_began() -> None:
-    cleaner = Cleaner("react", "")
+    cleaner = Cleaner(("react",), "")
     assert cleaner.feed("Thought: shown\n") == "Thought: shown\n"
     cleaner.answer_begins()
     assert cleaner.feed("5\nThought: not shown\nBye") + cleaner.finish() == "5\nBye"
@@ -134,6 +137,9 @@ def test_a_reader_that_took_the_marker_out_can_say_that_the_answer_began() -> No
     ("meta-llama/Llama-3.1", "Hello assistant\n\nHello", "Hello assistant\n\nHello"),
     ("openai/gpt-oss-20b", "Thinking.assistantfinalHello", "Thinking.\n\nHello"),
     ("openai/gpt-oss-20b", "The `assistantfinal` word", "The `assistantfinal` word"),
+    ("microsoft/Phi-4-mini-instruct", "Hello<|tool|>", "Hello"),
+    ("phi4-mini", "Hello<|/tool|>", "Hello"),
+    ("cognitivecomputations/dolphin-2.9", "Hello<|tool|>", None),
     ("pygmalion-2:13b", "[FONT=Arial]Hello[/FONT]", "Hello"),
     ("MythoMax-L2", "Hello[/INST]", "Hello"),
     ("MythoMax-L2", "use `[FONT=Arial]`", "use `[FONT=Arial]`"),
@@ -148,8 +154,8 @@ def test_a_reader_that_took_the_marker_out_can_say_that_the_answer_began() -> No
     ("mistralai/Mistral-7B-Instruct-v0.3", "The tag `<s>`, and <s>struck</s> words", None),
 ])  # fmt: skip
 def test_a_models_quirks_are_known_by_its_name(model: str, text: str, clean: str | None) -> None:
-    assert clean_all(text, "rescue", model) == (text if clean is None else clean)
-    assert clean_all(text, "rescue", "gpt-4o") == text
+    assert clean_all(text, EVERY_SYNTAX, model) == (text if clean is None else clean)
+    assert clean_all(text, EVERY_SYNTAX, "gpt-4o") == text
 
 
 @pytest.mark.parametrize(("text", "clean"), [
@@ -172,8 +178,8 @@ def test_a_models_quirks_are_known_by_its_name(model: str, text: str, clean: str
     ("> It ends with </s>\n> or not.", "> It ends with </s>\n> or not."),
 ])  # fmt: skip
 def test_an_end_token_at_the_end_is_left_out_in_every_format(text: str, clean: str) -> None:
-    for syntax in ("rescue", "react", "hermes", "minimax_m3", "gigachat3"):
-        assert clean_all(text, syntax, "gpt-4o") == clean
+    for syntaxes in (*NAMES, ("hermes",), ("minimax_m3",), ("gigachat3",)):
+        assert clean_all(text, syntaxes, "gpt-4o") == clean
 
 
 @pytest.mark.parametrize(("syntax", "text", "clean"), [
@@ -188,8 +194,21 @@ def test_an_end_token_at_the_end_is_left_out_in_every_format(text: str, clean: s
 def test_what_ends_a_message_is_left_out_behind_quotations_tables_and_fences(
     syntax: str, text: str, clean: str
 ) -> None:
-    for handlers in (syntax, "rescue"):
-        assert clean_all(text, handlers, "") == clean
+    for syntaxes in ((syntax,), ("hermes", syntax), EVERY_SYNTAX):
+        assert clean_all(text, syntaxes, "") == clean
+
+
+@pytest.mark.parametrize(("syntax", "text"), [
+    ("kimi", "Done.<|tool_call_end|>"),
+    ("minimax_m2", "Done.]~b]ai"),
+    ("minimax_m3", "Done.]<]minimax[>[</invoke>]<]minimax[>[</tool_call>"),
+    ("hermes", "Done.[END_TOOL_REQUEST]"),
+])  # fmt: skip
+def test_the_markers_of_each_syntax_that_is_read_are_left_out_and_no_others(syntax: str, text: str) -> None:
+    for syntaxes in ((syntax,), ("react", syntax), EVERY_SYNTAX):
+        assert clean_all(text, syntaxes, "") == "Done."
+    for others in ((), ("react",)):
+        assert clean_all(text, others, "") == text
 
 
 @pytest.mark.parametrize(("text", "clean"), [
@@ -199,7 +218,7 @@ def test_what_ends_a_message_is_left_out_behind_quotations_tables_and_fences(
     ("<TOOL_RESPONSE>it</TOOL_RESPONSE>5", "5"),
 ])  # fmt: skip
 def test_tokens_that_differ_in_case_alone_are_left_out_each_by_its_own_rule(text: str, clean: str) -> None:
-    assert clean_all(text, "rescue", "") == clean
+    assert clean_all(text, EVERY_SYNTAX, "") == clean
 
 
 @pytest.mark.parametrize(("model", "stop"), [(glob.replace("*", "x"), stops[0]) for glob, stops in STOPS])
@@ -218,7 +237,8 @@ def test_a_model_that_goes_on_as_the_user_is_stopped_after_the_formats_first_sto
     assert stop not in choose_format(tool_format, "gpt-4o").request(asked, ()).stops
 
 
-ALL_MARKERS = [marker.text for marker in (*TOKENS, *fragments("rescue"), *SCAFFOLDING["react"], *SCAFFOLDING["xml"])]
+ALL_MARKERS = [marker.text for marker in (*TOKENS, *fragments(EVERY_SYNTAX))]
+ALL_MARKERS += [marker.text for one in ("react", "xml") for marker in SCAFFOLDING[one]]
 ALL_MARKERS += [marker.text for _, own in QUIRKS for marker in own]
 NEAR = st.sampled_from(
     ["<|", "|>", "<", "[TOOL", "{", '{"', '"tool_uses"', " to=", "functions", "</", "`", "```", "~~~", "\n", "\n\n",
@@ -230,7 +250,7 @@ with_names = st.tuples(st.sampled_from(NAMES), st.sampled_from(MODELS))
 
 
 @given(near_text, with_names)
-def test_text_without_markers_is_never_changed(text: str, names: tuple[str, str]) -> None:
+def test_text_without_markers_is_never_changed(text: str, names: tuple[Syntaxes, str]) -> None:
     known, literals = markers(*names)
     assert known
     if literals.search(text, 0) is None:
@@ -238,30 +258,30 @@ def test_text_without_markers_is_never_changed(text: str, names: tuple[str, str]
 
 
 @given(st.text(), with_names)
-def test_any_text_without_markers_is_never_changed(text: str, names: tuple[str, str]) -> None:
+def test_any_text_without_markers_is_never_changed(text: str, names: tuple[Syntaxes, str]) -> None:
     if markers(*names)[1].search(text, 0) is None:
         assert clean_all(text, *names) == text
 
 
 @given(marked_text, st.sampled_from(["```", "~~~~", "````"]), with_names)
-def test_nothing_in_fenced_code_is_ever_changed(text: str, fence: str, names: tuple[str, str]) -> None:
+def test_nothing_in_fenced_code_is_ever_changed(text: str, fence: str, names: tuple[Syntaxes, str]) -> None:
     code = text.replace("`", "'").replace("~", "-")
     block = f"Look:\n\n{fence}python\n{code}\n{fence}\n"
     assert clean_all(block, *names) == block
 
 
 @given(marked_text, with_names)
-def test_nothing_in_inline_code_is_ever_changed(text: str, names: tuple[str, str]) -> None:
+def test_nothing_in_inline_code_is_ever_changed(text: str, names: tuple[Syntaxes, str]) -> None:
     code = " ".join(text.replace("`", "'").split())
     line = f"Look: ``{code}`` so."
     assert clean_all(line, *names) == line
 
 
 @given(marked_text, with_names, st.data())
-@example("**Final Answer:** 5", ("react", ""), None)
-@example('a <|channel|>commentary to=functions.x json {"q": 1} <tool_call> {"a": [1]} b', ("rescue", ""), None)
+@example("**Final Answer:** 5", (("react",), ""), None)
+@example('a <|channel|>commentary to=functions.x json {"q": 1} <tool_call> {"a": [1]} b', (EVERY_SYNTAX, ""), None)
 def test_every_split_gives_the_same_and_holds_back_little(
-    text: str, names: tuple[str, str], data: st.DataObject | None
+    text: str, names: tuple[Syntaxes, str], data: st.DataObject | None
 ) -> None:
     whole = clean_all(text, *names)
     assert fed(list(text), *names)[0] == whole
@@ -272,7 +292,7 @@ def test_every_split_gives_the_same_and_holds_back_little(
 
 
 @given(near_text, with_names)
-def test_little_is_held_back(text: str, names: tuple[str, str]) -> None:
+def test_little_is_held_back(text: str, names: tuple[Syntaxes, str]) -> None:
     if markers(*names)[1].search(text, 0) is None:
         assert fed(list(text), *names)[1] <= MAX_HELD_CHARS
 
@@ -309,14 +329,14 @@ HOSTILE = {
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
 def test_a_megabyte_of_anything_is_cleaned_in_linear_time(text: str) -> None:
-    whole = clean_all(text, "react", "mistral")
-    assert fed([text[at : at + 1000] for at in range(0, len(text), 1000)], "react", "mistral")[0] == whole
+    whole = clean_all(text, ("react",), "mistral")
+    assert fed([text[at : at + 1000] for at in range(0, len(text), 1000)], ("react",), "mistral")[0] == whole
 
 
 def test_what_is_left_out_may_end_in_text_that_is_shown_as_it_stands_cut_anywhere() -> None:
     quoted = "magined\n\nIt writes <tool_result> and </tool_result>."
     for step in range(1, len(quoted) + 1):
-        cleaner = Cleaner("rescue", "")
+        cleaner = Cleaner(EVERY_SYNTAX, "")
         shown = cleaner.feed("<tool_result>i")
         shown += "".join(cleaner.pass_on(quoted[start : start + step]) for start in range(0, len(quoted), step))
         assert shown + cleaner.finish() == "\nIt writes <tool_result> and </tool_result>.", step

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from callboard_formats.fitting import fit_arguments
+from callboard_formats.fitting import fit_arguments, typed_json
 from callboard_formats.names import Resolved, resolve_name
 from callboard_formats.syntax import InvalidArguments
 
@@ -319,3 +319,10 @@ def test_messages_stay_short_whatever_came() -> None:
     said = refusal({"count": "x" * 100_000, "tags": {"a": ["y"] * 10_000}, "ratio": [10**5000]})
     assert len(said) < 600
     json.dumps(said)
+
+
+def test_texts_between_tags_become_what_the_schema_says_and_anything_else_stays_as_it_is() -> None:
+    schema = {"type": "object", "properties": {"count": {"type": "integer"}}}
+    assert typed_json('{"count": "5", "word": "5"}', schema) == '{"count": 5, "word": "5"}'
+    for text in ("[1]", '"5"', "null", '{"count": "5"'):
+        assert typed_json(text, schema) == text

@@ -78,6 +78,12 @@ def test_what_the_models_prompt_opened_is_a_thought_from_its_first_word(model: s
     assert read(f"I think\n{closer}\n\nIt is noon.", model) == ("I think", "It is noon.")
 
 
+def test_what_the_prompt_opened_is_a_thought_whatever_the_model_is_asked_to_write() -> None:
+    for parser in (StreamParser([], ["react"], model="Qwen/QwQ-32B"), StreamParser([], ["react"], thinking=True)):
+        assert parser.feed("I think") == [ReasoningPiece("I think")]
+        assert parser.feed("</think>\n\nIt is noon.") == [TextPiece("It is noon.")]
+
+
 @pytest.mark.parametrize("model", WRITTEN)
 def test_a_model_that_opens_its_thoughts_itself_answers_at_once(model: str) -> None:
     assert read("It is noon.", model) == ("", "It is noon.")
