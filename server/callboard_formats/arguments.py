@@ -305,12 +305,16 @@ def _mended(candidate: str, *, whole: bool) -> dict[str, Any] | None:
         # A key whose value never came has none, not an empty one.
         candidate = _OPEN_KEY.sub("", candidate.rstrip())
     try:
-        value = _as_json(json_repair.repair_json(candidate, return_objects=True, skip_json_loads=True))
+        repaired = json_repair.repair_json(candidate, return_objects=True, skip_json_loads=True)
+    except (ValueError, RecursionError, IndexError, KeyError, TypeError, AttributeError, AssertionError):
+        # What json-repair itself breaks on is as unreadable as what it gives up on.
+        return None
+    try:
+        value = _as_json(repaired)
         if not isinstance(value, dict) or not value:
             return None
         return value if not whole or says_the_same(value, candidate) else None
-    except (ValueError, RecursionError, IndexError, KeyError, TypeError, AttributeError, AssertionError):
-        # What json-repair itself breaks on is as unreadable as what it gives up on.
+    except (ValueError, RecursionError):
         return None
 
 

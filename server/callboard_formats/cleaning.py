@@ -412,6 +412,7 @@ SCAFFOLDING: Mapping[str, tuple[Marker, ...]] = {
 """Scaffolding that a syntax leaves behind, by its name."""
 
 _THINKING = _all("<think> </think>")
+_PHIS = _all("<|tool|> <|/tool|> <|tool_call|> <|/tool_call|>")
 _MISTRALS = (*_all("[INST] [/INST]"), Marker("<s>", "beginning"))
 MESSAGE_ENDS = (
     "<|eos|>", "<|message_sep|>", "<|END_RESPONSE|>", "<|END_TEXT|>", "<|close|>response<|sep|>",
@@ -447,7 +448,8 @@ QUIRKS: tuple[tuple[str, tuple[Marker, ...]], ...] = (
     ("*pygmalion*", _FORUM_MARKUP),
     ("*mythomax*", _FORUM_MARKUP),
     ("*gemma*", _all("<eos> <bos> <escape>")),
-    ("*phi[-_0-9]*", _all("<|tool|> <|/tool|> <|tool_call|> <|/tool_call|>")),
+    ("phi[-_0-9]*", _PHIS),
+    ("*[!a-z]phi[-_0-9]*", _PHIS),
     (
         "*granite*",
         _all("<response> </response> <|start_of_role|>assistant<|end_of_role|> <|tool_call|> <|end_of_role|>"),

@@ -191,7 +191,7 @@ class View:
     branches: tuple[Any, ...]
 
 
-class Schemas:
+class SchemaViews:
     """Views of a schema and its parts, each made once."""
 
     def __init__(self, root: Any) -> None:
@@ -340,7 +340,7 @@ def fit_arguments(
     """
     trace = _Trace()
     try:
-        gate = _Gate(Schemas(schema), untyped)
+        gate = _Gate(SchemaViews(schema), untyped)
         given = gate.unwrapped(gate.typed(arguments, schema) if untyped else dict(arguments), schema, trace)
         if implied is not None:
             given = gate.renamed(given, schema, implied, trace)
@@ -365,7 +365,7 @@ def typed_json(texts: str, schema: Mapping[str, Any]) -> str:
         given = json_value(texts)
         if not isinstance(given, dict):
             return texts
-        return json.dumps(_Gate(Schemas(schema)).typed(given, schema), ensure_ascii=False)
+        return json.dumps(_Gate(SchemaViews(schema)).typed(given, schema), ensure_ascii=False)
     except (ValueError, RecursionError):
         return texts
 
@@ -386,7 +386,7 @@ class _Trace:
 class _Gate:
     """One fitting; `_tried` keeps it linear where branches of the schema share parts."""
 
-    schemas: Schemas
+    schemas: SchemaViews
     untyped: bool = False
     """True where the values stood between tags: an empty one of an unknown name may be a part of the value before."""
     _tried: dict[tuple[int, int], tuple[Any, Any, _Trace]] = field(default_factory=dict)

@@ -33,10 +33,10 @@ SYNTAXES: tuple[Syntax, ...] = (
 """Every syntax, in the order in which they are asked about a place that several claim."""
 
 _IN_ANSWERS = tuple(LAST_UNMARKED if one is UNMARKED else one for one in SYNTAXES)
-"""Every syntax for a reader that does not look itself at what follows a call."""
+"""Every syntax for `StreamParser`; whoever looks himself at what follows a call takes `SYNTAXES`."""
 
 _ASKED_FOR: Mapping[Syntax, Syntax] = {LEAKED_REACT: REACT, LEAKED_FUNCTIONARY: FUNCTIONARY}
-"""Those that are read more freely where they were asked for."""
+"""Syntaxes that accept more where they were asked for than where they leak."""
 
 
 class Thoughts(Syntax):
@@ -183,6 +183,11 @@ def syntaxes_of(formats: Sequence[str] | None) -> tuple[Syntax, ...]:
     return _of(tuple(formats))
 
 
+def read_besides(formats: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of the syntaxes that are read with those of these names, for their models write them too."""
+    return tuple(dict.fromkeys(fellow for one in formats for fellow in FELLOWS.get(one, ())))
+
+
 @cache
 def _of(formats: tuple[str, ...]) -> tuple[Syntax, ...]:
     if strange := set(formats) - set(names()):
@@ -190,7 +195,7 @@ def _of(formats: tuple[str, ...]) -> tuple[Syntax, ...]:
     every = [_ASKED_FOR.get(one, one) for one in _IN_ANSWERS]
     fence = (XmlFence(),) if "xml" in formats else ()
     own = [one for one in every if one.name in formats]
-    fellows = {fellow for one in formats for fellow in FELLOWS.get(one, ())}
+    fellows = read_besides(formats)
     others = [one for one in every if one.name in fellows and one not in own and one is not LAST_UNMARKED]
     if not UNMARKED_TOO.isdisjoint(formats):
         others += [one for one in (LAST_UNMARKED, _FENCED_JSON) if one not in own]
@@ -207,9 +212,11 @@ def thought_opened_for(
     opens = prompt_opens if thinking is None else thinking
     if opens is False:
         return ()
-    # Of a known model the prompt is its own, whatever it was asked to write its calls in.
-    named = tuple(one for one in SYNTAXES if _is_called(model, one.prompt_opens))
-    syntaxes = named if opens is None else syntaxes_of(formats)
+    # A model has its own tags, whatever it was asked to write its calls in.
+    syntaxes = [one for one in SYNTAXES if _is_called(model, one.prompt_opens)]
+    if opens:
+        syntaxes += [one for one in SYNTAXES if _is_called(model, one.models)]
+        syntaxes += syntaxes_of(formats)
     return tuple(dict.fromkeys(tag for one in syntaxes for tag in one.reasoning if tag.marks_a_thought))
 
 

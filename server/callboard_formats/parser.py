@@ -6,7 +6,7 @@ from typing import Any
 
 from callboard_formats.calls import MeantCall, tool_meant, understand
 from callboard_formats.cleaning import Cleaner
-from callboard_formats.formats import prompt_ends_in_separator, syntaxes_of, thought_opened_for
+from callboard_formats.formats import prompt_ends_in_separator, read_besides, syntaxes_of, thought_opened_for
 from callboard_formats.functionary import FirstMessage
 from callboard_formats.outlet import (
     AllWasThought,
@@ -83,7 +83,7 @@ class StreamParser:
             opened=thought_opened_for(model, formats, thinking=thinking, prompt_opens=prompt_opens),
             surely=bool(thinking),
         )
-        self._cleaner = Cleaner(formats, model)
+        self._cleaner = Cleaner(None if formats is None else (*formats, *read_besides(formats)), model)
         self._first_message = FirstMessage(self.schemas) if prompt_ends_in_separator(model, formats) else None
         self._found: list[FoundCall] = []
         self._has_begun = False

@@ -39,7 +39,7 @@ _TAG_NAME = regex.compile(r"(?:\[[^\]]*\](?:\{[^}]*\})?|\\[^\w]|[^\s\\()\[\]{}>]
 
 
 def pattern(text: str) -> "regex.Pattern[str]":
-    r"""Compile a pattern of the table: a blank stands for any white space, `\x20` for one blank."""
+    r"""Compile a pattern of the table: a blank stands for any white space, or none, and `\x20` for one blank."""
     return regex.compile(text.replace(" ", r"\s{0,99}+") or "(?!)", regex.IGNORECASE)
 
 
@@ -47,18 +47,18 @@ def pattern(text: str) -> "regex.Pattern[str]":
 class Row(Syntax):
     """One syntax.
 
-    All texts but `openers`, `stops`, `markers` and the tags are patterns, in which a blank is any white space.
+    All texts but `openers`, `stops`, `markers` and the tags are patterns, in which a blank is any white space, or none.
 
     `openers`: the literals that a block begins with. `models`: patterns of the names of models that write so;
     `template`: words that only its chat template has. `section` and `section_end` stand around the calls, `head`
     before each, with its name as the group `name` unless the JSON names it; `end` behind it; `tail`: what may stand
     behind the end of a call. Tags: `key` opens a value, with the groups `key` and perhaps `type` (a value that is no
     `string` is JSON), `value_end` closes it. `exact`: the template writes no line end around a value, so what stands
-    there is the value's. `cdata`: a value may stand in `<![CDATA[`. `keyed`: a call is an object of one member, `{name: arguments}`. `name_alone`: a
-    name without arguments, alone on its line, is a call. `prompt_opens`: patterns of the names of models whose prompt
-    already opens the thought. `stops` are followed by results that a model may only imagine. `markers` are what the
-    user is never shown of it; an opener that begins no block is shown. `title` says whose syntax it is, and `source`
-    where it is specified.
+    there is the value's. `cdata`: a value may stand in `<![CDATA[`. `keyed`: a call is an object of one member,
+    `{name: arguments}`. `name_alone`: a name without arguments, alone on its line, is a call. `prompt_opens`: patterns
+    of the names of models whose prompt already opens the thought. `stops` are followed by results that a model may only
+    imagine. `markers` are what the user is never shown of it: no tags that anybody may write, and an opener that begins
+    no block is shown. `title` says whose syntax it is, and `source` where it is specified.
     """
 
     name: str
@@ -234,7 +234,7 @@ class _Block:
         self._watcher = watcher
         self._in_section = False
         self._in_tokens = False
-        """True in a section that begins as only calls do."""
+        """True in a section whose opener is a token, and no tag that anybody may write."""
         self._calls_nothing = False
         """True behind a list without calls."""
 
@@ -495,9 +495,6 @@ class _Block:
     def _escaped(self, name: str) -> Reading[list[WrittenCall] | None]:
         tape = self._tape
         opener = yield from tape.peek()
-        if opener not in ("{", "("):
-            words, closed = yield from self._words()
-            return [WrittenCall(name, words.strip(), truncated=not closed)]
         written, whole = yield from read_escaped(tape, self._patterns.ends)
         arguments = escaped_json(written) if whole else None
         closed = yield from self._end()

@@ -240,12 +240,12 @@ class Scanner:
         if what.is_turn or (what.imagined and is_over):
             self._outlet.stop()
             return
-        if what.closes and self._spoken_of:
-            self._spoken_of = False
-            tape.at += len(what.closes)
-            return
         if what.closes:
-            yield from self._pass_lone_closer(what.closes)
+            if self._spoken_of:
+                self._spoken_of = False
+                tape.at += len(what.closes)
+            else:
+                yield from self._pass_lone_closer(what.closes)
             return
         if what.tags and tape.at_line_start():
             self._say()

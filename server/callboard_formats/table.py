@@ -1,6 +1,6 @@
 r"""The table: every syntax that is data, a row each.
 
-In patterns a blank stands for any white space, and `\x20` for one blank.
+In patterns a blank stands for any white space, or none, and `\x20` for one blank.
 """
 
 from callboard_formats.row import NAME, THINK, Row
@@ -70,7 +70,7 @@ QWEN3_CODER = Row(
     section_end="</tool_call>",
     head=(
         rf"<function(?:= (?:{_NAME_IN_QUOTES} >|>(?= <parameter))"
-        # With an attribute it may be MiniCPM's.
+        # MiniCPM's head is `<function name=…>` too: what stands behind it tells them apart.
         rf"|\s{{1,8}}name = {_NAME_IN_QUOTES} >(?= <parameter|</function>))"
     ),
     end="</function>",
@@ -429,8 +429,8 @@ HUNYUAN_3 = Row(
     prompt_opens=(r"(?<![a-z])hy-?v?3", r"hunyuan-?v?3"),
     stops=("<｜hy_eos:opensource｜>", "<｜hy_eos｜>", "<｜hy_User:opensource｜>", "<tool_response"),
     markers=(
-        "</tool_calls:opensource>", "</tool_call:opensource>", "<tool_sep>", "<tool_sep:opensource>",
-        "<tool_calls:opensource>", "<tool_call:opensource>",
+        "</tool_calls:opensource>", "</tool_call:opensource>", "</arg_key:opensource>", "</arg_value:opensource>",
+        "<tool_sep>", "<tool_sep:opensource>", "<tool_calls:opensource>", "<tool_call:opensource>",
     ),
     models=(r"(?<![a-z])hy-?v?3", r"hunyuan-?v?3"),
     template=("<tool_sep",),
@@ -651,7 +651,13 @@ STEP3 = Row(
     value_end="</steptml:parameter>",
     prompt_opens=(r"step-?3(?![.-]?[57])",),
     stops=("<|EOT|>",),
-    markers=("</steptml:invoke>", "<|EOT|>", "<|tool_calls_end|>"),
+    markers=(
+        "</steptml:invoke>",
+        "</steptml:parameter>",
+        "<|EOT|>",
+        "<|tool_calls_end|>",
+        *_deepseek("tool_calls_end", "tool_call_end", "tool_sep"),
+    ),
     models=(r"step-?3(?![.-]?[57])",),
     template=("<steptml:",),
 )
@@ -719,7 +725,12 @@ LONGCAT_JSON = Row(
     end="</longcat_tool_call>",
     reasoning=(Tags("<longcat_think>", "</longcat_think>"),),
     stops=("<longcat_tool_response>", "<longcat_user>", "</longcat_s>"),
-    markers=("</longcat_tool_call>", "<longcat_assistant>"),
+    markers=(
+        "</longcat_tool_call>",
+        "</longcat_arg_key>",
+        "</longcat_arg_value>",
+        "<longcat_assistant>",
+    ),
     models=(r"longcat",),
     template=("<longcat_tool_call>",),
 )
@@ -753,7 +764,13 @@ K2_HORIZON = Row(
     reasoning=tuple(Tags(f"<ifm|{word}>", f"</ifm|{word}>") for word in ("think", "think_fast", "think_faster")),
     prompt_opens=(r"k2-?horizon",),
     stops=("<|ifm|im_end|>", "<|ifm|im_start|>user"),
-    markers=("</ifm|tool_calls>", "</ifm|tool_call>", "<|ifm|im_end|>"),
+    markers=(
+        "</ifm|tool_calls>",
+        "</ifm|tool_call>",
+        "</ifm|arg_key>",
+        "</ifm|arg_value>",
+        "<|ifm|im_end|>",
+    ),
     models=(r"k2-?horizon",),
     template=("<ifm|tool_call",),
 )

@@ -278,7 +278,7 @@ class TagReader:
 
 
 class _End(Enum):
-    """Whether a closing tag ends a value: not, or if no other does up to the text's end, or surely."""
+    """Whether a closing tag ends a value. `POSSIBLE`: only if no later one does."""
 
     NONE = 0
     POSSIBLE = 1

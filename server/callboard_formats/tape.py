@@ -92,7 +92,7 @@ class Tape:
         return self._looks_back[reader] <= times
 
     def may_reread(self, start: int) -> bool:
-        """Return whether what was read from `start` on may be read once more: in all, so often the text so far.
+        """Return whether to read from `start` on once more keeps to `MAX_REREADS` times the text so far, in all.
 
         To go back from the end of the text again and again, for each of many blocks, would take quadratic time.
         """
@@ -117,14 +117,10 @@ class Tape:
         index = place - self.base
         return self.text[max(0, index - chars) : index]
 
-    def line_before(self, place: int | None = None) -> str:
-        """Return what stands before `place` in its line, or a part of it that is long enough to be no beginning.
-
-        The place is `at`, unless it is named.
-        """
-        end = self.at if place is None else place
-        start = max(self.base, end - LOOK_BACK_CHARS, self.boundary)
-        before = self.text[start - self.base : end - self.base]
+    def line_before(self) -> str:
+        """Return what stands before `at` in its line, or a part of it that is long enough to be no beginning."""
+        start = max(self.base, self.at - LOOK_BACK_CHARS, self.boundary)
+        before = self.text[start - self.base : self.at - self.base]
         return before[before.rfind("\n") + 1 :]
 
     def at_line_start(self) -> bool:

@@ -2,10 +2,10 @@
 
 Llama 3 and Gemma 3 are told to answer so and with nothing else. Such text is a call only where
 it fills its lines from the first character to the last, and all its names are tools': anything
-else is JSON or Python that the user asked for. It is one only where the answer ends with it, too, else the
-model speaks about it; who looks at that himself, does not ask for the `last`. Models that have seen much of them write
-an API's answers too, `{"tool_calls": […]}`. Also here is what Llama writes behind `<|python_tag|>` that is no JSON:
-a call, or code for the interpreter.
+else is JSON or Python that the user asked for. And it is one only where the answer ends with it, else the
+model speaks about it: `last` asks for that here, and whoever looks himself at what follows leaves it out.
+Models that have seen much of them write an API's answers too, `{"tool_calls": […]}`. Also here is what Llama
+writes behind `<|python_tag|>` that is no JSON: a call, or code for the interpreter.
 
 Specified in Meta's prompt formats: `llama3_1/prompt_format.md` (JSON, the tag, built-in tools),
 `llama3_2/text_prompt_format.md` and `llama4/prompt_format.md` (Python lists).

@@ -3,6 +3,7 @@
 import pytest
 
 from callboard_formats import parse
+from callboard_formats.formats import names
 from callboard_formats.tape import LET_GO_CHARS, LOOK_BACK_CHARS
 from tests.formats.corpus import ASKED_FOR, FOLDER, FORMATS, TOOLS, Entry, corpus, cut, entries, meaning, meant, table
 
@@ -19,8 +20,8 @@ def test_each_format_has_twenty_outputs_and_ten_that_call_nothing(format_name: s
     assert len({entry.name for entry in every}) == len(every)
 
 
-def test_each_file_is_in_the_corpus() -> None:
-    assert {path.stem for path in FOLDER.iterdir()} == set(FORMATS)
+def test_each_file_is_in_the_corpus_and_each_format_has_one() -> None:
+    assert {path.stem for path in FOLDER.iterdir()} == set(FORMATS) >= set(names())
 
 
 def test_no_output_is_read_in_the_same_way_twice() -> None:

@@ -103,6 +103,11 @@ def test_a_family_is_read_with_another_section_or_without_one_and_no_marker_is_l
     assert (parsed.content, [call.arguments for call in parsed.tool_calls]) == ("I look.", [{"query": "a"}])
 
 
+@pytest.mark.parametrize(("name", "marker"), [("minicpm", "<|tool_call_end|>"), ("glm", "</tool_call>")])
+def test_what_is_left_of_calls_that_a_family_writes_besides_is_not_shown(name: str, marker: str) -> None:
+    assert parse(f"It is noon.{marker}", TOOLS, name).content == "It is noon."
+
+
 @pytest.mark.parametrize("name", get_args(ToolFormat))
 def test_an_unmarked_call_is_read_by_the_families_that_write_some_and_elsewhere_it_is_text(name: str) -> None:
     text = '[search(query="a")]'

@@ -223,7 +223,7 @@ def read(case: Case, pieces: list[str]) -> tuple[str, str, list[tuple[str, Any]]
     )
 
 
-every_row = pytest.mark.parametrize("row", ROWS, ids=lambda row: row.title)
+every_row = pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.name}: {row.title}")
 
 
 @every_row
@@ -328,7 +328,7 @@ def test_markers_of_its_own_within_an_argument_are_the_arguments(row: Row, marke
             assert [(call.name, call.arguments) for call in reader.calls] == calls
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if row.body == "tags"], ids=lambda row: row.title)
+@pytest.mark.parametrize("row", [row for row in ROWS if row.body == "tags"], ids=lambda row: f"{row.name}: {row.title}")
 def test_of_a_call_in_tags_nothing_is_lost_in_the_long_text_behind_it(row: Row) -> None:
     calls = [("write_file", {"path": "a.txt", "content": "storms"})]
     for text in (written(row, calls) + " word" * 1100, "word word\n" * 382 + written(row, calls) + "\n" + "x" * 400):
@@ -349,10 +349,20 @@ TOLD_FROM_AN_END = [
 ]
 
 
-@pytest.mark.parametrize(("row", "marker"), TOLD_FROM_AN_END, ids=lambda one: getattr(one, "title", one))
+@pytest.mark.parametrize(
+    ("row", "marker"), TOLD_FROM_AN_END, ids=lambda one: one if isinstance(one, str) else f"{one.name}: {one.title}"
+)
 def test_behind_a_marker_of_its_own_within_an_argument_an_output_may_break_off(row: Row, marker: str) -> None:
     content = OF_ITS_OWN[marker](row)
     text = written(row, [("write_file", {"path": "a", "content": content})])
     for end in range(len(text)):
         for call in parse(text[:end], [WRITE, NOW]).tool_calls:
             assert call.error or call.arguments == {"path": "a", "content": content}, text[:end]
+
+
+@every_row
+def test_a_marker_that_marks_nothing_does_not_reach_the_user_unless_it_is_quoted(row: Row) -> None:
+    for marker in row.markers:
+        shown = parse(f"It is done. {marker} It is noon.", [NOW], [row.name]).content
+        assert marker not in shown
+        assert parse(f"It is `{marker}`.", [NOW], [row.name]).content == f"It is `{marker}`."

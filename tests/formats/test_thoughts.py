@@ -82,6 +82,10 @@ def test_what_the_prompt_opened_is_a_thought_whatever_the_model_is_asked_to_writ
     for parser in (StreamParser([], ["react"], model="Qwen/QwQ-32B"), StreamParser([], ["react"], thinking=True)):
         assert parser.feed("I think") == [ReasoningPiece("I think")]
         assert parser.feed("</think>\n\nIt is noon.") == [TextPiece("It is noon.")]
+    for thinking in (None, True):
+        parser = StreamParser([], ["react"], model="kimi-k3", thinking=thinking)
+        assert parser.feed("I think") == [ReasoningPiece("I think")]
+        assert parser.feed("<|close|>think<|sep|>It is noon.") == [TextPiece("It is noon.")]
 
 
 @pytest.mark.parametrize("model", WRITTEN)

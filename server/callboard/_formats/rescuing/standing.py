@@ -9,6 +9,8 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
+from callboard_formats.quotation import PAIRS, QUOTES
+
 # Possessive (`*+`), or a long row of blanks would be shared out in every way.
 _FENCE = re.compile(
     r"(?P<before>[ \t>]*+(?:(?:[-*+]|\d{1,9}[.)])[ \t>]++)*+)(?P<run>`{3,}+(?=[^`]*$)|~{3,}+)", re.MULTILINE
@@ -26,7 +28,7 @@ _RUN = re.compile(r"(\\?)(`++)")
 _TAG = re.compile(
     r"<(/?)(pre|code|samp|kbd|xmp|script|style|textarea|blockquote|q|details|table|ul|ol)\b", re.IGNORECASE
 )
-QUOTES = "\"'`“”‘’«»„‹›(["
+_BEFORE_QUOTED = frozenset((*QUOTES, *PAIRS.values(), "(", "["))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ class Standing:
         """Return whether what begins there at the margin is said by the model itself."""
         in_code = self._fence or self._inner or self._span
         in_html = self._comment or any(self._tags.values())
-        quoted = self._last != "" and self._last in QUOTES
+        quoted = self._last in _BEFORE_QUOTED
         return not (self._lost or in_code or in_html or quoted or self._shown)
 
     def passed(self, line: str) -> None:
