@@ -8,7 +8,7 @@ from functools import lru_cache
 import regex
 
 from callboard_formats.literals import Literals
-from callboard_formats.syntax import END_OF_TURN, END_TOKENS, Syntax, Tags
+from callboard_formats.syntax import END_OF_TURN, END_TOKENS, Syntax, Tags, Within
 
 _FENCES = ("```", "~~~")
 _END_TOKEN = re.compile(r"<[|｜]\S+[|｜]>|<[A-Z_]+\d+>|\[e~\[")
@@ -86,7 +86,7 @@ def meaning(known: Grammar, found: str) -> Meaning:
     owners = dict.fromkeys(place for one in beginnings for place in known.owners.get(one, ()))
     tags = next((known.tags[one] for one in beginnings if one in known.tags), ())
     closes = next((one for one in beginnings if one in known.closers), "")
-    imagined = any(one in known.results for one in beginnings) or any(tag.is_result for tag in tags)
+    imagined = any(one in known.results for one in beginnings) or any(tag.within is Within.OBSERVATION for tag in tags)
     is_turn = any(one in known.turns for one in beginnings)
     is_end = END_OF_TURN.fullmatch(found) is not None
     means_more = tags or closes or imagined or is_turn or is_end or found[0] in "`~"
@@ -113,7 +113,7 @@ def tokens(known: Grammar) -> Literals:
     """Return the markers, and the ends of messages and turns, that are tokens or tags: no info string begins so."""
     every = (*known.owners, *(marker for one in known.syntaxes for marker in one.markers))
     marks = {one for one in every if one[0] in "<>" or (one[0] == "[" and len(one) > 1)}
-    ends = {tag.closer for group in known.tags.values() for tag in group if tag.is_text}
+    ends = {tag.closer for group in known.tags.values() for tag in group if tag.within is Within.MESSAGE}
     return Literals({*marks, *ends, *known.turns, *END_TOKENS})
 
 
@@ -133,7 +133,7 @@ def in_thought(known: Grammar, tags: tuple[Tags, ...]) -> Literals:
     A message of a channel is text, so it is code that is looked for in it instead of calls.
     """
     openers = known.owners if all(tag.calls for tag in tags) else ()
-    fences = _FENCES if all(tag.is_text for tag in tags) else ()
+    fences = _FENCES if all(tag.within is Within.MESSAGE for tag in tags) else ()
     return Literals({*(tag.closer for tag in tags), *openers, *fences, *END_TOKENS})
 
 

@@ -21,7 +21,7 @@ import regex
 
 from callboard_formats.json_text import read_arguments_of, read_value
 from callboard_formats.names import resolve_name
-from callboard_formats.syntax import Schemas, Spot, Syntax, Tags, Watcher, WrittenCall
+from callboard_formats.syntax import Schemas, Spot, Syntax, Tags, Watcher, Within, WrittenCall
 from callboard_formats.tape import Reading, Tape
 
 _ANALYSIS = "<|channel|>analysis<|message|>"
@@ -64,7 +64,7 @@ class Harmony(Syntax):
         Tags(
             before + opener,
             closer,
-            is_text=opener != _ANALYSIS,
+            Within.THOUGHT if opener == _ANALYSIS else Within.MESSAGE,
             calls=False,
             ends_before=closer in (_TO_TOOL, _PREAMBLE),
             followed_by=_BEHIND_TO if closer == _TO_TOOL else None,

@@ -80,7 +80,7 @@ class Outlet:
         self._space = ""
         self._reasoning = False
         self._thought: list[str] | None = None
-        self._is_thought = False
+        self._is_step = False
         self._before_call: list[str] = []
         self._begins = False
         self._separate = False
@@ -113,7 +113,7 @@ class Outlet:
         if self._reasoning:
             if self._thought is not None:
                 self._thought.append(text)
-            if self._is_thought:
+            if self._is_step:
                 self._before_call.append(text)
             (self._waiting if self.called else self._out).append(ReasoningPiece(text))
             return
@@ -131,14 +131,14 @@ class Outlet:
         self._space = text[len(shown) :]
         return shown
 
-    def begin_reasoning(self, *, keep: bool, is_thought: bool) -> None:
+    def begin_reasoning(self, *, keep: bool, is_step: bool) -> None:
         """Take what follows as reasoning.
 
-        `keep`: it becomes the answer where nothing else does; `is_thought`: it belongs to the call that follows.
+        `keep`: it becomes the answer where nothing else does; `is_step`: it belongs to the call that follows.
         """
         self._begin_part()
-        self._is_thought = is_thought
-        if is_thought and self._before_call:
+        self._is_step = is_step
+        if is_step and self._before_call:
             self._before_call.append("\nThought: ")
         self._reasoning = True
         if keep and self._thought is None:

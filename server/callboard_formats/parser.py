@@ -54,15 +54,16 @@ class StreamParser:
     """A reader of one answer as it comes: `feed` each piece, then `finish` once; then there are `calls`.
 
     `tools` are OpenAI function schemas. `formats` are the names of the syntaxes to read, every one where it is
-    None. `model`: the model's name. By it the model's quirks are cleaned up, and it tells whether the prompt opens a
-    thought, unless `prompt_opens` or, for certain, `thinking` says so.
+    None. `model`: the model's name, by which the model's quirks are cleaned up.
 
-    What the prompt has opened is a thought from its first word up to its closer, and nothing of it is shown twice.
-    Where no closer comes, servers differ: of a model that always thinks they make all of it the thought, and of
-    another all of it the answer. Here it was streamed as a thought already. By `thinking` it stays one. By a name or
-    a template it may have been none: thinking can be switched off, some templates open none behind a tool's result,
-    and an endpoint may leave thoughts out. So a text that is whole, and has neither a closer nor a call, is the
-    content too, at its end: an answer is never lost. One that was `cut` off stays the thought.
+    What the prompt has opened is a thought from its first word up to its closer. `thinking` says for certain whether it
+    has opened one, else `prompt_opens` does, else the model's name. Where no closer comes:
+
+    - By `thinking` all of it is the thought.
+    - Else it may have been none: thinking can be switched off, some templates open none behind a tool's result, and an
+      endpoint may leave thoughts out. So a text that is whole, and has no call either, is the content too, at its end:
+      an answer is never lost.
+    - One that was `cut` off stays the thought.
     """
 
     def __init__(

@@ -30,7 +30,7 @@ from callboard_formats.json_text import NAME_KEYS, Value, call_in, describes_a_t
 from callboard_formats.names import is_tool_name, resolve_name
 from callboard_formats.python import Brackets, calls_in_source, read_brackets
 from callboard_formats.quotation import introduces_example
-from callboard_formats.syntax import END_OF_TURN, Spot, Syntax, Tags, Watcher, WrittenCall
+from callboard_formats.syntax import END_OF_TURN, Spot, Syntax, Tags, Watcher, Within, WrittenCall
 from callboard_formats.tape import LOOK_BACK_CHARS, Reading, Tape
 
 Items = Sequence[WrittenCall | str] | None
@@ -185,10 +185,10 @@ def _reasoning(*, leaked: bool) -> list[Tags]:
     """Return the tags of thoughts, and of observations that no tool made, up to the next action or the answer."""
     closers = ("Final Answer:", "Final Answer：", "**Final Answer:**", "**Final Answer**:")
     thoughts = [
-        Tags(opener, closer, first=leaked, until_call=True, is_thought=True)
+        Tags(opener, closer, Within.STEP, first=leaked)
         for opener, closer in product(_THOUGHTS if leaked else (*_THOUGHTS, *_numbered("thought")), closers)
     ]
-    results = [Tags(*pair, until_call=True, is_result=True) for pair in product(_OBSERVATIONS, closers)]
+    results = [Tags(*pair, Within.OBSERVATION) for pair in product(_OBSERVATIONS, closers)]
     return thoughts if leaked else [*thoughts, *results]
 
 

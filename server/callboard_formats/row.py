@@ -45,40 +45,43 @@ def pattern(text: str) -> "regex.Pattern[str]":
 
 @dataclass(frozen=True, eq=False)
 class Row(Syntax):
-    """One syntax.
+    """One syntax; the fields that any has are told at `Syntax`.
 
-    All texts but `openers`, `stops`, `markers` and the tags are patterns, in which a blank is any white space, or none.
-
-    `openers`: the literals that a block begins with. `models`: patterns of the names of models that write so;
-    `template`: words that only its chat template has. `section` and `section_end` stand around the calls, `head`
-    before each, with its name as the group `name` unless the JSON names it; `end` behind it; `tail`: what may stand
-    behind the end of a call. Tags: `key` opens a value, with the groups `key` and perhaps `type` (a value that is no
-    `string` is JSON), `value_end` closes it. `exact`: the template writes no line end around a value, so what stands
-    there is the value's. `cdata`: a value may stand in `<![CDATA[`. `keyed`: a call is an object of one member,
-    `{name: arguments}`. `name_alone`: a name without arguments, alone on its line, is a call. `prompt_opens`: patterns
-    of the names of models whose prompt already opens the thought. `stops` are followed by results that a model may only
-    imagine. `markers` are what the user is never shown of it: no tags that anybody may write, and an opener that begins
-    no block is shown. `title` says whose syntax it is, and `source` where it is specified.
+    `head`, `end`, `section`, `section_end`, `key`, `value_end` and `tail` are patterns, in which a blank is any white
+    space, or none.
     """
 
     name: str
     title: str
+    """Whose syntax it is."""
     source: tuple[str, ...]
+    """Where it is specified."""
     body: Body
+    """What a call's arguments are written as."""
     openers: tuple[str, ...]
     head: str
+    """What stands before each call, with its name as the group `name`, unless the JSON names it."""
     end: str
+    """What stands behind a call."""
     models: tuple[str, ...] = ()
     template: tuple[str, ...] = ()
     section: str = ""
+    """What stands before all calls, where anything does."""
     section_end: str = ""
     key: str = ""
+    """What opens a value between tags, with the groups `key` and perhaps `type`: what is no `string` is JSON."""
     value_end: str = ""
+    """What closes it."""
     tail: str = ""
+    """What may stand behind the end of a call."""
     exact: bool = False
+    """The template writes no line end around a value between tags, so what stands there is the value's."""
     keyed: bool = False
+    """A call is an object of one member, `{name: arguments}`."""
     cdata: bool = False
+    """A value between tags may stand in `<![CDATA[`."""
     name_alone: bool = False
+    """A name without arguments, alone on its line, is a call."""
     reasoning: tuple[Tags, ...] = (THINK,)
     prompt_opens: tuple[str, ...] = ()
     stops: tuple[str, ...] = ()

@@ -39,6 +39,7 @@ from callboard_formats.syntax import (
     Syntax,
     Tags,
     Watcher,
+    Within,
     WrittenCall,
 )
 from callboard_formats.tape import Reading, Tape
@@ -104,7 +105,7 @@ class Scanner:
         """False once so much was read twice that calls in thoughts are looked for no more."""
         self._reading = self._read(tuple(opened), surely=surely)
         if opened:
-            self._outlet.begin_reasoning(keep=not surely, is_thought=False)
+            self._outlet.begin_reasoning(keep=not surely, is_step=False)
 
     def feed(self, text: str) -> list[Shown]:
         """Return what can be shown now, and the calls that have ended."""
@@ -402,11 +403,11 @@ class Scanner:
     def _begin_thought(self, tags: tuple[Tags, ...]) -> Reading[None]:
         """Go on in the thought, or the message, that these tags open here."""
         self._skip(self._tape.at + len(tags[0].opener))
-        if all(tag.is_text for tag in tags):
+        if all(tag.within is Within.MESSAGE for tag in tags):
             self._outlet.begin_text()
         else:
             until_call = any(tag.until_call for tag in tags)
-            self._outlet.begin_reasoning(keep=until_call, is_thought=any(tag.is_thought for tag in tags))
+            self._outlet.begin_reasoning(keep=until_call, is_step=any(tag.within is Within.STEP for tag in tags))
             if until_call:
                 self._within = tags
                 return
@@ -421,13 +422,13 @@ class Scanner:
             yield
         if found := openers.match(tape.text, tape.at - tape.base):
             self._skip(tape.base + found.end())
-            self._outlet.begin_reasoning(keep=False, is_thought=False)
+            self._outlet.begin_reasoning(keep=False, is_step=False)
 
     def _thought(self, tags: tuple[Tags, ...]) -> Reading[None]:
         """Pass a thought, or a message, up to its end, or to calls that are the end of the answer."""
         tape = self._tape
         literals = in_thought(self.grammar, tags)
-        self._is_message = all(tag.is_text for tag in tags)
+        self._is_message = all(tag.within is Within.MESSAGE for tag in tags)
         while found := (yield from self._find(literals)):
             if found[0] in "`~":
                 yield from self._pass_back_ticks(tags)
@@ -514,13 +515,13 @@ class Scanner:
         self._say()
         self._is_message = False
         self._within = ()
-        if any(tag.is_text for tag in tags):
+        if any(tag.within is Within.MESSAGE for tag in tags):
             # Or it begins the next message.
             if END_OF_TURN.match(tape.text, tape.at - tape.base) and not self._outlet.called:
                 self._skip(tape.at + closer_chars)
             return
         answers = any(tag.until_call for tag in tags)
-        self._thought_ended = self._thought_ended or not any(tag.until_call or tag.is_result for tag in tags)
+        self._thought_ended = self._thought_ended or not answers
         self._answering = self._answering or answers
         self._skip(tape.at + closer_chars)
         self._outlet.end_reasoning(answers=answers)

@@ -6,6 +6,7 @@ And why a call cannot be run, in words that a model can act on.
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, Protocol
 
 import regex
@@ -49,36 +50,44 @@ class WrittenCall:
     broken: bool = False
 
 
+class Within(Enum):
+    """What stands between a pair of tags."""
+
+    THOUGHT = "a thought"
+    STEP = "ReAct's thought, which the model is shown again before the call that follows it"
+    OBSERVATION = "what a tool would have said: after a call, or in the final answer, nothing counts from there on"
+    MESSAGE = "the answer, in which nothing is a call"
+
+
 @dataclass(frozen=True, slots=True)
 class Tags:
-    """Literals that a thought stands between; matched without regard to case.
+    """Literals that a thought, or a message, stands between; matched without regard to case.
 
     They count at the beginning of a line, outside fenced code; elsewhere they are quoted.
-
-    `first`: they count only where no text has come before. `until_call`: any block ends the thought as well as the
-    closer does (`Thought:` … `Action:`). `is_thought`: the model is shown it again, before the call that follows it.
-    `is_result`: it is what a tool would have said, so after a call or in the final answer nothing counts from there on.
-    `is_text`: what stands between is the answer, and nothing in it a call. `calls`: calls at the end of the answer
-    count even if the thought was never closed. `ends_before`: the closer begins the next block. `followed_by`: what
-    stands behind the closer, which else is text.
     """
 
     opener: str
     closer: str
+    within: Within = Within.THOUGHT
     first: bool = False
-    until_call: bool = False
-    is_thought: bool = False
-    is_result: bool = False
-    is_text: bool = False
+    """They count only where no text has come before."""
     calls: bool = True
+    """Calls at the end of the answer count, even if this was never closed."""
     ends_before: bool = False
+    """The closer begins the next block."""
     followed_by: "regex.Pattern[str] | None" = None
+    """What stands behind the closer, which else is text."""
+
+    @property
+    def until_call(self) -> bool:
+        """Whether any block ends it as well as the closer does (`Thought:` … `Action:`)."""
+        return self.within in (Within.STEP, Within.OBSERVATION)
 
     @property
     def marks_a_thought(self) -> bool:
         """Whether the closer says, wherever it stands, that what came before was thought."""
-        # A message of a channel may be anybody's.
-        return not (self.until_call or self.is_text) and "channel|>" not in self.opener
+        # What ends a channel's thought ends its messages too.
+        return self.within is Within.THOUGHT and self.calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,31 +122,33 @@ NOBODY = _Nobody()
 
 
 class Syntax(ABC):
-    """One way to write calls in text.
-
-    `name`: the word for it, such as `react` or `hermes`. `openers`: the literals that a block may begin with, matched
-    without regard to case. `reasoning`: the tags around its models' thoughts. `stops`: the stop sequences that keep a
-    model from imagining its tools' results; a server may ignore them, and what follows one of them after a call is
-    dropped, calls too. `markers`: what the user is never shown of it; an opener that begins no block is shown.
-    `models`: patterns of the names of models that write so, `template`: words that only their chat template has.
-    `prompt_opens`: patterns of the names of models whose prompt ends with the opener of a thought.
-    `at_line_start_only`: its blocks begin at the beginning of a line, so it need not be asked amid words.
-
-    `refuses`: it knows a call of its own though it is not quite right, and has `refuse`. `answers`: it has a marker of
-    the final answer, and `begins_answer`.
-    """
+    """One way to write calls in text."""
 
     name: str
+    """The word for it, such as `react` or `hermes`."""
     openers: Sequence[str]
+    """The literals that a block may begin with, matched without regard to case."""
     reasoning: Sequence[Tags] = ()
+    """The tags around its models' thoughts."""
     stops: Sequence[str] = ()
+    """What an imagined result, or turn, begins with: what follows one of them after a call is dropped, calls too.
+
+    An endpoint is told to stop before those of a syntax that is asked for.
+    """
     markers: Sequence[str] = ()
+    """What the user is never shown of it: no tags that anybody may write. An opener that begins no block is shown."""
     models: Sequence[str] = ()
+    """Patterns of the names of models that write so."""
     template: Sequence[str] = ()
+    """Words that only their chat templates have."""
     prompt_opens: Sequence[str] = ()
+    """Patterns of the names of models whose prompt ends with the opener of a thought."""
     at_line_start_only = False
+    """Its blocks begin at the beginning of a line, so it need not be asked amid words."""
     refuses = False
+    """It knows a call of its own though it is not quite right, and has `refuse`."""
     answers = False
+    """It has a marker of the final answer, and `begins_answer`."""
 
     @abstractmethod
     def read(self, tape: Tape, spot: Spot, watcher: Watcher) -> "Reading[Sequence[WrittenCall | str] | None]":

@@ -4,7 +4,7 @@ In patterns a blank stands for any white space, or none, and `\x20` for one blan
 """
 
 from callboard_formats.row import NAME, THINK, Row
-from callboard_formats.syntax import Tags
+from callboard_formats.syntax import Tags, Within
 
 _NAME_IN_QUOTES = r"[\"']?" + NAME + r"[\"']?"
 _KEY_IN_QUOTES = r"[\"']?(?P<key>[^<>\"'=\s]{1,128})[\"']?"
@@ -398,9 +398,9 @@ KIMI_K3 = Row(
     exact=True,
     reasoning=(
         Tags("<|open|>think<|sep|>", "<|close|>think<|sep|>"),
-        Tags("<|open|>response<|sep|>", "<|close|>response<|sep|>", is_text=True),
+        Tags("<|open|>response<|sep|>", "<|close|>response<|sep|>", Within.MESSAGE),
         # Its end is forgotten at times.
-        Tags("<|open|>response<|sep|>", "<|open|>tools<|sep|>", is_text=True, ends_before=True),
+        Tags("<|open|>response<|sep|>", "<|open|>tools<|sep|>", Within.MESSAGE, ends_before=True),
     ),
     prompt_opens=(r"kimi-?k3",),
     stops=("<|end_of_msg|>", '<|open|>message role="tool"'),
