@@ -12,7 +12,6 @@ A model's own (`QUIRKS`) count before the syntaxes' (`SCAFFOLDING`), and these b
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from functools import cache, lru_cache
 from typing import Literal, Protocol
 
@@ -412,7 +411,6 @@ SCAFFOLDING: Mapping[str, tuple[Marker, ...]] = {
 """Scaffolding that a syntax leaves behind, by its name."""
 
 _THINKING = _all("<think> </think>")
-_PHIS = _all("<|tool|> <|/tool|> <|tool_call|> <|/tool_call|>")
 _MISTRALS = (*_all("[INST] [/INST]"), Marker("<s>", "beginning"))
 MESSAGE_ENDS = (
     "<|eos|>", "<|message_sep|>", "<|END_RESPONSE|>", "<|END_TEXT|>", "<|close|>response<|sep|>",
@@ -429,60 +427,59 @@ _FORUM_MARKUP = (
 )
 
 QUIRKS: tuple[tuple[str, tuple[Marker, ...]], ...] = (
-    ("*qwen*", _THINKING),
-    ("*qwq*", _THINKING),
-    ("*deepseek*", _THINKING),
-    ("*glm*", (*_THINKING, *_all("<|begin_of_box|> <|end_of_box|>"))),
-    ("*hunyuan*a13b*", _ANSWER_TAGS),
+    ("qwen", _THINKING),
+    ("qwq", _THINKING),
+    ("deepseek", _THINKING),
+    ("glm", (*_THINKING, *_all("<|begin_of_box|> <|end_of_box|>"))),
+    ("hunyuan.*a13b", _ANSWER_TAGS),
     # https://docs.vllm.ai/en/v0.11.2/api/vllm/reasoning/ernie45_reasoning_parser/
-    ("*ernie*", (Marker("<response>\n"), *_all("<response> </response>"))),
-    ("*kimi*", _all("◁think▷ ◁/think▷")),
-    ("*mistral*", _MISTRALS),
-    ("*mixtral*", _MISTRALS),
-    ("*magistral*", (*_MISTRALS, *_all("[THINK] [/THINK]"))),
-    ("*ministral*", (*_MISTRALS, *_all("[THINK] [/THINK]"))),
-    ("*devstral*", _MISTRALS),
-    ("*codestral*", _MISTRALS),
-    ("*pixtral*", _MISTRALS),
-    ("*llama*", (Marker("assistant\n\n", "beginning"),)),
-    ("*pygmalion*", _FORUM_MARKUP),
-    ("*mythomax*", _FORUM_MARKUP),
-    ("*gemma*", _all("<eos> <bos> <escape>")),
-    ("phi[-_0-9]*", _PHIS),
-    ("*[!a-z]phi[-_0-9]*", _PHIS),
+    ("ernie", (Marker("<response>\n"), *_all("<response> </response>"))),
+    ("kimi", _all("◁think▷ ◁/think▷")),
+    ("mistral", _MISTRALS),
+    ("mixtral", _MISTRALS),
+    ("magistral", (*_MISTRALS, *_all("[THINK] [/THINK]"))),
+    ("ministral", (*_MISTRALS, *_all("[THINK] [/THINK]"))),
+    ("devstral", _MISTRALS),
+    ("codestral", _MISTRALS),
+    ("pixtral", _MISTRALS),
+    ("llama", (Marker("assistant\n\n", "beginning"),)),
+    ("pygmalion", _FORUM_MARKUP),
+    ("mythomax", _FORUM_MARKUP),
+    ("gemma", _all("<eos> <bos> <escape>")),
+    (r"(?<![a-z])phi[-_0-9]", _all("<|tool|> <|/tool|> <|tool_call|> <|/tool_call|>")),
     (
-        "*granite*",
+        "granite",
         _all("<response> </response> <|start_of_role|>assistant<|end_of_role|> <|tool_call|> <|end_of_role|>"),
     ),
     (
-        "*command*",
+        "command",
         _all("<|START_RESPONSE|> <|END_RESPONSE|> <|START_TEXT|> <|END_TEXT|> <|START_ACTION|> <|END_ACTION|>"),
     ),
     # A server that strips the special tokens leaves the words between them, run together.
     (
-        "*gpt-oss*",
+        "gpt-oss",
         tuple(Marker(text, instead="\n\n") for text in ("assistantfinal", "assistantcommentary", "assistantanalysis")),
     ),
 )
-"""Globs of model names in lower case, and what these models leak. All that match count."""
+"""Patterns of model names in lower case, and what these models leak. All that match count."""
 
 
 STOPS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("*dolphin*", ("<|im_end|>", "<|im_start|>")),
-    ("*vicuna*", ("</s>", "USER:")),
-    ("*alpaca*", ("### Instruction:",)),
-    ("*mythomax*", ("### Instruction:",)),
-    ("*pygmalion*", ("[HUMAN]", "### Human:")),
+    ("dolphin", ("<|im_end|>", "<|im_start|>")),
+    ("vicuna", ("</s>", "USER:")),
+    ("alpaca", ("### Instruction:",)),
+    ("mythomax", ("### Instruction:",)),
+    ("pygmalion", ("[HUMAN]", "### Human:")),
 )
-"""Globs of model names in lower case, and the literals that end the turn of these models by their cards' templates.
+"""Patterns of model names in lower case, and the literals that end the turn of these models by their cards' templates.
 
 Endpoints that do not know the template let such a model go on as the user.
 """
 
 
 def model_stops(model: str) -> tuple[str, ...]:
-    """Return the stop sequences of a model; all globs that match count."""
-    return tuple(stop for glob, stops in STOPS if fnmatchcase(model.lower(), glob) for stop in stops)
+    """Return the stop sequences of a model; all patterns that match count."""
+    return tuple(stop for pattern, stops in STOPS if re.search(pattern, model.lower()) for stop in stops)
 
 
 @lru_cache(maxsize=64)
@@ -491,7 +488,7 @@ def markers(syntaxes: tuple[str, ...] | None, model: str) -> tuple[Mapping[str, 
 
     Those that count in any case have the spelling "". What a model leaks counts first.
     """
-    quirks = [marker for glob, own in QUIRKS if fnmatchcase(model.lower(), glob) for marker in own]
+    quirks = [marker for pattern, own in QUIRKS if re.search(pattern, model.lower()) for marker in own]
     found: dict[str, dict[str, Marker]] = {}
     # Where a syntax was asked for, the others are text, and no text is left out.
     scaffolding = [marker for one in syntaxes or () for marker in SCAFFOLDING.get(one, ())]

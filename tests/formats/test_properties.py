@@ -223,7 +223,11 @@ def read(case: Case, pieces: list[str]) -> tuple[str, str, list[tuple[str, Any]]
     )
 
 
-every_row = pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.name}: {row.title}")
+def id_of(parameter: Row | str) -> str:
+    return parameter if isinstance(parameter, str) else f"{parameter.name}: {parameter.title}"
+
+
+every_row = pytest.mark.parametrize("row", ROWS, ids=id_of)
 
 
 @every_row
@@ -328,7 +332,7 @@ def test_markers_of_its_own_within_an_argument_are_the_arguments(row: Row, marke
             assert [(call.name, call.arguments) for call in reader.calls] == calls
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if row.body == "tags"], ids=lambda row: f"{row.name}: {row.title}")
+@pytest.mark.parametrize("row", [row for row in ROWS if row.body == "tags"], ids=id_of)
 def test_of_a_call_in_tags_nothing_is_lost_in_the_long_text_behind_it(row: Row) -> None:
     calls = [("write_file", {"path": "a.txt", "content": "storms"})]
     for text in (written(row, calls) + " word" * 1100, "word word\n" * 382 + written(row, calls) + "\n" + "x" * 400):
@@ -349,9 +353,7 @@ TOLD_FROM_AN_END = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("row", "marker"), TOLD_FROM_AN_END, ids=lambda one: one if isinstance(one, str) else f"{one.name}: {one.title}"
-)
+@pytest.mark.parametrize(("row", "marker"), TOLD_FROM_AN_END, ids=id_of)
 def test_behind_a_marker_of_its_own_within_an_argument_an_output_may_break_off(row: Row, marker: str) -> None:
     content = OF_ITS_OWN[marker](row)
     text = written(row, [("write_file", {"path": "a", "content": content})])

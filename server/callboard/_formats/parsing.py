@@ -28,8 +28,8 @@ def parse(
     arguments that cannot be read and a call that was cut off have an `error` instead, which
     says what the model should do. `format` is what `TOOL_FORMAT` may be: `auto` takes a call that
     the answer ends in and that nothing shows to be quoted, `rescue` any call in any syntax, the
-    name of a syntax those of that one, and `native` none at all. By `model`, which
-    `auto` does not look at, its quirks are cleaned up. Raises `ValueError` for a format that there is not.
+    name of a syntax those of that one, and `native` none at all. `model` is the model's name, whose
+    quirks are cleaned up, but not with `auto`. Raises `ValueError` for a format that there is not.
     """
     match format:
         case "native":
