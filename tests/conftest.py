@@ -11,9 +11,9 @@ from tests.garbage import set_aside_what_is_there
 
 pytest_plugins = ["tests.needs"]
 
-# How long an example takes says more of the machine than of the code.
-settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("unhurried")
+# How long an example takes says more of the machine than of the code: no deadline.
+settings.register_profile("quick", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("thorough", settings.get_profile("quick"), max_examples=1_000)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -33,6 +33,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="every end-to-end test in both renderings, not those of the documents' tables alone",
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    settings.load_profile("thorough" if config.getoption("thorough") else "quick")
 
 
 def pytest_collection_finish() -> None:
