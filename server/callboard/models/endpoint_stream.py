@@ -50,7 +50,10 @@ class EndpointError(Exception):
 
 
 async def send(client: httpx.AsyncClient, request: httpx.Request, *, follow_redirects: bool = True) -> httpx.Response:
-    """Send a request and return its answer once it has begun; the caller closes it. Raises `httpx.HTTPError`."""
+    """Send a request and return its answer once it has begun; the caller closes it. Raises `httpx.HTTPError`.
+
+    A redirect to another origin is followed without the key: httpx takes it out.
+    """
     try:
         return await client.send(request, stream=True, follow_redirects=follow_redirects)
     except (AttributeError, RuntimeError) as error:

@@ -323,8 +323,6 @@ def _make_client(base_url: httpx.URL, key: str, timeout_seconds: float) -> httpx
         headers=headers | ({"Authorization": f"Bearer {key}"} if key else {}),
         timeout=httpx.Timeout(timeout_seconds, connect=min(CONNECT_TIMEOUT_SECONDS, timeout_seconds)),
         limits=httpx.Limits(max_connections=MAX_CONNECTIONS, max_keepalive_connections=MAX_IDLE_CONNECTIONS),
-        # httpx takes the key out of a request that is redirected to another origin.
-        follow_redirects=True,
         verify=tls_context(),
         event_hooks={"request": [pass_on_to_model], "response": [bound_body]},
     )
