@@ -5,12 +5,14 @@ server, a database and the agents. Above: nothing. Below: everything.
 """
 
 import argparse
+import gc
 import os
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import TypeAlias
 
 from callboard._version import __version__
@@ -27,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rest = given[1:] if given[:1] == ["install-pipe"] else []
     chosen = parse(given[:1] if rest else given, argparse.Namespace(rest=rest))
     try:
-        module = import_module(f"callboard._cli.{chosen.command.replace('-', '_')}")
+        module = _import_command(chosen.command)
         return int(module.run(chosen))
     except SettingsError as error:
         print(f"callboard: the settings are wrong\n{error}", file=sys.stderr)
@@ -39,6 +41,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Who read the output has gone: `callboard export … | head`. Python would flush once more at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 1
+
+
+def _import_command(name: str) -> ModuleType:
+    """Return the module of this command, imported without garbage collection.
+
+    All that is imported stays: looking through it again and again took 0.3 s of the 1.8 s that `serve` imported.
+    """
+    gc.disable()
+    try:
+        return import_module(f"callboard._cli.{name.replace('-', '_')}")
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def parse(given: Sequence[str], namespace: argparse.Namespace) -> argparse.Namespace:
