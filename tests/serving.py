@@ -9,7 +9,8 @@ from typing import Any
 import httpx
 
 from callboard._agents import AgentLike, RunContext
-from callboard._application import Application, Callboard
+from callboard._application import Callboard
+from callboard._application.application import Application
 from callboard._cli.serve import default_model
 from callboard._http.auth import authenticate_by
 from callboard._http.state import ServerState

@@ -203,7 +203,7 @@ def test_what_a_handler_catches_is_seen_in_each_of_its_forms(source: str, names:
 def test_only_the_boundaries_catch_everything() -> None:
     assert {path for path, classes in handlers() if EVERYTHING & set(classes)} <= {
         "server/callboard/_tools/executor.py",
-        "server/callboard/_application.py",
+        "server/callboard/_application/application.py",
         "server/callboard/_formats/described.py",
         "server/callboard/observers.py",
         "server/callboard/frameworks/openai_agents/local_tools.py",

@@ -542,10 +542,7 @@ class Cleaner:
             self._at = 0
         if not self._skips:
             # Most text has no marker: what `_read` does, for less.
-            begun = self._literals.search_begun(text, 0)
-            if begun is None:
-                return self._pass_plain(text)
-            end, found = self._literals.read_begun(begun)
+            end, found = self._literals.find(text, 0, final=False)
             if not found:
                 self._text = text[end:]
                 return self._pass_plain(text[:end])

@@ -132,14 +132,12 @@ class Scanner:
             return False
         text = tape.text
         start = tape.at - tape.base
-        end = len(text)
-        if begun := literals.search_begun(text, start):
-            end, found = literals.read_begun(begun)
-            while found:
-                tape.at = tape.base + end
-                if not self._stands_amid_words(found):
-                    return False
-                end, found = literals.find(text, end + 1, final=False)
+        end, found = literals.find(text, start, final=False)
+        while found:
+            tape.at = tape.base + end
+            if not self._stands_amid_words(found):
+                return False
+            end, found = literals.find(text, end + 1, final=False)
         if end > start:
             plain = text[start:end]
             tape.at = tape.said = tape.base + end
@@ -391,7 +389,7 @@ class Scanner:
             run = _FENCE.match(text, tape.at - tape.base)
             end = run.end() if run else len(text)
             rest = text[end : end + MAX_FENCE_LINE_CHARS + 1]
-            ends_line = _LINE_ENDS.match(text, end) is not None or behind.match(text, end) is not None
+            ends_line = _LINE_ENDS.match(text, end) is not None or behind.match(text, end) != ""
             may_end_line = len(rest) <= MAX_FENCE_LINE_CHARS and not rest.strip(" \t\r")
             if ends_line or tape.final or not (may_end_line or behind.may_grow(text, end)):
                 tape.at = tape.base + end
@@ -421,7 +419,7 @@ class Scanner:
         while not tape.final and openers.may_grow(tape.text, tape.at - tape.base):
             yield
         if found := openers.match(tape.text, tape.at - tape.base):
-            self._skip(tape.base + found.end())
+            self._skip(tape.at + len(found))
             self._outlet.begin_reasoning(keep=False, is_step=False)
 
     def _thought(self, tags: tuple[Tags, ...]) -> Reading[None]:
@@ -548,8 +546,9 @@ class Scanner:
             return False
         closer = self._first_closer(tags, tape.cut(start, tape.at))
         if closer and not calls.are_right:
-            tape.rewind(start + closer.start())
-            self._end_thought(tags, len(closer[0]))
+            place, found = closer
+            tape.rewind(start + place)
+            self._end_thought(tags, len(found))
             tape.forget()
             return True
         tape.forget()
@@ -592,8 +591,7 @@ class Scanner:
         tape = self._tape
         while not tape.final and literals.may_grow(tape.text, tape.at - tape.base):
             yield
-        found = literals.match(tape.text, tape.at - tape.base)
-        return found[0] if found else ""
+        return literals.match(tape.text, tape.at - tape.base)
 
     def _block_in_thought(
         self, opener: str, spot: Spot, before: "_LastCalls"
@@ -619,12 +617,16 @@ class Scanner:
             tape.rewind(start)
         return None
 
-    def _first_closer(self, tags: tuple[Tags, ...], text: str) -> re.Match[str] | None:
-        """Return the first closer of a thought in the text of calls that is not quoted there."""
+    def _first_closer(self, tags: tuple[Tags, ...], text: str) -> tuple[int, str] | None:
+        """Return the place of the first closer of a thought in the text of calls that is not quoted there, and it."""
         closers = closing(self.grammar, tags)
         found = closers.search(text, 0)
-        while found and is_closer_quoted(text[: found.start()], text[found.end() :][:1]):
-            found = closers.search(text, found.end())
+        while found:
+            place, closer = found
+            end = place + len(closer)
+            if not is_closer_quoted(text[:place], text[end : end + 1]):
+                break
+            found = closers.search(text, end)
         return found
 
     # What is handed on.

@@ -363,6 +363,25 @@ def test_a_check_that_fails_itself_is_a_line_without_its_words_and_the_others_go
     assert "sk-secret" not in said.out + said.err
 
 
+def test_checks_run_side_by_side_and_are_printed_in_their_order(
+    doctor: Doctor, capsys: pytest.CaptureFixture[str]
+) -> None:
+    is_second_done = asyncio.Event()
+
+    async def wait_for_second(context: Context) -> AsyncIterator[Finding]:
+        async with asyncio.timeout(context.timeout_seconds):
+            await is_second_done.wait()
+        yield well("first", "is well")
+
+    async def end_at_once(context: Context) -> AsyncIterator[Finding]:
+        yield well("second", "is well")
+        is_second_done.set()
+
+    options = build_parser().parse_args(["doctor", "--timeout", "5"])
+    assert examine(options, checks={"first": wait_for_second, "second": end_at_once}) == 0
+    assert capsys.readouterr().out.endswith("✓ first: is well\n✓ second: is well\n")
+
+
 def test_a_file_whose_skill_is_not_set_up_is_told_of_with_what_it_needs(doctor: Doctor, tmp_path: Path) -> None:
     text = """
 from callboard import Agent, register

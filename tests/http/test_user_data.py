@@ -15,8 +15,8 @@ import pytest
 from sqlalchemy import select, update
 from structlog.testing import capture_logs
 
-from callboard import _application
 from callboard._agents import RunContext
+from callboard._application import retention
 from callboard.storage.sql.database import Database
 from callboard.storage.sql.tables import chats, metadata
 from callboard_protocol import Done, Event, Message, ToolCallComplete, ToolCallStart
@@ -207,7 +207,7 @@ async def test_of_servers_that_share_a_file_the_next_round_of_one_empties_the_lo
             await service.events({**body("anneliese"), "messages": [{"role": "user", "content": "flamingoask"}]})
         with capture_logs() as logged:
             await here.client.delete("/v1/user-data", params={"user_id": "anneliese"})
-            await _application._drop_what_is_old(here.state.store, here.app._board.settings)
+            await retention.drop_expired(here.state.store, here.app._board.settings)
             assert count_bytes(tmp_path, b"flamingoask") == 0
             for service in (here, there):
                 assert isinstance((await service.events(body("bob")))[-1], Done)
@@ -259,7 +259,7 @@ async def test_chats_are_dropped_in_the_background_once_their_days_are_over(
             await service.events(body(user))
         old = update(chats).where(chats.c.user_id == "anneliese").values(updated_at=time.time() - 31 * 86_400)
         await database_of(service).execute(old)
-    monkeypatch.setattr(_application, "FIRST_ROUND_SECONDS", 0)
+    monkeypatch.setattr(retention, "FIRST_ROUND_SECONDS", 0)
     async with serving(tmp_path, LOOKS, retention_days=30) as service:
         with anyio.fail_after(20):
             while await exported(service, "anneliese"):
@@ -272,5 +272,5 @@ async def test_without_the_setting_chats_are_kept_for_ever(tmp_path: Path) -> No
         async with serving(tmp_path, LOOKS, **unset) as service:
             await service.events(body("anneliese"))
             await database_of(service).execute(update(chats).values(updated_at=0))
-            await _application._drop_what_is_old(service.state.store, service.app._board.settings)
+            await retention.drop_expired(service.state.store, service.app._board.settings)
             assert await exported(service, "anneliese") != []

@@ -7,7 +7,7 @@ from itertools import count
 from typing import Any
 
 from callboard._formats import Format
-from callboard._loop import run_tool_loop
+from callboard._loop.tool_loop import run_tool_loop
 from callboard._tools import Tool
 from callboard.calls import Allowance, CallContext, Limits
 from callboard.models import Finish, ModelDelta, ModelRequest, Pause, ScriptedModel, TextDelta, ToolCallDelta

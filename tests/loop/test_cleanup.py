@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from callboard._loop import run_tool_loop
+from callboard._loop.tool_loop import run_tool_loop
 from callboard._tools import report_status, tool
 from callboard.models import ModelDelta, ModelRequest, OpenAICompatible, TextDelta
 from callboard_protocol import Event, Message, ToolCallStart, ToolStatus

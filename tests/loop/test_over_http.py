@@ -3,7 +3,7 @@
 import pytest
 
 from callboard._formats import Format, ToolFormat, choose_format
-from callboard._loop import run_tool_loop
+from callboard._loop.tool_loop import run_tool_loop
 from callboard._tools import tool
 from callboard.errors import ModelCutOff, ModelError, ModelTimeout
 from callboard.models import OpenAICompatible

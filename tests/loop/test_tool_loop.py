@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from callboard._loop import run_completion
+from callboard._loop.tool_loop import run_completion
 from callboard._tools import ToolContext, ToolResult, tool
 from callboard.errors import ModelError
 from callboard.models import ModelRequest, ReasoningDelta, ScriptedModel, TextDelta, TokenUsage

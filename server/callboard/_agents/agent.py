@@ -10,17 +10,20 @@ from contextlib import aclosing
 from copy import copy
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from callboard._agents.recalling import recall
-from callboard._formats import Format, FormatChoice, ToolFormat
-from callboard._loop import OnOwnerLoss, RunContext, check_on_owner_loss, run_completion, run_tool_loop
+from callboard._loop import OnOwnerLoss, RunContext, check_on_owner_loss
+from callboard._settings import ToolFormat
 from callboard._tools import SourceNumbers, Tool
 from callboard.calls import Allowance, CallContext, Limits
 from callboard.errors import AgentError
 from callboard.models import ChatDict, ChatModel, ModelEndpoint, content_text
 from callboard.skills import Skill
 from callboard_protocol import Event
+
+if TYPE_CHECKING:
+    from callboard._formats import Format, FormatChoice
 
 AGENT_ID_PATTERN = re.compile(r"[A-Za-z0-9_.:/-]{1,128}")
 
@@ -114,6 +117,9 @@ class Agent:
 
     async def run(self, context: RunContext) -> AsyncGenerator[Event, None]:
         """Play one turn by the tool loop; for a background task one plain answer of the model. Raises `ModelError`."""
+        # To declare an agent takes none of the formats. A server has imported the loop before its first run.
+        from callboard._loop.tool_loop import run_completion, run_tool_loop
+
         model = self.model or context.model
         watched = context.observers.watch(model)
         if context.task is not None:
@@ -158,7 +164,7 @@ class Agent:
             spend=context.spend_call,
         )
 
-    async def _choose_format(self, model: ChatModel, model_name: str, server: FormatChoice) -> Format:
+    async def _choose_format(self, model: ChatModel, model_name: str, server: "FormatChoice") -> "Format":
         if self.tool_format is None and self.model is None:
             return await server.of_model(model, model_name)
         # The server's setting is about the server's model.

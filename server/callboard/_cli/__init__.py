@@ -5,9 +5,11 @@ server, a database and the agents. Above: nothing. Below: everything.
 """
 
 import argparse
+import gc
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
@@ -27,7 +29,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rest = given[1:] if given[:1] == ["install-pipe"] else []
     chosen = parse(given[:1] if rest else given, argparse.Namespace(rest=rest))
     try:
-        module = import_module(f"callboard._cli.{chosen.command.replace('-', '_')}")
+        # Without arguments this is the process of a command, not a program that calls one.
+        with _freezing_imports() if arguments is None else nullcontext():
+            module = import_module(f"callboard._cli.{chosen.command.replace('-', '_')}")
         return int(module.run(chosen))
     except SettingsError as error:
         print(f"callboard: the settings are wrong\n{error}", file=sys.stderr)
@@ -39,6 +43,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Who read the output has gone: `callboard export … | head`. Python would flush once more at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 1
+
+
+@contextmanager
+def _freezing_imports() -> Iterator[None]:
+    """Exclude everything that the block imports from garbage collection: modules stay until the process ends.
+
+    The collections during its imports took a sixth of the time that `callboard serve` needs to start.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def parse(given: Sequence[str], namespace: argparse.Namespace) -> argparse.Namespace:

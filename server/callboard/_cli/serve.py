@@ -18,7 +18,8 @@ from starlette.applications import Starlette
 
 import callboard._agents.builtin  # noqa: F401 - settings of skills are known once these are imported
 from callboard._agents import AgentAccess, Registry, load_all_agents
-from callboard._application import Application, Callboard
+from callboard._application import Callboard
+from callboard._application.application import Application
 from callboard._cli.logs import set_up_logging
 from callboard._cli.shared_metrics import Crew, sharing
 from callboard._cli.workers import Word, following_supervisor, supervise

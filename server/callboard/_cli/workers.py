@@ -24,7 +24,7 @@ from types import FrameType
 import structlog
 import uvicorn
 
-from callboard._application import Application
+from callboard._application.application import Application
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 RESTART_SECONDS = 5.0

@@ -19,7 +19,7 @@ from callboard._formats.reading import ScanningReader
 from callboard._formats.rescuing.reader import RescuingReader
 from callboard._tools import Tool
 from callboard.errors import InvalidArguments
-from callboard.models import ChatDict, ModelRequest, TextDelta
+from callboard.models import ChatDict, ModelRequest
 
 
 class _AskedNatively:
@@ -120,13 +120,6 @@ class RescueFormat(_AskedNatively):
     ) -> Reader:
         """Return a reader for one answer."""
         return ScanningReader(self.name, tools, claim_id, model=self.model, previews=False, rescued=True)
-
-
-def prepare_reading() -> None:
-    """Compile the patterns that answers are searched with: the first answer would hold up the event loop with it."""
-    reader = RescuingReader(("tool",), str, ())
-    reader.feed(TextDelta("An answer."))
-    reader.finish()
 
 
 def _acceptable(message: ChatDict) -> ChatDict:

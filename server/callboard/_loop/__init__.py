@@ -2,16 +2,10 @@
 
 Above: agents. Below: calls, formats, tools, models. Knows neither the format that the model
 speaks nor anything of storage.
+
+An agent is declared with `context` alone; `tool_loop`, which imports every format of calls, runs it.
 """
 
 from callboard._loop.context import OnOwnerLoss, RunContext, check_on_owner_loss
-from callboard._loop.tool_loop import NOTHING_SAID, run_completion, run_tool_loop
 
-__all__ = [
-    "NOTHING_SAID",
-    "OnOwnerLoss",
-    "RunContext",
-    "check_on_owner_loss",
-    "run_completion",
-    "run_tool_loop",
-]
+__all__ = ["OnOwnerLoss", "RunContext", "check_on_owner_loss"]

@@ -2,9 +2,8 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from callboard._formats import FormatChoice, RequestedCall
 from callboard._redaction import Redaction
 from callboard._tools import ClientTool, Services
 from callboard.calls import Approval, Limits, Spend, spend_nothing
@@ -12,6 +11,9 @@ from callboard.errors import AgentError
 from callboard.models import ChatDict, ChatModel
 from callboard.observers import NO_OBSERVERS, RunObservers
 from callboard_protocol import User
+
+if TYPE_CHECKING:
+    from callboard._formats import FormatChoice, RequestedCall
 
 OnOwnerLoss = Literal["continue", "end"]
 """What becomes of an agent's run whose server is gone: another one goes on with it, or ends it."""
@@ -24,6 +26,12 @@ def check_on_owner_loss(agent_id: str, value: object) -> None:
             f"The agent '{agent_id}' cannot have on_owner_loss={value!r}: say 'continue', and another server goes on "
             "with a run whose own is gone, or 'end'."
         )
+
+
+def _default_formats() -> "FormatChoice":
+    from callboard._formats import FormatChoice
+
+    return FormatChoice()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +70,7 @@ class RunContext:
     options: dict[str, Any] = field(default_factory=dict)
     max_source_number: int = -1
     limits: Limits = field(default_factory=Limits)
-    formats: FormatChoice = field(default_factory=FormatChoice)
+    formats: "FormatChoice" = field(default_factory=_default_formats)
     approval: Approval = field(default_factory=Approval)
     services: Services | None = field(default=None, repr=False)
     functions: Sequence[ClientTool] = ()
@@ -74,4 +82,4 @@ class RunContext:
     spend_call: Spend = spend_nothing
     observers: RunObservers = NO_OBSERVERS
     calls_made: Sequence[str] = ()
-    unfinished: Sequence[RequestedCall] = ()
+    unfinished: "Sequence[RequestedCall]" = ()

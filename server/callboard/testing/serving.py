@@ -11,7 +11,8 @@ import httpx
 import uvicorn
 from anyio.from_thread import start_blocking_portal
 
-from callboard._application import Application, Callboard
+from callboard._application import Callboard
+from callboard._application.application import Application
 from callboard._http.auth import ApiKey
 from callboard_protocol import (
     Decoder,

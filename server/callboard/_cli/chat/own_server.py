@@ -18,7 +18,8 @@ from anyio.from_thread import start_blocking_portal
 
 import callboard._agents.builtin  # noqa: F401 - settings of skills are known once these are imported
 from callboard._agents import load_all_agents
-from callboard._application import Application, Callboard
+from callboard._application import Callboard
+from callboard._application.application import Application
 from callboard._cli.chat.client import Address
 from callboard._cli.logs import set_up_logging
 from callboard._cli.serve import default_model, with_local_model

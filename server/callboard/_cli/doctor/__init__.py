@@ -1,6 +1,7 @@
 """`callboard doctor`: a look at everything that a server needs, with a line for each that says what to do.
 
-Every check is a function that yields findings; what goes wrong in one keeps no other from being made.
+Every check is a function that yields findings; a check that fails does not keep the others from being made. Checks run
+side by side, so that the doctor takes as long as the slowest, and their findings are printed in the order of `CHECKS`.
 """
 
 import argparse
@@ -33,6 +34,12 @@ CHECKS: Mapping[str, Check] = {
     open_webui.SUBJECT: open_webui.check_open_webui,
 }
 """The checks after that of the settings, by what each is about."""
+
+IN_TURN = frozenset({embeddings.SUBJECT, open_webui.SUBJECT})
+"""The checks that begin when all before them have ended; the others run side by side.
+
+One machine may have to load both models, and the check of Open WebUI may ask for a password.
+"""
 
 
 def run(
@@ -71,9 +78,24 @@ async def _findings(
         return
     loaded = load_all_agents(read.settings, read.variables)
     context = Context(read.settings, read.variables, loaded, options, endpoints)
-    for subject, check in checks.items():
-        async for finding in _guarded(subject, check(context)):
-            yield finding
+    begun = {
+        subject: asyncio.create_task(_collect(subject, check(context)))
+        for subject, check in checks.items()
+        if subject not in IN_TURN
+    }
+    try:
+        for subject, check in checks.items():
+            for finding in await (begun.get(subject) or _collect(subject, check(context))):
+                yield finding
+    finally:
+        for task in begun.values():
+            task.cancel()
+        await asyncio.gather(*begun.values(), return_exceptions=True)
+
+
+async def _collect(subject: str, findings: AsyncIterator[Finding]) -> list[Finding]:
+    async with aclosing(_guarded(subject, findings)) as guarded:
+        return [finding async for finding in guarded]
 
 
 async def _guarded(subject: str, findings: AsyncIterator[Finding]) -> AsyncGenerator[Finding, None]:

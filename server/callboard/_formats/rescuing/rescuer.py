@@ -218,7 +218,7 @@ class Rescuer:
     def _owners(self, start: int) -> list[int]:
         """Return the syntaxes whose block may begin at `start`."""
         found = OPENERS.match(self._text, start)
-        return list(meaning(self._grammar, found[0].lower()).owners) if found else []
+        return list(meaning(self._grammar, found.lower()).owners) if found else []
 
     def _go_on(self, *, final: bool) -> bool:
         """Read the group on; False where more text is needed, and at its end."""
@@ -244,7 +244,7 @@ class Rescuer:
                 return False
             return self._refuse(at)
         if end := TURN_ENDS.match(text, at):
-            group.at = end.end()
+            group.at = at + len(end)
             return True
         if not final and TURN_ENDS.may_grow(text, at):
             return False

@@ -1,32 +1,24 @@
-"""The application: agents, a model and a store as one ASGI application.
-
-    board = Callboard([Agent("clerk", skills=[…])], model=OpenAICompatible("http://127.0.0.1:11434/v1", model="qwen3"))
-    app = board.asgi()
-
-Any ASGI server runs it, and other applications mount it below a prefix: it opens with the server, or else with the
-first request, and closes with it. `callboard serve` is this with the environment's settings.
-"""
+"""The ASGI application of a `Callboard`: which parts open and close with the server, in which order."""
 
 import asyncio
 import hmac
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from secrets import token_hex
 from types import EllipsisType
 from typing import Any
 
 import structlog
 from starlette.applications import Starlette
-from starlette.middleware import Middleware
-from starlette.routing import BaseRoute, Mount, Router
+from starlette.routing import Mount, Router
 from starlette.types import Message, Receive, Scope, Send
 
-from callboard._agents import AgentLike, Registry
-from callboard._formats import prepare_reading
+from callboard._application.board import Callboard
+from callboard._application.retention import retaining
 from callboard._http.app import build_routes, put_gate_before
-from callboard._http.auth import THE_KEY, Authenticate, api_key
+from callboard._http.auth import THE_KEY, api_key
 from callboard._http.body import BodyMemory
 from callboard._http.gate import Access
 from callboard._http.lifetime import OpensItself, Stopping
@@ -34,79 +26,17 @@ from callboard._http.state import ServerState
 from callboard._http.vouching import Vouching
 from callboard._inspect import Inspector
 from callboard._metrics import Metrics, Now
-from callboard._redaction import Redaction
 from callboard._runs import Links, Runs
 from callboard._settings import Settings
-from callboard._threads import REQUESTS
 from callboard._tools import Services
 from callboard._tracing import Tracing
 from callboard._watchdog import Watchdog
-from callboard.errors import CallboardError, StorageError
-from callboard.models import ChatModel, ScriptedModel
+from callboard.errors import CallboardError
 from callboard.observers import Observer
 from callboard.storage import MeasuredStore, MemoryStore, Store, StoreQueues
 from callboard.storage.sql import SqlStore
 
-SECONDS_A_DAY = 86_400
-RETENTION_ROUND_SECONDS = 3600
-FIRST_ROUND_SECONDS = 60
-"""A server that has just started has people waiting for it."""
-
 _log = structlog.get_logger(__name__)
-
-
-class Callboard:
-    """Agents, what they work with, and who may ask them; `asgi` makes an application of it.
-
-    `model` is that of every agent without one of its own; without it a script says how to connect one. `store` is
-    where chats, memories and the like are kept, opened and closed by the application: without it the database of the
-    settings, with None the memory of the process. `authenticate` knows who asks (`api_key("…")` does by a key), None
-    lets in whoever reaches the server. `routes`, `middleware` and `lifespan` are Starlette's, and stand behind
-    `authenticate`. `observers` are told what runs do (`callboard.observers`). `settings` are limits, times and
-    addresses; where they are not given, the environment's. `redaction` is that of the log, where it has one: what is
-    secret is added to it.
-
-    Raises `AgentError` for two agents of one id, `SettingsError` for wrong settings.
-    """
-
-    def __init__(
-        self,
-        agents: Sequence[AgentLike] = (),
-        *,
-        model: ChatModel | None = None,
-        store: Store | EllipsisType | None = ...,
-        authenticate: Authenticate | None = None,
-        routes: Sequence[BaseRoute] = (),
-        middleware: Sequence[Middleware] = (),
-        lifespan: Callable[[Starlette], AbstractAsyncContextManager[Mapping[str, Any] | None]] | None = None,
-        observers: Sequence[Observer] = (),
-        settings: Settings | None = None,
-        redaction: Redaction | None = None,
-    ) -> None:
-        self.agents = Registry(agents)
-        self.settings = settings or Settings()
-        self.model = model or ScriptedModel()
-        self._store = store
-        self.authenticate = authenticate
-        self.routes = tuple(routes)
-        self.middleware = tuple(middleware)
-        self.lifespan = lifespan
-        self.observers = tuple(observers)
-        self.redaction = redaction or Redaction()
-        self.redaction.add(
-            *self.settings.secrets, *getattr(authenticate, "secrets", ()), *getattr(model, "secrets", ())
-        )
-
-    def open_store(self) -> Store:
-        """Return the store that was given; else a new one, in the settings' database or in memory for `store=None`."""
-        if isinstance(self._store, EllipsisType):
-            settings = self.settings
-            return SqlStore(settings.resolved_database_url, settings.redis_url, settings.keep_run_seconds)
-        return self._store or MemoryStore()
-
-    def asgi(self) -> "Application":
-        """Return an application that opens what this board names when it is started; each has runs of its own."""
-        return Application(self)
 
 
 class Application:
@@ -208,7 +138,7 @@ async def _open(
     settings = board.settings
     secret = settings.open_webui_jwt_secret
     async with AsyncExitStack() as closing:
-        store = board.open_store()
+        store = _make_store(board)
         closing.push_async_callback(store.close)
         await store.start()
         closing.push_async_callback(board.model.aclose)
@@ -217,7 +147,7 @@ async def _open(
         agents = await closing.enter_async_context(board.agents.open(services))
         if interrupted := await store.close_interrupted_calls():
             _log.warning("calls_interrupted_by_last_stop", calls=interrupted)
-        await closing.enter_async_context(_retaining(store, settings))
+        await closing.enter_async_context(retaining(store, settings))
         run_log = store.run_log(token_hex())
         metrics = Metrics(agents, lambda: _look_at(runs, store)) if settings.metrics else None
         observers = [*board.observers, *watching]
@@ -229,8 +159,6 @@ async def _open(
         runs = Runs(agents, services, settings, board.redaction, links, observers, run_log, tracing)
         await closing.enter_async_context(runs.owning())
         closing.push_async_callback(runs.close)
-        preparing = asyncio.create_task(REQUESTS.run(prepare_reading), name="prepare reading")
-        closing.push_async_callback(asyncio.wait, {preparing})
         stopping = closing.enter_context(Stopping())
         await closing.enter_async_context(_draining(stopping, runs, settings.drain_seconds, leave))
         yield ServerState(
@@ -245,6 +173,14 @@ async def _open(
             vouching=Vouching(secret.get_secret_value() if secret else None),
             metrics=metrics,
         )
+
+
+def _make_store(board: Callboard) -> Store:
+    """Return the store that was given; else a new one, in the settings' database or in memory for `store=None`."""
+    if isinstance(board.store, EllipsisType):
+        settings = board.settings
+        return SqlStore(settings.resolved_database_url, settings.redis_url, settings.keep_run_seconds)
+    return board.store or MemoryStore()
 
 
 def _look_at(runs: Runs, store: Store) -> Now:
@@ -284,51 +220,6 @@ async def _draining(
     finally:
         draining.cancel()
         await asyncio.wait({draining})
-
-
-@asynccontextmanager
-async def _retaining(store: Store, settings: Settings) -> AsyncGenerator[None, None]:
-    """Drop what was kept for long enough, every hour."""
-    leaving = asyncio.Event()
-    retention = asyncio.create_task(_retain(store, settings, leaving), name="retention")
-    try:
-        yield
-    finally:
-        # Not cancelled: a statement that is broken off leaves its connection behind.
-        leaving.set()
-        await retention
-
-
-async def _retain(store: Store, settings: Settings, leaving: asyncio.Event) -> None:
-    wait_seconds = FIRST_ROUND_SECONDS
-    while True:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(wait_seconds):
-                await leaving.wait()
-                return
-        wait_seconds = RETENTION_ROUND_SECONDS
-        try:
-            await _drop_what_is_old(store, settings)
-        except StorageError as error:
-            _log.warning("old_results_not_dropped", error=str(error))
-
-
-async def _drop_what_is_old(store: Store, settings: Settings) -> None:
-    now = time.time()
-    await store.drop_usage()
-    await store.drop_traces()
-    await store.audit().drop()
-    if settings.retention_days:
-        chats = await store.drop_chats(now - settings.retention_days * SECONDS_A_DAY)
-        _log.info("chats_dropped", chats=chats)
-    if settings.result_retention_days:
-        dropped = await store.drop_uncited(now - settings.result_retention_days * SECONDS_A_DAY)
-        _log.info("uncited_results_dropped", results=dropped)
-    if settings.response_retention_days:
-        before = now - settings.response_retention_days * SECONDS_A_DAY
-        chats = await store.drop_own_chats(before)
-        items = await store.drop_response_items(before)
-        _log.info("responses_dropped", chats=chats, items=items)
 
 
 def _links(settings: Settings) -> Links:

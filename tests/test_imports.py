@@ -1,0 +1,75 @@
+"""What an import brings with it: a file of agents imports no server, and a server imports nothing while it serves."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+SERVES = {
+    "callboard._loop.tool_loop",
+    "callboard_formats",
+    "jinja2",
+    "jwt",
+    "prometheus_client",
+    "sqlalchemy",
+    "starlette",
+    "uvicorn",
+}
+"""Modules that take long to import, and that serving needs."""
+
+RARE = {"alembic", "mcp", "opentelemetry.sdk", "redis", "trafilatura"}
+"""Modules that take long to import, and that few need: a migration, an exporter, a skill."""
+
+DECLARE = """
+import json, sys
+from callboard import Agent, Callboard
+
+board = Callboard([Agent("clerk")])
+declared = set(sys.modules)
+app = board.asgi()
+print(json.dumps([sorted(declared), sorted(sys.modules)]))
+"""
+
+RUN = """
+import asyncio, json, sys
+import httpx
+from callboard import Agent, Callboard, Settings, Skill, tool
+from callboard.testing import Call, FakeModel
+
+@tool
+async def add(a: int, b: int) -> int:
+    "Adds."
+    return a + b
+
+skills = [Skill("arithmetic", "Adds.", tools=[add])]
+model = FakeModel([Call("add", a=1, b=2)], "It is 3.")
+board = Callboard([Agent("clerk", skills=skills)], model=model, settings=Settings(data_dir=sys.argv[1]))
+request = {"agent": "clerk", "chat_id": "c", "user": {"id": "u"}, "messages": [{"role": "user", "content": "1 + 2?"}]}
+
+async def main():
+    app = board.asgi()
+    async with app.lifespan():
+        before = set(sys.modules)
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            answer = await client.post("/v1/runs", json=request)
+        print(json.dumps([answer.text, sorted(set(sys.modules) - before)]), file=sys.stderr)
+
+asyncio.run(main())
+"""
+
+
+def test_a_board_is_declared_without_what_serves_it() -> None:
+    printed = subprocess.check_output([sys.executable, "-c", DECLARE], text=True)
+    declared, served = map(set, json.loads(printed))
+    assert declared & (SERVES | RARE | {"openai"}) == set()
+    # Whoever takes one of these out of the server takes it out of the list.
+    assert served & (SERVES | RARE) == SERVES
+
+
+def test_a_server_imports_nothing_during_its_first_run(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", RUN, str(tmp_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    answer, imported = json.loads(ended.stderr)
+    assert "It is 3." in answer
+    assert imported == []
