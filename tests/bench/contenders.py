@@ -13,7 +13,7 @@ import httpx
 from service import free_port
 from tests.bench.agno_servers.definition import AGENT
 from tests.bench.environments import agentos_python
-from tests.bench.served import wait_for
+from tests.bench.served import LIMITS, MANY, wait_for
 from tests.processes import COMMAND, environment
 
 ROOT = Path(__file__).parents[2]
@@ -81,7 +81,8 @@ class Running:
 def contenders() -> tuple[Contender, Contender, Contender]:
     """Callboard, AgentOS as it is without a database, and with one; all on the same releases of what they share."""
     agents = ROOT / "tests" / "bench" / "agno_servers" / "callboards.py"
-    ours = {"CALLBOARD_AGENTS": str(agents), "CALLBOARD_LOG_LEVEL": "warning"}
+    limits = {f"CALLBOARD_{name}": MANY for name in LIMITS}
+    ours = {**limits, "CALLBOARD_AGENTS": str(agents), "CALLBOARD_LOG_LEVEL": "warning"}
     theirs = [str(agentos_python()), "-m", "tests.bench.agno_servers.agentos"]
     return (
         Contender("Callboard", [*COMMAND, "serve"], ours, "/v1/runs"),
