@@ -7,10 +7,11 @@ import time
 from pathlib import Path
 
 from tests.bench.report import Target, milliseconds, print_table
+from tests.bench.size import FULL, SMOKE, Size
 from tests.processes import COMMAND, address, environment
 
 TOOLS = 200
-REPETITIONS = 5
+REPETITIONS = {FULL: 5, SMOKE: 1}
 MAX_SECONDS = 2.0
 MAX_IMPORT_SECONDS = 0.6
 IMPORT = "from callboard import Agent, Skill, ToolContext, register, tool"
@@ -30,21 +31,21 @@ async def tool_{number}(context: ToolContext, city: str, days: int = 3, units: l
 '''
 
 
-async def measure_starting(folder: Path) -> list[Target]:
+async def measure_starting(folder: Path, size: Size) -> list[Target]:
     """Prints the table; the target is the median."""
     agents = folder / "agents.py"
     tools = "".join(_TOOL.format(number=number) for number in range(TOOLS))
     names = ", ".join(f"tool_{number}" for number in range(TOOLS))
     skill = f'register(Agent("large", skills=[Skill("all", "All of them.", tools=[{names}])]))\n'
     agents.write_text(f"{_HEAD}{tools}\n{skill}")
-    with_tools = [_seconds(folder, AGENTS=str(agents)) for _ in range(REPETITIONS)]
-    without = [_seconds(folder) for _ in range(REPETITIONS)]
+    with_tools = [_seconds(folder, AGENTS=str(agents)) for _ in range(REPETITIONS[size])]
+    without = [_seconds(folder) for _ in range(REPETITIONS[size])]
     rows = [
         (what, milliseconds(statistics.median(seconds)), milliseconds(min(seconds)), milliseconds(max(seconds)))
         for what, seconds in ((f"with {TOOLS} tools", with_tools), ("with the built-in agents alone", without))
     ]
     print_table("From the start of the process until it listens", ("server", "median ms", "fastest", "slowest"), rows)
-    imported = statistics.median(_import_seconds() for _ in range(REPETITIONS))
+    imported = statistics.median(_import_seconds() for _ in range(REPETITIONS[size]))
     return [
         Target(f"start with {TOOLS} tools", statistics.median(with_tools), MAX_SECONDS, "s"),
         Target("import of what an agent's file needs", imported, MAX_IMPORT_SECONDS, "s"),
