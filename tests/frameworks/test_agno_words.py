@@ -14,7 +14,7 @@ from agno.run.agent import CustomEvent
 from callboard._agents import AgentLike
 from callboard.frameworks.agno import from_agno
 from callboard_protocol import ToolCallError, Usage
-from tests.fakes.openai_server import Answer, Body, Chunks, Refusal, text
+from tests.fakes.openai_server import Answer, Body, Chunks, text
 from tests.frameworks.agno_agents import Made, add, scenario, solo
 from tests.frameworks.scenario import ADD, calls, says
 from tests.frameworks.stage import perform
@@ -61,11 +61,6 @@ async def test_what_was_said_before_a_call_stays(tmp_path: Path) -> None:
     turns = [calls(ADD, before="Let me add. "), HALF, says("It is 5.")]
     seen, _ = await perform(Made(make), scenario(turns), tmp_path)
     assert seen.left() == "Let me add. It is 5."
-
-
-async def test_a_draft_of_a_run_that_fails_stays(tmp_path: Path) -> None:
-    seen, _ = await perform(solo(), scenario([HALF, Refusal(500)]), tmp_path)
-    assert seen.left() == "Half an answer"
 
 
 @dataclass

@@ -235,14 +235,6 @@ async def test_nothing_is_left_running(tmp_path: Path) -> None:
     assert asyncio.all_tasks() == before
 
 
-async def test_a_background_task_is_answered_without_tools_or_instructions(tmp_path: Path) -> None:
-    titles = scenario([says("A title")], task="title_generation")
-    seen, _ = await perform(solo(add, system_prompt="Be kind."), titles, tmp_path)
-    assert seen.lines(in_order=True) == ["say A title", "done stop"]
-    assert not seen.requests[0].get("tools")
-    assert [message["role"] for message in seen.requests[0]["messages"]] == ["user"]
-
-
 async def test_a_graph_whose_model_is_not_found_is_given_one_for_background_tasks(tmp_path: Path) -> None:
     async def ask(state: MessagesState) -> None:
         pass

@@ -140,21 +140,13 @@ async def test_the_user_can_answer_in_a_tools_place(reply: str | None, told: str
     assert seen.sent()[-1].startswith(f"tool {told}")
 
 
-async def test_the_servers_settings_can_ask_before_a_tool_runs(tmp_path: Path) -> None:
-    asked = scenario([calls(ADD), says("No 5.")], reply=False)
-    seen, _ = await perform(solo(add), asked, tmp_path, confirm_tools=("a*",))
-    assert "ask 1 Run add?" in seen.lines(in_order=True)
-    assert seen.sent()[-1].startswith("tool Error: Not run: the user refused it.")
-
-
-@pytest.mark.parametrize("asks", [False, True])
-async def test_a_tool_that_takes_too_long_is_stopped_and_the_run_goes_on(asks: bool, tmp_path: Path) -> None:
+async def test_a_tool_that_takes_too_long_after_its_question_is_stopped_and_the_run_goes_on(tmp_path: Path) -> None:
     toolbox = Toolbox()
     wait = toolbox.plain("wait")
 
     async def ponder() -> Any:
-        """Asks, where it does, and ponders for ever."""
-        return asks and interrupt("Sure?"), await wait()
+        """Asks, and ponders for ever."""
+        return interrupt("Sure?"), await wait()
 
     late = scenario([calls(("ponder", "{}")), says("It took too long.")], reply="yes")
     seen, _ = await perform(solo(ponder), late, tmp_path, tool_timeout_seconds=0.05)

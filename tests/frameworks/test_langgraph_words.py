@@ -20,7 +20,7 @@ from callboard._agents import RunContext
 from callboard.errors import AgentError
 from callboard.frameworks.langgraph import from_langgraph
 from callboard_protocol import Source, Status, ToolCallComplete, ToolCallError
-from tests.fakes.openai_server import Answer, Body, Chunks, Refusal, chunks, finish, text
+from tests.fakes.openai_server import Answer, Body, Chunks, chunks, finish, text
 from tests.frameworks.langgraph_agents import Made, add, agent_of, scenario
 from tests.frameworks.scenario import ADD, calls, says
 from tests.frameworks.stage import Performance, perform
@@ -236,12 +236,6 @@ async def test_a_draft_in_which_the_model_failed_is_taken_back_when_it_is_asked_
     seen, _ = await perform(Made(make), scenario([HALF, HALF, says("A whole answer.")]), tmp_path)
     assert seen.left() == "A whole answer."
     assert len(seen.requests) == 3
-
-
-async def test_a_draft_of_a_run_that_fails_stays(tmp_path: Path) -> None:
-    seen = await seen_of(tmp_path, lambda model: {"greet": asking(model, "greet")}, [HALF, Refusal(500)])
-    assert seen.left() == "Half an answer"
-    assert said(seen)[-1].startswith("error model_")
 
 
 async def test_what_tools_and_nodes_write_to_their_stream_is_shown(tmp_path: Path) -> None:

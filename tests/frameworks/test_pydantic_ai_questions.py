@@ -90,13 +90,6 @@ async def test_what_the_agent_itself_has_run_elsewhere_is_shown_with_its_result(
     assert seen.sent()[-1] == 'tool {"wiped":true}'
 
 
-async def test_the_servers_settings_can_ask_before_a_tool_runs(tmp_path: Path) -> None:
-    asked = scenario([calls(ADD), says("No 5.")], reply=False)
-    seen, _ = await perform(solo(add), asked, tmp_path, confirm_tools=("a*",))
-    assert "ask 1 Run add?" in seen.lines(in_order=True)
-    assert seen.sent()[-1].startswith("tool Error: Not run: the user refused it.")
-
-
 WHERE_ELSE: list[dict[str, Any]] = [
     {"tools": [Tool(later, name="wipe")]},
     {"toolsets": [ExternalToolset([ToolDefinition(name="wipe")])]},

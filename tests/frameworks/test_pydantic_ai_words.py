@@ -22,7 +22,7 @@ from pydantic_ai.models.openai import OpenAIChatModel
 from callboard._agents import AgentLike
 from callboard.frameworks.pydantic_ai import from_pydantic_ai
 from callboard_protocol import Source, ToolCallComplete
-from tests.fakes.openai_server import Answer, Body, Chunks, Refusal, text
+from tests.fakes.openai_server import Answer, Body, Chunks, text
 from tests.frameworks.pydantic_ai_agents import Made, add, scenario, solo
 from tests.frameworks.scenario import ADD, calls, says
 from tests.frameworks.stage import perform
@@ -59,11 +59,6 @@ async def test_an_answer_that_does_not_fit_is_taken_back(tmp_path: Path) -> None
     kind = solo(output_type=PromptedOutput(Weather), retries=2)
     seen, _ = await perform(kind, scenario([says("It is Rome."), says('{"city": "Rome"}')]), tmp_path)
     assert seen.left() == '{"city": "Rome"}'
-
-
-async def test_a_draft_of_a_run_that_fails_stays(tmp_path: Path) -> None:
-    seen, _ = await perform(solo(), scenario([HALF, Refusal(500)]), tmp_path)
-    assert seen.left() == "Half an answer"
 
 
 @dataclass(kw_only=True)
