@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from langchain.agents.structured_output import ToolStrategy
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.outputs import ChatGenerationChunk
 from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.memory import InMemorySaver
@@ -19,7 +19,7 @@ from callboard.errors import AgentError
 from callboard.frameworks.langgraph import from_langgraph
 from callboard_protocol import Error, ToolCallArgsDelta, ToolCallStart
 from tests.fakes.openai_server import Body, chunks, finish, text
-from tests.frameworks.langgraph_agents import Made, add, agent_of, loop, scenario, solo
+from tests.frameworks.langgraph_agents import Made, add, agent_of, asks_another, loop, scenario, solo
 from tests.frameworks.scenario import ADD, ADDED, calls, says
 from tests.frameworks.stage import perform
 from tests.frameworks.toolbox import Toolbox
@@ -131,31 +131,15 @@ async def test_a_subgraphs_tools_are_held_to_the_rules_and_its_text_is_said(tmp_
     assert seen.sent()[-1] == "tool Error: ValueError: kaboom: no fuel"
 
 
-def asks_another(*tools: Any) -> Made:
-    """An agent with a tool that asks another agent, which has these tools."""
-
-    def make(model: ChatOpenAI) -> Any:
-        other = agent_of(model, *tools, checkpointer=None)
-
-        async def ask_other(task: str) -> str:
-            """Asks the other agent."""
-            done = await other.ainvoke({"messages": [HumanMessage(task)]})
-            return str(done["messages"][-1].content)
-
-        return from_langgraph(agent_of(model, ask_other))
-
-    return Made(make)
-
-
-ASKS = calls(("ask_other", '{"task": "help"}'))
-ASKED = "call 1 ask_other {'task': 'help'}"
-
-
 async def test_an_agent_in_a_tool_that_dies_of_its_own_tool_is_a_tool_that_fails(tmp_path: Path) -> None:
-    turns = [ASKS, calls(("kaboom", '{"reason": "no fuel"}'), first=1), says("It failed.")]
+    turns = [
+        calls(("ask_other", '{"task": "help"}')),
+        calls(("kaboom", '{"reason": "no fuel"}'), first=1),
+        says("It failed."),
+    ]
     seen, _ = await perform(asks_another(Toolbox().plain("kaboom")), scenario(turns), tmp_path)
     assert seen.lines(in_order=False) == [
-        *(ASKED, "status 1 processing kaboom", "call 2 kaboom {'reason': 'no fuel'}"),
+        *("call 1 ask_other {'task': 'help'}", "status 1 processing kaboom", "call 2 kaboom {'reason': 'no fuel'}"),
         *("failed 1 tool_failed", "failed 2 tool_failed"),
         *("say It failed.", "done stop"),
     ]
