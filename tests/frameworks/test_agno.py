@@ -1,27 +1,33 @@
 """What Agno alone has: sessions of its own, tools that report in its way, answers in several parts."""
 
+from __future__ import annotations
+
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from agno.agent import Agent
-from agno.db.in_memory import InMemoryDb
-from agno.exceptions import CheckTrigger, InputCheckError
-from agno.models.openai import OpenAIChat
-from agno.run import RunContext as AgnoRunContext
-from agno.team import Team
-from agno.tools.reasoning import ReasoningTools
 from pydantic import BaseModel
 
 from callboard import report_status
 from callboard._agents import AgentLike, RunContext
 from callboard.errors import AgentError
-from callboard.frameworks.agno import from_agno
 from callboard_protocol import Error, Usage
-from tests.frameworks.agno_agents import Made, add, scenario, solo
+from tests.collecting import TESTS_RUN
 from tests.frameworks.scenario import ADD, calls, says
 from tests.frameworks.stage import CHAT_ID, perform
+
+if TESTS_RUN:
+    from agno.agent import Agent
+    from agno.db.in_memory import InMemoryDb
+    from agno.exceptions import CheckTrigger, InputCheckError
+    from agno.models.openai import OpenAIChat
+    from agno.run import RunContext as AgnoRunContext
+    from agno.team import Team
+    from agno.tools.reasoning import ReasoningTools
+
+    from callboard.frameworks.agno import from_agno
+    from tests.frameworks.agno_agents import Made, add, scenario, solo
 
 
 def with_memory(history: str) -> Made:

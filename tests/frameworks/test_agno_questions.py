@@ -5,15 +5,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agno.tools import tool
-from agno.tools.user_control_flow import UserControlFlowTools
-from agno.tools.user_feedback import UserFeedbackTools
 
 from callboard_protocol import InputRequest, ToolCallError
-from tests.frameworks.agno_agents import scenario, solo
+from tests.collecting import TESTS_RUN
 from tests.frameworks.scenario import calls, says
 from tests.frameworks.stage import perform
 from tests.frameworks.toolbox import Toolbox
+
+if TESTS_RUN:
+    from agno.tools import tool
+    from agno.tools.user_control_flow import UserControlFlowTools
+    from agno.tools.user_feedback import UserFeedbackTools
+
+    from tests.frameworks.agno_agents import scenario, solo
 
 
 async def test_agnos_own_questions_reach_the_user_and_their_answers_the_model(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """What an agent of Agno takes back, what its tools tell of themselves, and agents in its tools."""
 
+from __future__ import annotations
+
 from collections.abc import AsyncIterator, Callable
 from copy import copy
 from dataclasses import dataclass
@@ -7,26 +9,38 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agno.agent import Agent
-from agno.models.openai import OpenAIChat
-from agno.run.agent import CustomEvent
 
 from callboard._agents import AgentLike
-from callboard.frameworks.agno import from_agno
 from callboard_protocol import ToolCallError
+from tests.collecting import TESTS_RUN
 from tests.fakes.openai_server import Chunks, text
-from tests.frameworks.agno_agents import Made, add, asks_another_and_waits, scenario, solo
 from tests.frameworks.scenario import ADD, calls, says
 from tests.frameworks.stage import perform
 
+if TESTS_RUN:
+    from agno.agent import Agent
+    from agno.models.openai import OpenAIChat
+    from agno.run.agent import CustomEvent
+
+    from callboard.frameworks.agno import from_agno
+    from tests.frameworks.agno_agents import Made, add, asks_another_and_waits, scenario, solo
+
+    class Kept(OpenAIChat):
+        """A model that keeps its client where Agno copies it, as it does with fallbacks."""
+
+        def __deepcopy__(self, memo: dict[int, Any]) -> OpenAIChat:
+            return copy(self)
+
+    @dataclass
+    class Progress(CustomEvent):
+        """How far a tool is."""
+
+        message: str | None = None
+        progress: int | None = None
+        step: str | None = None
+
+
 HALF = Chunks((text("Half an answer"),), "cut")
-
-
-class Kept(OpenAIChat):
-    """A model that keeps its client where Agno copies it, as it does with fallbacks."""
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> OpenAIChat:
-        return copy(self)
 
 
 @pytest.mark.parametrize("kind", ["retries", "fallbacks", "runs"])
@@ -61,15 +75,6 @@ async def test_what_was_said_before_a_call_stays(tmp_path: Path) -> None:
     turns = [calls(ADD, before="Let me add. "), HALF, says("It is 5.")]
     seen, _ = await perform(Made(make), scenario(turns), tmp_path)
     assert seen.left() == "Let me add. It is 5."
-
-
-@dataclass
-class Progress(CustomEvent):
-    """How far a tool is."""
-
-    message: str | None = None
-    progress: int | None = None
-    step: str | None = None
 
 
 async def test_a_custom_event_of_a_tool_is_a_step_of_its_call(tmp_path: Path) -> None:

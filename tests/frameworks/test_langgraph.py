@@ -1,41 +1,47 @@
 """What LangGraph alone has: graphs by hand, subgraphs, agents in tools, threads of its own."""
 
+from __future__ import annotations
+
 import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
-from langchain.agents.structured_output import ToolStrategy
-from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
-from langchain_core.outputs import ChatGenerationChunk
-from langchain_openai import ChatOpenAI
-from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.graph import START, MessagesState, StateGraph
 from pydantic import BaseModel
 from typing_extensions import TypedDict
 
 from callboard._agents import RunContext
 from callboard.errors import AgentError
-from callboard.frameworks.langgraph import from_langgraph
 from callboard_protocol import Error, ToolCallArgsDelta, ToolCallStart
+from tests.collecting import TESTS_RUN
 from tests.fakes.openai_server import Body, chunks, finish, text
-from tests.frameworks.langgraph_agents import Made, add, agent_of, asks_another, loop, scenario, solo
 from tests.frameworks.scenario import ADD, ADDED, calls, says
 from tests.frameworks.stage import perform
 from tests.frameworks.toolbox import Toolbox
 
+if TESTS_RUN:
+    from langchain.agents.structured_output import ToolStrategy
+    from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+    from langchain_core.outputs import ChatGenerationChunk
+    from langchain_openai import ChatOpenAI
+    from langgraph.checkpoint.memory import InMemorySaver
+    from langgraph.graph import START, MessagesState, StateGraph
+
+    from callboard.frameworks.langgraph import from_langgraph
+    from tests.frameworks.langgraph_agents import Made, add, agent_of, asks_another, loop, scenario, solo
+
+    class Reasoning(ChatOpenAI):
+        """Keeps the reasoning, as LangChain's models of other endpoints do."""
+
+        def _convert_chunk_to_generation_chunk(self, chunk: Any, *rest: Any) -> ChatGenerationChunk | None:
+            made = super()._convert_chunk_to_generation_chunk(chunk, *rest)
+            if made is not None and (thought := chunk["choices"][0]["delta"].get("reasoning_content")):
+                made.message.additional_kwargs["reasoning_content"] = thought
+                made.message.response_metadata["model_provider"] = "another"
+            return made
+
+
 BROKEN = ("add", '{"a": 2, "b": oops')
-
-
-class Reasoning(ChatOpenAI):
-    """Keeps the reasoning, as LangChain's models of other endpoints do."""
-
-    def _convert_chunk_to_generation_chunk(self, chunk: Any, *rest: Any) -> ChatGenerationChunk | None:
-        made = super()._convert_chunk_to_generation_chunk(chunk, *rest)
-        if made is not None and (thought := chunk["choices"][0]["delta"].get("reasoning_content")):
-            made.message.additional_kwargs["reasoning_content"] = thought
-            made.message.response_metadata["model_provider"] = "another"
-        return made
 
 
 class Weather(BaseModel):

@@ -1,19 +1,52 @@
 """What graphs of LangGraph ask their user, and when they are not let go on."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from langchain.agents.middleware import AgentMiddleware, HumanInTheLoopMiddleware
-from langchain_core.messages import ToolMessage
-from langgraph.types import interrupt
 
 from callboard_protocol import Error, InputRequest
-from tests.frameworks.langgraph_agents import add, scenario, solo
+from tests.collecting import TESTS_RUN
 from tests.frameworks.scenario import ADD, ADDED, calls, says
 from tests.frameworks.stage import perform
 from tests.frameworks.toolbox import Toolbox
+
+if TESTS_RUN:
+    from langchain.agents.middleware import AgentMiddleware, HumanInTheLoopMiddleware
+    from langchain_core.messages import ToolMessage
+    from langgraph.types import interrupt
+
+    from tests.frameworks.langgraph_agents import add, scenario, solo
+
+    class Gate(AgentMiddleware[Any, Any]):
+        """Asks about each call as it begins, as LangChain's own middleware does in its mode `per_call`."""
+
+        async def awrap_tool_call(self, request: Any, handler: Any) -> Any:
+            call = request.tool_call
+            decision = interrupt(
+                {"type": "tool_approval", "tool_call_id": call["id"], "name": call["name"], "args": call["args"]}
+            )
+            if decision["type"] == "approve":
+                return await handler(request)
+            return ToolMessage("rejected: " + decision["message"], tool_call_id=call["id"], status="error")
+
+    class Clerk(AgentMiddleware[Any, Any]):
+        """Lets the user answer for a tool, as LangChain's own does where `respond` is all that is allowed."""
+
+        async def aafter_model(self, state: Any, runtime: Any) -> Any:
+            calls_made = state["messages"][-1].tool_calls
+            if not calls_made:
+                return None
+            [action] = calls_made
+            request = {"name": action["name"], "args": action["args"]}
+            rule = {"action_name": action["name"], "allowed_decisions": ["respond"]}
+            answer = interrupt({"action_requests": [request], "review_configs": [rule]})
+            [decision] = answer["decisions"]
+            return {"messages": [ToolMessage(decision["message"], tool_call_id=action["id"])]}
+
 
 ASKED = "ask 1 The agent asks"
 
@@ -29,34 +62,6 @@ async def plan_trip() -> str:
     place = interrupt({"question": "Where to?"})
     day = interrupt("When?")
     return f"{place} on {day}, booked" if interrupt("Book it?") else f"{place} on {day}"
-
-
-class Gate(AgentMiddleware[Any, Any]):
-    """Asks about each call as it begins, as LangChain's own middleware does in its mode `per_call`."""
-
-    async def awrap_tool_call(self, request: Any, handler: Any) -> Any:
-        call = request.tool_call
-        decision = interrupt(
-            {"type": "tool_approval", "tool_call_id": call["id"], "name": call["name"], "args": call["args"]}
-        )
-        if decision["type"] == "approve":
-            return await handler(request)
-        return ToolMessage("rejected: " + decision["message"], tool_call_id=call["id"], status="error")
-
-
-class Clerk(AgentMiddleware[Any, Any]):
-    """Lets the user answer for a tool, as LangChain's own middleware does where `respond` is all that is allowed."""
-
-    async def aafter_model(self, state: Any, runtime: Any) -> Any:
-        calls_made = state["messages"][-1].tool_calls
-        if not calls_made:
-            return None
-        [action] = calls_made
-        request = {"name": action["name"], "args": action["args"]}
-        rule = {"action_name": action["name"], "allowed_decisions": ["respond"]}
-        answer = interrupt({"action_requests": [request], "review_configs": [rule]})
-        [decision] = answer["decisions"]
-        return {"messages": [ToolMessage(decision["message"], tool_call_id=action["id"])]}
 
 
 async def test_a_tools_question_reaches_the_user_and_their_answer_the_tool(tmp_path: Path) -> None:

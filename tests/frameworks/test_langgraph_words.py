@@ -1,5 +1,7 @@
 """Whose words are the answer of a graph with several nodes, and what else its nodes and tools tell."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -7,32 +9,36 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage
-from langchain_core.tools import tool
-from langchain_openai import ChatOpenAI
-from langgraph.config import get_stream_writer
-from langgraph.graph import START, MessagesState, StateGraph
-from langgraph.prebuilt import ToolRuntime
-from langgraph.runtime import Runtime
-from langgraph.types import RetryPolicy, Send
 
 from callboard._agents import RunContext
 from callboard.errors import AgentError
-from callboard.frameworks.langgraph import from_langgraph
 from callboard_protocol import Source, Status, ToolCallComplete, ToolCallError
+from tests.collecting import TESTS_RUN
 from tests.fakes.openai_server import Answer, Body, Chunks, chunks, finish, text
-from tests.frameworks.langgraph_agents import Made, add, agent_of, asks_another, asks_another_and_waits, scenario
 from tests.frameworks.scenario import ADD, calls, says
 from tests.frameworks.stage import Performance, perform
 
+if TESTS_RUN:
+    from langchain_core.messages import AIMessage
+    from langchain_core.tools import tool
+    from langchain_openai import ChatOpenAI
+    from langgraph.config import get_stream_writer
+    from langgraph.graph import START, MessagesState, StateGraph
+    from langgraph.prebuilt import ToolRuntime
+    from langgraph.runtime import Runtime
+    from langgraph.types import RetryPolicy, Send
+
+    from callboard.frameworks.langgraph import from_langgraph
+    from tests.frameworks.langgraph_agents import Made, add, agent_of, asks_another, asks_another_and_waits, scenario
+
+    class State(MessagesState):
+        """Messages, and what a graph keeps beside them."""
+
+        category: str
+
+
 Nodes = Mapping[str, Callable[..., Any]]
-Says = Callable[[ChatOpenAI], Nodes]
-
-
-class State(MessagesState):
-    """Messages, and what a graph keeps beside them."""
-
-    category: str
+Says = Callable[["ChatOpenAI"], Nodes]
 
 
 async def seen_of(

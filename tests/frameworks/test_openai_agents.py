@@ -1,42 +1,47 @@
 """What the OpenAI Agents SDK alone has: its tools' errors, times and policies, its results and its guardrails."""
 
+from __future__ import annotations
+
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from agents import (
-    AgentHooks,
-    FunctionTool,
-    GuardrailFunctionOutput,
-    ModelRetrySettings,
-    ModelSettings,
-    RunContextWrapper,
-    ToolGuardrailFunctionOutput,
-    ToolInputGuardrailData,
-    ToolOutputFileContent,
-    ToolOutputGuardrailData,
-    function_tool,
-    input_guardrail,
-    tool_input_guardrail,
-    tool_output_guardrail,
-)
 from pydantic import BaseModel
 
 from callboard import report_status
 from callboard._loop import RunContext
 from callboard.models import ScriptedModel
 from callboard_protocol import Error, Message, Rewind, ToolCallComplete, ToolCallError, ToolStatus, Usage
+from tests.collecting import TESTS_RUN
 from tests.fakes.openai_server import Answer, OpenAIServer, chunks, text
-from tests.frameworks.openai_agents_stage import offered, scenario, solo
 from tests.frameworks.scenarios import ADD, ADDED, calls, says
 from tests.frameworks.stage import perform
 from tests.frameworks.toolbox import Toolbox
 
+if TESTS_RUN:
+    from agents import (
+        AgentHooks,
+        FunctionTool,
+        GuardrailFunctionOutput,
+        ModelRetrySettings,
+        ModelSettings,
+        RunContextWrapper,
+        ToolGuardrailFunctionOutput,
+        ToolInputGuardrailData,
+        ToolOutputFileContent,
+        ToolOutputGuardrailData,
+        function_tool,
+        input_guardrail,
+        tool_input_guardrail,
+        tool_output_guardrail,
+    )
+
+    from tests.frameworks.openai_agents_stage import add, offered, scenario, solo
+
 KABOOM = ("kaboom", '{"reason": "no fuel"}')
 
-add = function_tool(Toolbox().plain("add"))
 kaboom = Toolbox().plain("kaboom")
 
 
@@ -48,23 +53,21 @@ async def raise_at_once(_: Any, arguments: str) -> str:
     raise ValueError(f"no {arguments}")
 
 
-by_hand = FunctionTool("kaboom", "Fails.", {}, raise_at_once, strict_json_schema=False)
+FAILING: dict[str, tuple[Callable[[], FunctionTool], str]] = {
+    "default": (lambda: function_tool(kaboom), "Error: ValueError: kaboom: no fuel"),
+    "none": (lambda: function_tool(kaboom, failure_error_function=None), "Error: ValueError: kaboom: no fuel"),
+    "its own": (lambda: function_tool(kaboom, failure_error_function=explain), "Sorry: ValueError"),
+    "made by hand": (
+        lambda: FunctionTool("kaboom", "Fails.", {}, raise_at_once, strict_json_schema=False),
+        'Error: ValueError: no {"reason": "no fuel"}',
+    ),
+}
 
 
-@pytest.mark.parametrize(
-    ("tool", "told"),
-    [
-        (function_tool(kaboom), "Error: ValueError: kaboom: no fuel"),
-        (function_tool(kaboom, failure_error_function=None), "Error: ValueError: kaboom: no fuel"),
-        (function_tool(kaboom, failure_error_function=explain), "Sorry: ValueError"),
-        (by_hand, 'Error: ValueError: no {"reason": "no fuel"}'),
-    ],
-    ids=["default", "none", "its own", "made by hand"],
-)
-async def test_a_failing_tool_ends_no_run_and_its_author_says_what_the_model_is_told(
-    tool: FunctionTool, told: str, tmp_path: Path
-) -> None:
-    seen, _ = await perform(solo(tool), scenario([calls(KABOOM), says("It failed.")]), tmp_path)
+@pytest.mark.parametrize("kind", FAILING)
+async def test_a_failing_tool_ends_no_run_and_its_author_says_what_the_model_is_told(kind: str, tmp_path: Path) -> None:
+    make, told = FAILING[kind]
+    seen, _ = await perform(solo(make()), scenario([calls(KABOOM), says("It failed.")]), tmp_path)
     assert seen.lines(in_order=True)[1:] == ["failed 1 tool_failed", "say It failed.", "done stop"]
     assert seen.sent()[-1] == f"tool {told}"
     [error] = [event.error for event in seen.events if isinstance(event, ToolCallError)]

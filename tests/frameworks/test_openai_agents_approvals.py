@@ -3,14 +3,18 @@
 from pathlib import Path
 from typing import Any
 
-from agents import Agent, OpenAIChatCompletionsModel, Runner, function_tool
 from openai import AsyncOpenAI
 
+from tests.collecting import TESTS_RUN
 from tests.fakes.openai_server import OpenAIServer
-from tests.frameworks.openai_agents_stage import UNTRACED, scenario, solo
 from tests.frameworks.scenarios import calls, says
 from tests.frameworks.stage import perform
 from tests.frameworks.toolbox import Toolbox
+
+if TESTS_RUN:
+    from agents import Agent, OpenAIChatCompletionsModel, Runner, function_tool
+
+    from tests.frameworks.openai_agents_stage import UNTRACED, scenario, solo
 
 
 async def test_a_policy_decides_which_calls_need_approval(tmp_path: Path) -> None:

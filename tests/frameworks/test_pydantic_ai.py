@@ -6,21 +6,25 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from pydantic_ai import Agent, BinaryContent, ModelRetry, RunContext, Tool
-from pydantic_ai.exceptions import ModelHTTPError
-from pydantic_ai.messages import NativeToolCallPart, NativeToolReturnPart
-from pydantic_ai.models.fallback import FallbackModel
-from pydantic_ai.models.function import BuiltinToolCallsReturns, FunctionModel
 
 from callboard._agents import RunContext as CallboardRun
 from callboard.errors import AgentError
-from callboard.frameworks.pydantic_ai import from_pydantic_ai
 from callboard_protocol import Error, ToolCallArgsDelta, ToolCallError
+from tests.collecting import TESTS_RUN
 from tests.fakes.openai_server import Refusal
-from tests.frameworks.pydantic_ai_agents import Made, add, scenario, solo
 from tests.frameworks.scenario import ADD, calls, says
 from tests.frameworks.stage import CHAT_ID, perform
 from tests.frameworks.toolbox import PICTURE, PICTURE_URL
+
+if TESTS_RUN:
+    from pydantic_ai import Agent, BinaryContent, ModelRetry, RunContext, Tool
+    from pydantic_ai.exceptions import ModelHTTPError
+    from pydantic_ai.messages import NativeToolCallPart, NativeToolReturnPart
+    from pydantic_ai.models.fallback import FallbackModel
+    from pydantic_ai.models.function import BuiltinToolCallsReturns, FunctionModel
+
+    from callboard.frameworks.pydantic_ai import from_pydantic_ai
+    from tests.frameworks.pydantic_ai_agents import Made, add, scenario, solo
 
 
 class Weather(BaseModel):

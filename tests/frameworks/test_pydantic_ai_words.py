@@ -1,32 +1,57 @@
 """What an agent of pydantic-ai takes back, shows and cites, what its tools tell, and agents in its tools."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
-from pydantic_ai import Agent, BinaryContent, CustomEvent, ModelRetry, PromptedOutput, RunContext, Tool
-from pydantic_ai.capabilities import AbstractCapability
-from pydantic_ai.exceptions import SkipModelRequest
-from pydantic_ai.messages import (
-    Citation,
-    DocumentCitationSource,
-    FilePart,
-    ModelResponse,
-    TextPart,
-    WebCitationSource,
-)
-from pydantic_ai.models import ModelRequestContext
-from pydantic_ai.models.openai import OpenAIChatModel
 
 from callboard._agents import AgentLike
-from callboard.frameworks.pydantic_ai import from_pydantic_ai
 from callboard_protocol import Source, ToolCallComplete
+from tests.collecting import TESTS_RUN
 from tests.fakes.openai_server import Chunks, text
-from tests.frameworks.pydantic_ai_agents import Made, add, scenario, solo
 from tests.frameworks.scenario import ADD, calls, says
 from tests.frameworks.stage import perform
 from tests.frameworks.toolbox import PICTURE, PICTURE_URL
+
+if TESTS_RUN:
+    from pydantic_ai import Agent, BinaryContent, CustomEvent, ModelRetry, PromptedOutput, RunContext, Tool
+    from pydantic_ai.capabilities import AbstractCapability
+    from pydantic_ai.exceptions import SkipModelRequest
+    from pydantic_ai.messages import (
+        Citation,
+        DocumentCitationSource,
+        FilePart,
+        ModelResponse,
+        TextPart,
+        WebCitationSource,
+    )
+    from pydantic_ai.models import ModelRequestContext
+    from pydantic_ai.models.openai import OpenAIChatModel
+
+    from callboard.frameworks.pydantic_ai import from_pydantic_ai
+    from tests.frameworks.pydantic_ai_agents import Made, add, scenario, solo
+
+    @dataclass(kw_only=True)
+    class TravelProgress(CustomEvent):
+        """How far a journey is."""
+
+        message: str
+        progress: int | None = None
+
+    class Remembered(AbstractCapability[Any]):
+        """Has the answer, and asks no model."""
+
+        async def before_model_request(
+            self, ctx: RunContext[Any], request_context: ModelRequestContext
+        ) -> ModelRequestContext:
+            page = WebCitationSource("https://example.org/owls", title="Owls", excerpts=["They see at night."])
+            cited = [Citation(sources=[page, DocumentCitationSource(title="Field notes")])]
+            picture = FilePart(BinaryContent(PICTURE, media_type="image/png"))
+            raise SkipModelRequest(ModelResponse(parts=[picture, TextPart("Owls.", citations=cited)]))
+
 
 HALF = Chunks((text("Half an answer"),), "cut")
 
@@ -61,14 +86,6 @@ async def test_an_answer_that_does_not_fit_is_taken_back(tmp_path: Path) -> None
     assert seen.left() == '{"city": "Rome"}'
 
 
-@dataclass(kw_only=True)
-class TravelProgress(CustomEvent):
-    """How far a journey is."""
-
-    message: str
-    progress: int | None = None
-
-
 async def test_an_event_that_a_tool_emits_is_a_step_of_its_call(tmp_path: Path) -> None:
     async def travel(ctx: RunContext[None], place: str) -> str:
         """Goes somewhere."""
@@ -81,18 +98,6 @@ async def test_an_event_that_a_tool_emits_is_a_step_of_its_call(tmp_path: Path) 
         *("call 1 travel {'place': 'Rome'}", "status 1 processing half way to Rome 50", "result 1 in Rome"),
         *("say There.", "done stop"),
     ]
-
-
-class Remembered(AbstractCapability[Any]):
-    """Has the answer, and asks no model."""
-
-    async def before_model_request(
-        self, ctx: RunContext[Any], request_context: ModelRequestContext
-    ) -> ModelRequestContext:
-        page = WebCitationSource("https://example.org/owls", title="Owls", excerpts=["They see at night."])
-        cited = [Citation(sources=[page, DocumentCitationSource(title="Field notes")])]
-        picture = FilePart(BinaryContent(PICTURE, media_type="image/png"))
-        raise SkipModelRequest(ModelResponse(parts=[picture, TextPart("Owls.", citations=cited)]))
 
 
 async def test_pictures_and_citations_of_an_answer_are_shown(tmp_path: Path) -> None:
