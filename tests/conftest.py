@@ -9,7 +9,7 @@ from callboard.storage import Store
 from callboard.storage.sql import SqlStore
 from tests.garbage import set_aside_what_is_there
 
-pytest_plugins = ["tests.needs"]
+pytest_plugins = ["tests.needs", "tests.collecting"]
 
 # How long an example takes says more of the machine than of the code: no deadline.
 settings.register_profile("quick", deadline=None, suppress_health_check=[HealthCheck.too_slow])
