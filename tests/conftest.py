@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, settings
 import openwebui
 from callboard.storage import Store
 from callboard.storage.sql import SqlStore
+from tests.databases import put_new_database
 from tests.garbage import set_aside_what_is_there
 
 pytest_plugins = ["tests.needs", "tests.collecting"]
@@ -50,6 +51,7 @@ def database(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def store(database: Path) -> AsyncIterator[Store]:
+    await put_new_database(database)
     opened = await SqlStore.open(f"sqlite+aiosqlite:///{database}")
     yield opened
     await opened.close()
