@@ -39,6 +39,7 @@ FRAMEWORKS = frozenset(
         "langchain",
         "langchain_core",
         "langgraph",
+        "langsmith",
         "open_webui",
         "pydantic_ai",
         "torch",
