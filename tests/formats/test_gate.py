@@ -36,6 +36,7 @@ SCHEMA: dict[str, Any] = {
         "place": {"$ref": "#/$defs/Location"},
         "extra": {"type": "object"},
         "kind": {"const": "weather"},
+        "agreed": {"const": True},
     },
     "$defs": {"Location": LOCATION},
 }
@@ -105,6 +106,7 @@ def test_what_says_the_same_in_another_way_is_fitted_and_told(
     ({"ratio": "nan"}, """argument 'ratio': expected a number, not "nan\""""),
     ({"unitSystem": "kelvin"}, """argument 'unitSystem': expected one of ["metric", "imperial"], not "kelvin\""""),
     ({"level": True}, "argument 'level': expected one of [1, 2, 3], not true"),
+    ({"agreed": 1}, "argument 'agreed': expected one of [true], not 1"),
     ({"limit": "seven"}, """argument 'limit': expected an integer or null, not "seven\""""),
     ({"tags": "['a', 'b']"}, """argument 'tags': expected a list, not "['a', 'b']\""""),
     ({"steps": {"a": 1}}, """argument 'steps': expected a list, not {"a": 1}"""),

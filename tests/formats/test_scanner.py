@@ -86,7 +86,7 @@ def test_calls_text_and_reasoning_are_told_apart_whole_and_cut_anywhere(text: st
 def test_the_arguments_shown_for_a_call_are_its_arguments() -> None:
     text = (
         'Action: search\nAction Input: {"q": "a", "n": {"x": 1}}\nAction: get_weather\nAction Input: {"city": "L"}\n'
-        '<tool_call>{"name": "memory", "arguments": {"b": ["}"]}}</tool_call>'
+        '<tool_call>{"name": "memory", "arguments": {"b": ["}"], "c": {"d": {"e": 1}}}}</tool_call>'
     )
     for step in (0, 1, 5):
         shown = scan(text, step, (*REACT, *XML))

@@ -103,6 +103,10 @@ def test_two_user_messages_never_follow_each_other_for_want_of_an_answer() -> No
     assert roles == ["user", "assistant", "user"]
 
 
+def test_an_answer_without_a_word_or_a_call_at_the_end_is_left_out() -> None:
+    assert replay([USER, said("Hello."), USER, said("")], []).messages == [USER, said("Hello."), USER]
+
+
 def test_an_empty_response_is_an_answer() -> None:
     sent = [USER, asks(call("a"), call("b")), answers("b", "")]
     assert replay(sent, [stored("a", "")]).messages == [

@@ -44,10 +44,14 @@ START = RunStart(run_id="run", agent="demo")
 
 
 async def recorded(
-    events: Sequence[Any], journal: Journal | None = None, ids: CallIds | None = None, ending: Ending | None = None
+    events: Sequence[Any],
+    journal: Journal | None = None,
+    ids: CallIds | None = None,
+    ending: Ending | None = None,
+    redaction: Redaction | None = None,
 ) -> list[tuple[int, Event]]:
     log = EventLog()
-    recorder = Recorder(log, journal or NoJournal(), ids or CallIds())
+    recorder = Recorder(log, journal or NoJournal(), ids or CallIds(), redaction)
     await recorder.start(START)
     for event in events:
         await recorder.record(event)
@@ -250,6 +254,12 @@ async def test_a_draft_that_nobody_has_seen_is_taken_back_without_a_word() -> No
     assert [event.type for event in seen][-4:] == ["message", "status", "rewind", "done"]
     unseen = await shown([start("a"), complete("a"), Message(content="Half"), Rewind(), Message(content="Whole.")])
     assert [event.type for event in unseen][-3:] == ["tool_call_complete", "message", "done"]
+
+
+async def test_a_rewind_takes_back_text_that_was_held_as_the_beginning_of_a_secret() -> None:
+    draft = Message(content="The key is hunt")
+    events = await shown([draft, Rewind(), Message(content="No key.")], redaction=Redaction(["hunter2"]))
+    assert said(events) == "No key."
 
 
 async def test_a_large_result_is_cut_on_the_wire_and_whole_in_the_store(store: Store) -> None:

@@ -1,0 +1,343 @@
+"""Puts faults into the sources, one at a time, and runs the tests: each fault should make a test fail.
+
+    .venv/bin/python -m tests.mutants [--only NAME …] [--area] [pytest arguments …]
+
+The faults are put into a clone of the last commit. For each, the tests of its area run first, and all tests that
+pytest selects with the given arguments only if none of those fails; `--area` leaves the latter out. Prints a table in
+Markdown. Exits with 1 if a fault was not found. All faults together take minutes to hours.
+"""
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SOURCES = ("server", "shared", ".")
+PYTEST = (sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider")
+FIRST_FAILURE = re.compile(r"^(?:FAILED|ERROR) (\S+?\.py(?:::\w+)*(?:\[.*?\])?)(?: - .*)?$", re.MULTILINE)
+
+RUNS = ("tests/runs/test_recorder.py", "tests/runs")
+HISTORY = ("tests/history",)
+PIPE = ("tests/pipe",)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A fault: the line `before` of the file at `path` becomes `after`.
+
+    `area`: files and folders of tests that are run first, one after another.
+    """
+
+    name: str
+    path: str
+    before: str
+    after: str
+    area: tuple[str, ...]
+
+
+FAULTS = (
+    # Formats.
+    Fault(
+        "no text is kept before the place that is read",
+        "server/callboard_formats/tape.py",
+        "cut = read - self.base - LOOK_BACK_CHARS",
+        "cut = read - self.base",
+        ("tests/formats/test_corpus.py", "tests/formats"),
+    ),
+    Fault(
+        "an object within the arguments begins their preview anew",
+        "server/callboard_formats/json_text.py",
+        'is_arguments = self._depth == 1 and bracket == "{" and self._key in ARGUMENTS_KEYS and self._value_from',
+        'is_arguments = bracket == "{" and self._key in ARGUMENTS_KEYS and self._value_from',
+        ("tests/formats/test_parse.py", "tests/formats"),
+    ),
+    Fault(
+        "1 counts as true where a schema lists its values",
+        "server/callboard_formats/fitting.py",
+        "if isinstance(one, bool) is not isinstance(other, bool):",
+        "if isinstance(one, bool) and not isinstance(other, bool):",
+        ("tests/formats/test_gate.py", "tests/formats"),
+    ),
+    Fault(
+        "one element of an array's name becomes a list in a list",
+        "server/callboard_formats/minimax.py",
+        "if len(texts) > 1 and name in lists:",
+        "if len(texts) > 0 and name in lists:",
+        ("tests/formats/test_corpus.py", "tests/formats"),
+    ),
+    Fault(
+        "a quotation is cleaned if more text of it comes",
+        "server/callboard_formats/stream.py",
+        "if self._quoted.verbatim_until or tape.at < self._quoted.verbatim_to:",
+        "if self._quoted.verbatim_until:",
+        ("tests/formats/test_cleaning.py", "tests/formats"),
+    ),
+    Fault(
+        "the closing back-ticks of a fence open a quotation",
+        "server/callboard_formats/quoted_text.py",
+        "is_mark = tape.at > max(tape.boundary, self._fence_end) and bool(before) and before in QUOTES",
+        "is_mark = tape.at > tape.boundary and bool(before) and before in QUOTES",
+        ("tests/formats/test_corpus.py", "tests/formats"),
+    ),
+    Fault(
+        "two native calls of one tool are joined if the endpoint numbers both 0",
+        "server/callboard/_formats/native_reader.py",
+        "return delta.name != self.name or (restarts and _is_object(self.arguments))",
+        "return delta.name != self.name",
+        ("tests/formats/test_native.py", "tests/formats", "tests/loop"),
+    ),
+    Fault(
+        "an empty line in a list's fenced code ends the reading of fences",
+        "server/callboard/_formats/rescuing/standing.py",
+        "if self._inner is not None and words and not self._inner.goes_on_with(line):",
+        "if self._inner is not None and not self._inner.goes_on_with(line):",
+        ("tests/formats/test_rescuing.py", "tests/formats", "tests/loop"),
+    ),
+    # Recorder and log.
+    Fault(
+        "a call's result is stored under the agent's own id",
+        "server/callboard/_runs/recorder.py",
+        "self._journal.call_ended(call.tool_call_id, output, code, duration_ms),",
+        "self._journal.call_ended(event.tool_call_id, output, code, duration_ms),",
+        RUNS,
+    ),
+    Fault(
+        "text that is held as the beginning of a secret outlives a rewind",
+        "server/callboard/_runs/text_writer.py",
+        "self._held.clear()",
+        "pass",
+        RUNS,
+    ),
+    Fault(
+        "the oldest event of a log counts as dropped",
+        "server/callboard/_runs/log.py",
+        "return after + 1 < self._first_seq",
+        "return after + 1 <= self._first_seq",
+        ("tests/runs/test_log.py", "tests/runs"),
+    ),
+    Fault(
+        "two calls with one announced id get the same id",
+        "server/callboard/_runs/call_tracker.py",
+        'call_id = self._announced.pop(source_id, "") or self._ids.claim(source_id)',
+        'call_id = self._announced.get(source_id, "") or self._ids.claim(source_id)',
+        RUNS,
+    ),
+    Fault(
+        "arguments of two calls that are written side by side are joined",
+        "server/callboard/_runs/delta_coalescer.py",
+        "for _, neighbours in groupby(pending, key=lambda event: event.stream):",
+        "for _, neighbours in groupby(pending, key=lambda event: event.type):",
+        RUNS,
+    ),
+    # Replay.
+    Fault(
+        "two calls without an id get the same answer",
+        "server/callboard/_history/replay.py",
+        "content = contents[call_id].popleft() if contents[call_id] else None",
+        "content = contents[call_id][0] if contents[call_id] else None",
+        HISTORY,
+    ),
+    Fault(
+        "an empty message of the assistant stays if a question stands before it",
+        "server/callboard/_history/replay.py",
+        'if not (kept and kept[-1]["role"] == "user" and following == "user"):',
+        'if not (kept and kept[-1]["role"] == "user"):',
+        HISTORY,
+    ),
+    Fault(
+        "results of the newest turn are shortened",
+        "server/callboard/_history/bound.py",
+        "for turn in turns[:-1]:",
+        "for turn in turns:",
+        HISTORY,
+    ),
+    Fault(
+        "of two equal answers the later turn is found twice",
+        "server/callboard/_history/turns.py",
+        "if count := bisect_left(numbers, end):",
+        "if count := bisect_left(numbers, end + 1):",
+        HISTORY,
+    ),
+    # Pipe.
+    Fault(
+        "Open WebUI's variables in a result are not escaped",
+        "pipe/callboard_pipe.py",
+        'return html.escape(text).replace("{{", "&#123;&#123;")',
+        "return html.escape(text)",
+        PIPE,
+    ),
+    Fault(
+        "the last event before a cut is delivered twice",
+        "pipe/callboard_pipe.py",
+        "if seq <= self._last_seq:",
+        "if seq < self._last_seq:",
+        PIPE,
+    ),
+    Fault(
+        "status lines that come at once are shown twice",
+        "pipe/callboard_pipe.py",
+        "return [*steps[:half], *steps[half:][-half:], last]",
+        "return [*steps[:half], *steps[-half:], last]",
+        PIPE,
+    ),
+    Fault(
+        "a rewind does not cut the text that a call has ended in",
+        "pipe/callboard_pipe.py",
+        "self._end_of_kept = replace(self.pieces[-1]) if self.pieces else None",
+        "self._end_of_kept = self.pieces[-1] if self.pieces else None",
+        PIPE,
+    ),
+    Fault(
+        "an open call counts as settled if its neighbour has ended",
+        "pipe/callboard_pipe.py",
+        "is_settled = is_settled and transcript.is_settled(part)",
+        "is_settled = transcript.is_settled(part)",
+        PIPE,
+    ),
+    # Storage.
+    Fault(
+        "a row is not written if the commit before it was not confirmed",
+        "server/callboard/storage/sql/journal.py",
+        "return step.row < rows_there",
+        "return step.row <= rows_there",
+        ("tests/storage/test_lost_answers.py", "tests/storage"),
+    ),
+    Fault(
+        "of a long chat only the first page is read",
+        "server/callboard/storage/sql/chats.py",
+        "if len(rows) < ROWS_PER_PAGE:",
+        "if len(rows) <= ROWS_PER_PAGE:",
+        ("tests/storage/test_records.py", "tests/storage"),
+    ),
+    Fault(
+        "a run that is handed over counts as a crash",
+        "server/callboard/storage/sql/run_log.py",
+        "losses = runs.c.losses + case((runs.c.owner.in_([NOBODY, self._server_id]), 0), else_=1)",
+        "losses = runs.c.losses + case((runs.c.owner.in_([self._server_id]), 0), else_=1)",
+        ("tests/storage/test_shared_runs.py", "tests/storage"),
+    ),
+    Fault(
+        "unwritten turns are kept beyond their bound",
+        "server/callboard/storage/sql/unwritten.py",
+        "while len(self._turns) > MAX_TURNS or sum(one.size for one in self._turns) > MAX_BYTES:",
+        "while len(self._turns) > MAX_TURNS and sum(one.size for one in self._turns) > MAX_BYTES:",
+        ("tests/storage/test_unwritten.py", "tests/storage"),
+    ),
+    # Adapters.
+    Fault(
+        "the user reads the words of a model that a tool asks",
+        "server/callboard/frameworks/langgraph/stream.py",
+        "if any(path[:length] in self._hooks.tool_nodes for length in range(1, len(path) + 1)):",
+        "if any(path[:length] in self._hooks.tool_nodes for length in range(1, len(path))):",
+        ("tests/frameworks/test_langgraph_words.py", "tests/frameworks"),
+    ),
+    Fault(
+        "two calls of one answer with one id stay so",
+        "server/callboard/frameworks/openai_agents/model.py",
+        "call.call_id = claimed[given].popleft()",
+        "call.call_id = claimed[given][0]",
+        ("tests/frameworks/test_openai_agents.py", "tests/frameworks"),
+    ),
+    Fault(
+        "a team loses the additional input that its author has given",
+        "server/callboard/frameworks/agno/messages.py",
+        "twin.additional_input = [*(team.additional_input or ()), *(messages[:-1] if asked else messages)]",
+        "twin.additional_input = [*(messages[:-1] if asked else messages)]",
+        ("tests/frameworks/test_agno_teams.py", "tests/frameworks"),
+    ),
+    Fault(
+        "calls of the second round get the ids of the first",
+        "server/callboard/frameworks/pydantic_ai/hooks.py",
+        "self._ids.clear()",
+        "pass",
+        ("tests/frameworks/test_pydantic_ai.py", "tests/frameworks"),
+    ),
+)
+
+
+def insert_fault(source: str, fault: Fault) -> str:
+    """Return the source with the fault in it. Raises `ValueError` unless its line is there exactly once."""
+    lines = source.splitlines(keepends=True)
+    places = [number for number, line in enumerate(lines) if line.strip() == fault.before]
+    if len(places) != 1:
+        raise ValueError(
+            f"{fault.path} has the line {fault.before!r} {len(places)} times, not once: "
+            f"write the fault {fault.name!r} in tests/mutants.py anew"
+        )
+    lines[places[0]] = lines[places[0]].replace(fault.before, fault.after)
+    return "".join(lines)
+
+
+class Checkout:
+    """A clone of the last commit at `folder`, tested with the packages of this environment."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        subprocess.run(["git", "clone", "--quiet", ROOT, folder], check=True)
+        # In front of this environment, in which the packages are installed as links to their sources.
+        path = os.pathsep.join(str(folder / name) for name in SOURCES)
+        self._environment = {**os.environ, "PYTHONPATH": path}
+        imported = self._run(sys.executable, "-c", "import callboard; print(callboard.__file__)").stdout.strip()
+        if not Path(imported).is_relative_to(folder):
+            raise RuntimeError(f"Python imports {imported}, not the clone in {folder}: the faults would not be run")
+
+    def find(self, fault: Fault, arguments: list[str], *, only_area: bool) -> str:
+        """Return the first test that fails for the fault, "" if none does."""
+        path = self._folder / fault.path
+        source = path.read_text()
+        path.write_text(insert_fault(source, fault))
+        try:
+            parts = [[path] for path in fault.area] + ([] if only_area else [[]])
+            failed = next(filter(None, (self._find_failure(*part, *arguments) for part in parts)), "")
+        finally:
+            path.write_text(source)
+        if failed and self._find_failure(failed):
+            return f"{failed} (fails without the fault too)"
+        return failed
+
+    def _find_failure(self, *arguments: str) -> str:
+        ended = self._run(*PYTEST, *arguments)
+        if ended.returncode == pytest.ExitCode.OK:
+            return ""
+        found = FIRST_FAILURE.search(ended.stdout)
+        if found is None:
+            raise RuntimeError(f"pytest ended with {ended.returncode}:\n{ended.stdout}{ended.stderr}")
+        return found[1]
+
+    def _run(self, *command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(command, cwd=self._folder, env=self._environment, capture_output=True, text=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.mutants", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    names = [fault.name for fault in FAULTS]
+    parser.add_argument("--only", action="append", choices=names, metavar="NAME", help="may be given again")
+    parser.add_argument("--area", action="store_true", help="run the tests of the fault's area alone")
+    options, arguments = parser.parse_known_args()
+    is_each_found = True
+    print("| fault | found by | seconds |\n| --- | --- | --: |", flush=True)
+    with tempfile.TemporaryDirectory(prefix="callboard-mutants-") as folder:
+        checkout = Checkout(Path(folder) / "clone")
+        for fault in FAULTS:
+            if options.only and fault.name not in options.only:
+                continue
+            began_at = time.monotonic()
+            test = checkout.find(fault, arguments, only_area=options.area)
+            is_each_found = is_each_found and bool(test)
+            found_by = test.replace("|", "\\|") or "NOT FOUND"
+            print(f"| {fault.name} | {found_by} | {time.monotonic() - began_at:.0f} |", flush=True)
+    return 0 if is_each_found else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
