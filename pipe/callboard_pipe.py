@@ -58,20 +58,34 @@ Json = dict[str, Any]
 
 # --- Limits ---------------------------------------------------------------------------------------------------------
 
-# How long the server may take.
-CONNECT_SECONDS = 5.0
-READ_SECONDS = 60.0  # It pings every 15 s; four missed pings are a dead connection.
-MODELS_SECONDS = 3.0
 TOKEN_SECONDS = 300  # How long the server may take a user's token, as with Open WebUI's own.
+RESUME_JITTER = 0.25  # No two pipes try at the same moment.
 
-# A server that is away may come back, and another may stand in for it: what each try to resume waits for, and how long
-# in all where none brings anything new. No two pipes try at the same moment.
-RESUME_WAITS_SECONDS = (0.0, 0.5, 1.0, 2.0, 4.0)  # The last is repeated.
-RESUME_SECONDS = 20.0
-RESUME_JITTER = 0.25
 
-# The page of a new chat needs this long until it knows the chat's id.
-PAGE_SECONDS = 1.0
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How long the pipe waits, in seconds.
+
+    Attributes:
+        connect_seconds: For a connection to the server.
+        read_seconds: For the server's next bytes. It pings every 15 s; four missed pings are a dead connection.
+        models_seconds: For the model list.
+        resume_seconds: For a server that is away, since the last new event: it may come back, or another stands in.
+        resume_waits_seconds: Before each try to resume; the last is repeated.
+        page_seconds: From the start of a new chat until its page knows the chat's id.
+    """
+
+    connect_seconds: float = 5.0
+    read_seconds: float = 60.0
+    models_seconds: float = 3.0
+    resume_seconds: float = 20.0
+    resume_waits_seconds: tuple[float, ...] = (0.0, 0.5, 1.0, 2.0, 4.0)
+    page_seconds: float = 1.0
+
+    def resume_wait_seconds(self, tries: int) -> float:
+        """Return how long to wait after so many tries."""
+        return self.resume_waits_seconds[min(tries, len(self.resume_waits_seconds) - 1)]
+
 
 # A change in place is sent anew, and the page redraws every item: the more, the slower.
 UPDATE_INTERVAL_SECONDS = 0.1
@@ -1233,18 +1247,19 @@ USER_TOKEN = "X-OpenWebUI-User-Jwt"  # noqa: S105 - a header
 class ServerClient:
     """One request's connection to the server at `url`. Every failure is a `ServerProblem`."""
 
-    def __init__(self, url: str, key: str, user: Json | None = None) -> None:
+    def __init__(self, url: str, key: str, timing: Timing, user: Json | None = None) -> None:
         self._url = url.strip().rstrip("/")
         self._key = key.strip()
         self._signed_user = user or {}
         # A run that was started for a user is that user's alone.
         self._user = {"user_id": str(user["id"])} if user else {}
+        self._timing = timing
         self._last_seq = 0
 
     async def list_models(self) -> list[Json]:
         """Return the agents as Open WebUI lists models."""
         try:
-            async with asyncio.timeout(MODELS_SECONDS):
+            async with asyncio.timeout(self._timing.models_seconds):
                 _, body = await self._fetch("GET", "/v1/models", "json")
             return [
                 {"id": str(entry["id"]), "name": str(entry.get("name") or entry["id"])}
@@ -1279,7 +1294,7 @@ class ServerClient:
     async def _deliver_all(self, begin: OpenStream, resume: OpenStream, deliver: Deliver) -> None:
         """Deliver the events of the stream that `begin` opens; one that is cut is opened again by `resume`.
 
-        Where the server is away it is tried for `RESUME_SECONDS` since the last new event, and a `reconnecting` event,
+        Where the server is away it is tried for `resume_seconds` since the last new event, and a `reconnecting` event,
         which is the pipe's own, says so.
         """
         tries = 0
@@ -1302,8 +1317,8 @@ class ServerClient:
             if not tries or self._last_seq > seq_before:
                 tries = 0
                 lost_at_seconds = time.monotonic()
-            wait_seconds = RESUME_WAITS_SECONDS[min(tries, len(RESUME_WAITS_SECONDS) - 1)]
-            if time.monotonic() + wait_seconds > lost_at_seconds + RESUME_SECONDS:
+            wait_seconds = self._timing.resume_wait_seconds(tries)
+            if time.monotonic() + wait_seconds > lost_at_seconds + self._timing.resume_seconds:
                 raise problem if not self._last_seq else self._problem(LOST)
             if wait_seconds:
                 deliver({"type": "reconnecting"})
@@ -1353,8 +1368,8 @@ class ServerClient:
             try:
                 await self._fetch("POST", f"/v1/runs/{run_id}/input", json=body, params=self._user)
             except ServerProblem as problem:
-                wait_seconds = RESUME_WAITS_SECONDS[min(tries, len(RESUME_WAITS_SECONDS) - 1)]
-                is_late = time.monotonic() + wait_seconds > began_at_seconds + RESUME_SECONDS
+                wait_seconds = self._timing.resume_wait_seconds(tries)
+                is_late = time.monotonic() + wait_seconds > began_at_seconds + self._timing.resume_seconds
                 if isinstance(problem, Refusal) or is_late:
                     raise
                 await asyncio.sleep(wait_seconds)
@@ -1369,7 +1384,7 @@ class ServerClient:
         """End the connection that `reader` reads; with `cancel_run_id` the run too."""
         if cancel_run_id:
             with suppress(ServerProblem, TimeoutError):
-                async with asyncio.timeout(CONNECT_SECONDS):
+                async with asyncio.timeout(self._timing.connect_seconds):
                     await self._fetch("POST", f"/v1/runs/{cancel_run_id}/cancel", params=self._user)
         reader.cancel()
         await asyncio.gather(reader, return_exceptions=True)
@@ -1409,7 +1424,7 @@ class ServerClient:
         # Anew for each request: an answer may take longer than a token holds.
         if token := sign_user(self._signed_user):
             headers[USER_TOKEN] = token
-        timeout = httpx.Timeout(READ_SECONDS, connect=CONNECT_SECONDS)
+        timeout = httpx.Timeout(self._timing.read_seconds, connect=self._timing.connect_seconds)
         # To load the certificates costs 20 ms, which plain HTTP can do without.
         verify = not self._url.startswith("http:")
         async with httpx.AsyncClient(headers=headers, timeout=timeout, verify=verify) as http:
@@ -1586,6 +1601,7 @@ class Run:
         transcript: Transcript,
         store: StoreFile,
         ask_user: AskUser | None,
+        page_seconds: float,
     ) -> None:
         """Prepare an answer whose events `read` delivers; `ask_user` is None where nobody can be asked."""
         self._client = client
@@ -1595,7 +1611,7 @@ class Run:
         self._transcript = transcript
         self._store = store
         self._ask_user = ask_user
-        self._began_at_seconds = time.monotonic()
+        self._page_is_ready_at_seconds = time.monotonic() + page_seconds
         self._has_left = False
         self._asking = asyncio.Lock()
         self._questions: dict[str, asyncio.Task[None]] = {}
@@ -1695,7 +1711,7 @@ class Run:
             async with asyncio.timeout(seconds if isinstance(seconds, (int, float)) else None), self._asking:
                 if self._ask_user:
                     # The page of a new chat drops what comes before it knows the chat's id (0.9 to 0.11).
-                    await asyncio.sleep(self._began_at_seconds + PAGE_SECONDS - time.monotonic())
+                    await asyncio.sleep(self._page_is_ready_at_seconds - time.monotonic())
                     if not self._transcript.is_waiting(question):
                         return
                     answer = await self._ask_user(make_dialog(question))
@@ -1782,6 +1798,7 @@ class Pipe:
 
     def __init__(self) -> None:
         self.valves = self.Valves()
+        self.timing = Timing()
         self._agents: list[Json] = []
 
     async def pipes(self) -> list[Json]:
@@ -1835,6 +1852,7 @@ class Pipe:
                 transcript=Transcript(self.valves.RESULT_CHARS, metadata.get("sources")),
                 store=store,
                 ask_user=None if __task__ else __event_call__,
+                page_seconds=self.timing.page_seconds,
             )
             if is_streamed:
                 return run.stream()
@@ -1894,6 +1912,7 @@ class Pipe:
             transcript=Transcript(self.valves.RESULT_CHARS, metadata.get("sources"), is_late=True),
             store=store,
             ask_user=ask_user,
+            page_seconds=self.timing.page_seconds,
         )
         return run.stream()
 
@@ -1914,4 +1933,4 @@ class Pipe:
         return True
 
     def _connect(self, user: Json | None = None) -> ServerClient:
-        return ServerClient(self.valves.CALLBOARD_URL, self.valves.CALLBOARD_API_KEY, user)
+        return ServerClient(self.valves.CALLBOARD_URL, self.valves.CALLBOARD_API_KEY, self.timing, user)

@@ -15,9 +15,10 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from installer import InstallationFailed, Installer, Say
 from service import Service
 
 VERSION = "0.12.4"
@@ -28,8 +29,6 @@ START_SECONDS = 300.0
 CALL_SECONDS = 60.0
 
 EVENTS_SINCE = (0, 10)
-
-Say = Callable[[str], None]
 
 
 class OpenWebUIError(Exception):
@@ -69,7 +68,7 @@ def install(version: str = VERSION, say: Say = print) -> Path:
         )
         _begun(home).touch()
         shutil.rmtree(home, ignore_errors=True)
-        _build(home, python, version)
+        _build(home, python, version, say)
         _begun(home).unlink()
     return home
 
@@ -110,21 +109,17 @@ def _runs(command: Sequence[str]) -> bool:
         return False
 
 
-def _build(home: Path, python: str, version: str) -> None:
-    log = home.with_name(f"{home.name}.log")
-    inside = str(home / "bin" / "python")
-    steps = (
-        [python, "-m", "venv", str(home)],
-        [inside, "-m", "pip", "install", "--upgrade", "pip"],
-        [inside, "-m", "pip", "install", TORCH],
-        [inside, "-m", "pip", "install", f"open-webui=={version}"],
-    )
-    with log.open("wb") as output:
-        for step in steps:
-            ended = subprocess.run(step, check=False, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
-            if ended.returncode != 0:
-                last = "\n    ".join(log.read_text("utf-8", "replace").splitlines()[-15:])
-                raise OpenWebUIError(f"Installing Open WebUI {version} failed. The last lines of {log}:\n    {last}")
+def _build(home: Path, python: str, version: str, say: Say) -> None:
+    pip = (str(home / "bin" / "python"), "-m", "pip", "install")
+    installer = Installer(home, home.with_name(f"{home.name}.log"), say)
+    try:
+        installer.run("Making a virtual environment", python, "-m", "venv", str(home))
+        # Only a new pip has the option that says how much of a file has come.
+        installer.run("Updating pip", *pip, "--upgrade", "pip")
+        installer.run("Installing torch", *pip, "--progress-bar=raw", TORCH)
+        installer.run("Installing Open WebUI", *pip, "--progress-bar=raw", f"open-webui=={version}")
+    except InstallationFailed as failure:
+        raise OpenWebUIError(f"Installing Open WebUI {version} failed. {failure}") from None
 
 
 @contextlib.contextmanager

@@ -13,12 +13,12 @@ import argparse
 import hashlib
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
+from installer import InstallationFailed, Installer, Say
+
 ROOT = Path(__file__).resolve().parent.parent
-LAST_LINES = 15
 SCOPES = ("server", "all", "dev")
 """The scopes that can be installed, each with all that stands before it."""
 
@@ -34,29 +34,25 @@ def is_installed(scope: str = "server") -> bool:
     return any(kept == [name, _fingerprint(name)] for name in wider)
 
 
-def install_server(scope: str = "server") -> None:
+def install_server(scope: str = "server", say: Say = print) -> None:
     """Install the server with `scope`, unless that is done; raises `ServerNotInstalled`."""
     if is_installed(scope):
         return
     _stamp().unlink(missing_ok=True)
-    # The lock is complete, so nothing is resolved: what is not in it is not installed.
-    _install("--no-deps", "--require-hashes", "--requirement", str(_lock(scope)))
-    # The lock has the build's requirements too, so nothing is fetched to build the project itself.
-    _install("--no-deps", "--no-build-isolation", "--editable", str(ROOT))
-    _stamp().write_text(f"{scope} {_fingerprint(scope)}", "utf-8")
-
-
-def _install(*arguments: str) -> None:
     uv = shutil.which("uv")
-    if uv:
-        command = [uv, "pip", "install", "--quiet", "--python", sys.executable, *arguments]
-    else:
-        command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *arguments]
-    ended = subprocess.run(command, check=False, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    if ended.returncode != 0:
-        last = "\n    ".join((ended.stdout + ended.stderr).splitlines()[-LAST_LINES:])
+    pip = (sys.executable, "-m", "pip", "install", "--disable-pip-version-check")
+    install = (uv, "pip", "install", "--python", sys.executable) if uv else pip
+    installer = Installer(Path(sys.prefix), Path(sys.prefix) / "callboard-install.log", say)
+    try:
+        # The lock is complete, so nothing is resolved: what is not in it is not installed.
+        locked = ("--no-deps", "--require-hashes", "--requirement", str(_lock(scope)))
+        installer.run("Installing the packages of the lock", *install, *locked)
+        # The lock has the build's requirements too, so nothing is fetched to build the project itself.
+        installer.run("Installing Callboard", *install, "--no-deps", "--no-build-isolation", "--editable", str(ROOT))
+    except InstallationFailed as failure:
         tool = "uv" if uv else "pip"
-        raise ServerNotInstalled(f"{tool} could not install the Callboard server:\n    {last}")
+        raise ServerNotInstalled(f"{tool} could not install the Callboard server. {failure}") from None
+    _stamp().write_text(f"{scope} {_fingerprint(scope)}", "utf-8")
 
 
 def _lock(scope: str) -> Path:

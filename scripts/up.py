@@ -35,6 +35,7 @@ from service import Service, ServiceError, port_is_free
 
 SERVER_START_SECONDS = 60.0
 WATCH_SECONDS = 0.5
+SERVER_LOG = "callboard.log"
 
 
 class CannotStart(Exception):
@@ -172,7 +173,7 @@ def install_server() -> None:
     """Install the server into the environment that runs this, unless that was done."""
     if not server_install.is_installed():
         with step("Installing the Callboard server"):
-            server_install.install_server()
+            server_install.install_server(say=say)
 
 
 def start_server(plan: Plan, running: list[Service]) -> None:
@@ -193,7 +194,7 @@ def start_server(plan: Plan, running: list[Service]) -> None:
         name="The Callboard server",
         command=[str(Path(sys.executable).with_name("callboard")), "serve"],
         environment=environment,
-        log=plan.data / "callboard.log",
+        log=plan.data / SERVER_LOG,
         health=f"http://{_reached_at(plan.server_host)}:{plan.server_port}/health",
     )
     with step(f"Starting the Callboard server on port {plan.server_port}"):
@@ -282,7 +283,21 @@ def bring_up(running: list[Service]) -> None:
     if plan.open_webui_url is None:
         say(f"  sign in as  {plan.credentials.email}\n  password    {plan.credentials.password}")
     say(f"\nWhat runs do and did:\n\n  {inspector_url(plan)}\n  API key     {where_the_key_is(plan)}")
+    if mistakes := find_agent_mistakes(plan.data / SERVER_LOG):
+        say("\n".join(["\nAgents that could not be loaded:\n", *(f"  {mistake}" for mistake in mistakes)]))
     say(f"\nModels: {', '.join(models.values())}. Logs are in {plan.data}. Ctrl-C stops everything.")
+
+
+def find_agent_mistakes(log: Path) -> list[str]:
+    """Return what the server has logged about sources of agents that it could not load."""
+    mistakes = []
+    for line in log.read_text("utf-8", "replace").splitlines():
+        # The files of agents may print anything into the log.
+        with contextlib.suppress(ValueError):
+            entry = json.loads(line)
+            if isinstance(entry, dict) and (entry.get("event"), entry.get("level")) == ("agent_left_out", "error"):
+                mistakes.append(str(entry.get("reason")))
+    return mistakes
 
 
 def inspector_url(plan: Plan) -> str:

@@ -7,13 +7,14 @@ from hypothesis import HealthCheck, settings
 import openwebui
 from callboard.storage import Store
 from callboard.storage.sql import SqlStore
+from tests.databases import put_new_database
 from tests.garbage import set_aside_what_is_there
 
-pytest_plugins = ["tests.needs"]
+pytest_plugins = ["tests.needs", "tests.collecting"]
 
-# How long an example takes says more of the machine than of the code.
-settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("unhurried")
+# How long an example takes says more of the machine than of the code: no deadline.
+settings.register_profile("quick", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("thorough", settings.get_profile("quick"), max_examples=1_000)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -35,6 +36,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    settings.load_profile("thorough" if config.getoption("thorough") else "quick")
+
+
 def pytest_collection_finish() -> None:
     set_aside_what_is_there()
 
@@ -46,6 +51,7 @@ def database(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def store(database: Path) -> AsyncIterator[Store]:
+    await put_new_database(database)
     opened = await SqlStore.open(f"sqlite+aiosqlite:///{database}")
     yield opened
     await opened.close()

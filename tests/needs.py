@@ -1,12 +1,15 @@
-"""What some tests need besides Python and the packages of its environment, and what becomes of them without it.
+"""Selects the tests that can run here, in the time that a run may take.
 
-A test says `@pytest.mark.needs("postgresql")`; the end-to-end tests say `e2e`, which stands for a browser and a real
-Open WebUI. A test whose needs are not met is left out, and the summary tells how many were and why. With
-`--everything`, as `scripts/test` runs pytest, nothing is left out: an unmet need ends the run before its first test.
+A test that needs more than Python and the packages of its environment is marked `needs("postgresql")`. The marker `e2e`
+stands for a browser and a real Open WebUI, `slow` for a test that takes long, `thorough` for one that takes very long.
+
+Plain pytest leaves out slow tests and those whose needs are not met, and its header says so. `--everything`, as
+`scripts/test` runs pytest, leaves out thorough tests only: an unmet need ends the run before its first test.
+`--thorough` runs those too.
 """
 
+import os
 import shutil
-from collections import Counter
 from collections.abc import Callable, Set
 from dataclasses import dataclass
 
@@ -48,33 +51,35 @@ NEEDS = {
 OF_AN_END_TO_END_TEST = ("browser", "open-webui")
 
 
-class LeavingOut:
-    """Leaves out the tests whose needs are not met, and tells of them."""
+class Selection:
+    """Leaves out the tests that this run is not for."""
 
-    def __init__(self, everything: bool) -> None:
+    def __init__(self, everything: bool, thorough: bool) -> None:
         self._everything = everything
-        self._lines: list[str] = []
+        marks = [] if thorough else ["thorough"] if everything else ["slow", "thorough"]
+        self._left_out_marks = frozenset(marks)
 
-    # After `-m` and `-k`: a test that was not asked for is not left out either.
+    def pytest_report_header(self) -> list[str]:
+        reasons = [f"{need.what}: {need.advice}" for name, need in NEEDS.items() if not self._is_met(name)]
+        if "slow" in self._left_out_marks:
+            reasons.append("time: slow tests are run by scripts/test")
+        if "thorough" in self._left_out_marks:
+            reasons.append("more time: thorough tests are run by scripts/test --thorough")
+        return ["left out for want of", *(f"  {reason}" for reason in reasons)] if reasons else []
+
+    # After `-m` and `-k`: a need of tests that were not selected is no error.
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        needed = {item: needs_of(item) for item in items}
-        unmet = {name for name in frozenset[str]().union(*needed.values()) if not self._is_met(name)}
-        left_out = [item for item in items if needed[item] & unmet]
-        counts = Counter(name for item in left_out for name in needed[item] & unmet)
-        self._lines = [
-            f"for want of {NEEDS[name].what}: {count} ({NEEDS[name].advice})" for name, count in sorted(counts.items())
-        ]
-        if self._everything and left_out:
-            raise pytest.UsageError("\n  ".join(["--everything, but tests would have to be left out", *self._lines]))
-        items[:] = [item for item in items if item not in left_out]
+        unmet = {name for item in items for name in needs_of(item) if not self._is_met(name)}
+        if self._everything and unmet:
+            reasons = [f"{NEEDS[name].what}: {NEEDS[name].advice}" for name in sorted(unmet)]
+            raise pytest.UsageError("\n  ".join(["--everything, but these are missing:", *reasons]))
+        left_out = [item for item in items if needs_of(item) & unmet or self._is_left_out(item)]
         config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in set(left_out)]
 
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        if self._lines:
-            terminalreporter.section("tests left out")
-            for line in self._lines:
-                terminalreporter.write_line(line)
+    def _is_left_out(self, item: pytest.Item) -> bool:
+        return any(mark.name in self._left_out_marks for mark in item.iter_markers())
 
     def _is_met(self, name: str) -> bool:
         is_there = NEEDS[name].is_there
@@ -95,10 +100,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--everything",
         action="store_true",
-        help="leave no test out: what they need must be there, and what is missing is downloaded",
+        help="leave out thorough tests only: what the others need must be there, or is downloaded",
     )
+    parser.addoption("--thorough", action="store_true", help="run thorough tests too, with many more examples")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", f"needs(*names): cannot run without these: {', '.join(NEEDS)}")
-    config.pluginmanager.register(LeavingOut(config.getoption("everything")))
+    config.pluginmanager.register(Selection(config.getoption("everything"), config.getoption("thorough")))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Return the number of processes of a run of all tests: more than processors, because many tests wait.
+
+    Named files and folders run in this process, which starts sooner.
+    """
+    is_whole_run = config.args_source is not pytest.Config.ArgsSource.ARGS
+    return 2 * (os.cpu_count() or 1) if is_whole_run else 0

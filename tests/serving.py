@@ -19,6 +19,7 @@ from callboard.storage import Store
 from callboard.storage.sql import Database, SqlStore
 from callboard.testing import listening
 from callboard_protocol import Decoder, Event, decode
+from tests.databases import put_new_database
 
 make_store: Callable[[], Store] | None = None
 """What makes the store of servers that are not told otherwise; None: a database in their folder."""
@@ -82,6 +83,8 @@ def request(**fields: Any) -> dict[str, Any]:
 async def serving(folder: Path, *agents: AgentLike, **values: Any) -> AsyncIterator[Service]:
     """A server for these agents, its data in `folder`; `values` are settings."""
     settings = Settings(data_dir=folder, port=0, **values)
+    if make_store is None and "database_url" not in values:
+        await put_new_database(folder / "callboard.db")
     board = Callboard(
         agents,
         store=make_store() if make_store else ...,
@@ -90,5 +93,9 @@ async def serving(folder: Path, *agents: AgentLike, **values: Any) -> AsyncItera
         settings=settings,
     )
     app = board.asgi()
-    async with listening(app, settings.host) as url, httpx.AsyncClient(base_url=url, timeout=None) as client:
+    async with (
+        listening(app, settings.host) as url,
+        # Plain HTTP needs no certificates, which take 20 ms of the processor to load.
+        httpx.AsyncClient(base_url=url, verify=False, timeout=None) as client,
+    ):
         yield Service(app, client)

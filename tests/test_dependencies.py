@@ -41,6 +41,18 @@ def test_the_file_of_an_agent_imports_no_library_that_only_the_server_needs(stat
     assert imported_by(statement) & needless == set()
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "from callboard import Agent, Callboard, OpenAICompatible; OpenAICompatible('http://127.0.0.1:9/v1')",
+        "import callboard.frameworks.adapter, callboard.frameworks.turn",
+        "import callboard._cli.serve, callboard._inspect, callboard._http.app",
+    ],
+)
+def test_the_server_imports_no_client_that_only_frameworks_need(statement: str) -> None:
+    assert imported_by(statement) & {"openai", "httpx2"} == set()
+
+
 WITHOUT_EXTRAS = f"""
 import sys
 sys.modules.update(dict.fromkeys({sorted({library for libraries in LIBRARIES.values() for library in libraries})!r}))

@@ -125,6 +125,14 @@ def test_the_readme_begins_with_the_ways_to_run_it() -> None:
     assert README.index("\n## You have an Open WebUI already?") < README.index("\n## What you get")
 
 
+def test_the_readmes_command_for_all_tests_is_what_ci_runs() -> None:
+    everything, *without_installing = commands("Test it")
+    ci = (ROOT / ".ci" / "run").read_text().splitlines()
+    assert ci[-1] == everything
+    assert without_installing == ["scripts/install dev", ".venv/bin/pytest"]
+    assert README.index("\n## Try it") < README.index("\n## Test it") < README.index("\n## What you get")
+
+
 def test_the_readmes_agent_is_the_example() -> None:
     example = (ROOT / "server" / "examples" / "painter.py").read_text()
     assert f"```python\n{example}```" in README

@@ -1,4 +1,4 @@
-"""What becomes of tests that need more than is there: pytest as a process, on a suite and with a PATH of the test."""
+"""Which tests a run selects: pytest as a process, with a suite and a PATH of the test's own."""
 
 import re
 import subprocess
@@ -24,6 +24,12 @@ def test_with_two_needs(number): pass
 
 @pytest.mark.e2e
 def test_end_to_end(): pass
+
+@pytest.mark.slow
+def test_slow(): pass
+
+@pytest.mark.thorough
+def test_thorough(): pass
 """
 COMMANDS = ("docker-compose", "node", "npm", "chromium")
 
@@ -47,7 +53,7 @@ class Machine:
     def pytest(self, *arguments: str) -> tuple[int, str]:
         """Run the suite; the exit code, and what was said."""
         options = ("-p", "tests.needs", "-p", "no:cacheprovider", "-c", "/dev/null", "--rootdir", str(self._folder))
-        marker = ("-o", "markers=e2e: end to end", "--strict-markers")
+        marker = ("-o", "markers=e2e\nslow\nthorough", "--strict-markers")
         ended = subprocess.run(
             [sys.executable, "-m", "pytest", *options, *marker, *arguments, str(self._folder)],
             cwd=ROOT,
@@ -63,53 +69,63 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
 
 
-def test_what_cannot_run_is_left_out_with_the_number_and_the_reason(machine: Machine) -> None:
+def test_a_plain_run_leaves_out_what_cannot_run_and_what_takes_long_and_says_so_first(machine: Machine) -> None:
     code, said = machine.pytest()
     assert code == 0
-    assert "1 passed, 4 deselected" in said
-    assert "for want of docker-compose: 1 (not found: apt-get install docker-compose)" in said
-    assert "for want of Node.js: 2 (no node or npm found: apt-get install nodejs npm)" in said
-    assert "for want of a browser: 1 (none found: apt-get install chromium)" in said
+    assert "1 passed, 6 deselected" in said
+    header, _ = said.split("collected", 1)
+    assert "docker-compose: not found: apt-get install docker-compose" in header
+    assert "Node.js: no node or npm found: apt-get install nodejs npm" in header
+    assert "a browser: none found: apt-get install chromium" in header
+    assert "time: slow tests are run by scripts/test" in header
+    assert "more time: thorough tests are run by scripts/test --thorough" in header
 
 
-def test_what_is_there_is_used(machine: Machine) -> None:
+def test_a_test_runs_if_its_need_is_met(machine: Machine) -> None:
     machine.install("docker-compose")
     code, said = machine.pytest()
     assert code == 0
-    assert "2 passed, 3 deselected" in said
+    assert "2 passed, 5 deselected" in said
     assert "docker-compose" not in said
 
 
-def test_nothing_is_downloaded_unasked(machine: Machine) -> None:
+def test_a_plain_run_downloads_nothing(machine: Machine) -> None:
     machine.install(*COMMANDS)
     code, said = machine.pytest()
     assert code == 0
-    assert "2 passed, 3 deselected" in said
-    assert "for want of packages of PyPI or npm: 2 (downloaded by pytest --everything)" in said
-    assert "for want of a real Open WebUI: 1 (3 GB, downloaded once by pytest --everything -m e2e)" in said
+    assert "2 passed, 5 deselected" in said
+    assert "packages of PyPI or npm: downloaded by pytest --everything" in said
+    assert "a real Open WebUI: 3 GB, downloaded once by pytest --everything -m e2e" in said
 
 
-def test_everything_is_run_by_those_who_ask_for_it(machine: Machine) -> None:
+def test_everything_leaves_out_thorough_tests_alone(machine: Machine) -> None:
     machine.install(*COMMANDS)
     code, said = machine.pytest("--everything")
     assert code == 0
-    assert "5 passed" in said
-    assert "left out" not in said
+    assert "6 passed, 1 deselected" in said
 
 
-def test_asking_for_everything_where_something_is_missing_ends_before_the_first_test(machine: Machine) -> None:
+def test_a_thorough_run_with_everything_leaves_out_nothing(machine: Machine) -> None:
+    machine.install(*COMMANDS)
+    code, said = machine.pytest("--everything", "--thorough")
+    assert code == 0
+    assert "7 passed" in said
+    assert "time: " not in said
+
+
+def test_everything_ends_before_the_first_test_if_a_need_is_not_met(machine: Machine) -> None:
     machine.install("node", "npm", "chromium")
     code, said = machine.pytest("--everything")
     assert code == pytest.ExitCode.USAGE_ERROR
-    assert "for want of docker-compose: 1 (not found: apt-get install docker-compose)" in said
+    assert "docker-compose: not found: apt-get install docker-compose" in said
     assert "passed" not in said
 
 
-def test_what_tests_need_that_were_not_asked_for_is_not_missed(machine: Machine) -> None:
+def test_needs_of_tests_that_were_not_selected_are_no_error(machine: Machine) -> None:
     machine.install("node", "npm")
     code, said = machine.pytest("--everything", "-m", "not e2e", "-k", "not with_a_need")
     assert code == 0
-    assert "3 passed, 2 deselected" in said
+    assert "4 passed, 3 deselected" in said
 
 
 def test_the_tests_readme_has_every_need() -> None:
@@ -117,7 +133,7 @@ def test_the_tests_readme_has_every_need() -> None:
     assert NEEDS.keys() <= {name for cell in listed for name in re.findall(r"`([\w-]+)`", cell)}
 
 
-def test_a_need_that_nobody_knows_is_an_error(machine: Machine) -> None:
+def test_an_unknown_need_is_an_error(machine: Machine) -> None:
     machine.write('import pytest\n\n@pytest.mark.needs("docker_compose")\ndef test_misspelt(): pass\n')
     code, said = machine.pytest()
     assert code == pytest.ExitCode.USAGE_ERROR

@@ -34,7 +34,7 @@ class RunTrace:
 
 
 class _Request(Protocol):
-    """A request of httpx, or of the library that openai's client speaks with."""
+    """A request of httpx, or of the library that MCP's client speaks with."""
 
     @property
     def headers(self) -> MutableMapping[str, str]: ...

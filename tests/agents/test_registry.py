@@ -89,7 +89,7 @@ def test_a_folder_brings_each_of_its_files_and_one_broken_file_costs_itself_alon
     loaded = load_agents([str(folder)])
     assert ids(loaded.registry)[len(BUILT_IN) :] == ["greeter_4", "other_4"]
     assert [loaded.sources[name] for name in ("demo", "greeter_4")] == ["built in", str(folder / "good_4.py")]
-    assert "broken.py:1: SyntaxError" in str(loaded.problems[0])
+    assert "broken.py, line 1: SyntaxError" in str(loaded.problems[0])
 
 
 def test_an_installed_package_brings_agents_by_an_entry_point(folder: Path) -> None:
@@ -104,15 +104,39 @@ def test_an_installed_package_brings_agents_by_an_entry_point(folder: Path) -> N
     assert loaded.sources["packaged"] == "mine (packaged_agents:AGENT)"
 
 
+def test_a_package_whose_entry_point_is_broken_is_told_of(folder: Path) -> None:
+    (folder / "broken_package.py").write_text("x = 1\ny = foo\n")
+    info = folder / "broken_package-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: broken-package\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[callboard.agents]\nmine = broken_package:AGENT\n")
+    sys.path.append(str(folder))
+    [problem] = load_agents().problems
+    place = f"{folder / 'broken_package.py'}, line 2: NameError: name 'foo' is not defined."
+    assert str(problem).startswith(f"entry point of callboard.agents: {place}")
+
+
 @pytest.mark.parametrize(
     ("source", "told"),
     [
-        ("import nowhere_to_be_found", r"broken\.py:1: ModuleNotFoundError"),
-        ("x = (\n", r"broken\.py:1: SyntaxError"),
-        ("def f():\n    return 1 / 0\nf()\n", r"broken\.py:2: ZeroDivisionError: division by zero"),
-        ("raise SystemExit(2)", r"broken\.py:1: SystemExit: 2"),
-        ("from callboard import Agent, register\nregister(Agent('two words'))", r"broken\.py:2: AgentError"),
-        ("from callboard import tool\n@tool\ndef f(a): 'Doc.'\n", r"broken\.py:2: AgentError.*no type annotation"),
+        ("import nowhere_to_be_found", r"broken\.py, line 1: ModuleNotFoundError"),
+        ("x = (\n", r"broken\.py, line 1: SyntaxError"),
+        ("def f():\n    return 1 / 0\nf()\n", r"broken\.py, line 2: ZeroDivisionError: division by zero"),
+        ("\ndef f(:\n", r"broken\.py, line 2: SyntaxError: invalid syntax"),
+        ("if True:\nx = 1\n", r"broken\.py, line 2: IndentationError: expected an indented block"),
+        ("x = 1\neval('1 +')\n", r"broken\.py, line 2: SyntaxError: invalid syntax"),
+        ("import json\njson.loads('{')\n", r"broken\.py, line 2: JSONDecodeError: "),
+        (
+            "raise ValueError('first.\\n\\tsecond.')",
+            r"line 1: ValueError: first\. second\. Correct the mistake and start again",
+        ),
+        (
+            "raise ValueError('word ' * 999)",
+            r"broken\.py, line 1: ValueError: word [word ]{,150}…\. Correct the mistake",
+        ),
+        ("raise SystemExit(2)", r"broken\.py, line 1: SystemExit: 2"),
+        ("from callboard import Agent, register\nregister(Agent('two words'))", r"broken\.py, line 2: AgentError"),
+        ("from callboard import tool\n@tool\ndef f(a): 'Doc.'\n", r"line 2: AgentError.*no type annotation"),
         ("from callboard import register\nregister('a string')", "takes an agent, not str"),
         ("x = 1", "registers no agent"),
         ("from callboard import Agent, register\nregister(Agent('demo'))", "'demo', an id that is already taken"),
@@ -132,10 +156,35 @@ def test_a_broken_file_is_told_of_with_its_place_and_left_out_while_others_serve
     assert ids(loaded.registry) == [*BUILT_IN, "greeter_3", "other_3"]
 
 
+def test_the_line_is_in_the_users_file_also_when_it_has_the_name_of_one_of_ours(folder: Path) -> None:
+    file = folder / "agent.py"  # as `callboard._agents.agent`, which raises
+    file.write_text("from callboard import Agent, register\n\nregister(Agent('two words'))\n")
+    [problem] = load_agents([str(file)]).problems
+    assert f"CALLBOARD_AGENTS: {file}, line 3: AgentError: " in str(problem)
+
+
+def test_a_mistake_in_a_module_is_told_of_with_its_place(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = folder / "company_agents"
+    package.mkdir()
+    (package / "__init__.py").write_text("from company_agents import news\n")
+    (package / "news.py").write_text("x = 1\ny = foo\n")
+    monkeypatch.syspath_prepend(folder)
+    [problem] = load_agents(["company_agents"]).problems
+    assert f"CALLBOARD_AGENTS: {package / 'news.py'}, line 2: NameError: name 'foo' is not defined." in str(problem)
+
+
+def test_a_syntax_error_in_a_neighbour_is_told_of_with_its_place_there(folder: Path) -> None:
+    (folder / "uses_neighbour.py").write_text("import broken_neighbour\n")
+    (folder / "broken_neighbour.py").write_text("\nx = 1 +\n")
+    [problem] = load_agents([str(folder / "uses_neighbour.py")]).problems
+    assert f"{folder / 'broken_neighbour.py'}, line 2: SyntaxError: invalid syntax." in str(problem)
+
+
 @pytest.mark.parametrize("source", ["/nowhere/at_all.py", "no_such_module", "no.such.module", "~/no_such_file.py"])
 def test_a_source_that_is_not_there_is_told_of(source: str) -> None:
     [problem] = load_agents([source]).problems
-    assert source in str(problem)
+    assert f"CALLBOARD_AGENTS: {source} cannot be loaded: " in str(problem)
+    assert "Correct the mistake and start again" in str(problem)
 
 
 def test_registering_outside_of_a_server_does_nothing() -> None:

@@ -1,4 +1,4 @@
-"""The file that `CALLBOARD_AGENTS` names: agents that tell the story as fast as they can."""
+"""The file that `CALLBOARD_AGENTS` names: agents that tell the story as fast as they can, and one that echoes."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -17,15 +17,15 @@ ECHO_SECONDS = 0.01
 @dataclass(frozen=True, slots=True)
 class Storyteller:
     agent_id: str
-    tell: Callable[[], Iterator[Event]]
+    tell: Callable[[int], Iterator[Event]]
     description: str = "Tells the story of the benchmark."
 
     @property
     def name(self) -> str:
         return self.agent_id
 
-    async def run(self, _: RunContext) -> AsyncIterator[Event]:
-        for event in self.tell():
+    async def run(self, context: RunContext) -> AsyncIterator[Event]:
+        for event in self.tell(int(str(context.messages[-1]["content"]))):
             yield event
 
 

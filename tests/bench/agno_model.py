@@ -9,19 +9,16 @@ from typing import Any
 from tests.bench import story
 from tests.pipe.scripted_server import Answer
 
-CALLS = 20
-"""As many as Callboard lets a turn have."""
-
 Piece = bytes | Callable[[], bytes]
 """Bytes, or what makes them when they are sent."""
 
 
-def long_story() -> list[Answer]:
-    """3,000 chunks of text in rounds, each of which ends with a call."""
-    per_round = story.CHUNK_COUNT // CALLS
+def long_story(chunks: int, calls: int) -> list[Answer]:
+    """So many chunks of text in rounds, each of which ends with a call."""
+    texts = story.chunks(chunks)
+    per_round = chunks // calls
     rounds: list[list[Piece]] = [
-        [*map(_text, story.CHUNKS[number * per_round : (number + 1) * per_round]), _call(number)]
-        for number in range(CALLS)
+        [*map(_text, texts[number * per_round : (number + 1) * per_round]), _call(number)] for number in range(calls)
     ]
     return [*map(_answer, rounds), _answer([_finish("stop")])]
 

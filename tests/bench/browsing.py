@@ -21,13 +21,13 @@ from tests.bench import story
 from tests.bench.feeds import feed
 from tests.bench.own_calls import own_calls
 from tests.bench.report import Target, milliseconds, print_table, say
-from tests.bench.webui import OpenWebUI, running
+from tests.bench.size import FULL, SMOKE, Size
+from tests.bench.webui import OpenWebUI, at_hand, running
 from tests.browsers import CHROMIUM_FLAGS, chromium
 from tests.e2e.open_webui_page import Chat
 
 HERE = Path(__file__).parent
-VERSIONS = (openwebui.VERSION, "0.11.4", "0.9.6", "0.8.12")
-FIFTY = 50
+VERSIONS = {FULL: (openwebui.VERSION, "0.11.4", "0.9.6", "0.8.12"), SMOKE: (openwebui.VERSION,)}
 MAX_GROWTH = 1.5
 SETTLE_SECONDS = 60.0
 
@@ -47,12 +47,15 @@ class Load:
             yield Message(content=f"Step {number}.\n")
 
 
-LOADS = (
-    Load("20 calls, 100 kB each", 20, 100_000),
-    Load("200 calls, 2 kB each", 200, 2_000),
-    # Four events a call. What is told as fast as it can be reaches the page at a few beats.
-    Load("200 calls, 2 kB each, one every 100 ms", 200, 2_000, 0.025),
-)
+LOADS = {
+    FULL: (
+        Load("20 calls, 100 kB each", 20, 100_000),
+        Load("200 calls, 2 kB each", 200, 2_000),
+        # Four events a call. What is told as fast as it can be reaches the page at a few beats.
+        Load("200 calls, 2 kB each, one every 100 ms", 200, 2_000, 0.025),
+    ),
+    SMOKE: (Load("4 calls, 2 kB each", 4, 2_000), Load("20 calls, 2 kB each, one every 100 ms", 20, 2_000, 0.025)),
+}
 # When each line of the answer was first on screen.
 NOTE_LINES = """
 window.lineSeen = [];
@@ -85,7 +88,7 @@ class Cost:
     """One answer: seconds from the question sent until it is finished on screen, and bytes over the socket.
 
     `seconds` are infinite where the page still shows it as running after `SETTLE_SECONDS`.
-    `growth`: time per call of the last fifty over that of the first fifty, on screen; None where calls are not paced.
+    `growth`: time per call of the last quarter over that of the first, on screen; None where calls are not paced.
     """
 
     seconds: float
@@ -98,23 +101,23 @@ class Cost:
         return version, load.name, way, finished, f"{self.size / 1000:,.0f}", growth
 
 
-async def measure_browsing(folder: Path) -> list[Target]:
+async def measure_browsing(folder: Path, size: Size) -> list[Target]:
     """Prints the table; Callboard's time per call may not grow with the calls before it."""
     rows: list[tuple[object, ...]] = []
     targets: list[Target] = []
-    for version in VERSIONS:
+    for version in at_hand(VERSIONS[size], size):
         home = folder / version
         home.mkdir()
         async with running(home, version) as webui, _browser() as browser:
-            for load in LOADS:
+            for load in LOADS[size]:
                 async for way, cost in _ways(home, webui, browser, version, load):
                     rows.append(cost.row(version, load, way))
                     if cost.seconds == inf and way.startswith("Callboard"):
                         targets.append(Target(f"{way}, {version}: {load.name}", inf, SETTLE_SECONDS, "s to finished"))
                     if cost.growth is not None:
-                        what = f"{way}, {version}: last fifty calls beside the first"
+                        what = f"{way}, {version}: last quarter of the calls beside the first"
                         targets.append(Target(what, cost.growth, MAX_GROWTH, "times as long each"))
-    headings = ("version", "answer", "way", "finished ms", "socket kB", "last 50 ÷ first 50")
+    headings = ("version", "answer", "way", "finished ms", "socket kB", "last quarter ÷ first")
     print_table("Many and large calls in a real page", headings, rows)
     return targets
 
@@ -177,7 +180,8 @@ async def _watched(webui: OpenWebUI, browser: Browser, version: str, model: str,
 
 
 def _growth(at: list[float]) -> float:
-    return (at[-1] - at[-FIFTY]) / (at[FIFTY - 1] - at[0])
+    quarter = len(at) // 4
+    return (at[-1] - at[-quarter]) / (at[quarter - 1] - at[0])
 
 
 def _check(chips: object, text: str, load: Load) -> None:

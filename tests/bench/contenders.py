@@ -13,7 +13,8 @@ import httpx
 from service import free_port
 from tests.bench.agno_servers.definition import AGENT
 from tests.bench.environments import agentos_python
-from tests.bench.served import wait_for
+from tests.bench.served import UNLIMITED, start
+from tests.bench.size import Size
 from tests.processes import COMMAND, environment
 
 ROOT = Path(__file__).parents[2]
@@ -33,12 +34,10 @@ class Contender:
         """The server, up and listening, its agent's model at the address `model`."""
         port = free_port()
         own = {"BENCH_PORT": str(port), "BENCH_MODEL": model, "PYTHONPATH": str(ROOT)}
-        variables = {**environment(folder, PORT=str(port)), **own, **self.environment}
-        folder.mkdir(parents=True, exist_ok=True)
-        process = subprocess.Popen(self.command, env=variables, cwd=folder, stdout=subprocess.DEVNULL)
+        variables = {**environment(folder, **UNLIMITED, PORT=str(port)), **own, **self.environment}
+        url = f"http://127.0.0.1:{port}"
+        process = start(self.command, folder, variables, f"{url}/health")
         try:
-            url = f"http://127.0.0.1:{port}"
-            wait_for(f"{url}/health", process)
             yield Running(self.name, url + self.path, process.pid)
         finally:
             process.terminate()
@@ -78,13 +77,16 @@ class Running:
             yield pieces
 
 
-def contenders() -> tuple[Contender, Contender, Contender]:
+def contenders(size: Size) -> list[Contender]:
     """Callboard, AgentOS as it is without a database, and with one; all on the same releases of what they share."""
     agents = ROOT / "tests" / "bench" / "agno_servers" / "callboards.py"
     ours = {"CALLBOARD_AGENTS": str(agents), "CALLBOARD_LOG_LEVEL": "warning"}
-    theirs = [str(agentos_python()), "-m", "tests.bench.agno_servers.agentos"]
-    return (
-        Contender("Callboard", [*COMMAND, "serve"], ours, "/v1/runs"),
-        Contender("AgentOS", theirs, {}, f"/agents/{AGENT}/runs"),
-        Contender("AgentOS with SQLite", theirs, {"BENCH_DATABASE": "agentos.db"}, f"/agents/{AGENT}/runs"),
-    )
+    found = [Contender("Callboard", [*COMMAND, "serve"], ours, "/v1/runs")]
+    if python := agentos_python(size):
+        theirs = [str(python), "-m", "tests.bench.agno_servers.agentos"]
+        path = f"/agents/{AGENT}/runs"
+        found += [
+            Contender("AgentOS", theirs, {}, path),
+            Contender("AgentOS with SQLite", theirs, {"BENCH_DATABASE": "agentos.db"}, path),
+        ]
+    return found

@@ -1,7 +1,7 @@
 """Servers that answer with bytes made beforehand, so that what they cost is not measured.
 
-A feed is a Callboard server whose stream is not joined, and an OpenAI-compatible endpoint that
-streams the same text. Both send each frame by itself, as fast as they can or at a pace.
+A feed is a Callboard server whose stream is not joined, or an OpenAI-compatible endpoint. Both send each frame by
+itself, as fast as they can or at a pace.
 """
 
 import asyncio
@@ -16,19 +16,22 @@ MODELS = {"object": "list", "data": [{"id": story.MODEL, "object": "model", "nam
 
 
 @asynccontextmanager
-async def feed(
-    events: Iterable[Event], on_question: Callable[[], None] = lambda: None, pause_seconds: float = 0
-) -> AsyncIterator[ScriptedServer]:
-    """A server that tells `events`, with that pause after each.
-
-    `on_question` is called when the OpenAI-compatible endpoint is asked.
-    """
+async def feed(events: Iterable[Event], pause_seconds: float = 0) -> AsyncIterator[ScriptedServer]:
+    """A Callboard server that tells `events`, with that pause after each."""
     told = [RunStart(run_id="run", agent=story.MODEL), *events, Done()]
     async with ScriptedServer() as server:
         server.on("GET", "models", answer_json(MODELS))
         runs = [frames(event, first=seq) for seq, event in enumerate(told, 1)]
         server.on("POST", "runs", one_by_one(runs, pause_seconds=pause_seconds))
-        server.on("POST", "completions", one_by_one([*story.openai_frames()], on_question))
+        yield server
+
+
+@asynccontextmanager
+async def openai_feed(chunks: int, on_question: Callable[[], None]) -> AsyncIterator[ScriptedServer]:
+    """An OpenAI-compatible endpoint that tells so many chunks of the story, and calls `on_question` first."""
+    async with ScriptedServer() as server:
+        server.on("GET", "models", answer_json(MODELS))
+        server.on("POST", "completions", one_by_one([*story.openai_frames(chunks)], on_question))
         yield server
 
 

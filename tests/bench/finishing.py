@@ -24,12 +24,13 @@ from tests.bench.durable_clients import Client
 from tests.bench.durable_model import ANSWER_SECONDS, ROUNDS, is_whole, script
 from tests.bench.durable_products import LEASE_SECONDS, Product, Server, Stores, products
 from tests.bench.report import Target, print_table, say
+from tests.bench.size import FULL, SMOKE, Size
 from tests.fakes.openai_server import OpenAIServer
 from tests.faults.balancer import Balancer
 from tests.storage.postgres import throw_away_cluster
 from tests.storage.redis_servers import throw_away_redis
 
-ANSWERS = 20
+ANSWERS = {FULL: 20, SMOKE: 2}
 END_SECONDS = 150
 """The longest that an answer may take, its server's end and all."""
 
@@ -70,20 +71,22 @@ class Result:
             self.stored,
             sum(bool(client.lost) for client in self.clients),
             self.doubled,
-            ANSWERS * ROUNDS - len(self.placed),
+            len(self.clients) * ROUNDS - len(self.placed),
             f"{statistics.median(ends):.1f}",
             f"{self.seconds:.1f}",
         )
 
 
-async def measure_finishing(folder: Path) -> list[Target]:
+async def measure_finishing(folder: Path, size: Size) -> list[Target]:
     """Prints the table; every answer of Callboard's must be whole in the end, and no effect of its tools be doubled."""
+    answers = ANSWERS[size]
     results = []
-    for number, product in enumerate(products()):
+    for number, product in enumerate(products(size)):
         say(f"{product.name}, {product.servers} …")
-        results.append(await _measure(product, folder / str(number)))
+        results.append(await _measure(product, folder / str(number), answers))
     print_table(
-        f"{ANSWERS} answers with {ROUNDS} calls each, their server killed in the middle; leases of {LEASE_SECONDS} s",
+        f"{answers} answers with {ROUNDS} calls each, their server killed in the middle; "
+        f"leases of {LEASE_SECONDS[size]} s",
         (
             "product",
             "servers",
@@ -107,13 +110,13 @@ async def measure_finishing(folder: Path) -> list[Target]:
         for result in results
         if result.product.name.startswith("Callboard")
         for target in (
-            Target(f"{result.product.name}: whole answers", result.whole, ANSWERS, "answers", at_least=True),
+            Target(f"{result.product.name}: whole answers", result.whole, answers, "answers", at_least=True),
             Target(f"{result.product.name}: effects that happened twice", result.doubled, 0, "effects"),
         )
     ]
 
 
-async def _measure(product: Product, folder: Path) -> Result:
+async def _measure(product: Product, folder: Path, answers: int) -> Result:
     """Let all ask, kill the server that has their answers, start it again, and look when all have ended."""
     async with AsyncExitStack() as closing:
         stores = Stores(closing.enter_context(throw_away_cluster()), closing.enter_context(throw_away_redis()).url)
@@ -138,11 +141,11 @@ async def _measure(product: Product, folder: Path) -> Result:
         placed.unlink()
         first, *others = servers
         balancer.add(first.name, first.port)
-        clients = [product.client(balancer.url, f"q{number}") for number in range(ANSWERS)]
+        clients = [product.client(balancer.url, f"q{number}") for number in range(answers)]
         asking = []
         for client in clients:
             asking.append(asyncio.create_task(client.ask()))
-            await asyncio.sleep(ANSWER_SECONDS / ANSWERS)
+            await asyncio.sleep(ANSWER_SECONDS / answers)
         cut = sum(not task.done() for task in asking)
         killed_at = time.monotonic()
         await asyncio.to_thread(first.kill)

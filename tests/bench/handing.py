@@ -5,7 +5,7 @@ Changes in place are re-emitted, so this is where a rendering that is careless w
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,10 @@ from callboard_protocol import Done, Event, Message
 from tests.bench import story
 from tests.bench.feeds import feed
 from tests.bench.report import Target, print_table
+from tests.bench.size import FULL, SMOKE, Size
 from tests.pipe.loader import PIPE
 
-CALLS = 200
+CALLS = {FULL: 200, SMOKE: 5}
 CALL_RESULT_CHARS = 2_000
 STATUSES = 2
 METADATA = {"chat_id": "chat", "message_id": "message", "session_id": "session"}
@@ -42,32 +43,32 @@ class Handed:
         return what, pace, f"{self.updates:,}", handed, final, f"{ratio:.1f}"
 
 
-def calls_among_text() -> Iterator[Event]:
+def calls_among_text(calls: int) -> Iterator[Event]:
     """Each call begins a group of its own."""
-    for number in range(CALLS):
+    for number in range(calls):
         yield Message(content=f"Step {number}.\n")
         yield from story.call(number, STATUSES, CALL_RESULT_CHARS)
 
 
-def calls_in_a_row() -> Iterator[Event]:
+def calls_in_a_row(calls: int) -> Iterator[Event]:
     """All calls in one group, which is re-emitted whole."""
-    for number in range(CALLS):
+    for number in range(calls):
         yield from story.call(number, STATUSES, CALL_RESULT_CHARS)
 
 
-TOLD: dict[str, Callable[[], Iterator[Event]]] = {
-    f"{story.CHUNK_COUNT:,} chunks, {story.CALL_COUNT} calls": story.with_calls,
-    f"{CALLS} calls, text between": calls_among_text,
-    f"{CALLS} calls in a row": calls_in_a_row,
-}
-
-
-async def measure_handing(_: Path) -> list[Target]:
+async def measure_handing(_: Path, size: Size) -> list[Target]:
     """Prints the table; it has no targets."""
+    chunks = story.CHUNKS[size]
+    calls = CALLS[size]
+    told: dict[str, list[Event]] = {
+        f"{chunks:,} chunks, {story.call_count(chunks)} calls": [*story.with_calls(chunks)],
+        f"{calls} calls, text between": [*calls_among_text(calls)],
+        f"{calls} calls in a row": [*calls_in_a_row(calls)],
+    }
     rows = []
-    for what, tell in TOLD.items():
-        rows.append((await _as_it_comes(tell())).row(what, "as fast as it comes"))
-        rows.append(_each_change(tell()).row(what, "each change by itself"))
+    for what, events in told.items():
+        rows.append((await _as_it_comes(events)).row(what, "as fast as it comes"))
+        rows.append(_each_change(events).row(what, "each change by itself"))
     headings = ("answer", "events", "updates", "handed kB", "content kB", "handed ÷ content")
     print_table("What the pipe hands to Open WebUI", headings, rows)
     return []

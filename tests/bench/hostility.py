@@ -2,24 +2,28 @@
 
 import asyncio
 import time
+from itertools import islice
 from pathlib import Path
 
 import httpx
 
 from tests import processes
 from tests.bench.report import Target, milliseconds, print_table
+from tests.bench.size import FULL, SMOKE, Size
 from tests.http.hostile import Body, hostile_bodies
 
+BODIES = {FULL: None, SMOKE: 2}
+"""How many of the bodies are sent; None: all."""
 MAX_DELAY_MS = 250
 
 
-async def measure_hostility(folder: Path) -> list[Target]:
+async def measure_hostility(folder: Path, size: Size) -> list[Target]:
     """Prints, for each body, its answer's status and the longest that a second client waited meanwhile."""
     rows = []
     longest = 0.0
     with processes.serving(folder) as (url, _):
         async with httpx.AsyncClient(base_url=url, timeout=None) as first, httpx.AsyncClient(base_url=url) as second:
-            for name, make in hostile_bodies().items():
+            for name, make in islice(hostile_bodies().items(), BODIES[size]):
                 status, waited = await _measure(first, second, make())
                 longest = max(longest, waited)
                 rows.append((name, status, milliseconds(waited)))

@@ -12,7 +12,7 @@ import asyncio
 import os
 import statistics
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,15 +21,16 @@ from uuid import uuid4
 from tests.bench import served
 from tests.bench.report import Target, milliseconds, print_table, say
 from tests.bench.served import Engine, Served
+from tests.bench.size import FULL, SMOKE, Size
 from tests.fakes.openai_server import Answer, Body, Chunks, OpenAIServer, call, chunks, finish, text, usage
 from tests.fakes.otlp_receiver import OtlpReceiver
 from tests.serving import request
 
-PIECES = 300
+PIECES = {FULL: 300, SMOKE: 10}
 TOKENS_A_SECOND = 200
 RUNS = 4
 """The runs at one time."""
-ROUNDS = 12
+ROUNDS = {FULL: 12, SMOKE: 2}
 MOST = 3.0
 """The most that a run may take longer, in per cent of what it takes unseen."""
 SCRAPE_SECONDS = 15.0
@@ -59,17 +60,25 @@ SEEN: Mapping[str, Seen] = {
 }
 
 
-def answer(body: Body) -> Answer:
-    """Two calls, another one, a text."""
-    match sum(message["role"] == "tool" for message in body["messages"]):
-        case 0:
-            calls = [call("look", f'{{"shelf": {n}}}', index=n, call_id=f"c{n}") for n in range(2)]
-            return chunks(*calls, finish("tool_calls"), usage(100, 10))
-        case 2:
-            return chunks(call("look", '{"shelf": 9}', call_id="c9"), finish("tool_calls"), usage(150, 10))
-        case _:
-            pieces = [text(f"word {number} ") for number in range(PIECES)]
-            return Chunks((*pieces, finish("stop"), usage(200, PIECES)), pause_seconds=1 / TOKENS_A_SECOND)
+# At the smallest size everything at once: it has the settings of all but one.
+CHOSEN = {FULL: tuple(SEEN), SMOKE: ("all of these, without contents",)}
+
+
+def answering(count: int) -> Callable[[Body], Answer]:
+    """A model that makes two calls, another one, and says so many pieces of text."""
+
+    def answer(body: Body) -> Answer:
+        match sum(message["role"] == "tool" for message in body["messages"]):
+            case 0:
+                calls = [call("look", f'{{"shelf": {n}}}', index=n, call_id=f"c{n}") for n in range(2)]
+                return chunks(*calls, finish("tool_calls"), usage(100, 10))
+            case 2:
+                return chunks(call("look", '{"shelf": 9}', call_id="c9"), finish("tool_calls"), usage(150, 10))
+            case _:
+                pieces = [text(f"word {number} ") for number in range(count)]
+                return Chunks((*pieces, finish("stop"), usage(200, count)), pause_seconds=1 / TOKENS_A_SECOND)
+
+    return answer
 
 
 @contextmanager
@@ -91,16 +100,18 @@ class Spent:
     processor_seconds: float
 
 
-async def measure_observing(folder: Path) -> list[Target]:
+async def measure_observing(folder: Path, size: Size) -> list[Target]:
     """Prints the table: the same runs, unseen and seen."""
+    pieces = PIECES[size]
+    rounds = ROUNDS[size]
     rows = []
     targets = []
-    async with OpenAIServer(answer) as model:
+    async with OpenAIServer(answering(pieces)) as model:
         with ExitStack() as running:
             receiver = running.enter_context(OtlpReceiver())
-            for name, seen in SEEN.items():
+            for name in CHOSEN[size]:
                 say(f"seen by {name} …")
-                unseen, seen_ones = await _compare(folder / name, seen, model.base_url, receiver.url)
+                unseen, seen_ones = await _compare(folder / name, SEEN[name], model.base_url, receiver.url, rounds)
                 more = [(one.seconds / other.seconds - 1) * 100 for one, other in zip(seen_ones, unseen, strict=True)]
                 targets.append(Target(f"a run seen by {name}, longer", statistics.median(more), MOST, "%"))
                 processor = [
@@ -109,7 +120,7 @@ async def measure_observing(folder: Path) -> list[Target]:
                 ]
                 rows.append((name, f"{statistics.median(more):+.2f} %", _spread(more), *processor))
     print_table(
-        f"{ROUNDS} × {RUNS} runs at once of three requests to a model, three calls and {PIECES} pieces of text, "
+        f"{rounds} × {RUNS} runs at once of three requests to a model, three calls and {pieces} pieces of text, "
         f"{TOKENS_A_SECOND} a second",
         ("seen by", "longer, median of the rounds", "the middle half", "processor ms a run, unseen", "seen"),
         rows,
@@ -118,7 +129,9 @@ async def measure_observing(folder: Path) -> list[Target]:
     return targets
 
 
-async def _compare(folder: Path, seen: Seen, model_url: str, receiver_url: str) -> tuple[list[Spent], list[Spent]]:
+async def _compare(
+    folder: Path, seen: Seen, model_url: str, receiver_url: str, rounds: int
+) -> tuple[list[Spent], list[Spent]]:
     """Return what runs take unseen and seen, in each round."""
     with ExitStack() as running:
         servers = []
@@ -132,7 +145,7 @@ async def _compare(folder: Path, seen: Seen, model_url: str, receiver_url: str) 
             await _spend(server)
         scraping = asyncio.create_task(_scrape(servers))
         spent: tuple[list[Spent], list[Spent]] = ([], [])
-        for number in range(ROUNDS):
+        for number in range(rounds):
             for which in (0, 1) if number % 2 else (1, 0):
                 spent[which].append(await _spend(servers[which]))
         scraping.cancel()

@@ -9,8 +9,9 @@ import gc
 import math
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import get_args
 
@@ -30,16 +31,22 @@ from callboard._tools import tool
 from callboard.models import ModelDelta, TextDelta, ToolCallDelta
 from callboard_formats.formats import SYNTAXES
 from tests.bench.report import Target, print_table
+from tests.bench.size import FULL, SMOKE, Size
 from tests.formats.test_scanner import LONG, scan
 
-TOKENS = 20_000
+TOKENS = {FULL: 20_000, SMOKE: 500}
 CHARS_PER_TOKEN = 4
-REPETITIONS = 9
+REPETITIONS = {FULL: 9, SMOKE: 1}
+FASTEST_OF = {FULL: 3, SMOKE: 1}
 MAX_MICROSECONDS = 5.0
 MAX_EXPONENT = 1.3
 MAX_SECONDS = 10.0
 """The most that a megabyte of hostile text may take; the quickest model takes a minute to write it."""
-OF_A_KIND = 4_000
+OF_A_KIND = {FULL: 4_000, SMOKE: 100}
+FORMATS: dict[Size, Sequence[ToolFormat]] = {FULL: get_args(ToolFormat), SMOKE: ("native", "auto", "react")}
+"""At the smallest size few: a format takes a while to be compiled."""
+HOSTILE_CHARS = {FULL: None, SMOKE: 8_000}
+"""How much of the hostile texts is read; None: all, a megabyte."""
 KINDS = {
     "prose": "The tempest rises on the northern coast; the watch (two men, no more) is changed. **Note:** go.\n\n- a\n",
     "code": "def f(a, b):\n    return [x for x in a if x < b]\n\nclass A:\n    y = {'k': [1, 2]}\n```\nls | wc\n```\n",
@@ -72,11 +79,11 @@ class Way:
     calls: int = CALLS
 
 
-def ways() -> list[Way]:
+def ways(count: int) -> list[Way]:
     """Each answer beside the same deltas with no handler."""
-    native = [*tokens(PROSE), *native_calls()]
-    react = tokens(PROSE, f"Action: search\nAction Input: {ARGUMENTS}\n" * CALLS)
-    xml = tokens(PROSE, f'<tool_call>\n{{"name": "search", "arguments": {ARGUMENTS}}}\n</tool_call>\n' * CALLS)
+    native = [*tokens(count, PROSE), *native_calls()]
+    react = tokens(count, PROSE, f"Action: search\nAction Input: {ARGUMENTS}\n" * CALLS)
+    xml = tokens(count, PROSE, f'<tool_call>\n{{"name": "search", "arguments": {ARGUMENTS}}}\n</tool_call>\n' * CALLS)
     return [
         Way("no handler, native deltas", native),
         Way("native", native, NativeFormat()),
@@ -88,9 +95,9 @@ def ways() -> list[Way]:
     ]
 
 
-def tokens(prose: str, end: str = "") -> list[ModelDelta]:
-    """Text deltas of one token each, `end` last."""
-    chars = TOKENS * CHARS_PER_TOKEN - len(end)
+def tokens(count: int, prose: str, end: str = "") -> list[ModelDelta]:
+    """So many text deltas of one token each, `end` last."""
+    chars = count * CHARS_PER_TOKEN - len(end)
     text = (prose * (chars // len(prose) + 1))[:chars] + "\n" + end
     return [TextDelta(text[at : at + CHARS_PER_TOKEN]) for at in range(0, len(text), CHARS_PER_TOKEN)]
 
@@ -106,13 +113,13 @@ def native_calls() -> list[ModelDelta]:
     return deltas
 
 
-async def measure_parsing(folder: Path) -> list[Target]:
+async def measure_parsing(folder: Path, size: Size) -> list[Target]:
     """Prints the table; native, auto and react are judged."""
     rows = []
     overheads = {}
     bare = 0.0
-    for way in ways():
-        seconds = sorted(measure(way) for _ in range(REPETITIONS))
+    for way in ways(TOKENS[size]):
+        seconds = sorted(measure(way) for _ in range(REPETITIONS[size]))
         each = statistics.median(seconds) / len(way.deltas) * 1e6
         if way.format is None:
             bare = each
@@ -123,7 +130,7 @@ async def measure_parsing(folder: Path) -> list[Target]:
             (way.name, f"{len(way.deltas):,}", f"{each:.2f}", f"{seconds[0] / len(way.deltas) * 1e6:.2f}", overhead)
         )
     print_table(
-        f"Reading an answer of {TOKENS:,} tokens with {CALLS} calls",
+        f"Reading an answer of {TOKENS[size]:,} tokens with {CALLS} calls",
         ("way", "deltas", "µs a token", "fastest", "overhead"),
         rows,
     )
@@ -131,24 +138,29 @@ async def measure_parsing(folder: Path) -> list[Target]:
         Target(f"reading a token, {name}", overheads[name], MAX_MICROSECONDS, "µs")
         for name in ("native", "auto", "react")
     ]
-    tokens_read += measure_kinds()
-    tokens_read += measure_growth()
+    hostile = {name: text[: HOSTILE_CHARS[size]] for name, text in LONG.items()}
+    times = FASTEST_OF[size]
     return [
         *tokens_read,
-        *(Target(f"reading 1 MB of {name}", megabyte(text), MAX_SECONDS, "s") for name, text in LONG.items()),
+        *measure_kinds(FORMATS[size], OF_A_KIND[size], times),
+        *measure_growth(hostile, times),
+        *(
+            Target(f"reading 1 MB of {name}", fastest(times, partial(scan, text, 0, SYNTAXES)), MAX_SECONDS, "s")
+            for name, text in hostile.items()
+        ),
     ]
 
 
-def measure_kinds() -> list[Target]:
-    """Prints what a token of each kind of text costs in every format, in the answer and in a thought.
+def measure_kinds(formats: Sequence[ToolFormat], count: int, times: int) -> list[Target]:
+    """Prints what a token of each kind of text costs in each format, in the answer and in a thought.
 
     The dearest of each format is judged.
     """
     rows = []
     targets = []
-    for name in get_args(ToolFormat):
+    for name in formats:
         costs = [
-            cost(choose_format(name, "a-model"), [*begun, *tokens(text)[:OF_A_KIND]])
+            cost(choose_format(name, "a-model"), [*begun, *tokens(count, text)], times)
             for begun in ((), (TextDelta("<think>"),))
             for text in KINDS.values()
         ]
@@ -159,24 +171,19 @@ def measure_kinds() -> list[Target]:
     return targets
 
 
-def cost(tool_format: Format, deltas: Sequence[ModelDelta]) -> float:
-    """Microseconds of this process for one delta; the fastest of three."""
-
-    def once() -> float:
-        gc.collect()
-        started = time.process_time()
-        read_with(tool_format, deltas)
-        return time.process_time() - started
-
-    return min(once() for _ in range(3)) / len(deltas) * 1e6
+def cost(tool_format: Format, deltas: Sequence[ModelDelta], times: int) -> float:
+    """Microseconds of the processor for one delta."""
+    return fastest(times, lambda: read_with(tool_format, deltas)) / len(deltas) * 1e6
 
 
-def measure_growth() -> list[Target]:
+def measure_growth(texts: Mapping[str, str], times: int) -> list[Target]:
     """Prints the exponent with which the time grows for hostile texts: 1 is linear, 2 the square."""
     rows = []
     targets = []
-    for name, text in LONG.items():
-        small, large = (growing(text[:size]) for size in (len(text) // 8, len(text)))
+    for name, text in texts.items():
+        small, large = (
+            fastest(times, partial(scan, text[:chars], 64, SYNTAXES)) for chars in (len(text) // 8, len(text))
+        )
         exponent = math.log(large / small, 8)
         rows.append((name, f"{small:.3f}", f"{large:.3f}", f"{exponent:.2f}"))
         targets.append(Target(f"growth for {name}", exponent, MAX_EXPONENT, ""))
@@ -184,26 +191,16 @@ def measure_growth() -> list[Target]:
     return targets
 
 
-def growing(text: str) -> float:
-    """Seconds until `text` is read in pieces of a few tokens; the fastest of three."""
+def fastest(times: int, read: Callable[[], object]) -> float:
+    """Seconds of the processor for one reading, the fastest of so many."""
 
     def once() -> float:
+        gc.collect()
         started = time.process_time()
-        scan(text, 64, SYNTAXES)
+        read()
         return time.process_time() - started
 
-    return min(once() for _ in range(3))
-
-
-def megabyte(text: str) -> float:
-    """Seconds until it is read by all that text is read with under `rescue`; the fastest of three."""
-
-    def once() -> float:
-        started = time.process_time()
-        scan(text, 0, SYNTAXES)
-        return time.process_time() - started
-
-    return min(once() for _ in range(3))
+    return min(once() for _ in range(times))
 
 
 def measure(way: Way) -> float:

@@ -14,10 +14,11 @@ from callboard.storage import Store
 from callboard.storage.sql import SqlStore
 from tests.bench.long_chat import CALLS_PER_TURN, Result, Row, branch, fill, plain_result, search_result
 from tests.bench.report import Target, milliseconds, print_table
+from tests.bench.size import FULL, SMOKE, Size
 from tests.bench.statements import counted
 
-TURNS = (1_000, 2_000, 4_000)
-REPETITIONS = 7
+TURNS = {FULL: (1_000, 2_000, 4_000), SMOKE: (10, 20, 40)}
+REPETITIONS = {FULL: 7, SMOKE: 1}
 MAX_SECONDS = 0.150
 # Four times the work; the rest is noise.
 MAX_GROWTH = 5.0
@@ -41,33 +42,41 @@ class Reading:
         return (name, f"{self.turns:,}", f"{calls:,}", f"{calls * result_bytes / 1e6:.0f}", self.queries, *times)
 
 
-async def measure_replay(folder: Path) -> list[Target]:
-    """Prints the table; the targets are those of 1,000 turns."""
+async def measure_replay(folder: Path, size: Size) -> list[Target]:
+    """Prints the table; the targets are those of the fewest turns."""
+    fewest, *_, most = TURNS[size]
+    repetitions = REPETITIONS[size]
     store = await SqlStore.open(f"sqlite+aiosqlite:///{folder / 'long.db'}")
     try:
-        plain = {turns: await _reading(store, f"plain-{turns}", turns, plain_result) for turns in TURNS}
-        search = await _reading(store, "search", TURNS[0], search_result)
+        plain = {
+            turns: await _reading(store, f"plain-{turns}", turns, plain_result, repetitions) for turns in TURNS[size]
+        }
+        search = await _reading(store, "search", fewest, search_result, repetitions)
     finally:
         await store.close()
     rows = [reading.row("plain results", len(plain_result(0))) for reading in plain.values()]
     print_table("Replay of a long chat", HEADINGS, [*rows, search.row("search results", len(search_result(0)))])
-    first = plain[TURNS[0]]
-    last = plain[TURNS[-1]]
+    first = plain[fewest]
     # The fastest runs: how the work grows, not how busy the machine was.
-    growth = last.fastest / first.fastest
+    growth = plain[most].fastest / first.fastest
     return [
         Target("queries to load a chat", max(reading.queries for reading in plain.values()), 1, "queries"),
-        Target("load and replay of 1,000 turns with 5,000 calls", first.total * 1000, MAX_SECONDS * 1000, "ms"),
+        Target(
+            f"load and replay of {fewest:,} turns with {fewest * CALLS_PER_TURN:,} calls",
+            first.total * 1000,
+            MAX_SECONDS * 1000,
+            "ms",
+        ),
         Target("the same for four times the turns", growth, MAX_GROWTH, "times as long"),
     ]
 
 
-async def _reading(store: SqlStore, chat_id: str, turns: int, result: Result) -> Reading:
+async def _reading(store: SqlStore, chat_id: str, turns: int, result: Result, repetitions: int) -> Reading:
     await fill(store, chat_id, turns, result)
     sent = branch(turns, result)
     with counted() as statements:
         await store.chats(None).history(chat_id)
-    times = [await _timed(store, chat_id, sent) for _ in range(REPETITIONS)]
+    times = [await _timed(store, chat_id, sent) for _ in range(repetitions)]
     loads, replays = zip(*times, strict=True)
     totals = [load + replaying for load, replaying in times]
     medians = (statistics.median(loads), statistics.median(replays), statistics.median(totals))

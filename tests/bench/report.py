@@ -41,6 +41,11 @@ def print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[obj
             print("  " + "-" * (sum(widths) + 2 * len(others)), flush=True)
 
 
+def leave_out(what: str, why: str) -> None:
+    """Print which part of a benchmark does not run."""
+    print(f"\nLeft out: {what}: {why}", flush=True)
+
+
 def say(line: str) -> None:
     """What is being done, beside the tables."""
     print(line, file=sys.stderr, flush=True)

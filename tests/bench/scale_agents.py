@@ -1,4 +1,7 @@
-"""The file that `CALLBOARD_AGENTS` names: agents of runs of which there are many at one time."""
+"""The file that `CALLBOARD_AGENTS` names: agents of runs of which there are many at one time.
+
+The question is how many pieces, or calls, there are to be.
+"""
 
 import asyncio
 import time
@@ -10,40 +13,42 @@ from callboard._agents import RunContext
 from callboard_protocol import Event, Message
 from tests.bench import story
 
-PIECES = 60
 PACE_SECONDS = 0.1
-CALLS = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Scripted:
     agent_id: str
-    script: Callable[[], AsyncIterator[Event]]
+    script: Callable[[RunContext], AsyncIterator[Event]]
     description: str = "Says what the benchmark wants."
 
     @property
     def name(self) -> str:
         return self.agent_id
 
-    def run(self, _: RunContext) -> AsyncIterator[Event]:
-        return self.script()
+    def run(self, context: RunContext) -> AsyncIterator[Event]:
+        return self.script(context)
 
 
-async def paced() -> AsyncIterator[Event]:
+def _count(context: RunContext) -> int:
+    return int(str(context.messages[-1]["content"]))
+
+
+async def paced(context: RunContext) -> AsyncIterator[Event]:
     """Says when each piece was said, by a clock that all processes of this machine share."""
-    for _ in range(PIECES):
+    for _ in range(_count(context)):
         yield Message(content=f"{time.monotonic()} ")
         await asyncio.sleep(PACE_SECONDS)
 
 
-async def calling() -> AsyncIterator[Event]:
+async def calling(context: RunContext) -> AsyncIterator[Event]:
     """Calls as fast as it is let."""
-    for number in range(CALLS):
+    for number in range(_count(context)):
         for event in story.call(number, statuses=0):
             yield event
 
 
-async def silent() -> AsyncIterator[Event]:
+async def silent(_: RunContext) -> AsyncIterator[Event]:
     """Says a word, and then nothing for ever."""
     yield Message(content="Hello.")
     await asyncio.Event().wait()

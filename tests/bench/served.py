@@ -4,7 +4,7 @@ import asyncio
 import os
 import subprocess
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,8 +13,11 @@ from pathlib import Path
 import httpx
 from redis import Redis
 
+from callboard_protocol import Message
 from service import answers, free_port
+from tests.bench.report import milliseconds
 from tests.processes import COMMAND, environment
+from tests.serving import numbered, request
 from tests.storage.postgres import throw_away_cluster
 from tests.storage.redis_servers import throw_away_redis
 
@@ -22,10 +25,10 @@ AGENTS = Path(__file__).with_name("scale_agents.py")
 MIB = 2**20
 TICKS = os.sysconf("SC_CLK_TCK")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-MANY = "5000"
-LIMITS = ("MAX_RUNS", "MAX_USER_RUNS", "MAX_CONNECTIONS", "MAX_ADDRESS_CONNECTIONS")
-"""What is measured is not these."""
+UNLIMITED = dict.fromkeys(("MAX_RUNS", "MAX_USER_RUNS", "MAX_CONNECTIONS", "MAX_ADDRESS_CONNECTIONS"), "5000")
+"""Settings of servers whose limits are not measured."""
 START_SECONDS = 60.0
+LOG_CHARS = 2_000
 POLL_SECONDS = 0.05
 AT_ONCE = 32
 """Connections that are opened at one time: of those that say nothing yet a server keeps 64 of an address."""
@@ -79,6 +82,41 @@ class Served:
             yield response
 
 
+def run_body(agent: str, number: int, count: int) -> dict[str, object]:
+    """The body of a run of `scale_agents`: `count` pieces, or calls."""
+    asked = request(agent=agent, run_id=f"run-{number}", messages=[{"role": "user", "content": str(count)}])
+    return {**asked, "chat_id": f"chat-{number}", "message_id": "message"}
+
+
+@dataclass(slots=True)
+class Heard:
+    """What listeners heard: the seconds from the agent until they had it, of each piece of text."""
+
+    seconds: list[float] = field(default_factory=list)
+
+    async def run(self, server: Served, number: int, pieces: int, has_begun: asyncio.Event) -> None:
+        """Start a run, and listen to its end."""
+        async with server.asked("POST", "/v1/runs", run_body("paced", number, pieces)) as response:
+            has_begun.set()
+            await self._listen(response)
+
+    async def follow(self, server: Served, number: int, has_begun: asyncio.Event) -> None:
+        """Listen to a run from its beginning, at another server than its own."""
+        await has_begun.wait()
+        async with server.asked("GET", f"/v1/runs/run-{number}/events") as response:
+            await self._listen(response)
+
+    async def _listen(self, response: httpx.Response) -> None:
+        async for _, event in numbered(response):
+            if isinstance(event, Message):
+                now = time.monotonic()
+                self.seconds += [now - float(said) for said in event.content.split()]
+
+    def share(self, share: float) -> str:
+        """Return a percentile, in ms."""
+        return milliseconds(sorted(self.seconds)[round(share * (len(self.seconds) - 1))]) if self.seconds else "–"
+
+
 @dataclass(frozen=True, slots=True)
 class Engine:
     """A store that servers share: their settings, and its own processes."""
@@ -115,7 +153,7 @@ def redis(folder: Path) -> Iterator[Engine]:
 @contextmanager
 def serving(folder: Path, engine: Engine, count: int) -> Iterator[list[Served]]:
     """So many servers of one store."""
-    settings = {**dict.fromkeys(LIMITS, MANY), **engine.settings, "AGENTS": str(AGENTS), "LOG_LEVEL": "warning"}
+    settings = {**UNLIMITED, **engine.settings, "AGENTS": str(AGENTS), "LOG_LEVEL": "warning"}
     with ExitStack() as running:
         # One after the other: the first makes the tables.
         yield [running.enter_context(_serving(folder / str(number), settings)) for number in range(count)]
@@ -124,13 +162,9 @@ def serving(folder: Path, engine: Engine, count: int) -> Iterator[list[Served]]:
 @contextmanager
 def _serving(folder: Path, settings: dict[str, str]) -> Iterator[Served]:
     port = free_port()
-    folder.mkdir(parents=True)
-    variables = environment(folder, **settings, PORT=str(port))
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen([*COMMAND, "serve"], cwd=folder, env=variables, stderr=log)
+    url = f"http://127.0.0.1:{port}"
+    process = start([*COMMAND, "serve"], folder, environment(folder, **settings, PORT=str(port)), f"{url}/health")
     try:
-        url = f"http://127.0.0.1:{port}"
-        wait_for(f"{url}/health", process)
         limits = httpx.Limits(max_keepalive_connections=0)
         yield Served(
             Process(process.pid), httpx.AsyncClient(base_url=url, timeout=None, limits=limits, trust_env=False)
@@ -140,10 +174,20 @@ def _serving(folder: Path, settings: dict[str, str]) -> Iterator[Served]:
         process.wait()
 
 
-def wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
-    """Return once a process answers there; raises `AssertionError` where it ends, or takes too long."""
+def start(command: Sequence[str], folder: Path, variables: Mapping[str, str], health: str) -> "subprocess.Popen[bytes]":
+    """Start a server in this folder and return once it answers at `health`; its output goes into the file `log` there.
+
+    Raises `AssertionError` with the end of the log if the server ends, or takes longer than `START_SECONDS`.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "log"
+    with path.open("ab") as log:
+        process = subprocess.Popen(command, cwd=folder, env=variables, stdout=log, stderr=subprocess.STDOUT)
     deadline = time.monotonic() + START_SECONDS
-    while not answers(url):
+    while not answers(health):
         if process.poll() is not None or time.monotonic() > deadline:
-            raise AssertionError(f"{process.args!r} did not come up at {url}")
+            process.kill()
+            process.wait()
+            raise AssertionError(f"{command!r} did not answer at {health}:\n{path.read_text()[-LOG_CHARS:]}")
         time.sleep(POLL_SECONDS)
+    return process

@@ -11,15 +11,16 @@ from callboard._agents import RunContext
 from callboard_protocol import Event, Message
 from tests.bench import story
 from tests.bench.report import Target, print_table
+from tests.bench.size import FULL, SMOKE, Size
 from tests.bench.statements import counted
-from tests.serving import ScriptedAgent, Service, request, serving
+from tests.serving import Script, ScriptedAgent, Service, request, serving
 
-SLOW_CHUNKS = 40
+SLOW_CHUNKS = {FULL: 40, SMOKE: 4}
 # Slower than the server joins text.
 SLOW_SECONDS = 0.03
-CALLS = 100
+CALLS = {FULL: 100, SMOKE: 2}
 STATUSES = 20
-REPETITIONS = 3
+REPETITIONS = {FULL: 3, SMOKE: 1}
 HEADINGS = ("event", "bytes", "statements", "transactions", "ms")
 
 
@@ -46,22 +47,23 @@ class Cost:
         return what, f"{self.stream_bytes:,.0f}", *(f"{n:.2f}" for n in counts), f"{self.seconds * 1000:.2f}"
 
 
-def nothing() -> Iterator[Event]:
-    return iter(())
-
-
-def calls(statuses: int = 0) -> Iterator[Event]:
-    for number in range(CALLS):
+def tool_calls(count: int, statuses: int = 0) -> Iterator[Event]:
+    for number in range(count):
         yield from story.call(number, statuses)
 
 
-async def slow_text(_: RunContext) -> AsyncIterator[Event]:
-    for number in range(SLOW_CHUNKS):
-        yield Message(content=story.chunk(number))
-        await asyncio.sleep(SLOW_SECONDS)
+def slowly(chunks: int) -> Script:
+    """An agent's script that says so many chunks, too slowly for the server to join them."""
+
+    async def script(_: RunContext) -> AsyncIterator[Event]:
+        for number in range(chunks):
+            yield Message(content=story.chunk(number))
+            await asyncio.sleep(SLOW_SECONDS)
+
+    return script
 
 
-def telling(tell: Callable[[], Iterator[Event]]) -> Callable[[RunContext], AsyncIterator[Event]]:
+def telling(tell: Callable[[], Iterator[Event]]) -> Script:
     """An agent's script that yields these events as fast as it can."""
 
     async def script(_: RunContext) -> AsyncIterator[Event]:
@@ -71,35 +73,36 @@ def telling(tell: Callable[[], Iterator[Event]]) -> Callable[[RunContext], Async
     return script
 
 
-SCRIPTS: dict[str, Callable[[RunContext], AsyncIterator[Event]]] = {
-    "nothing": telling(nothing),
-    "text": telling(story.text_only),
-    "slow-text": slow_text,
-    "calls": telling(calls),
-    "statuses": telling(lambda: calls(STATUSES)),
-}
-
-
-async def measure_events(folder: Path) -> list[Target]:
+async def measure_events(folder: Path, size: Size) -> list[Target]:
     """Prints the table; it has no targets."""
-    async with serving(folder, *(ScriptedAgent(script, name) for name, script in SCRIPTS.items())) as service:
-        cost = {name: await _least(service, name) for name in SCRIPTS}
-    waited = Cost(0, 0, 0, SLOW_CHUNKS * SLOW_SECONDS)
-    slow = cost["slow-text"].over(cost["nothing"], 1).over(waited, SLOW_CHUNKS)
+    chunks = story.CHUNKS[size]
+    slow_chunks = SLOW_CHUNKS[size]
+    calls = CALLS[size]
+    agents = [
+        ScriptedAgent(telling(lambda: iter(())), "nothing"),
+        ScriptedAgent(telling(lambda: story.text_only(chunks)), "text"),
+        ScriptedAgent(slowly(slow_chunks), "slow-text"),
+        ScriptedAgent(telling(lambda: tool_calls(calls)), "calls"),
+        ScriptedAgent(telling(lambda: tool_calls(calls, STATUSES)), "statuses"),
+    ]
+    async with serving(folder, *agents) as service:
+        cost = {agent.agent_id: await _least(service, agent.agent_id, REPETITIONS[size]) for agent in agents}
+    waited = Cost(0, 0, 0, slow_chunks * SLOW_SECONDS)
+    slow = cost["slow-text"].over(cost["nothing"], 1).over(waited, slow_chunks)
     rows = [
         cost["nothing"].row("a run that says nothing"),
-        cost["text"].over(cost["nothing"], story.CHUNK_COUNT).row("a text chunk, as fast as it comes"),
+        cost["text"].over(cost["nothing"], chunks).row("a text chunk, as fast as it comes"),
         slow.row("a text chunk, too slow to be joined"),
-        cost["calls"].over(cost["nothing"], CALLS).row(f"a tool call with {story.RESULT_CHARS:,} characters"),
-        cost["statuses"].over(cost["calls"], CALLS * STATUSES).row("a status"),
+        cost["calls"].over(cost["nothing"], calls).row(f"a tool call with {story.RESULT_CHARS:,} characters"),
+        cost["statuses"].over(cost["calls"], calls * STATUSES).row("a status"),
     ]
     print_table("What an event costs the server", HEADINGS, rows)
     return []
 
 
-async def _least(service: Service, agent: str) -> Cost:
+async def _least(service: Service, agent: str, repetitions: int) -> Cost:
     """The quickest of some runs: what comes on top is noise."""
-    runs = [await _run(service, agent, repetition) for repetition in range(REPETITIONS)]
+    runs = [await _run(service, agent, repetition) for repetition in range(repetitions)]
     return min(runs, key=lambda cost: cost.seconds)
 
 

@@ -8,57 +8,27 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-import httpx
-
-from callboard_protocol import Message
 from tests.bench import scale_agents, served
 from tests.bench.report import Target, milliseconds, print_table, say
-from tests.bench.served import Engine, Served
-from tests.serving import numbered, request
+from tests.bench.served import Engine, Heard, Served, run_body
+from tests.bench.size import FULL, SMOKE, Size
 
-STREAMS = 40
+STREAMS = {FULL: 40, SMOKE: 2}
 """As many as two processors have time for, with all servers, their store and who listens."""
-RUNS = 100
-SERVERS = (1, 2, 4)
+PIECES = {FULL: 60, SMOKE: 3}
+SERVERS = {FULL: (1, 2, 4), SMOKE: (1, 2)}
 FLAT = 1.25
 """How much more an event may cost with several servers than with one, the noise of a shared machine in it."""
-IDLE_RUNS = 100
-LISTENERS = 1_000
-IDLE_SECONDS = 20.0
-SETTLE_SECONDS = 3.0
+IDLE_RUNS = {FULL: 100, SMOKE: 2}
+LISTENERS = {FULL: 1_000, SMOKE: 4}
+IDLE_SECONDS = {FULL: 20.0, SMOKE: 0.1}
+SETTLE_SECONDS = {FULL: 3.0, SMOKE: 0.0}
+RUNS = {FULL: 100, SMOKE: 2}
+CALLS = {FULL: 20, SMOKE: 2}
 ENGINES = {"SQLite": served.sqlite, "PostgreSQL": served.postgresql, "Redis, beside PostgreSQL": served.redis}
-
-
-@dataclass(slots=True)
-class Heard:
-    """What listeners heard: the seconds from the agent until they had it, of each piece of text."""
-
-    seconds: list[float] = field(default_factory=list)
-
-    async def run(self, server: Served, number: int, has_begun: asyncio.Event) -> None:
-        """Start a run, and listen to its end."""
-        async with server.asked("POST", "/v1/runs", _body("paced", number)) as response:
-            has_begun.set()
-            await self._listen(response)
-
-    async def follow(self, server: Served, number: int, has_begun: asyncio.Event) -> None:
-        """Listen to a run from its beginning, at another server than its own."""
-        await has_begun.wait()
-        async with server.asked("GET", f"/v1/runs/run-{number}/events") as response:
-            await self._listen(response)
-
-    async def _listen(self, response: httpx.Response) -> None:
-        async for _, event in numbered(response):
-            if isinstance(event, Message):
-                now = time.monotonic()
-                self.seconds += [now - float(said) for said in event.content.split()]
-
-    def share(self, share: float) -> str:
-        """Return a percentile, in ms."""
-        return milliseconds(sorted(self.seconds)[round(share * (len(self.seconds) - 1))]) if self.seconds else "–"
 
 
 @dataclass(slots=True)
@@ -82,46 +52,41 @@ def taking(servers: Sequence[Served], engine: Engine) -> Iterator[Taken]:
     taken.store = engine.processor_seconds - store_before
 
 
-def _body(agent: str, number: int) -> dict[str, object]:
-    return {**request(agent=agent, run_id=f"run-{number}"), "chat_id": f"chat-{number}", "message_id": "message"}
-
-
 # --- 1, 2, 4 servers ------------------------------------------------------------------------------------------------
 
 
-async def measure_servers(folder: Path) -> list[Target]:
+async def measure_servers(folder: Path, size: Size) -> list[Target]:
     """Prints the table: the same answers at one server, shared out among two, and among four."""
+    streams = STREAMS[size]
+    pieces = PIECES[size]
     rows = []
     costs = {}
-    for count in SERVERS:
-        for is_followed in (False, True) if count > 1 else (False,):
-            say(f"{count} servers{', followed elsewhere' * is_followed} …")
-            with (
-                served.postgresql(folder) as engine,
-                served.serving(folder / f"{count}-{is_followed}", engine, count) as servers,
-            ):
+    for count in SERVERS[size]:
+        with served.postgresql(folder) as engine, served.serving(folder / str(count), engine, count) as servers:
+            # What is imported and connected with the first run.
+            await _answer(servers, count, pieces, count > 1, 10**6, Heard(), Heard())
+            for is_followed in (False, True) if count > 1 else (False,):
+                say(f"{count} servers{', followed elsewhere' * is_followed} …")
                 own = Heard()
                 elsewhere = Heard()
-                # What is imported and connected with the first run.
-                await _answer(servers, len(servers), is_followed, 10**6, Heard(), Heard())
                 with taking(servers, engine) as taken:
-                    await _answer(servers, STREAMS, is_followed, 0, own, elsewhere)
-            events = STREAMS * scale_agents.PIECES
-            cost = sum(taken.servers) / events
-            costs[count, is_followed] = cost + taken.store / events
-            rows.append(
-                (
-                    f"{count}{', each run followed at another' * is_followed}",
-                    milliseconds(cost),
-                    milliseconds(taken.store / events),
-                    own.share(0.5),
-                    own.share(0.99),
-                    elsewhere.share(0.5),
-                    elsewhere.share(0.99),
+                    await _answer(servers, streams, pieces, is_followed, streams * is_followed, own, elsewhere)
+                events = streams * pieces
+                cost = sum(taken.servers) / events
+                costs[count, is_followed] = cost + taken.store / events
+                rows.append(
+                    (
+                        f"{count}{', each run followed at another' * is_followed}",
+                        milliseconds(cost),
+                        milliseconds(taken.store / events),
+                        own.share(0.5),
+                        own.share(0.99),
+                        elsewhere.share(0.5),
+                        elsewhere.share(0.99),
+                    )
                 )
-            )
     print_table(
-        f"{STREAMS} answers at one time over PostgreSQL, {1 / scale_agents.PACE_SECONDS:.0f} events a second each",
+        f"{streams} answers at one time over PostgreSQL, {1 / scale_agents.PACE_SECONDS:.0f} events a second each",
         ("servers", "processor ms an event", "PostgreSQL's", "own p50 ms", "p99", "elsewhere p50 ms", "p99"),
         rows,
     )
@@ -130,14 +95,14 @@ async def measure_servers(folder: Path) -> list[Target]:
 
 
 async def _answer(
-    servers: Sequence[Served], runs: int, is_followed: bool, first: int, own: Heard, elsewhere: Heard
+    servers: Sequence[Served], runs: int, pieces: int, is_followed: bool, first: int, own: Heard, elsewhere: Heard
 ) -> None:
     async with asyncio.TaskGroup() as group:
         for number in range(runs):
             has_begun = asyncio.Event()
             server = servers[number % len(servers)]
             other = servers[(number + 1) % len(servers)]
-            group.create_task(own.run(server, first + number, has_begun))
+            group.create_task(own.run(server, first + number, pieces, has_begun))
             if is_followed:
                 group.create_task(elsewhere.follow(other, first + number, has_begun))
 
@@ -145,26 +110,28 @@ async def _answer(
 # --- Idle listeners -------------------------------------------------------------------------------------------------
 
 
-async def measure_listeners(folder: Path) -> list[Target]:
+async def measure_listeners(folder: Path, size: Size) -> list[Target]:
     """Prints the table: runs that say nothing, then listeners of them at their own server, then at another one."""
+    idle_runs = IDLE_RUNS[size]
+    listeners = LISTENERS[size]
     with served.postgresql(folder) as engine, served.serving(folder, engine, 2) as servers:
         owner, other = servers
         rows = []
         async with AsyncExitStack() as asked:
-            say(f"{IDLE_RUNS} idle runs …")
-            for number in range(IDLE_RUNS):
-                await asked.enter_async_context(_hearing(owner, "POST", "/v1/runs", _body("silent", number)))
-            rows.append(await _rest("nobody but who asked", servers, engine))
+            say(f"{idle_runs} idle runs …")
+            for number in range(idle_runs):
+                await asked.enter_async_context(_hearing(owner, "POST", "/v1/runs", run_body("silent", number, 0)))
+            rows.append(await _rest("nobody but who asked", servers, engine, size))
             for name, server in (("at the owner", owner), ("at the other", other)):
-                say(f"{LISTENERS} listeners {name} …")
+                say(f"{listeners} listeners {name} …")
                 async with AsyncExitStack() as listening:
-                    for number in range(LISTENERS):
-                        path = f"/v1/runs/run-{number % IDLE_RUNS}/events"
+                    for number in range(listeners):
+                        path = f"/v1/runs/run-{number % idle_runs}/events"
                         await listening.enter_async_context(_hearing(server, "GET", path))
-                    rows.append(await _rest(f"{LISTENERS:,} {name}", servers, engine))
-        rows.append(await _rest("nobody any more", servers, engine))
+                    rows.append(await _rest(f"{listeners:,} {name}", servers, engine, size))
+        rows.append(await _rest("nobody any more", servers, engine, size))
     print_table(
-        f"{IDLE_RUNS} runs that say nothing, their listeners, two servers of one PostgreSQL",
+        f"{idle_runs} runs that say nothing, their listeners, two servers of one PostgreSQL",
         ("listeners", "owner MiB", "other MiB", "owner s a minute", "other s a minute", "PostgreSQL s a minute"),
         rows,
     )
@@ -182,12 +149,12 @@ async def _hearing(server: Served, method: str, path: str, body: object = None) 
         yield
 
 
-async def _rest(name: str, servers: Sequence[Served], engine: Engine) -> tuple[str, ...]:
+async def _rest(name: str, servers: Sequence[Served], engine: Engine, size: Size) -> tuple[str, ...]:
     """A row: what is taken while nothing happens, in a minute."""
-    await asyncio.sleep(SETTLE_SECONDS)
+    await asyncio.sleep(SETTLE_SECONDS[size])
     with taking(servers, engine) as taken:
-        await asyncio.sleep(IDLE_SECONDS)
-    minutes = IDLE_SECONDS / 60
+        await asyncio.sleep(IDLE_SECONDS[size])
+    minutes = IDLE_SECONDS[size] / 60
     memory = (f"{server.process.resident_mib:.0f}" for server in servers)
     return (name, *memory, *(f"{seconds / minutes:.2f}" for seconds in (*taken.servers, taken.store)))
 
@@ -195,35 +162,37 @@ async def _rest(name: str, servers: Sequence[Served], engine: Engine) -> tuple[s
 # --- Calls ----------------------------------------------------------------------------------------------------------
 
 
-async def measure_calls(folder: Path) -> list[Target]:
+async def measure_calls(folder: Path, size: Size) -> list[Target]:
     """Prints the table: many runs that call one tool after the other, at one server, by the store that it has."""
+    runs = RUNS[size]
+    calls_a_run = CALLS[size]
     rows = []
     for name, engine_of in ENGINES.items():
-        say(f"{RUNS} runs with {scale_agents.CALLS} calls each, {name} …")
+        say(f"{runs} runs with {calls_a_run} calls each, {name} …")
         own = folder / name.split(",")[0]
         own.mkdir()
         with engine_of(own) as engine, served.serving(own, engine, 1) as servers:
-            await _call(servers[0], 1, 10**6)
+            await _call(servers[0], 1, calls_a_run, 10**6)
             began = time.perf_counter()
             with taking(servers, engine) as taken:
-                await _call(servers[0], RUNS, 0)
+                await _call(servers[0], runs, calls_a_run, 0)
             seconds = time.perf_counter() - began
-        calls = RUNS * scale_agents.CALLS
+        calls = runs * calls_a_run
         costs = (seconds / calls, taken.servers[0] / calls, taken.store / calls)
         rows.append((name, f"{seconds:.2f}", *map(milliseconds, costs)))
     print_table(
-        f"{RUNS} runs at one time with {scale_agents.CALLS} calls each, as fast as they come, at one server",
+        f"{runs} runs at one time with {calls_a_run} calls each, as fast as they come, at one server",
         ("store", "seconds", "ms a call", "processor ms a call", "the store's own"),
         rows,
     )
     return []
 
 
-async def _call(server: Served, runs: int, first: int) -> None:
+async def _call(server: Served, runs: int, calls: int, first: int) -> None:
     async def run(number: int) -> None:
-        async with server.asked("POST", "/v1/runs", _body("calling", number)) as response:
+        async with server.asked("POST", "/v1/runs", run_body("calling", number, calls)) as response:
             told = await response.aread()
-        if told.count(b'"tool_call_complete"') != scale_agents.CALLS:
+        if told.count(b'"tool_call_complete"') != calls:
             raise AssertionError(f"not all calls were told: {told[-500:]!r}")
 
     await asyncio.gather(*(run(first + number) for number in range(runs)))

@@ -11,11 +11,12 @@ from functools import partial
 from pathlib import Path
 
 from tests.bench.report import Target, milliseconds, print_table
+from tests.bench.size import FULL, SMOKE, Size
 from tests.processes import COMMAND, address, environment
 
 TOOLS = 200
 """The tools of a large team."""
-REPETITIONS = 5
+REPETITIONS = {FULL: 5, SMOKE: 1}
 IMPORT = "from callboard import Agent, Callboard"
 
 _HEAD = "from callboard import Agent, Skill, ToolContext, register, tool\n"
@@ -51,7 +52,7 @@ class Start:
         self.processor_seconds.append(_children_seconds() - processor)
 
 
-async def measure_starting(folder: Path) -> list[Target]:
+async def measure_starting(folder: Path, size: Size) -> list[Target]:
     """Prints the table; the target is the median."""
     agents = folder / "agents.py"
     tools = "".join(_TOOL.format(number=number) for number in range(TOOLS))
@@ -67,7 +68,7 @@ async def measure_starting(folder: Path) -> list[Target]:
         f"callboard serve, {TOOLS} tools": Start(partial(_serve, environment(folder, AGENTS=str(agents))), 2),
     }
     # In turn, so that what else the machine does falls on all alike.
-    for _ in range(REPETITIONS):
+    for _ in range(REPETITIONS[size]):
         for start in starts.values():
             start.measure()
     rows = [

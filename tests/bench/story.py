@@ -1,16 +1,19 @@
-"""What every way of streaming has to say: 3,000 chunks of text, and 50 tool calls among them.
+"""What every way of streaming has to say: chunks of text, and a tool call after every sixtieth.
 
-The pipes in `pipes` cannot import it, since they run inside Open WebUI: each writes the chunks out by itself.
+Who is asked for the story reads the number of chunks from the question. The pipes in `pipes` cannot import this module,
+because they run inside Open WebUI: each writes the chunks out by itself.
 """
 
 import json
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 from callboard_protocol import Event, Message, ToolCallComplete, ToolCallStart, ToolStatus, ToolStatusData
+from tests.bench.size import FULL, SMOKE
 
-CHUNK_COUNT = 3_000
-CALL_COUNT = 50
+CHUNKS = {FULL: 3_000, SMOKE: 120}
+CHUNKS_PER_CALL = 60
 RESULT_CHARS = 1_000
 LINE_CHUNKS = 10
 MODEL = "story"
@@ -21,26 +24,32 @@ def chunk(number: int) -> str:
     return f"chunk {number:04d}." + (" " if (number + 1) % LINE_CHUNKS else "\n")
 
 
-CHUNKS = tuple(chunk(number) for number in range(CHUNK_COUNT))
-TEXT = "".join(CHUNKS)
+@cache
+def chunks(count: int) -> tuple[str, ...]:
+    return tuple(chunk(number) for number in range(count))
+
+
+def call_count(chunk_count: int) -> int:
+    """The number of calls among so many chunks."""
+    return chunk_count // CHUNKS_PER_CALL
 
 
 def result(number: int, chars: int = RESULT_CHARS) -> str:
     return f"result {number:04d} ".ljust(chars, "x")
 
 
-def text_only() -> Iterator[Event]:
+def text_only(count: int) -> Iterator[Event]:
     """The text alone."""
-    for piece in CHUNKS:
+    for piece in chunks(count):
         yield Message(content=piece)
 
 
-def with_calls() -> Iterator[Event]:
+def with_calls(count: int) -> Iterator[Event]:
     """The text, and a call with one status after every sixtieth chunk."""
-    for number, piece in enumerate(CHUNKS, 1):
+    for number, piece in enumerate(chunks(count), 1):
         yield Message(content=piece)
-        if number % (CHUNK_COUNT // CALL_COUNT) == 0:
-            yield from call(number * CALL_COUNT // CHUNK_COUNT - 1)
+        if number % CHUNKS_PER_CALL == 0:
+            yield from call(number // CHUNKS_PER_CALL - 1)
 
 
 def call(number: int, statuses: int = 1, result_chars: int = RESULT_CHARS) -> Iterator[Event]:
@@ -53,10 +62,10 @@ def call(number: int, statuses: int = 1, result_chars: int = RESULT_CHARS) -> It
     yield ToolCallComplete(tool_call_id=call_id, tool_name="read_file", result=result(number, result_chars))
 
 
-def openai_frames() -> Iterator[bytes]:
+def openai_frames(count: int) -> Iterator[bytes]:
     """The text as an OpenAI-compatible endpoint streams it."""
     yield _openai_frame({"role": "assistant", "content": ""}, None)
-    for piece in CHUNKS:
+    for piece in chunks(count):
         yield _openai_frame({"content": piece}, None)
     yield _openai_frame({}, "stop")
     yield b"data: [DONE]\n\n"

@@ -8,15 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import install_pipe
+import openwebui
 from tests import processes
 from tests.bench import story
-from tests.bench.feeds import feed
+from tests.bench.feeds import feed, openai_feed
 from tests.bench.report import Target, milliseconds, print_table, say
-from tests.bench.webui import Answer, OpenWebUI, running
+from tests.bench.size import FULL, SMOKE, Size
+from tests.bench.webui import Answer, OpenWebUI, at_hand, running
 
 HERE = Path(__file__).parent
-REPETITIONS = 5
-SLOW_REPETITIONS = 2
+REPETITIONS = {FULL: 5, SMOKE: 1}
+SLOW_REPETITIONS = {FULL: 2, SMOKE: 1}
 MAX_TIMES_STRINGS = 2.0
 MIN_TIMES_FASTER_THAN_EVENTS = 10.0
 BLOCK = re.compile(r'<details type="tool_calls" done="true" id="([^"]+)"[^>]*>\n.*?</details>', re.DOTALL)
@@ -28,49 +30,54 @@ class Way:
 
     name: str
     model: str
-    calls: int = 0
-    repetitions: int = REPETITIONS
+    has_calls: bool = False
+    is_slow: bool = False
 
-    def check(self, content: str) -> None:
-        """Raise where anything of the story is missing or doubled: a fast way that loses text is none."""
+    def check(self, content: str, chunks: int) -> None:
+        """Raise `AssertionError` if anything of the story is missing or doubled."""
         blocks = BLOCK.findall(content)
-        if BLOCK.sub("", content).split() != story.TEXT.split():
+        if BLOCK.sub("", content).split() != "".join(story.chunks(chunks)).split():
             raise AssertionError(f"{self.name}: the saved text is not the text that was sent")
-        whole = sum(story.result(number) in content for number in range(self.calls))
-        if (len(set(blocks)), whole) != (self.calls, self.calls):
-            raise AssertionError(f"{self.name}: {len(blocks)} calls and {whole} results saved, of {self.calls}")
+        calls = story.call_count(chunks) if self.has_calls else 0
+        whole = sum(story.result(number) in content for number in range(calls))
+        if (len(set(blocks)), whole) != (calls, calls):
+            raise AssertionError(f"{self.name}: {len(blocks)} calls and {whole} results saved, of {calls}")
 
 
 STRINGS = Way("a bare pipe that yields strings", "strings")
-EVENTS = Way("a pipe that sends message events", "events", repetitions=SLOW_REPETITIONS)
+EVENTS = Way("a pipe that sends message events", "events", is_slow=True)
 DICTS = Way("a bare pipe that yields dicts", "dicts")
 CONNECTION = Way("Open WebUI's own OpenAI connection", story.MODEL)
-JOINED = Way("Callboard", "callboard._text")
+JOINED = Way("Callboard", "callboard.text")
 UNJOINED = Way("Callboard, every chunk a frame", f"unjoined.{story.MODEL}")
-CALLS = Way("Callboard, and 50 calls", "callboard.calls", story.CALL_COUNT)
-UNJOINED_CALLS = Way("Callboard, and 50 calls, every event a frame", f"unjoined_calls.{story.MODEL}", story.CALL_COUNT)
+CALLS = Way("Callboard, with calls", "callboard.calls", has_calls=True)
+UNJOINED_CALLS = Way("Callboard, with calls, every event a frame", f"unjoined_calls.{story.MODEL}", has_calls=True)
 WAYS = (STRINGS, EVENTS, CONNECTION, DICTS, JOINED, UNJOINED, CALLS, UNJOINED_CALLS)
 
 
-async def measure_streaming(folder: Path) -> list[Target]:
+async def measure_streaming(folder: Path, size: Size) -> list[Target]:
     """Prints the table; Callboard is judged by the slower of its ways.
 
     Its server joins text that comes fast, which no other way does; but where nothing is joined there is only the
     pipe at work, fed with bytes made beforehand.
     """
+    if not at_hand([openwebui.VERSION], size):
+        return []
+    chunks = story.CHUNKS[size]
     async with AsyncExitStack() as stack:
         server, _ = stack.enter_context(processes.serving(folder / "server", AGENTS=str(HERE / "agents.py")))
         webui = await stack.enter_async_context(running(folder))
-        text = await stack.enter_async_context(feed(story.text_only(), webui.note_start))
-        calls = await stack.enter_async_context(feed(story.with_calls(), webui.note_start))
+        text = await stack.enter_async_context(feed(story.text_only(chunks)))
+        calls = await stack.enter_async_context(feed(story.with_calls(chunks)))
+        openai = await stack.enter_async_context(openai_feed(chunks, webui.note_start))
         for function_id, url in (("callboard", server), ("unjoined", text.url), ("unjoined_calls", calls.url)):
             await webui.install(function_id, install_pipe.PIPE, {"CALLBOARD_URL": url})
         for way in (STRINGS, EVENTS, DICTS):
             await webui.install(way.model, HERE / "pipes" / f"{way.model}.py")
-        await webui.connect(f"{text.url}/v1", story.MODEL)
-        answers = await _answers(webui)
+        await webui.connect(f"{openai.url}/v1", story.MODEL)
+        answers = await _answers(webui, chunks, size)
     seconds = {way: statistics.median(answer.seconds for answer in given) for way, given in answers.items()}
-    _print(answers, seconds)
+    _print(answers, seconds, chunks)
     ours = max(seconds[JOINED], seconds[UNJOINED])
     beside_strings = ours / seconds[STRINGS]
     beside_connection = ours / seconds[CONNECTION]
@@ -82,20 +89,20 @@ async def measure_streaming(folder: Path) -> list[Target]:
     ]
 
 
-async def _answers(webui: OpenWebUI) -> dict[Way, list[Answer]]:
+async def _answers(webui: OpenWebUI, chunks: int, size: Size) -> dict[Way, list[Answer]]:
     """The ways take turns, so that what else the machine does falls on all of them; the first round warms up."""
     answers: dict[Way, list[Answer]] = {way: [] for way in WAYS}
-    for repetition in range(REPETITIONS + 1):
-        say(f"Round {repetition} of {REPETITIONS} …")
+    for repetition in range(REPETITIONS[size] + 1):
+        say(f"Round {repetition} of {REPETITIONS[size]} …")
         for way in WAYS:
-            if repetition <= way.repetitions:
-                answer = await webui.ask(way.model)
-                way.check(answer.content)
+            if repetition <= (SLOW_REPETITIONS if way.is_slow else REPETITIONS)[size]:
+                answer = await webui.ask(way.model, str(chunks))
+                way.check(answer.content, chunks)
                 answers[way] += [answer] * (repetition > 0)
     return answers
 
 
-def _print(answers: Mapping[Way, Sequence[Answer]], medians: Mapping[Way, float]) -> None:
+def _print(answers: Mapping[Way, Sequence[Answer]], medians: Mapping[Way, float], chunks: int) -> None:
     rows = []
     for way, given in answers.items():
         times = [answer.seconds for answer in given]
@@ -113,4 +120,7 @@ def _print(answers: Mapping[Way, Sequence[Answer]], medians: Mapping[Way, float]
             )
         )
     headings = ("way", "median ms", "fastest", "slowest", "runs", "updates", "÷ strings", "÷ connection", "events ÷ it")
-    print_table(f"{story.CHUNK_COUNT:,} chunks until the answer is saved in Open WebUI", headings, rows)
+    title = (
+        f"{chunks:,} chunks, {story.call_count(chunks)} calls where there are any, until they are saved in Open WebUI"
+    )
+    print_table(title, headings, rows)

@@ -19,7 +19,8 @@ import httpx
 import install_pipe
 import openwebui
 from service import free_port
-from tests.bench.report import say
+from tests.bench.report import leave_out, say
+from tests.bench.size import FULL, Size
 
 CREDENTIALS = install_pipe.Credentials("admin@localhost", "password-of-the-benchmark")
 ANSWER_SECONDS = 300.0
@@ -121,7 +122,7 @@ class OpenWebUI:
         http = httpx.AsyncClient(base_url=self.url, headers=headers, timeout=60, trust_env=False)
         return replace(self, token=token, http=http)
 
-    async def ask(self, model: str, text: str = "Tell it.") -> Answer:
+    async def ask(self, model: str, text: str) -> Answer:
         """A question in a new chat, and its answer once it is saved."""
         question_id = str(uuid4())
         message_id = str(uuid4())
@@ -165,6 +166,14 @@ class OpenWebUI:
         response = await self.http.request(method, path, json=body)
         response.raise_for_status()
         return response.json()
+
+
+def at_hand(versions: Sequence[str], size: Size) -> list[str]:
+    """Return the versions of Open WebUI that may be used: at the smallest size only those that are installed."""
+    missing = [] if size is FULL else [version for version in versions if not openwebui.installed(version)]
+    for version in missing:
+        leave_out(f"Open WebUI {version}", "it is not installed; `scripts/bench` without `--smoke` installs it")
+    return [version for version in versions if version not in missing]
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""Fifty chats written at once: nothing may be lost, and nobody may wait long."""
+"""Many chats written at once: nothing may be lost, and nobody may wait long."""
 
 import asyncio
 import time
@@ -9,8 +9,9 @@ from callboard._history import HistoryCall, Journal, Turn
 from callboard.storage import Store
 from callboard.storage.sql import SqlStore
 from tests.bench.report import Target, milliseconds, print_table
+from tests.bench.size import FULL, SMOKE, Size
 
-CHATS = 50
+CHATS = {FULL: 50, SMOKE: 2}
 ROUNDS = 10
 CALLS_PER_ROUND = 3
 STATUSES_PER_CALL = 4
@@ -33,21 +34,22 @@ class Waits:
         return sorted(self.seconds)[round(share * (len(self.seconds) - 1))]
 
 
-async def measure_writing(folder: Path) -> list[Target]:
+async def measure_writing(folder: Path, size: Size) -> list[Target]:
     """Writes the chats and reads them back."""
+    chats = CHATS[size]
     store = await SqlStore.open(f"sqlite+aiosqlite:///{folder / 'many.db'}")
     waits = Waits()
     try:
         began = time.perf_counter()
-        await asyncio.gather(*(_write(store, f"chat-{number}", waits) for number in range(CHATS)))
+        await asyncio.gather(*(_write(store, f"chat-{number}", waits) for number in range(chats)))
         seconds = time.perf_counter() - began
-        lost = sum([await _lost(store, f"chat-{number}") for number in range(CHATS)])
+        lost = sum([await _lost(store, f"chat-{number}") for number in range(chats)])
     finally:
         await store.close()
     slowest = max(waits.seconds)
     shares = [milliseconds(waits.percentile(share)) for share in (0.5, 0.99)]
     print_table(
-        f"{CHATS} chats written at once to one SQLite file",
+        f"{chats} chats written at once to one SQLite file",
         ("writes", "seconds", "writes/s", "median ms", "p99 ms", "slowest ms", "lost"),
         [
             (
@@ -61,7 +63,7 @@ async def measure_writing(folder: Path) -> list[Target]:
         ],
     )
     return [
-        Target(f"lost rows of {CHATS} chats written at once", lost, 0, "rows"),
+        Target(f"lost rows of {chats} chats written at once", lost, 0, "rows"),
         Target("longest wait of a write", slowest, MAX_WAIT_SECONDS, "s"),
     ]
 

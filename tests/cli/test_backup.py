@@ -13,8 +13,10 @@ import pytest
 
 from callboard.errors import StorageError
 from callboard.storage.sql import sqlite_backup
+from tests.gates import Gate
 from tests.processes import run, serving
 
+HELD_DEMO = Path(__file__).parent.parent / "e2e" / "held_demo.py"
 CLIENTS = 3
 ENOUGH_TURNS = 12
 
@@ -64,7 +66,7 @@ def roles(url: str, chat_id: str) -> list[str]:
 
 @contextmanager
 def served_copy(folder: Path, copy: Path) -> Iterator[str]:
-    with serving(folder, DATABASE_URL=f"sqlite:///{copy}") as (url, _):
+    with serving(folder, DATABASE_URL=f"sqlite:///{copy}", AGENTS=str(HELD_DEMO)) as (url, _):
         yield url
 
 
@@ -90,19 +92,22 @@ def test_a_server_on_a_copy_that_was_made_under_load_has_every_turn_that_had_end
 
 def test_a_run_that_was_under_way_ends_in_the_copy_and_runs_no_tool_again(tmp_path: Path) -> None:
     copy = tmp_path / "copy.db"
-    body = {"agent": "demo", "chat_id": "c", "run_id": "r", "messages": [{"role": "user", "content": "slow"}]}
+    (tmp_path / "first").mkdir()
+    gate = Gate(tmp_path / "first")
+    body = {"agent": "held", "chat_id": "c", "run_id": "r", "messages": [{"role": "user", "content": "slow"}]}
     with (
-        serving(tmp_path / "first") as (url, _),
+        serving(tmp_path / "first", AGENTS=str(HELD_DEMO)) as (url, _),
         httpx.stream("POST", f"{url}/v1/runs", json=body, timeout=None) as answer,
     ):
         lines = answer.iter_lines()
         assert any("tool_call_start" in line for line in lines)
-        # A process of its own may take longer to start than the run goes on.
-        sqlite_backup.back_up(tmp_path / "first" / "callboard.db", copy, patience_seconds=10.0)
+        made = run(tmp_path / "first", "backup", str(copy))
+        assert made.returncode == 0, made.stderr
         with served_copy(tmp_path / "second", copy) as second:
             events = httpx.get(f"{second}/v1/runs/r/events", timeout=None).text
             [call] = httpx.get(f"{second}/v1/chats/c/timeline").json()["tool_calls"]
-        # Where it was begun it goes on.
+        gate.open()
+        # At the first server the run goes on.
         assert any('"done"' in line for line in lines)
     assert events.count('"tool_call_start"') == 1
     assert json.loads(events.strip().splitlines()[-1].removeprefix("data: "))["code"] == "interrupted"

@@ -274,7 +274,7 @@ def agent_file(folder: Path, text: str) -> str:
 
 def test_an_agent_file_that_raises_is_named_with_its_line(doctor: Doctor, tmp_path: Path) -> None:
     [line] = doctor(AGENTS=agent_file(tmp_path, "\nraise RuntimeError('no')\n")).broken
-    assert "mine.py:2: RuntimeError: no" in line
+    assert "mine.py, line 2: RuntimeError: no. Correct the mistake and start again" in line
 
 
 def test_an_agent_that_needs_a_setting_is_listed_with_it(doctor: Doctor) -> None:
@@ -389,7 +389,7 @@ from callboard.skills import Seerr
 register(Agent("mine", skills=[Seerr.from_settings()]))
 """
     [line] = doctor(AGENTS=agent_file(tmp_path, text)).broken
-    assert "mine.py:4: NotSetUp: needs CALLBOARD_SEERR_URL, CALLBOARD_SEERR_API_KEY" in line
+    assert "mine.py, line 4: NotSetUp: needs CALLBOARD_SEERR_URL, CALLBOARD_SEERR_API_KEY" in line
 
 
 # ------------------------------------------------------------------------------------------------------- port

@@ -1,13 +1,14 @@
 """The clients, and the shapes in which each was tried."""
 
 import asyncio
+import importlib
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.clients import installed, with_langchain, with_openai, with_openai_agents, with_pydantic_ai
+from tests.clients import installed
 
 HERE = Path(__file__).parent
 
@@ -45,9 +46,11 @@ class Shape:
         return {"X-Callboard-Tool-Activity": self.activity} if self.activity else {}
 
 
-def _here(converse: Callable[[Order], Awaitable[dict[str, Any]]]) -> Converse:
+def _here(module: str) -> Converse:
     async def run(order: Order, _folder: Path) -> dict[str, Any]:
-        return await converse(order)
+        # Now, and not when the tests are collected: some take seconds to import.
+        said: dict[str, Any] = await importlib.import_module(f"tests.clients.{module}").converse(order)
+        return said
 
     return run
 
@@ -84,12 +87,12 @@ async def _said_by(*command: str) -> dict[str, Any]:
 
 
 CLIENTS = (
-    Client("openai 3", _here(with_openai.converse)),
+    Client("openai 3", _here("with_openai")),
     Client("openai 1", _openai_1, ("downloads",)),
     Client("openai 6 (Node.js)", _node("with_openai_node.mjs"), ("npm", "downloads")),
-    Client("pydantic-ai", _here(with_pydantic_ai.converse)),
-    Client("LangChain", _here(with_langchain.converse)),
-    Client("OpenAI Agents", _here(with_openai_agents.converse)),
+    Client("pydantic-ai", _here("with_pydantic_ai")),
+    Client("LangChain", _here("with_langchain")),
+    Client("OpenAI Agents", _here("with_openai_agents")),
     Client("AI SDK 6", _node("with_ai_sdk.mjs"), ("npm", "downloads")),
 )
 SHAPES = (

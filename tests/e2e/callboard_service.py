@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
 from service import Service
+from tests.processes import environment
 
 
 def callboard_service(name: str, port: int, data: Path, key: str, **settings: str) -> Service:
@@ -14,15 +14,12 @@ def callboard_service(name: str, port: int, data: Path, key: str, **settings: st
     own = {
         "PORT": str(port),
         "API_KEY": key,
-        "DATA_DIR": str(data),
-        "FIND_MODEL": "false",
         "DRAIN_SECONDS": "0",
     } | settings
-    others = {name: value for name, value in os.environ.items() if not name.startswith("CALLBOARD_")}
     return Service(
         name=name,
         command=[str(Path(sys.executable).with_name("callboard")), "serve"],
-        environment=others | {f"CALLBOARD_{name}": value for name, value in own.items()},
+        environment=environment(data, **own),
         log=data / f"{data.name}.log",
         health=f"http://127.0.0.1:{port}/health",
     )

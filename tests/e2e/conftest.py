@@ -26,9 +26,11 @@ from tests.e2e.open_webui_page import Chat
 from tests.e2e.recording_proxy import RecordingProxy, recording
 from tests.e2e.tables import RENDERINGS, Recorder
 from tests.e2e.up import Up
+from tests.gates import Gate
 
 ROOT = Path(__file__).resolve().parents[2]
 ARTIFACTS = ROOT / "artifacts" / "e2e"
+HELD_DEMO = Path(__file__).with_name("held_demo.py")
 KEY = "key-of-the-end-to-end-tests"
 EMAIL = "admin@localhost"
 PASSWORD = "password-of-the-end-to-end-tests"
@@ -96,11 +98,16 @@ def open_webui(version: str, artifacts: Path, tmp_path_factory: pytest.TempPathF
 
 
 @pytest.fixture(scope="session")
-def server(artifacts: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def server_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data folder of the Callboard server."""
+    return tmp_path_factory.mktemp("callboard")
+
+
+@pytest.fixture(scope="session")
+def server(artifacts: Path, server_data: Path) -> Iterator[str]:
     """The address of a Callboard server with an empty database and the built-in scripted model."""
     port = free_port()
-    data = tmp_path_factory.mktemp("callboard")
-    callboard = callboard_service("The Callboard server", port, data, KEY)
+    callboard = callboard_service("The Callboard server", port, server_data, KEY, AGENTS=str(HELD_DEMO))
     with running(callboard, SERVER_START_SECONDS, artifacts):
         yield f"http://127.0.0.1:{port}"
 
@@ -115,6 +122,20 @@ def rendering(request: pytest.FixtureRequest) -> str:
 def demo(open_webui: OpenWebUI, server: str, rendering: str) -> str:
     """The demo agent's model id in Open WebUI, through a pipe with that rendering."""
     return _demo(open_webui, server, f"{install_pipe.FUNCTION_ID}_{rendering}", rendering)
+
+
+@pytest.fixture
+def held_demo(demo: str) -> str:
+    """The model id of a demo agent whose tools wait at the gate."""
+    return demo.replace(".demo", ".held")
+
+
+@pytest.fixture
+def gate(server_data: Path) -> Iterator[Gate]:
+    """The gate of the held demo's tools, closed."""
+    gate = Gate(server_data)
+    yield gate
+    gate.open()
 
 
 @pytest.fixture

@@ -1,13 +1,10 @@
-"""The agent of the restarts' tests: tells a story that goes on once a file is there."""
+"""The agent of the restarts' tests: tells a story that goes on once the test opens the gate."""
 
-import asyncio
 import os
 from pathlib import Path
 
 from callboard import Agent, Skill, ToolContext, register, tool
-
-GATE = Path(os.environ["CALLBOARD_DATA_DIR"]) / "gate"
-POLL_SECONDS = 0.1
+from tests.gates import wait_at_gate
 
 
 @tool
@@ -28,11 +25,8 @@ async def listen_at_the_gate(context: ToolContext, subject: str) -> str:
         subject: What to listen for.
     """
     await context.status("processing", "Listening", progress=10)
-    while True:
-        if GATE.exists():
-            return f"heard: {subject}"
-        # The gate is a file of another process, which can tell us nothing.
-        await asyncio.sleep(POLL_SECONDS)
+    await wait_at_gate(Path(os.environ["CALLBOARD_DATA_DIR"]))
+    return f"heard: {subject}"
 
 
 @tool(requires_confirmation=True)

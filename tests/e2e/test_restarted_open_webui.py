@@ -24,6 +24,7 @@ from tests.e2e.callboard_service import callboard_service
 from tests.e2e.conftest import KEY, SERVER_START_SECONDS, OpenWebUI, install, running
 from tests.e2e.open_webui_page import Chat
 from tests.fakes.openai_server import Answer, Body, OpenAIServer, call, chunks, finish, text
+from tests.gates import Gate
 
 pytestmark = [
     pytest.mark.e2e,
@@ -61,18 +62,10 @@ def script(body: Body) -> Answer:
 class Narration:
     """The narrator's server, and the gate that its answers wait at."""
 
-    def __init__(self, service: Service, url: str, data: Path) -> None:
+    def __init__(self, service: Service, url: str, gate: Gate) -> None:
         self.service = service
         self.url = url
-        self.data = data
-
-    def open_gate(self) -> None:
-        """Let answers go on."""
-        (self.data / "gate").touch()
-
-    def close_gate(self) -> None:
-        """Let answers wait."""
-        (self.data / "gate").unlink(missing_ok=True)
+        self.gate = gate
 
     def read(self, path: str, user_id: str) -> tuple[int, Any]:
         """The status and the body of what the server answers for that user."""
@@ -139,14 +132,15 @@ async def narrating(artifacts: Path, tmp_path_factory: pytest.TempPathFactory) -
         grace = {"DETACH_GRACE_SECONDS": str(GRACE_SECONDS)}
         service = callboard_service("The narrator's server", port, data, KEY, **settings, **grace)
         with running(service, SERVER_START_SECONDS, artifacts):
-            yield Narration(service, f"http://127.0.0.1:{port}", data)
+            yield Narration(service, f"http://127.0.0.1:{port}", Gate(data))
 
 
 @pytest.fixture
 def narration(narrating: Narration) -> Iterator[Narration]:
-    narrating.close_gate()
+    narrating.gate.open()
+    narrating.gate.close()
     yield narrating
-    narrating.open_gate()
+    narrating.gate.open()
 
 
 @pytest.fixture
@@ -216,13 +210,13 @@ async def check_that_it_is_over(chat: Chat) -> None:
 async def test_an_answer_goes_on_in_the_open_page_and_is_what_it_would_have_been(
     chat: Chat, model: str, open_webui: OpenWebUI, narration: Narration, ending: str
 ) -> None:
-    narration.open_gate()
+    narration.gate.open()
     await chat.open(model)
     await chat.ask("tell")
     usual = read_saved(open_webui, chat.chat_id)
     usual_text = await chat.text()
     usual_chips = await chat.chips()
-    narration.close_gate()
+    narration.gate.close()
     await chat.page.goto("about:blank")
     chat.forget_answers()
     await ask_at_the_closed_gate(chat, model)
@@ -233,7 +227,7 @@ async def test_an_answer_goes_on_in_the_open_page_and_is_what_it_would_have_been
     other = await chat.in_another_tab()
     await other.wait_for_chip(GATE)
     await other.screenshot(f"restarted-{ending}-before-the-end")
-    narration.open_gate()
+    narration.gate.open()
     for page in (other, chat):
         await expect(page.answer.get_by_text(AFTER)).to_be_visible(timeout=WAIT_MS)
         await page.wait_until_finished()
@@ -255,7 +249,7 @@ async def test_an_answer_that_ended_while_open_webui_was_away_is_there(
     await ask_at_the_closed_gate(chat, model)
     user_id = read_saved(open_webui, chat.chat_id).user_id
     async with killed(open_webui):
-        narration.open_gate()
+        narration.gate.open()
         await narration.wait_for_end(chat.chat_id, user_id)
     await expect(chat.answer.get_by_text(AFTER)).to_be_visible(timeout=WAIT_MS)
     assert (await chat.text()).count(BEFORE.strip()) == 1
@@ -279,7 +273,7 @@ async def test_of_two_replicas_that_start_together_one_restores_the_answer(
     twin = replace(own, command=command, log=own.log.with_name("open-webui-twin.log"), health=health)
     await kill(open_webui)
     try:
-        narration.open_gate()
+        narration.gate.open()
         await narration.wait_for_end(chat_id, user_id)
     except BaseException:
         # The tests that follow need it too.
@@ -306,16 +300,16 @@ async def test_of_two_replicas_that_start_together_one_restores_the_answer(
 async def test_an_answer_on_a_branch_is_restored_beside_the_other(
     chat: Chat, model: str, open_webui: OpenWebUI, narration: Narration
 ) -> None:
-    narration.open_gate()
+    narration.gate.open()
     await chat.open(model)
     await chat.ask("tell")
     first = await chat.text()
-    narration.close_gate()
+    narration.gate.close()
     await chat.begin_again()
     await chat.wait_for_chip(GATE)
     await kill(open_webui)
     await start(open_webui)
-    narration.open_gate()
+    narration.gate.open()
     await expect(chat.answer.get_by_text(AFTER)).to_be_visible(timeout=WAIT_MS)
     await chat.wait_until_finished()
     await chat.show_older_answer(0)
@@ -379,10 +373,10 @@ async def test_stop_ends_a_restored_answer(chat: Chat, model: str, open_webui: O
 async def test_a_message_that_is_deleted_meanwhile_stays_deleted(
     chat: Chat, model: str, open_webui: OpenWebUI, narration: Narration
 ) -> None:
-    narration.open_gate()
+    narration.gate.open()
     await chat.open(model)
     await chat.ask("tell")
-    narration.close_gate()
+    narration.gate.close()
     await chat.begin_again()
     await chat.wait_for_chip(GATE)
     chat_id = chat.chat_id
@@ -395,7 +389,7 @@ async def test_a_message_that_is_deleted_meanwhile_stays_deleted(
     _, before = ask(f"{open_webui.url}/api/v1/chats/{chat_id}", open_webui.token)
     message = f"/messages/{before['chat']['history']['currentId']}"
     assert ask(f"{open_webui.url}/api/v1/chats/{chat_id}{message}", open_webui.token, "DELETE")[0] == 200
-    narration.open_gate()
+    narration.gate.open()
     await narration.wait_for_end(chat_id, user_id)
     await wait_for_log(open_webui, "was deleted meanwhile")
     _, kept = ask(f"{open_webui.url}/api/v1/chats/{chat_id}", open_webui.token)
@@ -409,7 +403,7 @@ async def test_an_answer_that_the_server_has_forgotten_has_a_note(
     async with killed(open_webui):
         await asyncio.to_thread(narration.service.kill)
         try:
-            for file in narration.data.glob("*.db*"):
+            for file in narration.gate.folder.glob("*.db*"):
                 file.unlink()
         finally:
             narration.service.start()
@@ -417,7 +411,7 @@ async def test_an_answer_that_the_server_has_forgotten_has_a_note(
     await expect(chat.answer.get_by_text("ask once more")).to_be_visible(timeout=2 * WAIT_MS)
     await chat.screenshot("restarted-forgotten")
     assert "Thinking" not in await chat.text()
-    narration.open_gate()
+    narration.gate.open()
     await check_that_it_is_over(chat)
 
 
@@ -428,7 +422,7 @@ async def test_with_its_valve_off_nothing_is_restored(
     await ask_at_the_closed_gate(chat, model)
     await kill(open_webui)
     await start(open_webui)
-    narration.open_gate()
+    narration.gate.open()
     await chat.reopen_in_a_new_tab()
     await chat.screenshot("restarted-valve-off")
     assert "Open WebUI was stopped in message" not in open_webui.service.log.read_text()
@@ -438,7 +432,7 @@ async def test_with_its_valve_off_nothing_is_restored(
 async def test_a_chat_that_is_deleted_is_forgotten_unless_its_valve_is_off(
     chat: Chat, model: str, open_webui: OpenWebUI, narration: Narration, without: Callable[[str], None]
 ) -> None:
-    narration.open_gate()
+    narration.gate.open()
     chats = []
     for _ in range(3):
         chat.forget_answers()

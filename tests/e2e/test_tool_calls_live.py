@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable
 
@@ -10,22 +11,23 @@ from playwright.async_api import expect
 
 from tests.e2e.open_webui_page import Chat
 from tests.e2e.recording_proxy import RecordingProxy
+from tests.gates import Gate
 from tests.pipe.loader import told
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(120, func_only=True)]
 
 STEPS = ("Reading the prompt", "Sketching", "Painting", "Adding light", "Finishing")
-ANY_STEP = re.compile("|".join(STEPS))
 
 
 @pytest.mark.cell("live")
-async def test_a_running_call_has_a_spinner_and_a_finished_one_has_none(chat: Chat, demo: str) -> None:
-    await chat.open(demo)
+async def test_a_running_call_has_a_spinner_and_a_finished_one_has_none(chat: Chat, held_demo: str, gate: Gate) -> None:
+    await chat.open(held_demo)
     await chat.send("slow")
     await chat.wait_for_chip("Executing generate_image")
     [chip] = await chat.chips()
     assert chip.running
     await chat.screenshot("running")
+    gate.open()
     await chat.wait_until_finished()
     [chip] = await chat.chips()
     assert chip.label == "View Result from generate_image"
@@ -35,11 +37,13 @@ async def test_a_running_call_has_a_spinner_and_a_finished_one_has_none(chat: Ch
 
 
 @pytest.mark.cell("progress", "in place")
-async def test_the_label_of_a_running_call_tells_its_progress(chat: Chat, demo: str) -> None:
-    await chat.open(demo)
+async def test_the_label_of_a_running_call_tells_its_progress(chat: Chat, held_demo: str, gate: Gate) -> None:
+    await chat.open(held_demo)
     await chat.send("slow")
-    await chat.wait_for_chip(re.compile(r"generate_image · \d+% Painting"))
-    await chat.screenshot("progress")
+    for step in STEPS:
+        await chat.wait_for_chip(re.compile(rf"generate_image · \d+% {step}"))
+        await chat.screenshot(f"progress-{step}")
+        await asyncio.to_thread(gate.pass_one)
     await chat.wait_until_finished()
     seen = await chat.chips_seen()
     assert {len(chips) for chips in seen} == {1}, "there was never a second one"
@@ -50,8 +54,10 @@ async def test_the_label_of_a_running_call_tells_its_progress(chat: Chat, demo: 
 
 
 @pytest.mark.cell("parallel")
-async def test_parallel_calls_are_one_group_whose_members_end_one_by_one(chat: Chat, demo: str) -> None:
-    await chat.open(demo)
+async def test_parallel_calls_are_one_group_whose_members_end_one_by_one(
+    chat: Chat, held_demo: str, gate: Gate
+) -> None:
+    await chat.open(held_demo)
     await chat.send("what is the weather?")
     await chat.wait_for_chip("Exploring")
     assert (await chat.chips())[0].group
@@ -60,6 +66,7 @@ async def test_parallel_calls_are_one_group_whose_members_end_one_by_one(chat: C
     states = {chip.running for chip in await chat.chips() if not chip.group}
     await chat.screenshot("parallel-calls-one-finished")
     assert states == {True, False}, "one has its result while the other still runs"
+    gate.open()
     await chat.wait_until_finished()
     await chat.wait_for_chip("Explored")
 
@@ -86,12 +93,17 @@ async def test_a_failing_call_is_red_and_the_run_goes_on(
     assert "I would try a later time" in await chat.text()
 
 
-async def test_a_result_that_the_reader_opened_stays_open_while_the_answer_goes_on(chat: Chat, demo: str) -> None:
-    await chat.open(demo)
+async def test_a_result_that_the_reader_opened_stays_open_while_the_answer_goes_on(
+    chat: Chat, held_demo: str, gate: Gate
+) -> None:
+    await chat.open(held_demo)
     await chat.send("slow and fail")
+    for _ in STEPS:
+        await asyncio.to_thread(gate.pass_one)
     await chat.wait_for_chip("View Result from generate_image")
     opened = await chat.expand("generate_image")
     await chat.wait_for_chip("book_table")
+    gate.open()
     await chat.wait_until_finished()
     await expect(opened).to_contain_text("painted in 5 steps")
 
@@ -105,11 +117,14 @@ async def test_a_long_result_is_cut_with_a_line_that_says_how_much_is_missing(ch
 
 
 @pytest.mark.cell("after reload")
-async def test_after_a_reload_everything_is_as_it_was(chat: Chat, demo: str) -> None:
-    await chat.open(demo)
+async def test_after_a_reload_everything_is_as_it_was(chat: Chat, held_demo: str, gate: Gate) -> None:
+    await chat.open(held_demo)
     await chat.send("show me everything")
+    for _ in ("Oslo", "Reading the prompt", "Sketching"):
+        await asyncio.to_thread(gate.pass_one)
     await chat.wait_for_chip("40% Painting")
     await chat.picture("live")
+    gate.open()
     await chat.wait_until_finished()
     chips = await chat.chips()
     text = await chat.text()
@@ -124,11 +139,15 @@ async def test_after_a_reload_everything_is_as_it_was(chat: Chat, demo: str) -> 
 
 
 @pytest.mark.cell("reload in mid-run")
-async def test_a_page_reloaded_in_the_middle_of_a_run_shows_it_to_its_end(chat: Chat, demo: str) -> None:
-    await chat.open(demo)
+async def test_a_page_reloaded_in_the_middle_of_a_run_shows_it_to_its_end(
+    chat: Chat, held_demo: str, gate: Gate
+) -> None:
+    await chat.open(held_demo)
     await chat.send("slow")
-    await chat.wait_for_chip(ANY_STEP)
+    await chat.wait_for_chip(STEPS[0])
     await chat.reload()
+    await chat.wait_for_chip(STEPS[0])
+    gate.open()
     await chat.wait_for_chip("View Result from generate_image")
     seen = await chat.chips_seen()
     assert {len(chips) for chips in seen} == {1}
@@ -168,10 +187,10 @@ async def test_no_tool_runs_for_a_chats_title(chat: Chat, recorded_demo: str, pr
 
 
 @pytest.mark.cell("stop")
-async def test_stop_during_a_call_leaves_no_spinner(chat: Chat, demo: str) -> None:
-    await chat.open(demo)
+async def test_stop_during_a_call_leaves_no_spinner(chat: Chat, held_demo: str, gate: Gate) -> None:
+    await chat.open(held_demo)
     await chat.send("slow")
-    await chat.wait_for_chip(ANY_STEP)
+    await chat.wait_for_chip(STEPS[0])
     await chat.stop()
     await expect(chat.spinners).to_have_count(0)
     [stopped] = await chat.chips()

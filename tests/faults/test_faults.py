@@ -13,7 +13,7 @@ from tests.runs.promises import check, read
 
 POSTGRESQL = pytest.mark.needs("postgresql")
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.mark.parametrize(

@@ -179,6 +179,7 @@ def test_any_text_gives_json_or_a_refusal(text: str) -> None:
     ],
     ids=range(11),
 )  # fmt: skip
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_hostile_text_is_read_in_linear_time(text: str) -> None:
     with suppress(InvalidArguments):

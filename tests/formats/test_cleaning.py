@@ -326,6 +326,7 @@ HOSTILE = {
 
 
 # What takes the square of the length takes minutes.
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
 def test_a_megabyte_of_anything_is_cleaned_in_linear_time(text: str) -> None:

@@ -67,10 +67,10 @@ def mutated(text: str, others: tuple[Entry, ...], chance: random.Random) -> str:
 
 
 @pytest.mark.parametrize("batch", range(MUTATIONS // PER_BATCH))
-def test_no_mutation_of_the_corpus_raises_or_calls_an_unknown_tool(batch: int) -> None:
+def test_no_mutation_of_the_corpus_raises_or_calls_an_unknown_tool(batch: int, stride: int) -> None:
     chance = random.Random(batch)
     every = corpus()
-    for number in range(PER_BATCH):
+    for number in range(PER_BATCH // stride):
         formats = chance.choice([None, None, [chance.choice(names())]])
         text = mutated(chance.choice(every).output, every, chance)
         whole = read([text], formats)
@@ -89,10 +89,10 @@ def read(pieces: list[str], formats: list[str] | None = None) -> Meant:
     return Meant(content, reasoning, tuple(map(meant, parser.calls)))
 
 
-def test_with_auto_no_mutation_loses_a_character_or_calls_an_unknown_tool() -> None:
+def test_with_auto_no_mutation_loses_a_character_or_calls_an_unknown_tool(stride: int) -> None:
     chance = random.Random("auto")
     every = corpus()
-    for _ in range(PER_BATCH):
+    for _ in range(PER_BATCH // stride):
         text = mutated(chance.choice(every).output, every, chance)
         places = sorted(chance.randint(0, len(text)) for _ in range(3))
         whole, pieces = (rescued(parts) for parts in ([text], cut(text, *places)))
@@ -127,6 +127,7 @@ UNITS: dict[str, Callable[[str], str]] = {
 }
 
 
+@pytest.mark.slow
 def test_calls_without_an_end_in_a_thought_are_read_in_linear_time() -> None:
     unit = '<tool_call>{"name": "search", "arguments": {"query": "a'
     assert is_linear(lambda size: seconds("<think>" + unit * (size // len(unit))))
@@ -150,6 +151,7 @@ def test_what_is_only_shown_is_read_in_linear_time(unit: str, before: str) -> No
     assert is_linear(lambda size: seconds(before + unit * (size // len(unit)) + "and so on"))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("format_name", ["rescue", "auto"])
 @pytest.mark.parametrize("unit", UNITS)
 def test_time_grows_with_the_length_of_the_output_and_no_faster(unit: str, format_name: str) -> None:
@@ -178,6 +180,7 @@ def seconds_in_pieces(text: str, messages: Sequence[ChatDict] = ()) -> float:
     return time.process_time() - began
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", WHOLE)
 def test_with_auto_rows_of_calls_that_were_told_or_not_are_read_in_linear_time(row: str) -> None:
     def streamed(size: int) -> float:
@@ -198,6 +201,7 @@ LONG_ANSWERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("answer", LONG_ANSWERS)
 def test_with_auto_a_long_answer_without_calls_is_shown_in_linear_time(answer: str) -> None:
     before, unit = LONG_ANSWERS[answer]
@@ -210,6 +214,7 @@ BLANKS_LENGTH = 10_000
 BLANKS_SECONDS = 0.25
 
 
+@pytest.mark.thorough
 def test_a_long_row_of_blanks_anywhere_costs_no_more_than_other_text() -> None:
     # Two patterns that both take blanks share them out in every way: a second at this length.
     chance = random.Random("blanks")
@@ -241,6 +246,7 @@ AROUND = {
 
 
 # What takes the square of the length takes minutes.
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("around", AROUND)
 @pytest.mark.parametrize("closed", [True, False])
@@ -250,6 +256,7 @@ def test_a_million_characters_are_read_in_linear_time(around: str, closed: bool,
     seconds(before + LONG + (after if closed else ""), format_name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format_name", ["rescue", "auto"])
 @pytest.mark.parametrize("around", AROUND)
 def test_a_long_block_costs_no_more_because_it_comes_in_pieces(around: str, format_name: str) -> None:

@@ -180,6 +180,7 @@ def test_whatever_is_written_only_known_tools_are_meant(written: str, known: lis
 
 
 # What takes the square of the length takes minutes.
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_hostile_names_are_read_in_linear_time() -> None:
     known = [f"a_tool_with_a_long_name_{number}" for number in range(200)]

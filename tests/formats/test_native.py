@@ -5,7 +5,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard._formats import (
@@ -173,7 +173,6 @@ deltas_of_any_kind = st.builds(
 )
 
 
-@settings(deadline=None)
 @given(st.lists(deltas_of_any_kind, max_size=12))
 def test_no_argument_text_is_lost_or_doubled_whatever_comes(deltas: list[ToolCallDelta]) -> None:
     pieces, calls = read(*deltas)
@@ -189,7 +188,6 @@ def test_no_argument_text_is_lost_or_doubled_whatever_comes(deltas: list[ToolCal
 objects = st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=10), max_size=4)
 
 
-@settings(deadline=None)
 @given(st.lists(objects, min_size=1, max_size=4), st.data())
 def test_arguments_cut_at_any_place_are_put_together(wanted: list[dict[str, object]], data: st.DataObject) -> None:
     deltas = []

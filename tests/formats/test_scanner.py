@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import regex
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard_formats.formats import SYNTAXES, syntaxes_of
@@ -119,7 +119,6 @@ without_markers = st.text(alphabet=st.characters(blacklist_characters="<[{`~|*#:
 nearly_markers = st.lists(st.sampled_from(MARKS) | st.text(max_size=6), max_size=20).map("".join)
 
 
-@settings(deadline=None)
 @given(without_markers, st.sampled_from(EVERYTHING), st.integers(1, 5))
 def test_text_without_markers_is_never_changed(text: str, syntaxes: Sequence[Syntax], step: int) -> None:
     assert said(scan(text, 0, syntaxes)) == (text, "", [])
@@ -158,7 +157,6 @@ def test_a_long_row_of_lines_with_markers_that_are_none_is_shown_to_the_letter(l
         assert said(scan(text, step, SYNTAXES)) == (text, "", [])
 
 
-@settings(deadline=None, max_examples=300)
 @given(nearly_markers, st.sampled_from(EVERYTHING), st.data())
 def test_whole_or_cut_anywhere_the_result_is_the_same(
     text: str, syntaxes: Sequence[Syntax], data: st.DataObject
@@ -207,6 +205,7 @@ LONG = {
 
 
 # What takes the square of the length takes minutes; how long it does take, `tests.bench parsing` measures.
+@pytest.mark.slow
 @pytest.mark.timeout(150)
 @pytest.mark.parametrize("text", LONG.values(), ids=LONG.keys())
 @pytest.mark.parametrize("syntaxes", [XML, REACT, SYNTAXES], ids=["xml", "react", "all"])

@@ -37,6 +37,44 @@ def solo(*tools: Any, **fields: Any) -> Made:
     return Made(lambda model: from_agno(Agent(id="agent", model=model(), tools=[*tools], telemetry=False, **fields)))
 
 
+def asks_another(*tools: Any) -> Made:
+    """An agent with a tool that asks another agent, which has these tools."""
+
+    def make(model: Callable[[], OpenAIChat]) -> AgentLike:
+        other = Agent(id="other", model=model(), tools=[*tools], telemetry=False)
+
+        async def ask_other(task: str) -> str:
+            """Asks the other agent."""
+            return str((await other.arun(task)).content)
+
+        return from_agno(Agent(id="agent", model=model(), tools=[ask_other], telemetry=False))
+
+    return Made(make)
+
+
+def asks_another_and_waits(*tools: Any, in_a_thread: bool = True, stream: bool = False) -> Made:
+    """The same, by Agno's method that is not asynchronous."""
+
+    def make(model: Callable[[], OpenAIChat]) -> AgentLike:
+        other = Agent(id="other", name="Other", model=model(), tools=[*tools], telemetry=False)
+
+        def ask_other(task: str) -> str:
+            """Asks the other agent."""
+            if stream:
+                return "".join(str(event.content) for event in other.run(task, stream=True))
+            return str(other.run(task).content)
+
+        async def ask_other_async(task: str) -> str:
+            """Asks the other agent."""
+            return ask_other(task)
+
+        ask_other_async.__name__ = "ask_other"
+        tool = ask_other if in_a_thread else ask_other_async
+        return from_agno(Agent(id="agent", model=model(), tools=[tool], telemetry=False))
+
+    return Made(make)
+
+
 def scenario(script: Script, **fields: Any) -> Scenario:
     return Scenario("of Agno's own", script, [], **fields)
 

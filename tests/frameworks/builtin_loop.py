@@ -1,27 +1,22 @@
 """The built-in loop: what all others are measured against."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from callboard import Agent, Skill, Tool, ToolResult, tool
 from callboard._agents import AgentLike
 from callboard.models import OpenAICompatible
-from tests.frameworks.stage import Deviation
+from tests.frameworks.scenario import INSTRUCTIONS
 from tests.frameworks.toolbox import PICTURE_URL, Toolbox
 
 
-class BuiltinLoop:
+@asynccontextmanager
+async def agent(base_url: str, tools: Sequence[str], toolbox: Toolbox) -> AsyncIterator[AgentLike]:
     """`callboard.Agent`."""
-
-    name = "built-in"
-    deviations: Mapping[str, Deviation] = {}
-
-    @asynccontextmanager
-    async def agent(self, base_url: str, tools: Sequence[str], toolbox: Toolbox) -> AsyncIterator[AgentLike]:
-        model = OpenAICompatible(base_url, api_key="key", model="m", max_retries=0)
-        skill = Skill("tools", "All there are.", tools=[_tool(name, toolbox) for name in tools])
-        yield Agent("agent", skills=[skill], model=model)
-        await model.aclose()
+    model = OpenAICompatible(base_url, api_key="key", model="m", max_retries=0)
+    skill = Skill("tools", "All there are.", tools=[_tool(name, toolbox) for name in tools])
+    yield Agent("agent", skills=[skill], base_prompt=INSTRUCTIONS, model=model)
+    await model.aclose()
 
 
 def _tool(name: str, toolbox: Toolbox) -> Tool:

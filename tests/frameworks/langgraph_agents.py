@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from langchain.agents import create_agent
+from langchain_core.messages import HumanMessage
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.memory import InMemorySaver
@@ -62,6 +63,41 @@ def loop(model: ChatOpenAI, tools: Sequence[Any], run: Node | None = None, ask: 
     graph.add_conditional_edges("ask", tools_condition)
     graph.add_edge("tools", "ask")
     return graph.compile(name="agent")
+
+
+def asks_another(*tools: Any) -> Made:
+    """An agent with a tool that asks another agent, which has these tools."""
+
+    def make(model: ChatOpenAI) -> Any:
+        other = agent_of(model, *tools, checkpointer=None)
+
+        async def ask_other(task: str) -> str:
+            """Asks the other agent."""
+            done = await other.ainvoke({"messages": [HumanMessage(task)]})
+            return str(done["messages"][-1].content)
+
+        return from_langgraph(agent_of(model, ask_other))
+
+    return Made(make)
+
+
+def asks_another_and_waits(*tools: Any, in_a_thread: bool = True) -> Made:
+    """The same, by LangGraph's method that is not asynchronous."""
+
+    def make(model: ChatOpenAI) -> Any:
+        other = agent_of(model, *tools, checkpointer=None)
+
+        def ask_other(task: str) -> str:
+            """Asks the other agent."""
+            return str(other.invoke({"messages": [("user", task)]})["messages"][-1].content)
+
+        async def ask_other_async(task: str) -> str:
+            """Asks the other agent."""
+            return ask_other(task)
+
+        return from_langgraph(agent_of(model, tool("ask_other")(ask_other if in_a_thread else ask_other_async)))
+
+    return Made(make)
 
 
 def scenario(script: Script, **fields: Any) -> Scenario:

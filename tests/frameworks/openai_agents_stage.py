@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from agents import Agent, Model, OpenAIChatCompletionsModel, RunConfig
+from agents import Agent, Model, OpenAIChatCompletionsModel, RunConfig, function_tool
 
 from callboard._agents import AgentLike
 from callboard.frameworks.openai_agents import from_openai_agents
@@ -15,6 +15,8 @@ from tests.frameworks.stage import Deviation, openai_client
 from tests.frameworks.toolbox import Toolbox
 
 UNTRACED = RunConfig(tracing_disabled=True)
+
+add = function_tool(Toolbox().plain("add"))
 
 Make = Callable[[Model], AgentLike]
 

@@ -36,6 +36,36 @@ def solo(*tools: Any, **fields: Any) -> Made:
     return Made(lambda model: from_pydantic_ai(Agent(model, name="agent", tools=tools, **fields)))
 
 
+def asks_another(*tools: Any) -> Made:
+    """An agent with a tool that asks another agent, which has these tools."""
+
+    def make(model: OpenAIChatModel) -> AgentLike:
+        other = Agent(model, name="other", tools=tools)
+
+        async def ask_other(task: str) -> str:
+            """Asks the other agent."""
+            return (await other.run(task)).output
+
+        return from_pydantic_ai(Agent(model, name="agent", tools=[ask_other]))
+
+    return Made(make)
+
+
+def asks_another_and_waits(*tools: Any) -> Made:
+    """The same, by the method of pydantic-ai that is not asynchronous."""
+
+    def make(model: OpenAIChatModel) -> AgentLike:
+        other = Agent(model, name="other", tools=tools)
+
+        def ask_other(task: str) -> str:
+            """Asks the other agent."""
+            return other.run_sync(task).output
+
+        return from_pydantic_ai(Agent(model, name="agent", tools=[ask_other]))
+
+    return Made(make)
+
+
 def scenario(script: Script, **fields: Any) -> Scenario:
     return Scenario("of pydantic-ai's own", script, [], **fields)
 

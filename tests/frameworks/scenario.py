@@ -20,15 +20,19 @@ StopAt = Literal["call", "text"]
 MAX_TOOL_CALLS = 3
 """Of every turn."""
 
+INSTRUCTIONS = "Be kind."
+"""The instructions of every framework's agent."""
+
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
     """One conversation of one or more turns, each a text of the user.
 
-    `sent`: the messages of the last request to the model, without the system's; None where
+    `sent`: the messages of the last request to the model, without a system message at their start; None where
     they do not matter. `reply` is the user's to every question (None: none), `stop_at` where they
     press stop. `errors_say`: words that the errors' texts must hold. `before`: messages that the client puts
-    before all others. `task` makes every turn a background task.
+    before all others. `task` makes every turn a background task. `confirm_tools` and `tool_timeout_seconds` are the
+    server's settings.
     """
 
     name: str
@@ -43,6 +47,8 @@ class Scenario:
     errors_say: Sequence[str] = ()
     before: Sequence[Body] = ()
     task: str | None = None
+    confirm_tools: Sequence[str] = ()
+    tool_timeout_seconds: float = 120
 
 
 def says(content: str) -> Answer:

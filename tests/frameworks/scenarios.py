@@ -3,17 +3,20 @@
 from callboard._loop.tool_loop import LIMIT_REACHED
 from tests.fakes.openai_server import Answer, Body, Refusal, chunks, finish, text
 from tests.frameworks.scenario import ADD, ADDED, Scenario, calls, says
-from tests.frameworks.toolbox import LARGE_CHARS
+from tests.frameworks.toolbox import LARGE_CHARS, PICTURE_URL
 
 __all__ = ["ADD", "ADDED", "SCENARIOS", "Scenario", "calls", "says"]
 
 
 def _adds_for_ever(body: Body) -> Answer:
-    """Calls a tool as long as it is offered any."""
-    if not body.get("tools"):
-        return says("That is enough.")
+    """Calls a tool whether or not it is offered any."""
     asked = sum(message["role"] == "tool" for message in body["messages"])
     return calls(("add", f'{{"a": {asked}, "b": 1}}'), first=asked)
+
+
+def _adds_while_it_can(body: Body) -> Answer:
+    """Calls a tool as long as it is offered any."""
+    return _adds_for_ever(body) if body.get("tools") else says("That is enough.")
 
 
 SCENARIOS = (
@@ -152,6 +155,38 @@ SCENARIOS = (
         errors_say=["did not answer"],
     ),
     Scenario(
+        "approval that the settings want",
+        [calls(ADD), says("No 5.")],
+        [
+            ADDED[0],
+            "status 1 pending waiting for approval",
+            "ask 1 Run add?",
+            "failed 1 denied",
+            "say No 5.",
+            "done stop",
+        ],
+        tools=["add"],
+        reply=False,
+        confirm_tools=["a*"],
+        sent=[
+            *("user go", "assistant calls add {'a': 2, 'b': 3}"),
+            "tool Error: Not run: the user refused it. Do not try again; ask what they would like instead.",
+        ],
+    ),
+    Scenario(
+        "a tool that takes too long",
+        [calls(("wait", "{}")), says("It took too long.")],
+        [
+            "call 1 wait {}",
+            "status 1 processing waiting",
+            "failed 1 timeout",
+            "say It took too long.",
+            "done stop",
+        ],
+        tools=["wait"],
+        tool_timeout_seconds=0.05,
+    ),
+    Scenario(
         "progress from an asynchronous tool",
         [calls(("travel", '{"place": "Rome"}')), says("There.")],
         [
@@ -200,6 +235,30 @@ SCENARIOS = (
         tools=["paint"],
     ),
     Scenario(
+        "a picture of the user's",
+        [says("A picture.")],
+        ["say A picture.", "done stop"],
+        before=[{"role": "user", "content": [{"type": "image_url", "image_url": {"url": PICTURE_URL}}]}],
+        sent=[f"user {PICTURE_URL}", "user go"],
+    ),
+    Scenario(
+        "a system message of the client's",
+        [calls(ADD), says("It is 5."), says("It was 5.")],
+        [*ADDED, "say It is 5.", "done stop", "say It was 5.", "done stop"],
+        tools=["add"],
+        turns=["go", "what was it?"],
+        before=[{"role": "system", "content": "Answer in verse."}],
+        sent=["user go", "assistant calls add {'a': 2, 'b': 3}", "tool 5", "assistant It is 5.", "user what was it?"],
+    ),
+    Scenario(
+        "a background task",
+        [says("A title")],
+        ["say A title", "done stop"],
+        tools=["add"],
+        task="title_generation",
+        sent=["user go"],
+    ),
+    Scenario(
         "stop in a call",
         [calls(("wait", "{}")), says("Never said.")],
         ["call 1 wait {}", "status 1 processing waiting", "failed 1 cancelled", "done cancelled"],
@@ -232,7 +291,7 @@ SCENARIOS = (
     ),
     Scenario(
         "a model that never ends",
-        _adds_for_ever,
+        _adds_while_it_can,
         [
             *("call 1 add {'a': 0, 'b': 1}", "result 1 1"),
             *("call 2 add {'a': 1, 'b': 1}", "result 2 2"),
@@ -245,12 +304,12 @@ SCENARIOS = (
     ),
     Scenario(
         "a model that calls on without tools",
-        lambda body: calls(("add", f'{{"a": {len(body["messages"])}, "b": 1}}'), first=len(body["messages"])),
+        _adds_for_ever,
         [
-            *("call 1 add {'a': 1, 'b': 1}", "result 1 2"),
-            *("call 2 add {'a': 3, 'b': 1}", "result 2 4"),
-            *("call 3 add {'a': 5, 'b': 1}", "result 3 6"),
-            *("call 4 add {'a': 7, 'b': 1}", "failed 4 limit"),
+            *("call 1 add {'a': 0, 'b': 1}", "result 1 1"),
+            *("call 2 add {'a': 1, 'b': 1}", "result 2 2"),
+            *("call 3 add {'a': 2, 'b': 1}", "result 3 3"),
+            *("call 4 add {'a': 3, 'b': 1}", "failed 4 limit"),
             f"say {LIMIT_REACHED}",
             "done max_turns",
         ],

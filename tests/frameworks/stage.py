@@ -56,12 +56,13 @@ class Deviation:
     """A scenario in which a framework cannot be as the others.
 
     `reason` says why, in a few words; `expected` is what is seen instead, None for the same; `sent` is what its model
-    is sent instead, where that is what differs.
+    is sent instead, where that is what differs. With `own_ids` its model is told other ids of calls than the store has.
     """
 
     reason: str
     expected: Sequence[str] | None = None
     sent: Sequence[str] | None = None
+    own_ids: bool = False
 
 
 class Framework(Protocol):
@@ -160,13 +161,20 @@ class Performance:
                     pass
         return kept + draft
 
+    @property
+    def started(self) -> list[str]:
+        """The ids of the calls, in the order in which they start."""
+        return [event.tool_call_id for event in self.events if isinstance(event, ToolCallStart)]
+
     def sent(self) -> list[str]:
         """The last request's messages as the scenarios write them."""
-        return [
-            _message(message)
-            for message in self.requests[-1]["messages"]
-            if message["role"] not in ("system", "developer")
-        ]
+        first, *others = self.requests[-1]["messages"]
+        return [_message(one) for one in ([] if is_system(first) else [first]) + others]
+
+
+def is_system(message: Body) -> bool:
+    """Whether the message has instructions; newer models of OpenAI call its role `developer`."""
+    return message["role"] in ("system", "developer")
 
 
 def openai_client(base_url: str) -> AsyncOpenAI:
@@ -274,8 +282,7 @@ def _as_the_client_sends(events: Sequence[Event]) -> list[dict[str, Any]]:
 async def _check_stored(store: Store, seen: Performance) -> None:
     """Every call is in the store, its result whole."""
     stored = {record.tool_call_id: record for record in (await store.chats(USER.id).history(CHAT_ID)).calls}
-    started = [event.tool_call_id for event in seen.events if isinstance(event, ToolCallStart)]
-    assert list(stored) == started
+    assert list(stored) == seen.started
     for event in seen.events:
         match event:
             case ToolCallComplete():
@@ -318,7 +325,7 @@ def _said(event: Message | Reasoning | Rewind) -> str:
 def _message(message: Mapping[str, Any]) -> str:
     content = message.get("content") or ""
     if isinstance(content, list):
-        content = "".join(part.get("text", "") for part in content)
+        content = "".join(part["text"] if part["type"] == "text" else part["image_url"]["url"] for part in content)
     calls = [
         f"calls {call['function']['name']} {json.loads(call['function']['arguments'])}"
         for call in message.get("tool_calls") or ()

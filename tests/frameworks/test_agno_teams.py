@@ -1,21 +1,26 @@
 """Teams of Agno: the members' calls among the leader's."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from agno.agent import Agent
-from agno.models.openai import OpenAIChat
-from agno.team import Team
-from agno.tools import tool
-
 from callboard._agents import AgentLike
-from callboard.frameworks.agno import from_agno
+from tests.collecting import TESTS_RUN
 from tests.fakes.openai_server import Answer, Body
-from tests.frameworks.agno_agents import Made, add, scenario
 from tests.frameworks.scenario import ADD, calls, says
 from tests.frameworks.stage import perform
 from tests.frameworks.toolbox import Toolbox
+
+if TESTS_RUN:
+    from agno.agent import Agent
+    from agno.models.openai import OpenAIChat
+    from agno.team import Team
+    from agno.tools import tool
+
+    from callboard.frameworks.agno import from_agno
+    from tests.frameworks.agno_agents import Made, add, scenario
 
 
 def asks_member(member_tool: tuple[str, str]) -> Callable[[Body], Answer]:

@@ -1,19 +1,30 @@
 """Every scenario through the built-in loop and every adapter: what a listener sees is the same."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from callboard_protocol import ToolCallError
+from tests.fakes.openai_server import Body
 from tests.frameworks.columns import FRAMEWORKS
+from tests.frameworks.scenario import INSTRUCTIONS
 from tests.frameworks.scenarios import SCENARIOS, Scenario
-from tests.frameworks.stage import Framework, perform
+from tests.frameworks.stage import Framework, is_system, perform
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name.replace(" ", "_"))
 @pytest.mark.parametrize("framework", FRAMEWORKS, ids=lambda framework: framework.name)
 async def test_the_events_are_those_of_the_scenario(framework: Framework, scenario: Scenario, tmp_path: Path) -> None:
-    seen, toolbox = await perform(framework, scenario, tmp_path)
+    tasks = asyncio.all_tasks()
+    seen, toolbox = await perform(
+        framework,
+        scenario,
+        tmp_path,
+        confirm_tools=scenario.confirm_tools,
+        tool_timeout_seconds=scenario.tool_timeout_seconds,
+    )
+    assert asyncio.all_tasks() == tasks
     deviation = framework.deviations.get(scenario.name)
     expected = list((deviation and deviation.expected) or scenario.expected)
     assert seen.lines(in_order=scenario.in_order) == expected
@@ -23,7 +34,23 @@ async def test_the_events_are_those_of_the_scenario(framework: Framework, scenar
     said = " ".join(event.error for event in seen.events if isinstance(event, ToolCallError))
     assert all(words in said for words in scenario.errors_say)
     assert toolbox.wiped == (["C"] if scenario.reply is True else [])
-    assert toolbox.stopped.is_set() == (scenario.stop_at == "call")
+    assert toolbox.stopped.is_set() == ("wait" in scenario.tools)
+    for request in seen.requests:
+        if ids := [call["id"] for message in request["messages"] for call in message.get("tool_calls") or ()]:
+            assert (ids != seen.started[: len(ids)]) == bool(deviation and deviation.own_ids)
+        assert_instructed(request, scenario)
+
+
+def assert_instructed(request: Body, scenario: Scenario) -> None:
+    """The agent's instructions come before the client's; a background task has no instructions and no tools."""
+    system = "".join(message["content"] for message in request["messages"] if is_system(message))
+    if scenario.task:
+        assert (system, request.get("tools")) == ("", None)
+        return
+    wanted = [INSTRUCTIONS, *(message["content"] for message in scenario.before if is_system(message))]
+    places = [system.find(words) for words in wanted]
+    assert places[0] >= 0
+    assert places == sorted(places)
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS, ids=lambda framework: framework.name)
@@ -33,7 +60,5 @@ def test_every_deviation_is_of_a_scenario_and_differs_from_it(framework: Framewo
     for name, deviation in framework.deviations.items():
         usual = scenarios[name]
         assert deviation.reason
-        assert list(deviation.expected or usual.expected) != list(usual.expected) or deviation.sent not in (
-            None,
-            usual.sent,
-        )
+        differs = list(deviation.expected or usual.expected) != list(usual.expected)
+        assert differs or deviation.sent not in (None, usual.sent) or deviation.own_ids

@@ -1,5 +1,7 @@
 """What frameworks raise when their model's endpoint fails, as Callboard's own errors."""
 
+import subprocess
+import sys
 from typing import Any
 
 import httpx
@@ -82,3 +84,55 @@ def test_errors_that_cause_each_other_come_to_an_end() -> None:
     one.__cause__ = other
     other.__cause__ = one
     assert model_error(one, "travel") is None
+
+
+OWN_ADAPTER = """
+import sys
+
+sys.modules.update(BLOCKED)
+from callboard.frameworks.adapter import FrameworkAgent
+from callboard.frameworks.failures import model_error
+from callboard.frameworks.openai_client import refusing_half_answers
+
+
+class Adapter(FrameworkAgent):
+    async def play(self, agent, turn): ...
+    async def answer(self, agent, turn): ...
+
+
+assert not sys.modules.get("openai")
+Adapter(lambda context: None, "own", "", "")
+assert model_error(ValueError("a bug"), "own") is None
+"""
+
+HALF_AN_ANSWER = """
+import httpx2
+import openai
+
+response = httpx2.Response(200, content=CONTENT, request=httpx2.Request("POST", "http://127.0.0.1"))
+stream = openai.Stream(cast_to=object, response=response, client=openai.OpenAI(api_key="none"))
+with refusing_half_answers():
+    try:
+        list(stream)
+    except openai.APIConnectionError as error:
+        print(type(model_error(error, "own")).__name__)
+"""
+
+
+def run(code: str, **values: object) -> str:
+    """What a Python of its own prints: in this one the frameworks have been imported."""
+    given = "".join(f"{name} = {value!r}\n" for name, value in values.items())
+    command = [sys.executable, "-c", given + code]
+    return subprocess.run(command, capture_output=True, text=True, timeout=50, check=True).stdout.strip()
+
+
+def test_an_adapter_works_without_openais_client() -> None:
+    run(OWN_ADAPTER, BLOCKED={"openai": None, "httpx2": None})
+
+
+@pytest.mark.parametrize(
+    ("ending", "seen"), [("", "ModelCutOff"), ("data: [DONE]\n\n", ""), ('data: {"finish_reason": "stop"}\n\n', "")]
+)
+def test_openais_client_is_watched_although_it_is_first_imported_in_a_turn(ending: str, seen: str) -> None:
+    content = 'data: {"choices": [{"delta": {"content": "half"}}]}\n\n' + ending
+    assert run(OWN_ADAPTER + HALF_AN_ANSWER, BLOCKED={}, CONTENT=content.encode()) == seen

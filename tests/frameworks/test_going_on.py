@@ -1,38 +1,48 @@
 """Messages that end in the results of tools, as another server has them: the model is asked what is next."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
 import pytest
-from agents import Agent as SDKAgent
-from agents import ModelSettings, function_tool
-from agents.memory import SQLiteSession
-from agno.agent import Agent as AgnoAgent
-from agno.team import Team, TeamMode
-from langchain.agents.middleware import TodoListMiddleware, before_agent
-from langchain_openai import ChatOpenAI
-from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.graph import START, MessagesState, StateGraph
-from pydantic_ai import Agent as PydanticAgent
 
 from callboard import Agent, register
 from callboard._agents import AgentLike, Registry
 from callboard._loop import OnOwnerLoss, RunContext
 from callboard.errors import AgentError
-from callboard.frameworks.agno import from_agno
-from callboard.frameworks.langgraph import from_langgraph
-from callboard.frameworks.langgraph.stream import Graph
-from callboard.frameworks.openai_agents import from_openai_agents
-from callboard.frameworks.pydantic_ai import from_pydantic_ai
 from callboard.models import ChatDict, ScriptedModel
 from callboard_protocol import Done, Event, Message
+from tests.collecting import TESTS_RUN
 from tests.fakes.openai_server import Body, OpenAIServer, chunks, finish, text
-from tests.frameworks import agno_agents, openai_agents_stage
 from tests.frameworks.columns import FRAMEWORKS
-from tests.frameworks.langgraph_agents import add, agent_of, loop
 from tests.frameworks.toolbox import Toolbox
 from tests.serving import ScriptedAgent
+
+if TESTS_RUN:
+    from agents import Agent as SDKAgent
+    from agents import ModelSettings, function_tool
+    from agents.memory import SQLiteSession
+    from agno.agent import Agent as AgnoAgent
+    from agno.team import Team, TeamMode
+    from langchain.agents.middleware import TodoListMiddleware, before_agent
+    from langchain_openai import ChatOpenAI
+    from langgraph.checkpoint.memory import InMemorySaver
+    from langgraph.graph import START, MessagesState, StateGraph
+    from pydantic_ai import Agent as PydanticAgent
+
+    from callboard.frameworks.agno import from_agno
+    from callboard.frameworks.langgraph import from_langgraph
+    from callboard.frameworks.langgraph.stream import Graph
+    from callboard.frameworks.openai_agents import from_openai_agents
+    from callboard.frameworks.pydantic_ai import from_pydantic_ai
+    from tests.frameworks import agno_agents, openai_agents_stage
+    from tests.frameworks.langgraph_agents import add, agent_of, loop
+
+    @before_agent
+    def note(state: Any, runtime: Any) -> None:
+        """Do nothing."""
 
 
 class Column(Protocol):
@@ -79,15 +89,20 @@ HISTORIES: dict[str, list[ChatDict]] = {
 }
 
 
-def crew() -> Column:
-    def make(model: Callable[[], Any]) -> AgentLike:
-        member = AgnoAgent(id="adder", name="Adder", model=model(), tools=[agno_agents.add], telemetry=False)
-        return from_agno(Team(id="agent", members=[member], model=model(), telemetry=False))
+class Crew:
+    """A team of Agno's with one member."""
 
-    return agno_agents.Made(make, name="Agno's teams")
+    name = "Agno's teams"
+
+    def agent(self, base_url: str, tools: Sequence[str], toolbox: Toolbox) -> AbstractAsyncContextManager[AgentLike]:
+        def make(model: Callable[[], Any]) -> AgentLike:
+            member = AgnoAgent(id="adder", name="Adder", model=model(), tools=[agno_agents.add], telemetry=False)
+            return from_agno(Team(id="agent", members=[member], model=model(), telemetry=False))
+
+        return agno_agents.Made(make).agent(base_url, tools, toolbox)
 
 
-COLUMNS: tuple[Column, ...] = (*FRAMEWORKS, crew())
+COLUMNS: tuple[Column, ...] = (*FRAMEWORKS, Crew())
 
 
 async def go_on(column: Column, messages: Sequence[ChatDict]) -> tuple[list[Event], list[Body]]:
@@ -171,11 +186,6 @@ def with_a_planner() -> Graph:
     made.add_edge(START, "plan")
     made.add_edge("plan", "act")
     return made.compile(name="agent")
-
-
-@before_agent
-def note(state: Any, runtime: Any) -> None:
-    """Do nothing."""
 
 
 async def own_session(_: RunContext) -> SQLiteSession:

@@ -1,41 +1,47 @@
 """What LangGraph alone has: graphs by hand, subgraphs, agents in tools, threads of its own."""
 
+from __future__ import annotations
+
 import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
-from langchain.agents.structured_output import ToolStrategy
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
-from langchain_core.outputs import ChatGenerationChunk
-from langchain_openai import ChatOpenAI
-from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.graph import START, MessagesState, StateGraph
 from pydantic import BaseModel
 from typing_extensions import TypedDict
 
 from callboard._agents import RunContext
 from callboard.errors import AgentError
-from callboard.frameworks.langgraph import from_langgraph
 from callboard_protocol import Error, ToolCallArgsDelta, ToolCallStart
+from tests.collecting import TESTS_RUN
 from tests.fakes.openai_server import Body, chunks, finish, text
-from tests.frameworks.langgraph_agents import Made, add, agent_of, loop, scenario, solo
 from tests.frameworks.scenario import ADD, ADDED, calls, says
 from tests.frameworks.stage import perform
 from tests.frameworks.toolbox import Toolbox
 
+if TESTS_RUN:
+    from langchain.agents.structured_output import ToolStrategy
+    from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+    from langchain_core.outputs import ChatGenerationChunk
+    from langchain_openai import ChatOpenAI
+    from langgraph.checkpoint.memory import InMemorySaver
+    from langgraph.graph import START, MessagesState, StateGraph
+
+    from callboard.frameworks.langgraph import from_langgraph
+    from tests.frameworks.langgraph_agents import Made, add, agent_of, asks_another, loop, scenario, solo
+
+    class Reasoning(ChatOpenAI):
+        """Keeps the reasoning, as LangChain's models of other endpoints do."""
+
+        def _convert_chunk_to_generation_chunk(self, chunk: Any, *rest: Any) -> ChatGenerationChunk | None:
+            made = super()._convert_chunk_to_generation_chunk(chunk, *rest)
+            if made is not None and (thought := chunk["choices"][0]["delta"].get("reasoning_content")):
+                made.message.additional_kwargs["reasoning_content"] = thought
+                made.message.response_metadata["model_provider"] = "another"
+            return made
+
+
 BROKEN = ("add", '{"a": 2, "b": oops')
-
-
-class Reasoning(ChatOpenAI):
-    """Keeps the reasoning, as LangChain's models of other endpoints do."""
-
-    def _convert_chunk_to_generation_chunk(self, chunk: Any, *rest: Any) -> ChatGenerationChunk | None:
-        made = super()._convert_chunk_to_generation_chunk(chunk, *rest)
-        if made is not None and (thought := chunk["choices"][0]["delta"].get("reasoning_content")):
-            made.message.additional_kwargs["reasoning_content"] = thought
-            made.message.response_metadata["model_provider"] = "another"
-        return made
 
 
 class Weather(BaseModel):
@@ -131,31 +137,15 @@ async def test_a_subgraphs_tools_are_held_to_the_rules_and_its_text_is_said(tmp_
     assert seen.sent()[-1] == "tool Error: ValueError: kaboom: no fuel"
 
 
-def asks_another(*tools: Any) -> Made:
-    """An agent with a tool that asks another agent, which has these tools."""
-
-    def make(model: ChatOpenAI) -> Any:
-        other = agent_of(model, *tools, checkpointer=None)
-
-        async def ask_other(task: str) -> str:
-            """Asks the other agent."""
-            done = await other.ainvoke({"messages": [HumanMessage(task)]})
-            return str(done["messages"][-1].content)
-
-        return from_langgraph(agent_of(model, ask_other))
-
-    return Made(make)
-
-
-ASKS = calls(("ask_other", '{"task": "help"}'))
-ASKED = "call 1 ask_other {'task': 'help'}"
-
-
 async def test_an_agent_in_a_tool_that_dies_of_its_own_tool_is_a_tool_that_fails(tmp_path: Path) -> None:
-    turns = [ASKS, calls(("kaboom", '{"reason": "no fuel"}'), first=1), says("It failed.")]
+    turns = [
+        calls(("ask_other", '{"task": "help"}')),
+        calls(("kaboom", '{"reason": "no fuel"}'), first=1),
+        says("It failed."),
+    ]
     seen, _ = await perform(asks_another(Toolbox().plain("kaboom")), scenario(turns), tmp_path)
     assert seen.lines(in_order=False) == [
-        *(ASKED, "status 1 processing kaboom", "call 2 kaboom {'reason': 'no fuel'}"),
+        *("call 1 ask_other {'task': 'help'}", "status 1 processing kaboom", "call 2 kaboom {'reason': 'no fuel'}"),
         *("failed 1 tool_failed", "failed 2 tool_failed"),
         *("say It failed.", "done stop"),
     ]
@@ -233,14 +223,6 @@ async def test_nothing_is_left_running(tmp_path: Path) -> None:
     waiting = scenario([calls(("wait", "{}"), ADD)], stop_at="call")
     await perform(solo(Toolbox().plain("wait"), add), waiting, tmp_path)
     assert asyncio.all_tasks() == before
-
-
-async def test_a_background_task_is_answered_without_tools_or_instructions(tmp_path: Path) -> None:
-    titles = scenario([says("A title")], task="title_generation")
-    seen, _ = await perform(solo(add, system_prompt="Be kind."), titles, tmp_path)
-    assert seen.lines(in_order=True) == ["say A title", "done stop"]
-    assert not seen.requests[0].get("tools")
-    assert [message["role"] for message in seen.requests[0]["messages"]] == ["user"]
 
 
 async def test_a_graph_whose_model_is_not_found_is_given_one_for_background_tasks(tmp_path: Path) -> None:

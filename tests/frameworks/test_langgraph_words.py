@@ -1,5 +1,7 @@
 """Whose words are the answer of a graph with several nodes, and what else its nodes and tools tell."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -7,33 +9,36 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage
-from langchain_core.tools import tool
-from langchain_openai import ChatOpenAI
-from langgraph.config import get_stream_writer
-from langgraph.graph import START, MessagesState, StateGraph
-from langgraph.prebuilt import ToolRuntime
-from langgraph.runtime import Runtime
-from langgraph.types import RetryPolicy, Send
 
 from callboard._agents import RunContext
 from callboard.errors import AgentError
-from callboard.frameworks.langgraph import from_langgraph
 from callboard_protocol import Source, Status, ToolCallComplete, ToolCallError
-from tests.fakes.openai_server import Answer, Body, Chunks, Refusal, chunks, finish, text
-from tests.frameworks.langgraph_agents import Made, add, agent_of, scenario
+from tests.collecting import TESTS_RUN
+from tests.fakes.openai_server import Answer, Body, Chunks, chunks, finish, text
 from tests.frameworks.scenario import ADD, calls, says
 from tests.frameworks.stage import Performance, perform
-from tests.frameworks.test_langgraph import ASKS, asks_another
+
+if TESTS_RUN:
+    from langchain_core.messages import AIMessage
+    from langchain_core.tools import tool
+    from langchain_openai import ChatOpenAI
+    from langgraph.config import get_stream_writer
+    from langgraph.graph import START, MessagesState, StateGraph
+    from langgraph.prebuilt import ToolRuntime
+    from langgraph.runtime import Runtime
+    from langgraph.types import RetryPolicy, Send
+
+    from callboard.frameworks.langgraph import from_langgraph
+    from tests.frameworks.langgraph_agents import Made, add, agent_of, asks_another, asks_another_and_waits, scenario
+
+    class State(MessagesState):
+        """Messages, and what a graph keeps beside them."""
+
+        category: str
+
 
 Nodes = Mapping[str, Callable[..., Any]]
-Says = Callable[[ChatOpenAI], Nodes]
-
-
-class State(MessagesState):
-    """Messages, and what a graph keeps beside them."""
-
-    category: str
+Says = Callable[["ChatOpenAI"], Nodes]
 
 
 async def seen_of(
@@ -211,6 +216,7 @@ async def test_nodes_and_tools_get_the_context_that_is_made_for_the_run(tmp_path
     assert said(seen) == ["say You are u1.", "done stop"]
 
 
+ASKS = calls(("ask_other", '{"task": "help"}'))
 HALF = Chunks((text("Half an answer"),), "cut")
 
 
@@ -236,12 +242,6 @@ async def test_a_draft_in_which_the_model_failed_is_taken_back_when_it_is_asked_
     seen, _ = await perform(Made(make), scenario([HALF, HALF, says("A whole answer.")]), tmp_path)
     assert seen.left() == "A whole answer."
     assert len(seen.requests) == 3
-
-
-async def test_a_draft_of_a_run_that_fails_stays(tmp_path: Path) -> None:
-    seen = await seen_of(tmp_path, lambda model: {"greet": asking(model, "greet")}, [HALF, Refusal(500)])
-    assert seen.left() == "Half an answer"
-    assert said(seen)[-1].startswith("error model_")
 
 
 async def test_what_tools_and_nodes_write_to_their_stream_is_shown(tmp_path: Path) -> None:
@@ -303,83 +303,6 @@ async def test_a_call_of_an_agent_in_a_tool_ends_before_its_tool_does(tmp_path: 
         ]
 
 
-async def test_the_calls_of_an_agent_in_a_tool_count(tmp_path: Path) -> None:
-    def script(body: Body) -> Answer:
-        messages = body["messages"]
-        if "add" in str(body.get("tools")):
-            return calls(("add", f'{{"a": {len(messages)}, "b": 1}}'), first=100 + len(messages))
-        return ASKS if body.get("tools") else says("It is enough.")
-
-    seen, _ = await perform(asks_another(add), scenario(script), tmp_path)
-    lines = seen.lines(in_order=True)
-    # Three calls are allowed: the tool itself and two of its agent's; the next is one too many.
-    assert [line for line in lines if line.startswith(("result", "failed"))] == [
-        *("result 2 2", "result 3 4", "failed 4 limit", "result 1 "),
-    ]
-    assert lines[-2:] == ["say It is enough.", "done max_turns"]
-
-
-def asks_another_by_invoke(*tools: Any, in_a_thread: bool) -> Made:
-    """An agent with a tool that asks another agent synchronously, which has these tools."""
-
-    def make(model: ChatOpenAI) -> Any:
-        other = agent_of(model, *tools, checkpointer=None)
-
-        def ask_other(task: str) -> str:
-            """Asks the other agent."""
-            return str(other.invoke({"messages": [("user", task)]})["messages"][-1].content)
-
-        async def ask_other_async(task: str) -> str:
-            """Asks the other agent."""
-            return ask_other(task)
-
-        return from_langgraph(agent_of(model, tool("ask_other")(ask_other if in_a_thread else ask_other_async)))
-
-    return Made(make)
-
-
-def plain_add(a: int, b: int) -> int:
-    """Adds two numbers."""
-    return a + b
-
-
-ASKED_INSIDE = (
-    "call 1 ask_other {'task': 'help'}",
-    *("status 1 processing add", "call 2 add {'a': 2, 'b': 3}"),
-    *("status 2 pending waiting for approval", "ask 2 Run add?"),
-)
-INSIDE = [ASKS, calls(ADD, first=1), says("I say 5."), says("It says 5.")]
-
-
-@pytest.mark.parametrize(
-    "framework",
-    [asks_another(add), asks_another_by_invoke(tool("add")(plain_add), in_a_thread=True)],
-    ids=["ainvoke", "invoke in a thread"],
-)
-async def test_the_user_is_asked_about_a_call_of_an_agent_in_a_tool(framework: Made, tmp_path: Path) -> None:
-    seen, _ = await perform(framework, scenario(INSIDE, reply=True), tmp_path, confirm_tools=["add"])
-    assert seen.lines(in_order=True) == [
-        *(*ASKED_INSIDE, "status 2 processing approved", "result 2 5"),
-        *("result 1 I say 5.", "say It says 5.", "done stop"),
-    ]
-
-
-@pytest.mark.parametrize("framework", [asks_another(add), asks_another_by_invoke(add, in_a_thread=True)])
-async def test_observers_are_told_of_the_requests_of_an_agent_in_a_tool(framework: Made, tmp_path: Path) -> None:
-    script = [ASKS, says("I say so."), says("It says so.")]
-    seen, _ = await perform(framework, scenario(script), tmp_path)
-    assert seen.asked == seen.received
-    assert len(seen.asked) == len(script)
-
-
-async def test_a_refused_call_of_an_agent_in_a_tool_is_not_run_and_its_agent_is_told(tmp_path: Path) -> None:
-    script = [ASKS, calls(ADD, first=1), says("I may not."), says("It may not.")]
-    seen, _ = await perform(asks_another(add), scenario(script, reply=False), tmp_path, confirm_tools=["add"])
-    assert seen.lines(in_order=True) == [
-        *(*ASKED_INSIDE, "failed 2 denied", "result 1 I may not.", "say It may not.", "done stop"),
-    ]
-
-
 async def test_a_call_of_an_agent_in_a_tool_has_its_time(tmp_path: Path) -> None:
     async def hang() -> str:
         """Takes for ever."""
@@ -392,7 +315,7 @@ async def test_a_call_of_an_agent_in_a_tool_has_its_time(tmp_path: Path) -> None
 
 
 async def test_a_graph_that_would_hold_up_everything_else_is_refused_by_name(tmp_path: Path) -> None:
-    framework = asks_another_by_invoke(add, in_a_thread=False)
+    framework = asks_another_and_waits(add, in_a_thread=False)
     seen, _ = await perform(framework, scenario([ASKS, says("It cannot.")]), tmp_path)
     [failure] = [event for event in seen.events if isinstance(event, ToolCallError)]
     assert "The graph 'agent' runs synchronously" in failure.error

@@ -9,15 +9,9 @@ from callboard.models import TokenUsage
 from callboard.observers import ModelAnswered, ModelAsked, RunPrepared
 from callboard_protocol import Done, Error, Message, RunStart, ToolCallArgsDelta, ToolCallComplete, ToolCallStart, Usage
 from tests.fakes.openai_server import Answer, Body, Refusal, Script, call, chunks, finish, text, usage
-from tests.frameworks.builtin_loop import BuiltinLoop
+from tests.frameworks.columns import FRAMEWORKS
 from tests.frameworks.scenario import Scenario, calls, says
 from tests.frameworks.stage import Framework, Performance, perform
-from tests.frameworks.with_agno import WithAgno
-from tests.frameworks.with_langgraph import WithLangGraph
-from tests.frameworks.with_openai_agents import WithOpenAIAgents
-from tests.frameworks.with_pydantic_ai import WithPydanticAI
-
-FRAMEWORKS: tuple[Framework, ...] = (BuiltinLoop(), WithAgno(), WithPydanticAI(), WithLangGraph(), WithOpenAIAgents())
 
 WITHOUT_REASONS = {"Agno", "OpenAI Agents"}
 """The frameworks that do not pass on why a model's answer ended."""

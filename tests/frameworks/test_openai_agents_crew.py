@@ -1,5 +1,7 @@
 """Agents of the OpenAI Agents SDK among others: handoffs, agents that are tools, contexts, sessions, MCP."""
 
+from __future__ import annotations
+
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -8,20 +10,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agents import Agent, Model, RunContextWrapper, RunHooks, Runner, SQLiteSession, function_tool, handoff
-from agents.mcp import MCPServerStdio
 
 from callboard._agents import AgentLike, RunContext
 from callboard.errors import AgentError
-from callboard.frameworks.openai_agents import from_openai_agents
 from callboard_protocol import Error, Status
+from tests.collecting import TESTS_RUN
 from tests.fakes.openai_server import Answer, Body
-from tests.frameworks.openai_agents_stage import UNTRACED, Made, offered, scenario
 from tests.frameworks.scenarios import ADD, ADDED, calls, says
 from tests.frameworks.stage import perform
 from tests.frameworks.toolbox import Toolbox
 
-add = function_tool(Toolbox().plain("add"))
+if TESTS_RUN:
+    from agents import Agent, Model, RunContextWrapper, RunHooks, Runner, SQLiteSession, function_tool, handoff
+    from agents.mcp import MCPServerStdio
+
+    from callboard.frameworks.openai_agents import from_openai_agents
+    from tests.frameworks.openai_agents_stage import UNTRACED, Made, add, offered, scenario
+
+    @function_tool
+    async def greet(context: RunContextWrapper[Shop]) -> str:
+        """Greets."""
+        return f"Hello {context.context.customer}"
 
 
 def served(agent: Agent[Any], **options: Any) -> AgentLike:
@@ -262,12 +271,6 @@ class Shop:
     """What tools get as their context."""
 
     customer: str
-
-
-@function_tool
-async def greet(context: RunContextWrapper[Shop]) -> str:
-    """Greets."""
-    return f"Hello {context.context.customer}"
 
 
 @pytest.mark.parametrize("is_async", [False, True])

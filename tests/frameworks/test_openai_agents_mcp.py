@@ -1,5 +1,7 @@
 """MCP servers of agents of the OpenAI Agents SDK: as many processes as servers, for as long as Callboard's runs."""
 
+from __future__ import annotations
+
 import asyncio
 import os
 import signal
@@ -11,17 +13,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agents import Agent, Model, OpenAIChatCompletionsModel
-from agents.mcp import MCPServer, MCPServerStdio
 
 from callboard._agents import AgentLike, RunContext
-from callboard.frameworks.openai_agents import from_openai_agents
 from callboard_protocol import Error, ToolCallComplete, ToolCallError, ToolCallStart
+from tests.collecting import TESTS_RUN
 from tests.fakes.openai_server import Answer, Body, OpenAIServer
-from tests.frameworks.openai_agents_stage import UNTRACED, offered
 from tests.frameworks.scenarios import calls, says
 from tests.frameworks.stage import openai_client
 from tests.serving import Service, request, serving
+
+if TESTS_RUN:
+    from agents import Agent, Model, OpenAIChatCompletionsModel
+    from agents.mcp import MCPServer, MCPServerStdio
+
+    from callboard.frameworks.openai_agents import from_openai_agents
+    from tests.frameworks.openai_agents_stage import UNTRACED, offered
 
 SOURCE = """
 import asyncio
@@ -105,9 +111,9 @@ def is_alive(pid: int) -> bool:
     return True
 
 
-@pytest.mark.parametrize("make", [one_agent(processes()), made_anew], ids=["one agent", "made for each run"])
-async def test_three_runs_have_one_process_which_ends_with_the_server(make: Any, tmp_path: Path) -> None:
-    async with desk(tmp_path, make) as served:
+@pytest.mark.parametrize("made_for_each_run", [False, True])
+async def test_three_runs_have_one_process_which_ends_with_the_server(made_for_each_run: bool, tmp_path: Path) -> None:
+    async with desk(tmp_path, made_anew if made_for_each_run else one_agent(processes())) as served:
         pids = [await served.pid() for _ in range(3)]
         assert len(set(pids)) == 1
         assert is_alive(pids[0])

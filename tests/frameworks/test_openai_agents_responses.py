@@ -3,17 +3,22 @@
 from pathlib import Path
 
 import pytest
-from agents import WebSearchTool, function_tool
 
 from callboard.models import TokenUsage
 from callboard.observers import ModelAnswered, ModelAsked
 from callboard_protocol import Error, Source, ToolCallArgsDelta, ToolCallStart, Usage
+from tests.collecting import TESTS_RUN
 from tests.fakes.openai_server import Body, chunks
-from tests.frameworks.openai_agents_responses import addition, answer, play, speech
 from tests.frameworks.scenarios import ADDED
-from tests.frameworks.toolbox import PICTURE_URL, Toolbox
+from tests.frameworks.toolbox import PICTURE_URL
 
-TOOLS = (function_tool(Toolbox().plain("add")), WebSearchTool())
+if TESTS_RUN:
+    from agents import WebSearchTool
+
+    from tests.frameworks.openai_agents_responses import addition, answer, play, speech
+    from tests.frameworks.openai_agents_stage import add
+
+    TOOLS = (add, WebSearchTool())
 
 
 async def test_text_thoughts_calls_and_costs_are_told(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """Which tools of the OpenAI Agents SDK are served, and that each of its kinds was decided upon."""
 
+from __future__ import annotations
+
 import importlib
 import pkgutil
 import typing
@@ -9,38 +11,43 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import agents
 import pytest
-from agents import Agent, AsyncComputer, ComputerTool, FunctionTool, Model, Tool, ToolSearchTool, handoff
-from agents.sandbox import SandboxAgent
 
 from callboard import register
 from callboard._agents import AgentLike
 from callboard.errors import AgentError
-from callboard.frameworks.openai_agents import from_openai_agents
-from callboard.frameworks.openai_agents.tools import REFUSED, RUN_AT_THE_MODELS_END, RUN_HERE
 from callboard_protocol import Error
-from tests.frameworks.openai_agents_stage import UNTRACED, Made, scenario
+from tests.collecting import TESTS_RUN
 from tests.frameworks.scenarios import says
 from tests.frameworks.stage import perform
 
+if TESTS_RUN:
+    import agents
+    from agents import Agent, AsyncComputer, ComputerTool, FunctionTool, Model, Tool, ToolSearchTool, handoff
+    from agents.sandbox import SandboxAgent
+
+    from callboard.frameworks.openai_agents import from_openai_agents
+    from callboard.frameworks.openai_agents.tools import REFUSED, RUN_AT_THE_MODELS_END, RUN_HERE
+    from tests.frameworks.openai_agents_stage import UNTRACED, Made, scenario
+
+    class Screen(AsyncComputer):
+        """A computer that does nothing."""
+
+        async def screenshot(self) -> str:
+            return ""
+
+        async def click(self, *_: Any, **__: Any) -> None: ...
+        async def double_click(self, *_: Any, **__: Any) -> None: ...
+        async def scroll(self, *_: Any, **__: Any) -> None: ...
+        async def type(self, *_: Any, **__: Any) -> None: ...
+        async def wait(self) -> None: ...
+        async def move(self, *_: Any, **__: Any) -> None: ...
+        async def keypress(self, *_: Any, **__: Any) -> None: ...
+        async def drag(self, *_: Any, **__: Any) -> None: ...
+
+    SCREEN = ComputerTool(Screen())
+
 ROOT = Path(__file__).resolve().parents[2]
-
-
-class Screen(AsyncComputer):
-    """A computer that does nothing."""
-
-    async def screenshot(self) -> str:
-        return ""
-
-    async def click(self, *_: Any, **__: Any) -> None: ...
-    async def double_click(self, *_: Any, **__: Any) -> None: ...
-    async def scroll(self, *_: Any, **__: Any) -> None: ...
-    async def type(self, *_: Any, **__: Any) -> None: ...
-    async def wait(self) -> None: ...
-    async def move(self, *_: Any, **__: Any) -> None: ...
-    async def keypress(self, *_: Any, **__: Any) -> None: ...
-    async def drag(self, *_: Any, **__: Any) -> None: ...
 
 
 class Unheard:
@@ -49,7 +56,6 @@ class Unheard:
     name = "unheard"
 
 
-SCREEN = ComputerTool(Screen())
 UNHEARD: Any = Unheard()
 
 
@@ -90,7 +96,7 @@ def inside(agent: Agent[Any]) -> Agent[Any]:
     return Agent("Leader", tools=[agent.as_tool("ask", "Asks.")])
 
 
-REFUSALS: list[tuple[Callable[[], Agent[Any]], str]] = [
+REFUSALS: list[tuple[Callable[[], Any], str]] = [
     (lambda: Agent("Clerk", tools=[SCREEN]), r"'computer_use_preview' \(ComputerTool\) of the agent 'Clerk'"),
     (lambda: Agent("Clerk", tools=[UNHEARD]), r"'unheard' \(Unheard\)"),
     (lambda: Agent("Clerk", tools=[ToolSearchTool(execution="client")]), r"'tool_search' \(ToolSearchTool\)"),

@@ -1,27 +1,30 @@
 """What pydantic-ai alone has: dependencies, structured answers, tools of the model's provider, its own retries."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from pydantic_ai import Agent, BinaryContent, ModelRetry, RunContext, Tool
-from pydantic_ai.exceptions import ModelHTTPError
-from pydantic_ai.messages import NativeToolCallPart, NativeToolReturnPart
-from pydantic_ai.models.fallback import FallbackModel
-from pydantic_ai.models.function import BuiltinToolCallsReturns, FunctionModel
 
 from callboard._agents import RunContext as CallboardRun
 from callboard.errors import AgentError
-from callboard.frameworks.pydantic_ai import from_pydantic_ai
-from callboard_protocol import Error, ToolCallArgsDelta, ToolCallError, ToolCallStart
-from tests.fakes.openai_server import Refusal, chunks, text
-from tests.frameworks.pydantic_ai_agents import Made, add, scenario, solo
-from tests.frameworks.scenario import ADD, StopAt, calls, says
+from callboard_protocol import Error, ToolCallArgsDelta, ToolCallError
+from tests.collecting import TESTS_RUN
+from tests.fakes.openai_server import Refusal
+from tests.frameworks.scenario import ADD, calls, says
 from tests.frameworks.stage import CHAT_ID, perform
-from tests.frameworks.toolbox import PICTURE, PICTURE_URL, Toolbox
+from tests.frameworks.toolbox import PICTURE, PICTURE_URL
+
+if TESTS_RUN:
+    from pydantic_ai import Agent, BinaryContent, ModelRetry, RunContext, Tool
+    from pydantic_ai.exceptions import ModelHTTPError
+    from pydantic_ai.messages import NativeToolCallPart, NativeToolReturnPart
+    from pydantic_ai.models.fallback import FallbackModel
+    from pydantic_ai.models.function import BuiltinToolCallsReturns, FunctionModel
+
+    from callboard.frameworks.pydantic_ai import from_pydantic_ai
+    from tests.frameworks.pydantic_ai_agents import Made, add, scenario, solo
 
 
 class Weather(BaseModel):
@@ -57,15 +60,7 @@ async def test_agent_and_dependencies_are_made_for_each_run_from_what_is_known_o
     assert seen.requests[0]["messages"][0]["content"] == f"You are in {CHAT_ID}."
 
 
-async def test_a_background_task_is_answered_without_tools_or_instructions(tmp_path: Path) -> None:
-    titles = scenario([says("A title")], task="title_generation")
-    seen, _ = await perform(solo(add, instructions="Be kind."), titles, tmp_path)
-    assert seen.lines(in_order=True) == ["say A title", "done stop"]
-    assert not seen.requests[0].get("tools")
-    assert [message["role"] for message in seen.requests[0]["messages"]] == ["user"]
-
-
-async def test_one_system_message_holds_the_agents_and_the_clients(tmp_path: Path) -> None:
+async def test_one_system_message_holds_the_agents_prompt_its_instructions_and_the_clients(tmp_path: Path) -> None:
     system = {"role": "system", "content": "Answer in verse."}
     kind = solo(add, instructions="Be kind.", system_prompt="You can add.")
     turns = ["go", "and now?"]
@@ -86,7 +81,7 @@ async def test_the_agents_system_prompt_is_sent_in_every_turn(tmp_path: Path) ->
         assert [one["content"] for one in request["messages"] if one["role"] == "system"] == ["Be kind."]
 
 
-async def test_a_picture_of_the_users_reaches_the_model(tmp_path: Path) -> None:
+async def test_a_picture_by_its_address_is_sent_and_a_broken_one_is_left_out(tmp_path: Path) -> None:
     picture = [
         {"type": "text", "text": "Look:"},
         {"type": "image_url", "image_url": {"url": PICTURE_URL}},
@@ -167,23 +162,6 @@ async def test_what_does_not_fit_is_said_in_words(tmp_path: Path) -> None:
     assert error.endswith("; b: Field required")
 
 
-async def test_the_model_is_sent_the_ids_that_the_store_has(tmp_path: Path) -> None:
-    repeated = [calls(ADD), calls(("add", '{"a": 5, "b": 5}')), says("10.")]
-    seen, _ = await perform(solo(add), scenario(repeated), tmp_path)
-    started = [event.tool_call_id for event in seen.events if isinstance(event, ToolCallStart)]
-    sent = [call["id"] for message in seen.requests[-1]["messages"] for call in message.get("tool_calls") or ()]
-    assert sent == started
-    assert len(set(sent)) == 2
-
-
-async def test_a_tool_that_takes_too_long_is_stopped_and_the_run_goes_on(tmp_path: Path) -> None:
-    toolbox = Toolbox()
-    late = scenario([calls(("wait", "{}")), says("It took too long.")])
-    seen, _ = await perform(solo(toolbox.plain("wait")), late, tmp_path, tool_timeout_seconds=0.05)
-    assert seen.lines(in_order=True)[2:] == ["failed 1 timeout", "say It took too long.", "done stop"]
-    assert toolbox.stopped.is_set()
-
-
 async def test_what_a_tool_gives_is_shown_as_the_model_is_told_it(tmp_path: Path) -> None:
     def draw() -> list[str | BinaryContent]:
         """Draws."""
@@ -224,12 +202,3 @@ async def test_a_tool_that_the_models_provider_runs_is_shown(tmp_path: Path) -> 
         'result 1 ["a page"]',
         *("say It is a city.", "done stop"),
     ]
-
-
-@pytest.mark.parametrize("stop_at", ["call", "text"])
-async def test_a_stopped_run_leaves_no_task_behind(stop_at: StopAt, tmp_path: Path) -> None:
-    before = asyncio.all_tasks()
-    script = [calls(("wait", "{}")) if stop_at == "call" else chunks(text("Once upon"), ending="hang")]
-    seen, _ = await perform(solo(Toolbox().plain("wait")), scenario(script, stop_at=stop_at), tmp_path)
-    assert seen.lines(in_order=True)[-1] == "done cancelled"
-    assert asyncio.all_tasks() == before

@@ -1,19 +1,25 @@
 """What a run of pydantic-ai waits for: approvals in each of its ways, and calls that are run elsewhere."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic_ai import ApprovalRequired, CallDeferred, RunContext, Tool, ToolDefinition
-from pydantic_ai.capabilities import HandleDeferredToolCalls
-from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, ToolDenied
-from pydantic_ai.toolsets import ExternalToolset
 
 from callboard_protocol import InputRequest, ToolCallError
-from tests.frameworks.pydantic_ai_agents import add, scenario, solo
+from tests.collecting import TESTS_RUN
 from tests.frameworks.scenario import ADD, calls, says
 from tests.frameworks.stage import Performance, perform
 from tests.frameworks.toolbox import Toolbox
+
+if TESTS_RUN:
+    from pydantic_ai import ApprovalRequired, CallDeferred, RunContext, Tool, ToolDefinition
+    from pydantic_ai.capabilities import HandleDeferredToolCalls
+    from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, ToolDenied
+    from pydantic_ai.toolsets import ExternalToolset
+
+    from tests.frameworks.pydantic_ai_agents import add, scenario, solo
 
 WIPE = calls(("wipe", '{"disk": "C"}'))
 
@@ -90,24 +96,10 @@ async def test_what_the_agent_itself_has_run_elsewhere_is_shown_with_its_result(
     assert seen.sent()[-1] == 'tool {"wiped":true}'
 
 
-async def test_the_servers_settings_can_ask_before_a_tool_runs(tmp_path: Path) -> None:
-    asked = scenario([calls(ADD), says("No 5.")], reply=False)
-    seen, _ = await perform(solo(add), asked, tmp_path, confirm_tools=("a*",))
-    assert "ask 1 Run add?" in seen.lines(in_order=True)
-    assert seen.sent()[-1].startswith("tool Error: Not run: the user refused it.")
-
-
-WHERE_ELSE: list[dict[str, Any]] = [
-    {"tools": [Tool(later, name="wipe")]},
-    {"toolsets": [ExternalToolset([ToolDefinition(name="wipe")])]},
-]
-
-
-@pytest.mark.parametrize("elsewhere", WHERE_ELSE, ids=["a tool that defers", "an external tool"])
-async def test_a_call_that_is_run_elsewhere_is_not_run_and_the_run_goes_on(
-    elsewhere: dict[str, Any], tmp_path: Path
-) -> None:
-    made = solo(*elsewhere.pop("tools", ()), **elsewhere)
+@pytest.mark.parametrize("kind", ["a tool that defers", "an external tool"])
+async def test_a_call_that_is_run_elsewhere_is_not_run_and_the_run_goes_on(kind: str, tmp_path: Path) -> None:
+    external = ExternalToolset[None]([ToolDefinition(name="wipe")])
+    made = solo(toolsets=[external]) if kind == "an external tool" else solo(Tool(later, name="wipe"))
     seen, _ = await perform(made, scenario([WIPE, says("Not here.")]), tmp_path)
     assert seen.lines(in_order=True) == [
         *("call 1 wipe {'disk': 'C'}", "failed 1 tool_failed", "say Not here.", "done stop"),

@@ -1,32 +1,57 @@
 """What an agent of pydantic-ai takes back, shows and cites, what its tools tell, and agents in its tools."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
-from pydantic_ai import Agent, BinaryContent, CustomEvent, ModelRetry, PromptedOutput, RunContext, Tool
-from pydantic_ai.capabilities import AbstractCapability
-from pydantic_ai.exceptions import SkipModelRequest
-from pydantic_ai.messages import (
-    Citation,
-    DocumentCitationSource,
-    FilePart,
-    ModelResponse,
-    TextPart,
-    WebCitationSource,
-)
-from pydantic_ai.models import ModelRequestContext
-from pydantic_ai.models.openai import OpenAIChatModel
 
 from callboard._agents import AgentLike
-from callboard.frameworks.pydantic_ai import from_pydantic_ai
 from callboard_protocol import Source, ToolCallComplete
-from tests.fakes.openai_server import Answer, Body, Chunks, Refusal, text
-from tests.frameworks.pydantic_ai_agents import Made, add, scenario, solo
+from tests.collecting import TESTS_RUN
+from tests.fakes.openai_server import Chunks, text
 from tests.frameworks.scenario import ADD, calls, says
 from tests.frameworks.stage import perform
 from tests.frameworks.toolbox import PICTURE, PICTURE_URL
+
+if TESTS_RUN:
+    from pydantic_ai import Agent, BinaryContent, CustomEvent, ModelRetry, PromptedOutput, RunContext, Tool
+    from pydantic_ai.capabilities import AbstractCapability
+    from pydantic_ai.exceptions import SkipModelRequest
+    from pydantic_ai.messages import (
+        Citation,
+        DocumentCitationSource,
+        FilePart,
+        ModelResponse,
+        TextPart,
+        WebCitationSource,
+    )
+    from pydantic_ai.models import ModelRequestContext
+    from pydantic_ai.models.openai import OpenAIChatModel
+
+    from callboard.frameworks.pydantic_ai import from_pydantic_ai
+    from tests.frameworks.pydantic_ai_agents import Made, add, scenario, solo
+
+    @dataclass(kw_only=True)
+    class TravelProgress(CustomEvent):
+        """How far a journey is."""
+
+        message: str
+        progress: int | None = None
+
+    class Remembered(AbstractCapability[Any]):
+        """Has the answer, and asks no model."""
+
+        async def before_model_request(
+            self, ctx: RunContext[Any], request_context: ModelRequestContext
+        ) -> ModelRequestContext:
+            page = WebCitationSource("https://example.org/owls", title="Owls", excerpts=["They see at night."])
+            cited = [Citation(sources=[page, DocumentCitationSource(title="Field notes")])]
+            picture = FilePart(BinaryContent(PICTURE, media_type="image/png"))
+            raise SkipModelRequest(ModelResponse(parts=[picture, TextPart("Owls.", citations=cited)]))
+
 
 HALF = Chunks((text("Half an answer"),), "cut")
 
@@ -61,19 +86,6 @@ async def test_an_answer_that_does_not_fit_is_taken_back(tmp_path: Path) -> None
     assert seen.left() == '{"city": "Rome"}'
 
 
-async def test_a_draft_of_a_run_that_fails_stays(tmp_path: Path) -> None:
-    seen, _ = await perform(solo(), scenario([HALF, Refusal(500)]), tmp_path)
-    assert seen.left() == "Half an answer"
-
-
-@dataclass(kw_only=True)
-class TravelProgress(CustomEvent):
-    """How far a journey is."""
-
-    message: str
-    progress: int | None = None
-
-
 async def test_an_event_that_a_tool_emits_is_a_step_of_its_call(tmp_path: Path) -> None:
     async def travel(ctx: RunContext[None], place: str) -> str:
         """Goes somewhere."""
@@ -88,18 +100,6 @@ async def test_an_event_that_a_tool_emits_is_a_step_of_its_call(tmp_path: Path) 
     ]
 
 
-class Remembered(AbstractCapability[Any]):
-    """Has the answer, and asks no model."""
-
-    async def before_model_request(
-        self, ctx: RunContext[Any], request_context: ModelRequestContext
-    ) -> ModelRequestContext:
-        page = WebCitationSource("https://example.org/owls", title="Owls", excerpts=["They see at night."])
-        cited = [Citation(sources=[page, DocumentCitationSource(title="Field notes")])]
-        picture = FilePart(BinaryContent(PICTURE, media_type="image/png"))
-        raise SkipModelRequest(ModelResponse(parts=[picture, TextPart("Owls.", citations=cited)]))
-
-
 async def test_pictures_and_citations_of_an_answer_are_shown(tmp_path: Path) -> None:
     seen, _ = await perform(solo(capabilities=[Remembered()]), scenario([]), tmp_path)
     assert seen.left() == "Owls."
@@ -109,89 +109,3 @@ async def test_pictures_and_citations_of_an_answer_are_shown(tmp_path: Path) -> 
     assert second.source == {"name": "Field notes"}
     [shown] = [event for event in seen.events if isinstance(event, ToolCallComplete)]
     assert [dict(file) for file in shown.files] == [{"type": "image", "url": PICTURE_URL}]
-
-
-def asks_another(*tools: Any) -> Made:
-    """An agent with a tool that asks another agent, which has these tools."""
-
-    def make(model: OpenAIChatModel) -> AgentLike:
-        other = Agent(model, name="other", tools=tools)
-
-        async def ask_other(task: str) -> str:
-            """Asks the other agent."""
-            return (await other.run(task)).output
-
-        return from_pydantic_ai(Agent(model, name="agent", tools=[ask_other]))
-
-    return Made(make)
-
-
-def names(body: Body) -> list[str]:
-    """The tools that are offered."""
-    return [one["function"]["name"] for one in body.get("tools") or ()]
-
-
-ASKS = calls(("ask_other", '{"task": "help"}'))
-
-
-async def test_the_calls_of_an_agent_in_a_tool_are_shown_below_it(tmp_path: Path) -> None:
-    def script(body: Body) -> Answer:
-        ended = body["messages"][-1]["role"] == "tool"
-        if names(body) == ["add"]:
-            return says("I say 5.") if ended else calls(ADD)
-        return says("It says 5.") if ended else ASKS
-
-    seen, _ = await perform(asks_another(add), scenario(script), tmp_path)
-    assert seen.lines(in_order=True) == [
-        "call 1 ask_other {'task': 'help'}",
-        *("status 1 processing add", "call 2 add {'a': 2, 'b': 3}", "result 2 5", "result 1 I say 5."),
-        *("say It says 5.", "done stop"),
-    ]
-
-
-async def test_observers_are_told_of_the_requests_of_an_agent_in_a_tool(tmp_path: Path) -> None:
-    script = [ASKS, says("I say so."), says("It says so.")]
-    seen, _ = await perform(asks_another(add), scenario(script), tmp_path)
-    assert seen.asked == seen.received
-    assert len(seen.asked) == len(script)
-
-
-async def test_the_calls_of_an_agent_in_a_tool_count(tmp_path: Path) -> None:
-    def script(body: Body) -> Answer:
-        messages = body["messages"]
-        if names(body) == ["add"]:
-            return calls(("add", f'{{"a": {len(messages)}, "b": 1}}'), first=100 + len(messages))
-        return ASKS if body.get("tools") else says("It is enough.")
-
-    seen, _ = await perform(asks_another(add), scenario(script), tmp_path)
-    lines = seen.lines(in_order=True)
-    assert [line.split()[0] for line in lines if line.startswith(("result", "failed"))] == [
-        *("result", "result", "failed", "result"),
-    ]
-    assert "failed 4 limit" in lines
-    assert lines[-2:] == ["say It is enough.", "done max_turns"]
-
-
-async def test_the_calls_of_an_agent_that_a_tool_runs_in_its_thread_are_shown_and_asked_about(tmp_path: Path) -> None:
-    def make(model: OpenAIChatModel) -> AgentLike:
-        other = Agent(model, name="other", tools=[add])
-
-        def ask_other(task: str) -> str:
-            """Asks the other agent."""
-            return other.run_sync(task).output
-
-        return from_pydantic_ai(Agent(model, name="agent", tools=[ask_other]))
-
-    def script(body: Body) -> Answer:
-        ended = body["messages"][-1]["role"] == "tool"
-        if names(body) == ["add"]:
-            return says("I say 5.") if ended else calls(ADD)
-        return says("It says 5.") if ended else ASKS
-
-    seen, _ = await perform(Made(make), scenario(script, reply=True), tmp_path, confirm_tools=["add"])
-    assert seen.lines(in_order=True) == [
-        "call 1 ask_other {'task': 'help'}",
-        *("status 1 processing add", "call 2 add {'a': 2, 'b': 3}"),
-        *("status 2 pending waiting for approval", "ask 2 Run add?", "status 2 processing approved"),
-        *("result 2 5", "result 1 I say 5.", "say It says 5.", "done stop"),
-    ]

@@ -7,15 +7,9 @@ import pytest
 from callboard._trace_context import read, within
 from callboard_protocol import ToolCallComplete
 from tests.fakes.openai_server import Script, chunks, finish, text
-from tests.frameworks.builtin_loop import BuiltinLoop
+from tests.frameworks.columns import FRAMEWORKS
 from tests.frameworks.scenario import Scenario, calls
 from tests.frameworks.stage import Framework, perform
-from tests.frameworks.with_agno import WithAgno
-from tests.frameworks.with_langgraph import WithLangGraph
-from tests.frameworks.with_openai_agents import WithOpenAIAgents
-from tests.frameworks.with_pydantic_ai import WithPydanticAI
-
-FRAMEWORKS: tuple[Framework, ...] = (BuiltinLoop(), WithAgno(), WithPydanticAI(), WithLangGraph(), WithOpenAIAgents())
 
 TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 SCRIPT: Script = [calls(("traced", "{}")), chunks(text("There."), finish("stop"))]

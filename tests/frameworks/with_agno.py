@@ -1,6 +1,6 @@
 """Agno."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from agno.agent import Agent
@@ -11,27 +11,18 @@ from agno.tools.function import Function, ToolResult
 
 from callboard._agents import AgentLike
 from callboard.frameworks.agno import from_agno
-from tests.frameworks.stage import Deviation, openai_client
+from tests.frameworks.scenario import INSTRUCTIONS
+from tests.frameworks.stage import openai_client
 from tests.frameworks.toolbox import PICTURE, Toolbox
 
 
-class WithAgno:
+@asynccontextmanager
+async def agent(base_url: str, tools: Sequence[str], toolbox: Toolbox) -> AsyncIterator[AgentLike]:
     """`from_agno(agno.agent.Agent(…))`."""
-
-    name = "Agno"
-    deviations: Mapping[str, Deviation] = {
-        "arguments of a wrong type": Deviation(
-            "Agno checks types as it calls the tool: `tool_failed`",
-            expected=["call 1 add {'a': 'two', 'b': 3}", "failed 1 tool_failed", "say I cannot.", "done stop"],
-        ),
-    }
-
-    @asynccontextmanager
-    async def agent(self, base_url: str, tools: Sequence[str], toolbox: Toolbox) -> AsyncIterator[AgentLike]:
-        functions = [_tool(name, toolbox) for name in tools]
-        async with openai_client(base_url) as client:
-            model = OpenAIChat(id="m", async_client=client)
-            yield from_agno(Agent(id="agent", model=model, tools=[*functions], telemetry=False))
+    functions = [_tool(name, toolbox) for name in tools]
+    async with openai_client(base_url) as client:
+        model = OpenAIChat(id="m", async_client=client)
+        yield from_agno(Agent(id="agent", model=model, tools=[*functions], instructions=INSTRUCTIONS, telemetry=False))
 
 
 def _tool(name: str, toolbox: Toolbox) -> Function:

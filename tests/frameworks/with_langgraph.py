@@ -1,7 +1,7 @@
 """LangGraph, by LangChain's agents."""
 
 import base64
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -15,32 +15,24 @@ from pydantic import SecretStr
 
 from callboard._agents import AgentLike
 from callboard.frameworks.langgraph import from_langgraph
-from tests.frameworks.stage import Deviation
+from tests.frameworks.scenario import INSTRUCTIONS
 from tests.frameworks.toolbox import PICTURE, Toolbox
 
 
-class WithLangGraph:
+@asynccontextmanager
+async def agent(base_url: str, tools: Sequence[str], toolbox: Toolbox) -> AsyncIterator[AgentLike]:
     """`from_langgraph(create_agent(…))`."""
-
-    name = "LangGraph"
-    deviations: Mapping[str, Deviation] = {
-        "reasoning": Deviation(
-            "langchain-openai drops the reasoning of chat completions", expected=["say Yes!", "done stop"]
-        ),
-    }
-
-    @asynccontextmanager
-    async def agent(self, base_url: str, tools: Sequence[str], toolbox: Toolbox) -> AsyncIterator[AgentLike]:
-        approval = HumanInTheLoopMiddleware(interrupt_on={"wipe": {"allowed_decisions": ["approve", "reject"]}})
-        async with chat_model(base_url) as model:
-            graph = create_agent(
-                model,
-                [_tool(name, toolbox) for name in tools],
-                middleware=[approval],
-                checkpointer=InMemorySaver(),
-                name="agent",
-            )
-            yield from_langgraph(graph)
+    approval = HumanInTheLoopMiddleware(interrupt_on={"wipe": {"allowed_decisions": ["approve", "reject"]}})
+    async with chat_model(base_url) as model:
+        graph = create_agent(
+            model,
+            [_tool(name, toolbox) for name in tools],
+            middleware=[approval],
+            system_prompt=INSTRUCTIONS,
+            checkpointer=InMemorySaver(),
+            name="agent",
+        )
+        yield from_langgraph(graph)
 
 
 @asynccontextmanager

@@ -1,6 +1,6 @@
 """The OpenAI Agents SDK."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from agents import (
@@ -15,23 +15,19 @@ from agents import (
 
 from callboard._agents import AgentLike
 from callboard.frameworks.openai_agents import from_openai_agents
-from tests.frameworks.stage import Deviation, openai_client
+from tests.frameworks.scenario import INSTRUCTIONS
+from tests.frameworks.stage import openai_client
 from tests.frameworks.toolbox import PICTURE_URL, Toolbox
 
 
-class WithOpenAIAgents:
+@asynccontextmanager
+async def agent(base_url: str, tools: Sequence[str], toolbox: Toolbox) -> AsyncIterator[AgentLike]:
     """`from_openai_agents(agents.Agent(…))`."""
-
-    name = "OpenAI Agents"
-    deviations: Mapping[str, Deviation] = {}
-
-    @asynccontextmanager
-    async def agent(self, base_url: str, tools: Sequence[str], toolbox: Toolbox) -> AsyncIterator[AgentLike]:
-        functions = [_tool(name, toolbox) for name in tools]
-        async with openai_client(base_url) as client:
-            model = OpenAIChatCompletionsModel("m", client)
-            agent = Agent("agent", model=model, tools=[*functions])
-            yield from_openai_agents(agent, run_config=RunConfig(tracing_disabled=True))
+    functions = [_tool(name, toolbox) for name in tools]
+    async with openai_client(base_url) as client:
+        model = OpenAIChatCompletionsModel("m", client)
+        made = Agent("agent", model=model, instructions=INSTRUCTIONS, tools=[*functions])
+        yield from_openai_agents(made, run_config=RunConfig(tracing_disabled=True))
 
 
 def _tool(name: str, toolbox: Toolbox) -> FunctionTool:

@@ -1,6 +1,6 @@
 """pydantic-ai."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -10,22 +10,18 @@ from pydantic_ai.providers.openai import OpenAIProvider
 
 from callboard._agents import AgentLike
 from callboard.frameworks.pydantic_ai import from_pydantic_ai
-from tests.frameworks.stage import Deviation, openai_client
+from tests.frameworks.scenario import INSTRUCTIONS
+from tests.frameworks.stage import openai_client
 from tests.frameworks.toolbox import PICTURE, Toolbox
 
 
-class WithPydanticAI:
+@asynccontextmanager
+async def agent(base_url: str, tools: Sequence[str], toolbox: Toolbox) -> AsyncIterator[AgentLike]:
     """`from_pydantic_ai(pydantic_ai.Agent(…))`."""
-
-    name = "pydantic-ai"
-    deviations: Mapping[str, Deviation] = {}
-
-    @asynccontextmanager
-    async def agent(self, base_url: str, tools: Sequence[str], toolbox: Toolbox) -> AsyncIterator[AgentLike]:
-        functions = [_tool(name, toolbox) for name in tools]
-        async with openai_client(base_url) as client:
-            model = OpenAIChatModel("m", provider=OpenAIProvider(openai_client=client))
-            yield from_pydantic_ai(Agent(model, name="agent", tools=functions))
+    functions = [_tool(name, toolbox) for name in tools]
+    async with openai_client(base_url) as client:
+        model = OpenAIChatModel("m", provider=OpenAIProvider(openai_client=client))
+        yield from_pydantic_ai(Agent(model, name="agent", instructions=INSTRUCTIONS, tools=functions))
 
 
 def _tool(name: str, toolbox: Toolbox) -> Tool[Any]:

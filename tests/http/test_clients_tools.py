@@ -1,26 +1,30 @@
 """Real clients offer functions to an agent that has a tool of its own: structured answers, and calls that they run."""
 
-from collections.abc import Callable
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Any
 
-import agents
 import pytest
-from agents import ModelSettings, OpenAIChatCompletionsModel, OpenAIResponsesModel, Runner, function_tool
-from langchain.agents import create_agent
-from langchain_core.tools import tool as langchain_tool
-from langchain_openai import ChatOpenAI
 from openai import AsyncOpenAI
 from pydantic import BaseModel, SecretStr
-from pydantic_ai import Agent as PydanticAgent
-from pydantic_ai.models.openai import OpenAIChatModel
-from pydantic_ai.models.openai import OpenAIResponsesModel as PydanticResponsesModel
-from pydantic_ai.providers.openai import OpenAIProvider
 
 from callboard.models import ModelDelta, TextDelta
+from tests.collecting import TESTS_RUN
 from tests.http.test_offered_tools import House
 from tests.loop.conftest import wants
 from tests.openai_client import asking
+
+if TESTS_RUN:
+    import agents
+    from agents import ModelSettings, OpenAIChatCompletionsModel, OpenAIResponsesModel, Runner, function_tool
+    from langchain.agents import create_agent
+    from langchain_core.tools import tool as langchain_tool
+    from langchain_openai import ChatOpenAI
+    from pydantic_ai import Agent as PydanticAgent
+    from pydantic_ai.models.openai import OpenAIChatModel
+    from pydantic_ai.models.openai import OpenAIResponsesModel as PydanticResponsesModel
+    from pydantic_ai.providers.openai import OpenAIProvider
 
 QUESTION = "How warm is it in the attic?"
 
@@ -48,8 +52,11 @@ TOLD = [
 ]
 
 
-def pydantic_model(kind: Callable[..., Any], client: AsyncOpenAI) -> Any:
-    return kind("house", provider=OpenAIProvider(openai_client=client))
+def pydantic_model(client: AsyncOpenAI, *, responses: bool = False) -> OpenAIChatModel | PydanticResponsesModel:
+    provider = OpenAIProvider(openai_client=client)
+    return (
+        PydanticResponsesModel("house", provider=provider) if responses else OpenAIChatModel("house", provider=provider)
+    )
 
 
 def langchain_model(client: AsyncOpenAI, **fields: Any) -> ChatOpenAI:
@@ -61,19 +68,23 @@ def langchain_model(client: AsyncOpenAI, **fields: Any) -> ChatOpenAI:
     )
 
 
-@pytest.mark.parametrize("kind", [OpenAIChatModel, PydanticResponsesModel], ids=["completions", "responses"])
-async def test_pydantic_ai_gets_its_structured_output_as_the_call_of_its_output_tool(tmp_path: Path, kind: Any) -> None:
+@pytest.mark.parametrize("responses", [False, True], ids=["completions", "responses"])
+async def test_pydantic_ai_gets_its_structured_output_as_the_call_of_its_output_tool(
+    tmp_path: Path, responses: bool
+) -> None:
     house = House(LOOKS, [TextDelta(WEATHER)])
     async with asking(tmp_path, house.agent) as (_, client):
-        run = await PydanticAgent(pydantic_model(kind, client), output_type=Weather).run(QUESTION)
+        run = await PydanticAgent(pydantic_model(client, responses=responses), output_type=Weather).run(QUESTION)
     assert run.output == Weather(degrees=7, room="attic")
     assert run.usage.requests == 1
     assert len(house.asked) == 2
 
 
-@pytest.mark.parametrize("kind", [OpenAIChatModel, PydanticResponsesModel], ids=["completions", "responses"])
+@pytest.mark.parametrize("responses", [False, True], ids=["completions", "responses"])
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
-async def test_pydantic_ai_runs_its_own_tool_and_the_server_its_own(tmp_path: Path, kind: Any, stream: bool) -> None:
+async def test_pydantic_ai_runs_its_own_tool_and_the_server_its_own(
+    tmp_path: Path, responses: bool, stream: bool
+) -> None:
     # A stream of pydantic-ai's ends with the first text, whatever is called after it.
     house = House(ASKS[1:] if stream else ASKS, MEASURED)
     measured: list[str] = []
@@ -84,7 +95,7 @@ async def test_pydantic_ai_runs_its_own_tool_and_the_server_its_own(tmp_path: Pa
         return f"7 in the {room}"
 
     async with asking(tmp_path, house.agent) as (_, client):
-        agent = PydanticAgent(pydantic_model(kind, client), tools=[measure])
+        agent = PydanticAgent(pydantic_model(client, responses=responses), tools=[measure])
         if stream:
             async with agent.run_stream(QUESTION) as answer:
                 output = await answer.get_output()
@@ -103,7 +114,7 @@ async def test_pydantic_ai_may_choose_between_a_tool_and_its_output(tmp_path: Pa
         return f"7 in the {room}"
 
     async with asking(tmp_path, house.agent) as (_, client):
-        agent = PydanticAgent(pydantic_model(OpenAIChatModel, client), output_type=Weather, tools=[measure])
+        agent = PydanticAgent(pydantic_model(client), output_type=Weather, tools=[measure])
         run = await agent.run(QUESTION)
     assert run.output == Weather(degrees=7, room="attic")
     assert house.asked[0].must_call
@@ -140,12 +151,12 @@ async def test_langchains_agent_runs_its_own_tool_and_the_server_its_own(tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("kind", "going_on"),
-    [(OpenAIChatCompletionsModel, False), (OpenAIResponsesModel, False), (OpenAIResponsesModel, True)],
+    ("responses", "going_on"),
+    [(False, False), (True, False), (True, True)],
     ids=["completions", "responses", "previous-response"],
 )
 async def test_openais_agents_run_their_own_tool_and_the_server_its_own(
-    tmp_path: Path, kind: Any, going_on: bool
+    tmp_path: Path, responses: bool, going_on: bool
 ) -> None:
     house = House(ASKS, MEASURED)
     measured: list[str] = []
@@ -158,6 +169,7 @@ async def test_openais_agents_run_their_own_tool_and_the_server_its_own(
 
     agents.set_tracing_disabled(True)
     async with asking(tmp_path, house.agent) as (_, client):
+        kind = OpenAIResponsesModel if responses else OpenAIChatCompletionsModel
         agent = agents.Agent("asker", tools=[measure], model=kind("house", client))
         run = await Runner.run(agent, QUESTION, auto_previous_response_id=going_on)
     assert run.final_output == "It is 7 degrees."

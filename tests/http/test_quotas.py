@@ -7,13 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import pydantic_ai
 import pytest
-from pydantic_ai.models.test import TestModel
 
 from callboard import Agent, Skill, tool
 from callboard._agents import RunContext
-from callboard.frameworks.pydantic_ai import from_pydantic_ai
 from callboard.models import (
     Finish,
     ModelDelta,
@@ -25,10 +22,17 @@ from callboard.models import (
     ToolCallDelta,
 )
 from callboard_protocol import Done, Event, Message, ToolCallComplete, ToolCallError
+from tests.collecting import TESTS_RUN
 from tests.fakes.openai_server import OpenAIServer, chunks, text
 from tests.pipe.loader import PIPE
 from tests.serving import ScriptedAgent, Service, database_of, numbered, request, serving
 from tests.storage.trouble import locked_by_another_program, refusals
+
+if TESTS_RUN:
+    import pydantic_ai
+    from pydantic_ai.models.test import TestModel
+
+    from callboard.frameworks.pydantic_ai import from_pydantic_ai
 
 CALLS_AT_ONCE = 3
 

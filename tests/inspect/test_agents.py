@@ -8,16 +8,20 @@ from typing import Any
 import httpx
 import pytest
 from playwright.async_api import Browser, expect
-from pydantic_ai import Agent as PydanticAgent
-from pydantic_ai.models.test import TestModel
 
 from callboard import Agent, Skill, tool
 from callboard._agents.demo import demo_agent
-from callboard.frameworks.pydantic_ai import from_pydantic_ai
 from callboard.skills.skill import SkillState
 from callboard.testing import Call, FakeModel
+from tests.collecting import TESTS_RUN
 from tests.inspect.looking import DESKTOP, PHONE, Looking, look
 from tests.serving import Service, serving
+
+if TESTS_RUN:
+    from pydantic_ai import Agent as PydanticAgent
+    from pydantic_ai.models.test import TestModel
+
+    from callboard.frameworks.pydantic_ai import from_pydantic_ai
 
 pytestmark = [pytest.mark.needs("browser"), pytest.mark.asyncio(loop_scope="session")]
 

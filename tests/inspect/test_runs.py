@@ -11,14 +11,11 @@ from typing import Any
 
 import pytest
 from playwright.async_api import Browser, expect
-from pydantic_ai import Agent as PydanticAgent
-from pydantic_ai.models.test import TestModel
 
 from callboard import Agent, Skill, tool
 from callboard._agents import RunContext
 from callboard._agents.demo import demo_agent
 from callboard._tools import ToolContext, ToolResult
-from callboard.frameworks.pydantic_ai import from_pydantic_ai
 from callboard.models import OpenAICompatible
 from callboard.testing import Call, FakeModel
 from callboard_protocol import (
@@ -31,9 +28,16 @@ from callboard_protocol import (
     ToolStatus,
     ToolStatusData,
 )
+from tests.collecting import TESTS_RUN
 from tests.fakes.openai_server import OpenAIServer, call, chunks, finish, text, usage
 from tests.inspect.looking import DESKTOP, PHONE, Looking, look
 from tests.serving import ScriptedAgent, Service, request, serving
+
+if TESTS_RUN:
+    from pydantic_ai import Agent as PydanticAgent
+    from pydantic_ai.models.test import TestModel
+
+    from callboard.frameworks.pydantic_ai import from_pydantic_ai
 
 pytestmark = [pytest.mark.needs("browser"), pytest.mark.asyncio(loop_scope="session")]
 

@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from callboard._openwebui import details, markdown_state, requests, status_lines
@@ -111,7 +111,6 @@ def expected(call_id: str, call: Call) -> PastCall:
     return PastCall(call_id, "read_block", arguments, result if call["ends"] else None, str(call["round"]))
 
 
-@settings(max_examples=300)
 @given(st.lists(st.one_of(calls, thoughts, hostile), max_size=6), hostile)
 def test_of_what_the_pipe_writes_the_parser_reads_every_call_whole_and_no_other(steps: list[Any], error: str) -> None:
     events: list[dict[str, Any]] = []
@@ -133,7 +132,6 @@ def test_of_what_the_pipe_writes_the_parser_reads_every_call_whole_and_no_other(
     assert not any("It failed:" in piece for piece in read_answer(ended) if isinstance(piece, str))
 
 
-@settings(max_examples=300)
 @given(st.lists(st.one_of(thoughts, hostile), max_size=6))
 def test_the_models_words_come_back_to_the_letter_and_its_thoughts_do_not(steps: list[Any]) -> None:
     # A line that looks like the pipe's notices is taken for one, and a number before `#source` for the pipe's.

@@ -4,6 +4,7 @@ import asyncio
 import html
 import json
 import re
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -130,11 +131,19 @@ async def test_a_background_task_asks_nobody(server: ScriptedServer) -> None:
         await answering
 
 
-async def test_a_dialog_that_nobody_answers_ends_with_its_time(
-    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # The dialog opens at once: on a busy machine its time could be over before the page is ready.
-    monkeypatch.setattr(PIPE, "PAGE_SECONDS", 0)
+async def test_a_dialog_is_not_shown_before_the_page_of_a_new_chat_knows_its_chat(server: ScriptedServer) -> None:
+    page = Page(asyncio.Event())
+    server.on("POST", "runs", stream(frames(START, CALL, question()), end="hang"))
+    began_at = time.monotonic()
+    updates = await start(a_pipe(server.url, page_seconds=0.3), __event_call__=page)
+    reading = asyncio.create_task(anext(updates))
+    await page.opened.wait()
+    assert time.monotonic() >= began_at + 0.3
+    await reading
+    await updates.aclose()
+
+
+async def test_a_dialog_that_nobody_answers_ends_with_its_time(server: ScriptedServer) -> None:
     page = Page(asyncio.Event())
     assert await answered(server, page, question(timeout_seconds=0.1)) == [False]
     assert page.closed == 1

@@ -5,7 +5,7 @@ import logging
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard_protocol import Done, Message, Reasoning, RunStart, ToolCallComplete, ToolCallStart
@@ -108,7 +108,6 @@ def test_a_change_sends_its_own_item_and_no_other() -> None:
     assert emitter.updates(transcript, 102) == []
 
 
-@settings(max_examples=300)
 @given(st.lists(st.lists(anything | calls.map(lambda call: [call]), max_size=2), max_size=10), ends)
 def test_no_call_is_left_without_an_output_wherever_the_stream_is_cut(
     steps: list[list[list[dict[str, Any]]]], end: dict[str, Any] | None

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard_protocol import EVENT_TYPES
@@ -471,7 +471,6 @@ def finish(transcript: Any, end: dict[str, Any] | None) -> None:
     transcript.close("stopped")
 
 
-@settings(max_examples=300)
 @given(anything, ends)
 def test_every_call_is_one_whole_block_and_nothing_else_is(
     events: list[dict[str, Any]], end: dict[str, Any] | None
@@ -494,7 +493,6 @@ def bare(text: str) -> str:
     return re.sub(r"\s", "", text.replace(PIPE.GUARDED, "<details"))
 
 
-@settings(max_examples=300)
 @given(anything, ends)
 def test_text_is_neither_lost_nor_doubled(events: list[dict[str, Any]], end: dict[str, Any] | None) -> None:
     transcript = drawn(*events)
@@ -508,7 +506,6 @@ def test_text_is_neither_lost_nor_doubled(events: list[dict[str, Any]], end: dic
     assert bare(shown) == bare(written)
 
 
-@settings(max_examples=300)
 @given(st.lists(st.tuples(st.floats(0, 0.06), st.lists(messages | calls, max_size=4)), max_size=12), ends)
 def test_every_emitter_ends_with_the_whole_content(
     steps: list[tuple[float, list[dict[str, Any]]]], end: dict[str, Any] | None

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from callboard_protocol import Done, Message, Rewind, RunStart
@@ -98,7 +98,6 @@ mixed: Steps = [
 ]
 
 
-@settings(max_examples=300)
 @given(st.lists(st.lists(events, max_size=5), max_size=10))
 @example(drafts)
 @example(mixed)
@@ -110,7 +109,6 @@ def test_every_emitter_ends_with_what_is_left(steps: Steps) -> None:
     assert replaced(handed_over(PIPE.EventEmitter(), steps)) == whole
 
 
-@settings(max_examples=300)
 @given(st.lists(st.lists(events, max_size=5), max_size=10))
 @example(drafts)
 @example(mixed)

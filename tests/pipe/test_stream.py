@@ -42,8 +42,10 @@ HISTORY = [{"role": "user", "content": "Hello"}]
 METADATA = {"chat_id": "chat", "message_id": "message", "session_id": "session"}
 
 
-def a_pipe(url: str, key: str = "") -> Any:
+def a_pipe(url: str, key: str = "", **timing: Any) -> Any:
+    """A pipe whose page is ready at once."""
     pipe = PIPE.Pipe()
+    pipe.timing = PIPE.Timing(**{"page_seconds": 0, **timing})
     pipe.valves = pipe.Valves(CALLBOARD_URL=url, CALLBOARD_API_KEY=key)
     return pipe
 
@@ -128,7 +130,7 @@ async def test_a_background_task_gets_plain_text(server: ScriptedServer) -> None
 async def test_a_failed_background_task_gets_no_text(server: ScriptedServer, end: bytes) -> None:
     server.on("POST", "runs", stream(end))
     server.on("GET", "events", stream(b""))
-    assert await start(a_pipe(server.url), __task__="title_generation") == ""
+    assert await start(a_pipe(server.url, resume_seconds=0.1), __task__="title_generation") == ""
 
 
 async def test_a_failed_run_says_why_below_what_there_is(server: ScriptedServer) -> None:
@@ -236,13 +238,10 @@ async def test_a_model_list_of_another_shape_is_an_entry_too(server: ScriptedSer
     assert "CALLBOARD_URL" in entry["name"]
 
 
-async def test_a_server_that_never_answers_does_not_hold_up_the_model_list(
-    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert PIPE.MODELS_SECONDS <= 3
-    monkeypatch.setattr(PIPE, "MODELS_SECONDS", 0.05)
+async def test_a_server_that_never_answers_does_not_hold_up_the_model_list(server: ScriptedServer) -> None:
+    assert PIPE.Timing().models_seconds <= 3
     server.on("GET", "models", hang)
-    [entry] = await a_pipe(server.url).pipes()
+    [entry] = await a_pipe(server.url, models_seconds=0.05).pipes()
     assert entry["id"] == "unreachable"
 
 
@@ -273,7 +272,6 @@ async def test_a_cut_stream_is_resumed_without_a_doubled_or_missing_character(se
 async def test_a_server_that_is_away_for_a_while_is_waited_for(
     server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(PIPE, "RESUME_WAITS_SECONDS", (0.0, 0.01))
     monkeypatch.setattr(PIPE, "STATUS_INTERVAL_SECONDS", 0)
     hold = asyncio.Event()
     server.on("POST", "runs", stream(frames(START, Message(content="Half")), end="abort"))
@@ -286,7 +284,7 @@ async def test_a_server_that_is_away_for_a_while_is_waited_for(
         stream(b": ping\n\n", end="abort"),
         stream(frames(Message(content=" and half"), first=3), hold, frames(Done(), first=4)),
     )
-    updates = await start(a_pipe(server.url))
+    updates = await start(a_pipe(server.url, resume_waits_seconds=(0.0, 0.01)))
     seen = []
     async for update in updates:
         seen.append(update)
@@ -303,9 +301,8 @@ async def test_a_server_that_is_away_for_a_while_is_waited_for(
 
 
 async def test_a_run_whose_server_is_lost_before_its_first_event_is_asked_for_again_by_its_id(
-    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+    server: ScriptedServer,
 ) -> None:
-    monkeypatch.setattr(PIPE, "RESUME_WAITS_SECONDS", (0.0, 0.01))
     server.on(
         "POST",
         "runs",
@@ -314,27 +311,21 @@ async def test_a_run_whose_server_is_lost_before_its_first_event_is_asked_for_ag
         stream(end="abort"),
         stream(frames(START, Message(content="Hi"), Done())),
     )
-    assert await content(a_pipe(server.url)) == "Hi"
+    assert await content(a_pipe(server.url, resume_waits_seconds=(0.0, 0.01))) == "Hi"
     asked = await server.seen("POST", "runs", 4)
     assert len({one.json["run_id"] for one in asked}) == 1
 
 
-async def test_a_server_that_stops_and_does_not_come_back_is_told_in_its_words(
-    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(PIPE, "RESUME_SECONDS", 0.1)
-    monkeypatch.setattr(PIPE, "RESUME_WAITS_SECONDS", (0.0, 0.01))
+async def test_a_server_that_stops_and_does_not_come_back_is_told_in_its_words(server: ScriptedServer) -> None:
     server.on("POST", "runs", answer_error(503, "shutting_down", "The server is shutting down."))
-    assert "The server is shutting down." in await content(a_pipe(server.url))
+    pipe = a_pipe(server.url, resume_seconds=0.1, resume_waits_seconds=(0.0, 0.01))
+    assert "The server is shutting down." in await content(pipe)
 
 
-async def test_two_cuts_in_a_row_without_progress_end_the_answer_with_a_message(
-    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(PIPE, "RESUME_SECONDS", 0.1)
+async def test_two_cuts_in_a_row_without_progress_end_the_answer_with_a_message(server: ScriptedServer) -> None:
     server.on("POST", "runs", stream(frames(START, Message(content="Half"), CALL)))
     server.on("GET", "events", stream(b": ping\n\n"))
-    text = await content(a_pipe(server.url))
+    text = await content(a_pipe(server.url, resume_seconds=0.1))
     assert text.startswith("Half\n\n<details")
     assert "could not be resumed" in text
     assert tool_blocks(text)[0].attributes["status"] == "failed"
@@ -350,13 +341,10 @@ async def test_a_run_that_is_gone_is_explained(server: ScriptedServer, status: i
     assert "the server was restarted" in text
 
 
-async def test_a_silent_connection_is_given_up_and_resumed(
-    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(PIPE, "READ_SECONDS", 0.5)
+async def test_a_silent_connection_is_given_up_and_resumed(server: ScriptedServer) -> None:
     server.on("POST", "runs", stream(frames(START, Message(content="a")), end="hang"))
     server.on("GET", "events", stream(frames(Message(content="b"), Done(), first=3)))
-    assert await content(a_pipe(server.url)) == "ab"
+    assert await content(a_pipe(server.url, read_seconds=0.5)) == "ab"
 
 
 async def test_frames_that_cannot_be_read_are_logged_and_survived(

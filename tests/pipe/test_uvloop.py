@@ -40,10 +40,11 @@ def a_server_that_resets_each_connection() -> Iterator[str]:
             server.kill()
 
 
+@pytest.mark.slow
 def test_a_connection_that_is_torn_as_it_is_made_is_a_problem_of_the_server() -> None:
     async def ask(url: str) -> None:
         with pytest.raises(PIPE.ServerProblem):
-            await PIPE.ServerClient(url, "key").forget_chat("chat")
+            await PIPE.ServerClient(url, "key", PIPE.Timing()).forget_chat("chat")
 
     async def ask_often(url: str) -> None:
         for _ in range(ROUNDS):

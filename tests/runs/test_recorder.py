@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard._history import HistoryCall, Journal, NoJournal, Turn
@@ -88,7 +88,6 @@ any_event = st.one_of(
 )
 
 
-@settings(max_examples=400, deadline=None)
 @given(st.lists(any_event, max_size=30), st.sampled_from([None, Done(finish_reason="length"), Error(message="no")]))
 def test_any_events_in_any_order_come_out_as_a_run_that_keeps_its_promises(
     events: list[Event], last: Event | None
@@ -227,7 +226,6 @@ drafts = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.lists(st.lists(drafts, max_size=6), min_size=1, max_size=5))
 def test_what_is_taken_back_reaches_back_to_the_last_start_or_end_of_a_call(rounds: list[list[Event]]) -> None:
     events = [event for number, step in enumerate(rounds) for event in (start(f"n{number}"), *step)]

@@ -17,7 +17,7 @@ PYTHON = """#!/bin/sh
 echo "$*" >> {log}
 case "$*" in
     "-m venv "*) mkdir -p "$3/bin"; cp "$0" "$3/bin/python" ;;
-    *"pip install open-webui"*)
+    *"pip install "*open-webui=*)
         [ ! -e {broken} ] || {{ echo no space left; exit 1; }}
         touch "${{0%python}}open-webui" ;;
 esac

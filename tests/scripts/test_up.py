@@ -110,6 +110,7 @@ def test_it_brings_the_server_up_and_installs_the_pipe_with_address_and_key(
     assert not answers(f"http://127.0.0.1:{port}/v1/models"), "the server does not ask for the key"
     assert webui.url in said
     assert "done in" in said
+    assert "could not be loaded" not in said
     assert key not in said
     inspector = f"http://127.0.0.1:{port}/inspect"
     assert f"{inspector}\n  API key     in {tmp_path / 'api_key'}" in said
@@ -193,6 +194,28 @@ def test_a_server_that_does_not_come_up_is_explained_with_the_last_lines_of_its_
     assert code == 1
     assert "The Callboard server ended with exit code 1 before it was up." in said
     assert "CALLBOARD_SEERR_API_KEY" in said
+
+
+def test_a_mistake_in_a_file_of_agents_is_shown_with_its_line_and_the_other_agents_serve(
+    start: START, port: int, tmp_path: Path
+) -> None:
+    (tmp_path / "good.py").write_text('from callboard import Agent, register\nregister(Agent("good"))\n')
+    (tmp_path / "broken.py").write_text('print("{not of the log")\n\nfoo()\n')
+    (tmp_path / "half.py").write_text("def begun(:\n")
+    (tmp_path / "empty.py").write_text("")
+    files = [str(tmp_path / name) for name in ("good.py", "broken.py", "half.py", "empty.py", "gone.py")]
+    said = until_up(start(CALLBOARD_AGENTS=",".join(files)))
+    advice = "Correct the mistake and start again; until then the agents of this source are left out."
+    assert said.partition("Agents that could not be loaded:\n\n")[2].splitlines()[:4] == [
+        f"  CALLBOARD_AGENTS: {tmp_path / 'broken.py'}, line 3: NameError: name 'foo' is not defined. {advice}",
+        f"  CALLBOARD_AGENTS: {tmp_path / 'half.py'}, line 1: SyntaxError: invalid syntax. {advice}",
+        f"  CALLBOARD_AGENTS: {tmp_path / 'empty.py'} registers no agent: call callboard.register(agent) in it.",
+        f"  CALLBOARD_AGENTS: {tmp_path / 'gone.py'} cannot be loaded: FileNotFoundError: "
+        f"there is no file {tmp_path / 'gone.py'}. {advice}",
+    ]
+    key = (tmp_path / "api_key").read_text().strip()
+    answer = httpx.get(f"http://127.0.0.1:{port}/v1/models", headers={"Authorization": f"Bearer {key}"})
+    assert "good" in [model["id"] for model in answer.json()["data"]]
 
 
 def test_a_busy_server_port_is_explained_before_anything_is_started(start: START, port: int, webui: StandIn) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from textwrap import shorten
 
 from callboard._agents.agent import Agent, AgentLike
 from callboard._agents.registry import Registry
@@ -21,6 +22,9 @@ from callboard.errors import AgentError
 
 ENTRY_POINTS = "callboard.agents"
 """The entry point group of packages that bring agents."""
+
+MAX_MESSAGE_CHARS = 160
+_ADVICE = "Correct the mistake and start again; until then the agents of this source are left out."
 
 
 @dataclass(slots=True)
@@ -66,20 +70,32 @@ def load_all_agents(settings: Settings, variables: Mapping[str, str] | None = No
     loaded = LoadedAgents()
     agents, loaded.left_out = builtin_agents(variables)
     _add(agents, "built in", loaded)
-    for source in _expand_folders(settings.agents):
-        _load(source, partial(_import, source), loaded)
+    for given in _expand_folders(settings.agents):
+        _load(_find_source(given), loaded)
     for point in entry_points(group=ENTRY_POINTS):
-        _load(f"{point.name} ({point.value})", partial(_import_entry_point, point), loaded)
+        load = partial(_import_entry_point, point)
+        name = f"{point.name} ({point.value})"
+        _load(_Source(name, f"entry point of {ENTRY_POINTS}", point.module, load), loaded)
     return loaded
 
 
-def _load(source: str, run: Callable[[], None], loaded: LoadedAgents) -> None:
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Code that registers agents: `load` imports `module`, which is named `name` in `setting`."""
+
+    name: str
+    setting: str
+    module: str
+    load: Callable[[], object]
+
+
+def _load(source: _Source, loaded: LoadedAgents) -> None:
     try:
-        found = _collect(source, run, loaded.registry)
+        found = _collect(source, loaded.registry)
     except AgentError as error:
         loaded.problems.append(error)
     else:
-        _add(found, source, loaded)
+        _add(found, source.name, loaded)
 
 
 def _add(agents: Sequence[AgentLike], source: str, loaded: LoadedAgents) -> None:
@@ -100,33 +116,42 @@ def _expand_folders(given: Sequence[str]) -> Iterator[str]:
             yield source
 
 
-def _collect(source: str, run: Callable[[], None], registry: Registry) -> list[AgentLike]:
+def _collect(source: _Source, registry: Registry) -> list[AgentLike]:
     found: list[AgentLike] = []
     token = _loading.set(found)
     try:
-        run()
+        source.load()
     # The one broad catch beside the three boundaries: a user's file may raise anything when it is
     # imported, and must not keep the other agents from serving. SystemExit: a script without a main guard.
     except (Exception, SystemExit) as error:
-        raise AgentError(f"CALLBOARD_AGENTS: {source} cannot be loaded: {_explain(error, source)}") from error
+        raise AgentError(f"{source.setting}: {_explain(error, source)}. {_ADVICE}") from error
     finally:
         _loading.reset(token)
     if not found:
-        raise AgentError(f"CALLBOARD_AGENTS: {source} registers no agent: call callboard.register(agent) in it.")
+        raise AgentError(f"{source.setting}: {source.name} registers no agent: call callboard.register(agent) in it.")
     ids = [agent.agent_id for agent in (*registry, *found)]
     for agent in found:
         if ids.count(agent.agent_id) > 1:
-            raise AgentError(f"CALLBOARD_AGENTS: {source} registers '{agent.agent_id}', an id that is already taken.")
+            raise AgentError(
+                f"{source.setting}: {source.name} registers '{agent.agent_id}', an id that is already taken: "
+                "give the agent another."
+            )
     return found
 
 
-def _import(source: str) -> None:
-    if source.endswith(".py") or os.sep in source:
-        _import_file(Path(source).expanduser().resolve())
-    else:
-        # What was imported before would not register again.
-        sys.modules.pop(source, None)
-        importlib.import_module(source)
+def _find_source(given: str) -> _Source:
+    """Return the source that an entry of `CALLBOARD_AGENTS` names: a file or a module."""
+    if given.endswith(".py") or os.sep in given:
+        path = Path(given).expanduser().resolve()
+        name = f"callboard_agents_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}_{path.stem}"
+        return _Source(given, "CALLBOARD_AGENTS", name, partial(_import_file, path, name))
+    return _Source(given, "CALLBOARD_AGENTS", given, partial(_import_module, given))
+
+
+def _import_module(name: str) -> None:
+    # What was imported before would not register again.
+    sys.modules.pop(name, None)
+    importlib.import_module(name)
 
 
 def _import_entry_point(point: EntryPoint) -> None:
@@ -135,13 +160,12 @@ def _import_entry_point(point: EntryPoint) -> None:
         register(loaded)
 
 
-def _import_file(path: Path) -> None:
+def _import_file(path: Path, name: str) -> None:
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
     # Its neighbours can be imported, as in a script; last, so that they hide no installed package.
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))
-    name = f"callboard_agents_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is no Python file")
@@ -151,15 +175,13 @@ def _import_file(path: Path) -> None:
     spec.loader.exec_module(module)
 
 
-def _explain(error: BaseException, source: str) -> str:
-    """Return the exception, and the last line of the user's code that led to it."""
-    if isinstance(error, SyntaxError):
-        return f"{error.filename}:{error.lineno}: {type(error).__name__}: {error.msg}"
-    stem = Path(source).stem if source.endswith(".py") else source.rpartition(".")[2]
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if Path(frame.filename).stem == stem or Path(frame.filename).parent.name == stem
-    ]
-    message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return f"{frames[-1].filename}:{frames[-1].lineno}: {message}" if frames else message
+def _explain(error: BaseException, source: _Source) -> str:
+    """Return the error on one line, with the last line of the source's own code that led to it."""
+    message = error.msg if isinstance(error, SyntaxError) else str(error)
+    message = shorten(f"{type(error).__name__}: {message}", MAX_MESSAGE_CHARS, placeholder=" …").rstrip(".: ")
+    if isinstance(error, SyntaxError) and error.lineno and Path(error.filename or "").is_file():
+        return f"{error.filename}, line {error.lineno}: {message}"
+    for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
+        if f"{frame.f_globals.get('__name__')}.".startswith(f"{source.module}."):
+            return f"{frame.f_code.co_filename}, line {line}: {message}"
+    return f"{source.name} cannot be loaded: {message}"

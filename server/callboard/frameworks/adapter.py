@@ -11,8 +11,7 @@ from typing import Generic, Literal, TypeVar
 from callboard._loop import OnOwnerLoss, RunContext, check_on_owner_loss
 from callboard.errors import AgentError
 from callboard.frameworks.description import MADE_PER_RUN, Description
-from callboard.frameworks.failures import refusing_half_answers
-from callboard.frameworks.passing_on import pass_on_traces
+from callboard.frameworks.openai_client import refusing_half_answers, watch_openai_client
 from callboard.frameworks.turn import Turn
 from callboard_protocol import Event
 
@@ -60,6 +59,7 @@ class FrameworkAgent(ABC, Generic[A]):
                 "digits and any of _ . : / -"
             )
         check_on_owner_loss(agent_id, on_owner_loss)
+        watch_openai_client()
 
     @abstractmethod
     async def play(self, agent: A, turn: Turn) -> None:
@@ -102,7 +102,6 @@ class FrameworkAgent(ABC, Generic[A]):
     async def _work(self, turn: Turn) -> None:
         made = self._make(turn.context)
         agent: A = await made if isawaitable(made) else made
-        pass_on_traces()
         with refusing_half_answers():
             await (self.play(agent, turn) if turn.context.task is None else self.answer(agent, turn))
 

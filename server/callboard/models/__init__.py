@@ -3,8 +3,6 @@
 Above: the tool loop. Below: settings and errors. Knows nothing of tools' code.
 """
 
-from typing import TYPE_CHECKING
-
 from callboard.models.embeddings import EmbeddingEndpoint
 from callboard.models.local_endpoints import LOCAL_ENDPOINTS, LocalEndpoint, LocalModel, find_local_model
 from callboard.models.model import (
@@ -22,10 +20,8 @@ from callboard.models.model import (
     TokenUsage,
     ToolCallDelta,
 )
+from callboard.models.openai_compatible import OpenAICompatible
 from callboard.models.scripted import Pause, Script, ScriptedModel, content_text, task_answer, typed, user_text
-
-if TYPE_CHECKING:
-    from callboard.models.openai_compatible import OpenAICompatible
 
 __all__ = [
     "LOCAL_ENDPOINTS",
@@ -55,12 +51,3 @@ __all__ = [
     "typed",
     "user_text",
 ]
-
-
-def __getattr__(name: str) -> object:
-    # Only this model needs the library openai, whose import takes as long as all others together.
-    if name == "OpenAICompatible":
-        from callboard.models.openai_compatible import OpenAICompatible
-
-        return OpenAICompatible
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

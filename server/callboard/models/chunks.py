@@ -1,7 +1,6 @@
 """Chunks of a streamed chat completion, read as deltas. Pure: no network, no state.
 
-Works on the chunk's JSON and not on the openai library's classes: endpoints leave out,
-null and misplace fields, and what is not where it should be is skipped, never an error.
+Endpoints leave out, null and misplace fields: a field that is not where it should be is skipped, and is never an error.
 The shape is that of https://platform.openai.com/docs/api-reference/chat/streaming, with
 `reasoning_content` (DeepSeek, vLLM, llama.cpp) and `reasoning` (OpenRouter, Ollama) beside it.
 """

@@ -11,8 +11,9 @@ import json
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-import httpx2
+import httpx
 
+from callboard.models.endpoint_stream import send
 from callboard.models.model import ModelDescription
 
 DESCRIPTION_SECONDS = 3.0
@@ -37,14 +38,9 @@ _TOOLS = [
 """A conversation with a tool: a prompt that is made of it holds what the template says of calls."""
 
 
-async def describe_model(
-    client: httpx2.AsyncClient, base_url: httpx2.URL, headers: Mapping[str, str], model: str
-) -> ModelDescription:
-    """Return what the endpoint at `base_url` tells of `model`, asked with `client` and these headers.
-
-    No redirect is followed, for the key would go along.
-    """
-    endpoint = _Endpoint(client, base_url, headers)
+async def describe_model(client: httpx.AsyncClient, model: str) -> ModelDescription:
+    """Return what the endpoint at the client's `base_url` tells of `model`. No redirect is followed."""
+    endpoint = _Endpoint(client)
     questions = [_llama_cpp, _ollama, _vllm, _sglang, _listed]
     tasks = [asyncio.create_task(question(endpoint, model)) for question in questions]
     try:
@@ -59,13 +55,11 @@ async def describe_model(
 class _Endpoint:
     """The endpoint, as it is asked: whatever is no JSON object is an empty one."""
 
-    def __init__(self, client: httpx2.AsyncClient, base_url: httpx2.URL, headers: Mapping[str, str]) -> None:
+    def __init__(self, client: httpx.AsyncClient) -> None:
         self._client = client
-        self._base = base_url.path.rstrip("/")
+        self._base = client.base_url.path.rstrip("/")
         # Programs have what is their own beside the API that they copy.
         self._root = self._base.removesuffix("/v1")
-        self._url = base_url
-        self._headers = dict(headers)
 
     async def get(self, path: str, **query: str) -> Mapping[str, Any]:
         """Return the answer to a GET of `path`, beside the API."""
@@ -90,12 +84,11 @@ class _Endpoint:
         try:
             request = self._client.build_request(
                 method,
-                self._url.copy_with(path=path, query=None, fragment=None),
-                params=query or None,
+                self._client.base_url.copy_with(path=path),
+                params=query,
                 json=body,
-                headers={**self._headers, "Accept": "application/json", "Accept-Encoding": "identity"},
             )
-            response = await self._client.send(request, stream=True, follow_redirects=False)
+            response = await send(self._client, request, follow_redirects=False)
             try:
                 content = await _read(response)
             finally:
@@ -103,14 +96,14 @@ class _Endpoint:
             # In a thread: an answer of megabytes is not read in a moment.
             answer = await asyncio.to_thread(json.loads, content) if content else None
         # A packed body that cannot be unpacked is a `ValueError` too.
-        except (httpx2.HTTPError, ValueError, RecursionError):
+        except (httpx.HTTPError, ValueError, RecursionError):
             return {}
         return answer if isinstance(answer, dict) else {}
 
 
-async def _read(response: httpx2.Response) -> bytes:
+async def _read(response: httpx.Response) -> bytes:
     """Return the body; nothing for what is no success, no JSON, or too large."""
-    if response.status_code != httpx2.codes.OK or "json" not in response.headers.get("Content-Type", ""):
+    if response.status_code != httpx.codes.OK or "json" not in response.headers.get("Content-Type", ""):
         return b""
     content = bytearray()
     pieces: AsyncIterator[bytes] = response.aiter_bytes()

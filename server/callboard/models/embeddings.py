@@ -11,6 +11,7 @@ import httpx
 
 from callboard._redaction import secrets_in_url
 from callboard.errors import ModelError, ModelTimeout, ModelUnreachable
+from callboard.models.tls import tls_context
 
 TIMEOUT_SECONDS = 20.0
 MAX_ANSWER_BYTES = 32 * 2**20
@@ -71,7 +72,7 @@ class EmbeddingEndpoint:
     async def _post(self, body: dict[str, Any]) -> tuple[int, bytes]:
         # No proxy of the environment and no redirect: the key would go along.
         async with (
-            httpx.AsyncClient(trust_env=False, timeout=self._timeout_seconds) as client,
+            httpx.AsyncClient(trust_env=False, verify=tls_context(), timeout=self._timeout_seconds) as client,
             client.stream("POST", self._url, json=body, headers=self._headers) as response,
         ):
             content = bytearray()

@@ -1,15 +1,19 @@
-"""Answers of endpoints, read within bounds: the bytes of an answer, and the chunks of a stream.
+"""Answers of endpoints, read within bounds: the bytes of an answer, the chunks of a stream, and errors.
 
 An endpoint may be broken or hostile as well as slow: it may end in the middle, never end a line, send a body that is a
-thousand times its size once it is unpacked. The bounds stand here, below the openai library, which reads bodies whole.
+thousand times its size once it is unpacked. Lines are not split by httpx's `aiter_lines`: it splits at U+2028 and
+U+0085 too, which stand in JSON as they are.
 """
 
 import json
+import re
 import zlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing
+from typing import Any
 
 import anyio.lowlevel
-import httpx2
+import httpx
 
 from callboard_protocol import Decoder, FrameTooLong
 
@@ -17,81 +21,159 @@ MAX_CHUNK_BYTES = 16 * 1024 * 1024
 """The most bytes of one chunk of a stream; the largest that are met hold a picture."""
 MAX_ERROR_BYTES = 64 * 1024
 _UNPACKED_PIECE_BYTES = 64 * 1024
+_STATUS = re.compile(r"[45][0-9]{2}")
 # zlib's own number for "gzip or zlib, whichever it is".
 _ANY_ZLIB_HEADER = zlib.MAX_WBITS | 32
 
 
 class UnreadableAnswer(ValueError):
-    """An answer that is no chat completion; its text completes "The model endpoint …"."""
+    """An answer that cannot be read; its text completes "The model endpoint …"."""
 
 
 class CutOff(Exception):
     """The end of a stream before its answer had ended."""
 
 
-async def bound_body(response: httpx2.Response) -> None:
+class EndpointError(Exception):
+    """An error that an endpoint answered with: as a status, or as an object in mid-stream.
+
+    `status` is None for an object that names none, `body` is the error object, or text. `detail` is the reason in the
+    endpoint's words.
+    """
+
+    def __init__(self, status: int | None, body: object, text: str = "") -> None:
+        message = body.get("message") if isinstance(body, dict) else body
+        self.status = status
+        self.body = body
+        self.detail = (message if isinstance(message, str) else "") or text or "it gave no reason"
+        super().__init__(self.detail)
+
+
+async def send(client: httpx.AsyncClient, request: httpx.Request, *, follow_redirects: bool = True) -> httpx.Response:
+    """Send a request and return its answer once it has begun; the caller closes it. Raises `httpx.HTTPError`.
+
+    A redirect to another origin is followed without the key: httpx takes it out.
+    """
+    try:
+        return await client.send(request, stream=True, follow_redirects=follow_redirects)
+    except (AttributeError, RuntimeError) as error:
+        # In uvloop a connection that is reset at once has no socket any more: anyio says that None has no
+        # `getpeername`, or that the handler is closed.
+        raise httpx.ConnectError("the connection was reset", request=request) from error
+
+
+async def bound_body(response: httpx.Response) -> None:
     """Put bounds on a body before anything reads it: a hook for `event_hooks={"response": …}`."""
-    assert isinstance(response.stream, httpx2.AsyncByteStream)
+    assert isinstance(response.stream, httpx.AsyncByteStream)
     coding = response.headers.pop("Content-Encoding", "identity").strip().lower()
-    response.stream = _BoundedBody(response.stream, coding, is_error=response.is_error)
+    response.stream = _BoundedBody(response.stream, coding, is_answer=response.is_success)
 
 
-async def read_chunks(response: httpx2.Response) -> AsyncIterator[object]:
+async def read_error(response: httpx.Response) -> EndpointError:
+    """Return the error that an answer without success holds, and close it."""
+    async with aclosing(response):
+        text = (await response.aread()).decode("utf-8", "replace").strip()
+    try:
+        body = json.loads(text)
+    except (ValueError, RecursionError):
+        body = text
+    error = body.get("error", body) if isinstance(body, dict) else body
+    return EndpointError(response.status_code, error, text or response.reason_phrase)
+
+
+async def read_json(response: httpx.Response) -> object:
+    """Return the JSON value of a whole body, and close it. Raises `UnreadableAnswer` and `CutOff`."""
+    async with aclosing(response), aclosing(_read_bytes(response)) as pieces:
+        body = bytearray()
+        async for piece in pieces:
+            body += piece
+            if len(body) > MAX_CHUNK_BYTES:
+                raise UnreadableAnswer(f"sent an answer of more than {MAX_CHUNK_BYTES // 2**20} MiB in one piece")
+    return _read_json(body.decode("utf-8", "replace"))
+
+
+async def read_chunks(response: httpx.Response) -> AsyncGenerator[object, None]:
     """Yield the JSON value of each chunk, up to `[DONE]`.
 
-    A body of `application/json` is one chunk: some endpoints do not stream. Raises `UnreadableAnswer`, and `CutOff`
-    where a stream ends without `[DONE]`.
+    A body of `application/json` is one chunk: some endpoints do not stream. Raises `UnreadableAnswer`, `EndpointError`
+    for an error in mid-stream, and `CutOff` if the connection breaks, or the stream ends without `[DONE]`.
     """
-    kind = response.headers.get("Content-Type", "")
-    if "html" in kind:
-        raise UnreadableAnswer(
-            "answered with a web page: CALLBOARD_MODEL_BASE_URL must be the address of its API, often ending in /v1"
-        )
-    decoder = Decoder(MAX_CHUNK_BYTES)
-    if "application/json" in kind:
-        body = b"".join([piece async for piece in _bounded(response.aiter_bytes())])
-        yield _read_json(body.decode("utf-8", "replace"))
+    if "application/json" in response.headers.get("Content-Type", ""):
+        completion = await read_json(response)
+        _raise_for_error(completion)
+        yield completion
         return
-    async for piece in response.aiter_bytes():
-        try:
-            frames = decoder.feed(piece)
-        except FrameTooLong as error:
-            raise UnreadableAnswer(f"sent one chunk of more than {MAX_CHUNK_BYTES // 2**20} MiB") from error
-        for frame in frames:
-            if frame.data.startswith("[DONE]"):
-                return
-            yield _read_json(frame.data)
+    decoder = Decoder(MAX_CHUNK_BYTES)
+    async with aclosing(_read_bytes(response)) as pieces:
+        async for piece in pieces:
+            try:
+                frames = decoder.feed(piece)
+            except FrameTooLong as error:
+                raise UnreadableAnswer(f"sent one chunk of more than {MAX_CHUNK_BYTES // 2**20} MiB") from error
+            for frame in frames:
+                if frame.data.startswith("[DONE]"):
+                    return
+                chunk = _read_json(frame.data)
+                _raise_for_error(chunk)
+                yield chunk
     raise CutOff
 
 
-async def _bounded(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    taken_bytes = 0
-    async for piece in pieces:
-        taken_bytes += len(piece)
-        if taken_bytes > MAX_CHUNK_BYTES:
-            raise UnreadableAnswer(f"sent an answer of more than {MAX_CHUNK_BYTES // 2**20} MiB in one piece")
-        yield piece
+async def _read_bytes(response: httpx.Response) -> AsyncGenerator[bytes, None]:
+    """Yield the body of an answer. Raises `UnreadableAnswer` for a web page, `CutOff` if the connection breaks."""
+    if "html" in response.headers.get("Content-Type", ""):
+        raise UnreadableAnswer(
+            "answered with a web page: CALLBOARD_MODEL_BASE_URL must be the address of its API, often ending in /v1"
+        )
+    try:
+        async for piece in response.aiter_bytes():
+            yield piece
+    except httpx.TimeoutException:
+        raise
+    except httpx.TransportError as error:
+        raise CutOff from error
 
 
 def _read_json(text: str) -> object:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise UnreadableAnswer("sent what is not a chat completion (it is not JSON)") from error
+        raise UnreadableAnswer("sent what is not JSON") from error
     except RecursionError as error:
-        raise UnreadableAnswer("sent what is not a chat completion (its JSON is nested too deep)") from error
+        raise UnreadableAnswer("sent JSON that is nested too deep") from error
 
 
-class _BoundedBody(httpx2.AsyncByteStream):
-    """A body, unpacked piece by piece; of an error's the beginning alone, for nobody reads more of it."""
+def _raise_for_error(chunk: object) -> None:
+    """Raise the error object that some endpoints send in mid-stream."""
+    if not isinstance(chunk, dict):
+        return
+    if chunk.get("object") == "error":
+        raise EndpointError(_find_status(chunk), chunk)
+    match chunk.get("error"):
+        case dict() as error:
+            raise EndpointError(_find_status(error), error)
+        case str() as message if message:
+            raise EndpointError(None, message)
 
-    def __init__(self, packed: httpx2.AsyncByteStream, coding: str, *, is_error: bool) -> None:
+
+def _find_status(error: Mapping[str, Any]) -> int | None:
+    # OpenRouter, vLLM and others put the HTTP status that it would have been into `code`.
+    code = error.get("code")
+    if isinstance(code, str) and _STATUS.fullmatch(code):
+        code = int(code)
+    return code if isinstance(code, int) and 400 <= code <= 599 else None
+
+
+class _BoundedBody(httpx.AsyncByteStream):
+    """A body, unpacked piece by piece; only the beginning if it is an error or a redirect."""
+
+    def __init__(self, packed: httpx.AsyncByteStream, coding: str, *, is_answer: bool) -> None:
         self._packed = packed
         self._coding = coding
-        self._is_error = is_error
+        self._is_answer = is_answer
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        if not self._is_error:
+        if self._is_answer:
             async for piece in self._unpack():
                 yield piece
             return
@@ -102,7 +184,7 @@ class _BoundedBody(httpx2.AsyncByteStream):
                 left_bytes -= len(piece)
                 if left_bytes <= 0:
                     return
-        except (httpx2.HTTPError, UnreadableAnswer):
+        except (httpx.HTTPError, UnreadableAnswer):
             # The status says what happened; what the body adds to it may be missing.
             return
 

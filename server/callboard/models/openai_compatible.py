@@ -1,23 +1,23 @@
 """The model behind any endpoint that speaks OpenAI's chat completions, streaming.
 
-The openai library is the transport (connections, retries, `Retry-After`). What comes back is read by
-`callboard.models.endpoint_stream` within bounds, and by `callboard.models.chunks`, as the library's own classes do not
-survive what endpoints really send.
+`callboard.models.retries` says when a request is sent again, `callboard.models.endpoint_stream` reads the answer within
+bounds, and `callboard.models.chunks` reads what endpoints really send.
 """
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from copy import copy
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpx2
-import openai
+import httpx
 import structlog
 
 from callboard._trace_context import pass_on_to_model
+from callboard._version import __version__
 from callboard.errors import (
     ModelCutOff,
     ModelError,
@@ -29,32 +29,40 @@ from callboard.errors import (
 )
 from callboard.models.chunks import read_chunk
 from callboard.models.descriptions import describe_model
-from callboard.models.endpoint_stream import CutOff, UnreadableAnswer, bound_body, read_chunks
+from callboard.models.endpoint_stream import (
+    CutOff,
+    EndpointError,
+    UnreadableAnswer,
+    bound_body,
+    read_chunks,
+    read_error,
+    read_json,
+    send,
+)
 from callboard.models.model import MODEL_OPTIONS, Finish, ModelDelta, ModelDescription, ModelRequest, TokenUsage
 from callboard.models.refusals import CONTEXT_TOO_LONG, REFUSED, upstream_code
+from callboard.models.retries import RetryPolicy
+from callboard.models.tls import tls_context
 
 CONNECT_TIMEOUT_SECONDS = 10.0
+MAX_CONNECTIONS = 1000
+MAX_IDLE_CONNECTIONS = 100
 DETAIL_CHARS = 500
 MAX_STOPS = 4
 """The most stop sequences of a request: OpenAI takes four; so do most that copy it."""
 
+_FAILURES = (EndpointError, CutOff, httpx.HTTPError, TimeoutError, ValueError, RecursionError)
+"""The errors that asking an endpoint can end in; `ValueError` is for an answer or a request that is no JSON."""
+
 _log = structlog.get_logger(__name__)
-
-
-class _ErrorChunk(ValueError):
-    """An error object in mid-stream, its fields as `body`."""
-
-    def __init__(self, body: dict[str, Any]) -> None:
-        super().__init__(str(body.get("message") or "error"))
-        self.message = str(self)
-        self.body = body
 
 
 class OpenAICompatible:
     """A model behind `POST {base_url}/chat/completions`; with `model` None the first that `/models` lists.
 
     `timeout_seconds` bounds the wait for the answer to begin, retries included, and each
-    silence within it. Messages of errors name the setting to change and never hold the key.
+    silence within it. Messages of errors name the setting to change and never hold the key. Raises `ModelError` for a
+    key that no HTTP header can hold.
     """
 
     def __init__(
@@ -70,19 +78,8 @@ class OpenAICompatible:
         self._secret = (api_key or "").strip()
         self._address = _without_credentials(base_url)
         self._timeout_seconds = timeout_seconds
-        self._http = openai.DefaultAsyncHttpxClient(
-            event_hooks={"request": [pass_on_to_model], "response": [bound_body]}
-        )
-        self._client = openai.AsyncOpenAI(
-            base_url=base_url,
-            # The library takes OPENAI_API_KEY where it is given none: that key is for another endpoint.
-            api_key=self._secret or "none",
-            timeout=openai.Timeout(timeout_seconds, connect=min(CONNECT_TIMEOUT_SECONDS, timeout_seconds)),
-            max_retries=max_retries,
-            default_headers={"Accept-Encoding": "identity"},
-            http_client=self._http,
-        )
-        self._max_retries = max_retries
+        self._retries = RetryPolicy(max_retries)
+        self._client = _make_client(httpx.URL(base_url), self._secret, timeout_seconds)
         self._takes_one_call = True
 
     @property
@@ -118,8 +115,9 @@ class OpenAICompatible:
     async def list_names(self) -> list[str]:
         """Return the models that the endpoint serves, as it lists them. Raises `ModelError` and its kin."""
         try:
-            async with asyncio.timeout(self._timeout_seconds):
-                listed = await self._client.get("/models", cast_to=object)
+            deadline = self._deadline()
+            async with asyncio.timeout_at(deadline):
+                listed = await read_json(await self._send("GET", "models", deadline))
         except _FAILURES as error:
             raise self._explain(error) from error
         entries = listed.get("data") if isinstance(listed, dict) else None
@@ -128,7 +126,7 @@ class OpenAICompatible:
 
     async def describe(self) -> ModelDescription:
         """Return what the endpoint tells of the model and its chat template; an empty description where it does not."""
-        return await describe_model(self._http, self._client.base_url, self._client.auth_headers, self._model)
+        return await describe_model(self._client, self._model)
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelDelta]:
         """Yield the answer as it comes, always with one `Finish` (its reason None where there was none).
@@ -138,45 +136,43 @@ class OpenAICompatible:
         stream ended in the middle) and `ModelError` (the rest).
         """
         await self.find_name()
-        may_ask_again = self._max_retries > 0
-        is_whole = False
-        while not is_whole:
+        may_ask_again = self._retries.max_retries > 0
+        while True:
             try:
                 async with aclosing(self._ask(request)) as deltas:
                     async for delta in deltas:
                         may_ask_again = may_ask_again and isinstance(delta, TokenUsage)
                         yield delta
-                is_whole = True
             except _FAILURES as error:
-                failure = self._explain(error)
-                if not (may_ask_again and isinstance(failure, ModelCutOff)):
-                    raise failure from error
+                if not (may_ask_again and isinstance(error, CutOff)):
+                    raise self._explain(error) from error
                 may_ask_again = False
+            else:
+                return
 
     async def _ask(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
         finished = False
-        async with asyncio.timeout(self._timeout_seconds):
-            answer = await self._open(request)
+        deadline = self._deadline()
+        async with asyncio.timeout_at(deadline):
+            response = await self._begin(request, deadline)
         try:
-            async for chunk in read_chunks(answer.response):
-                _raise_for_error_chunk(chunk)
-                for delta in read_chunk(chunk):
-                    finished = finished or isinstance(delta, Finish)
-                    yield delta
+            async with aclosing(response), aclosing(read_chunks(response)) as chunks:
+                async for chunk in chunks:
+                    for delta in read_chunk(chunk):
+                        finished = finished or isinstance(delta, Finish)
+                        yield delta
         except CutOff:
             # Some endpoints end with their reason alone and leave `[DONE]` out.
             if not finished:
                 raise
-        finally:
-            await answer.close()
         if not finished:
             yield Finish(None)
 
     async def aclose(self) -> None:
         """Close the connections that are kept open for reuse."""
-        await self._client.close()
+        await self._client.aclose()
 
-    async def _open(self, request: ModelRequest) -> openai.AsyncStream[object]:
+    async def _begin(self, request: ModelRequest, deadline: float) -> httpx.Response:
         body: dict[str, Any] = {
             "model": self._model,
             "messages": list(request.messages),
@@ -193,50 +189,80 @@ class OpenAICompatible:
         if stops := _merge_stops(body.pop("stop", None), request.stops):
             body["stop"] = stops
         try:
-            return await self._post(body)
-        except openai.APIStatusError as error:
-            is_about_it = error.status_code in REFUSED and "parallel_tool_calls" in f"{error.message} {error.body}"
+            return await self._send("POST", "chat/completions", deadline, body)
+        except EndpointError as error:
+            is_about_it = error.status in REFUSED and "parallel_tool_calls" in f"{error.detail} {error.body}"
             if body.pop("parallel_tool_calls", None) is None or not is_about_it:
                 raise
             # Not every endpoint knows it: what it is for, the loop holds to by itself.
             self._takes_one_call = False
-            return await self._post(body)
+            return await self._send("POST", "chat/completions", deadline, body)
 
-    async def _post(self, body: dict[str, Any]) -> openai.AsyncStream[object]:
-        return await self._client.post(
-            "/chat/completions", cast_to=object, body=body, stream=True, stream_cls=openai.AsyncStream[object]
-        )
+    async def _send(self, method: str, path: str, deadline: float, body: object = None) -> httpx.Response:
+        """Return an answer that has begun, sending the request again as `callboard.models.retries` says.
+
+        The caller closes it. Raises `EndpointError` for an answer without success.
+        """
+        loop = asyncio.get_running_loop()
+        retries = 0
+        while True:
+            try:
+                response = await send(self._client, self._client.build_request(method, path, json=body))
+            except httpx.TransportError:
+                delay = self._retries.delay_seconds(retries, None, deadline - loop.time())
+                if delay is None:
+                    raise
+            else:
+                if response.is_success:
+                    return response
+                delay = self._retries.delay_seconds(retries, response, deadline - loop.time())
+                if delay is None:
+                    raise await read_error(response)
+                await response.aclose()
+            await asyncio.sleep(delay)
+            retries += 1
+
+    def _deadline(self) -> float:
+        return asyncio.get_running_loop().time() + self._timeout_seconds
 
     def _explain(self, error: Exception) -> ModelError:
         where = f"The model endpoint {self._address}"
         match error:
+            case EndpointError():
+                return self._explain_refusal(error)
             case UnreadableAnswer():
                 return ModelError(f"{where} {error}. Check CALLBOARD_MODEL_BASE_URL.")
-            case CutOff() | httpx2.TransportError() if not isinstance(error, httpx2.TimeoutException):
+            case CutOff():
                 return ModelCutOff(
                     f"{where} ended its answer in the middle, without saying that it had finished. "
                     "What came until then is all there is: ask again, and look at its log if it happens often."
                 )
-            case openai.APITimeoutError() | TimeoutError() | httpx2.TimeoutException():
+            case httpx.ConnectTimeout():
+                return ModelTimeout(
+                    f"{where} did not accept a connection within {self._client.timeout.connect:g} s. "
+                    "Check that it runs and that CALLBOARD_MODEL_BASE_URL is right."
+                )
+            case TimeoutError() | httpx.TimeoutException():
                 return ModelTimeout(
                     f"{where} did not answer within {self._timeout_seconds:g} s. "
                     "Try again, or set CALLBOARD_MODEL_BASE_URL to a faster one."
                 )
-            case openai.APIConnectionError():
+            case httpx.HTTPError():
                 return ModelUnreachable(
                     f"{where} cannot be reached or cut the connection ({self._without_key(_find_reason(error))}). "
                     "Check that it runs and that CALLBOARD_MODEL_BASE_URL is right."
                 )
-            case openai.APIStatusError():
-                return self._explain_refusal(error.status_code, self._find_detail(error), error.body)
-            case _ErrorChunk():
-                return self._explain_refusal(_find_status(error.body), self._find_detail(error), error.body)
             case _:
-                return ModelError(f"{where} sent what is not JSON. Check CALLBOARD_MODEL_BASE_URL.")
+                return ModelError(
+                    f"The request to the model endpoint {self._address} cannot be written as JSON "
+                    f"({self._without_key(str(error))[:DETAIL_CHARS]}): change what is sent."
+                )
 
-    def _explain_refusal(self, status: int | None, detail: str, body: object) -> ModelError:
+    def _explain_refusal(self, error: EndpointError) -> ModelError:
         where = f"The model endpoint {self._address}"
-        code = upstream_code(body, detail)
+        status = error.status
+        detail = " ".join(self._without_key(error.detail).split())[:DETAIL_CHARS].rstrip(" .")
+        code = upstream_code(error.body, detail)
         if status in REFUSED or (status is None and code == CONTEXT_TOO_LONG):
             too_long = "Begin a new chat, or set CALLBOARD_HISTORY_TOKENS below what the model can read."
             advice = too_long if code == CONTEXT_TOO_LONG else "Change what is sent: the same again is refused again."
@@ -257,17 +283,6 @@ class OpenAICompatible:
             f"{outcome}: {detail}. {advice} and check that CALLBOARD_MODEL ({self._model}) is one it serves."
         )
 
-    def _find_detail(self, error: openai.APIStatusError | _ErrorChunk) -> str:
-        match error.body:
-            case {"message": str() as message} if message:
-                text = message
-            case str() as body if body:
-                # It is no JSON, or cut: its beginning says more than the library does.
-                text = body[: 2 * DETAIL_CHARS]
-            case _:
-                text = error.message
-        return " ".join(self._without_key(text).split())[:DETAIL_CHARS].rstrip(" .")
-
     def _without_key(self, text: str) -> str:
         # Some endpoints quote the key that they refuse.
         return text.replace(self._secret, "…") if self._secret else text
@@ -286,31 +301,6 @@ def _merge_stops(asked: object, own: Sequence[str]) -> list[str]:
     return merged[:MAX_STOPS]
 
 
-_FAILURES = (openai.OpenAIError, httpx2.HTTPError, TimeoutError, ValueError, RecursionError, CutOff)
-"""The errors that asking an endpoint can end in; `ValueError` is for what cannot be read."""
-
-
-def _raise_for_error_chunk(chunk: object) -> None:
-    """Raise the error object that some endpoints send in mid-stream."""
-    if not isinstance(chunk, dict):
-        return
-    if chunk.get("object") == "error":
-        raise _ErrorChunk(chunk)
-    match chunk.get("error"):
-        case dict() as error:
-            raise _ErrorChunk(error)
-        case str() as message if message:
-            raise _ErrorChunk({"message": message})
-
-
-def _find_status(body: object) -> int | None:
-    # OpenRouter, vLLM and others put the HTTP status that it would have been into `code`.
-    code = body.get("code") if isinstance(body, dict) else None
-    if isinstance(code, str) and code.isdecimal():
-        code = int(code)
-    return code if isinstance(code, int) and 400 <= code <= 599 else None
-
-
 def _find_reason(error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
@@ -320,3 +310,19 @@ def _find_reason(error: BaseException) -> str:
 def _without_credentials(base_url: str) -> str:
     parts = urlsplit(base_url)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
+
+
+def _make_client(base_url: httpx.URL, key: str, timeout_seconds: float) -> httpx.AsyncClient:
+    if not re.fullmatch(r"[\x20-\x7e]*", key):
+        # httpx would quote the key in its own message.
+        raise ModelError("CALLBOARD_MODEL_API_KEY holds a character that no key has: copy the key again.")
+    headers = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": f"callboard/{__version__}"}
+    return httpx.AsyncClient(
+        base_url=base_url.copy_with(query=None, fragment=None),
+        params=base_url.params,
+        headers=headers | ({"Authorization": f"Bearer {key}"} if key else {}),
+        timeout=httpx.Timeout(timeout_seconds, connect=min(CONNECT_TIMEOUT_SECONDS, timeout_seconds)),
+        limits=httpx.Limits(max_connections=MAX_CONNECTIONS, max_keepalive_connections=MAX_IDLE_CONNECTIONS),
+        verify=tls_context(),
+        event_hooks={"request": [pass_on_to_model], "response": [bound_body]},
+    )

@@ -1,0 +1,135 @@
+"""OpenAI's client, by which most frameworks ask their models, as a turn needs it.
+
+Within a run its requests say of which trace they are. Within a turn an answer that is cut off ends as a connection does
+that is cut: the client takes the end of a stream for the end of the answer, and an endpoint that dies behind a proxy
+leaves a stream that ends without a finish reason and without `[DONE]`. Outside of both nothing is changed.
+
+Callboard itself does not need the library, so nothing here imports it before an agent of a framework is made.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache, wraps
+from typing import TYPE_CHECKING, Any
+
+import httpx
+
+from callboard._trace_context import headers_for_model, is_in_run
+
+if TYPE_CHECKING:
+    import openai
+
+CUT_OFF = "the stream ended without a finish reason and without [DONE]"
+PASSING_ON_SECONDS = 0.1
+
+_CHOICES = re.compile(r'"choices"\s*:\s*\[\s*\{')
+_FINISH_REASON = re.compile(r'"finish_reason"\s*:\s*"')
+
+_in_turn: ContextVar[bool] = ContextVar("callboard_in_turn", default=False)
+
+
+@cache
+def watch_openai_client() -> None:
+    """Watch the requests and the answers of OpenAI's client in this process, if it is installed.
+
+    It is imported here, not when a framework has imported it: some do so in the middle of a turn.
+    """
+    try:
+        import openai  # noqa: F401 - only whether it is there
+    except ImportError:
+        return
+    _wrap_requests()
+    _wrap_streams()
+
+
+@contextmanager
+def refusing_half_answers() -> Iterator[None]:
+    """Have an answer that is cut off end, within this context, as a connection does that is cut."""
+    token = _in_turn.set(True)
+    try:
+        yield
+    finally:
+        _in_turn.reset(token)
+
+
+def _wrap_requests() -> None:
+    import openai
+
+    prepare_async = openai.AsyncOpenAI._prepare_request
+    prepare = openai.OpenAI._prepare_request
+
+    @wraps(prepare_async)
+    async def prepare_within_run_async(client: openai.AsyncOpenAI, request: Any) -> None:
+        if is_in_run():
+            request.headers.update(headers_for_model())
+        await prepare_async(client, request)
+
+    @wraps(prepare)
+    def prepare_within_run(client: openai.OpenAI, request: Any) -> None:
+        if is_in_run():
+            request.headers.update(headers_for_model())
+        prepare(client, request)
+
+    openai.AsyncOpenAI._prepare_request = prepare_within_run_async  # type: ignore[method-assign, assignment] # in front of it
+    openai.OpenAI._prepare_request = prepare_within_run  # type: ignore[method-assign, assignment] # in front of it
+
+
+def _wrap_streams() -> None:
+    import openai
+
+    iterate_async = openai.AsyncStream._iter_events
+    iterate = openai.Stream._iter_events
+
+    @wraps(iterate_async)
+    async def read_async(stream: openai.AsyncStream[Any]) -> AsyncIterator[Any]:
+        answer = _Answer()
+        async for event in iterate_async(stream):
+            answer.read(event.data)
+            yield event
+        if answer.is_cut_off:
+            # A graph that fails drops what its stream has not passed on yet.
+            await asyncio.sleep(PASSING_ON_SECONDS)
+            raise _cut_off(stream)
+
+    @wraps(iterate)
+    def read(stream: openai.Stream[Any]) -> Iterator[Any]:
+        answer = _Answer()
+        for event in iterate(stream):
+            answer.read(event.data)
+            yield event
+        if answer.is_cut_off:
+            raise _cut_off(stream)
+
+    openai.AsyncStream._iter_events = read_async  # type: ignore[method-assign, assignment] # in front of it
+    openai.Stream._iter_events = read  # type: ignore[method-assign, assignment] # in front of it
+
+
+class _Answer:
+    """The facts known of one stream: whether it is a chat completion's, and whether that has ended."""
+
+    def __init__(self) -> None:
+        self._has_begun = False
+        self._has_ended = False
+
+    def read(self, data: str) -> None:
+        self._has_begun = self._has_begun or _CHOICES.search(data) is not None
+        self._has_ended = self._has_ended or data.startswith("[DONE]") or _FINISH_REASON.search(data) is not None
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Return whether the answer of a turn has no end, now that its stream has."""
+        return _in_turn.get() and self._has_begun and not self._has_ended
+
+
+def _cut_off(stream: "openai.Stream[Any] | openai.AsyncStream[Any]") -> "openai.APIConnectionError":
+    """Return the error that the client raises for a cut connection, which every framework knows."""
+    import openai
+
+    # As of the request itself, its class depends on the client's version.
+    request: Any = stream.response.request
+    error = openai.APIConnectionError(message=CUT_OFF, request=request)
+    error.__cause__ = httpx.RemoteProtocolError(CUT_OFF)
+    return error
