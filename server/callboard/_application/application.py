@@ -17,6 +17,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from callboard._application.board import Callboard
 from callboard._application.retention import retaining
+from callboard._formats import prepare_reading
 from callboard._http.app import build_routes, put_gate_before
 from callboard._http.auth import THE_KEY, api_key
 from callboard._http.body import BodyMemory
@@ -28,6 +29,7 @@ from callboard._inspect import Inspector
 from callboard._metrics import Metrics, Now
 from callboard._runs import Links, Runs
 from callboard._settings import Settings
+from callboard._threads import REQUESTS
 from callboard._tools import Services
 from callboard._tracing import Tracing
 from callboard._watchdog import Watchdog
@@ -159,6 +161,8 @@ async def _open(
         runs = Runs(agents, services, settings, board.redaction, links, observers, run_log, tracing)
         await closing.enter_async_context(runs.owning())
         closing.push_async_callback(runs.close)
+        preparing = asyncio.create_task(REQUESTS.run(prepare_reading), name="prepare reading")
+        closing.push_async_callback(asyncio.wait, {preparing})
         stopping = closing.enter_context(Stopping())
         await closing.enter_async_context(_draining(stopping, runs, settings.drain_seconds, leave))
         yield ServerState(

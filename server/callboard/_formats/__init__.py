@@ -13,7 +13,7 @@ from callboard._formats.format import (
     exchange,
     with_thoughts,
 )
-from callboard._formats.native import AutoFormat, FamilyFormat, NativeFormat, RescueFormat
+from callboard._formats.native import AutoFormat, FamilyFormat, NativeFormat, RescueFormat, prepare_reading
 from callboard._formats.native_callers import NativeCallers, find_described
 from callboard._formats.native_reader import NativeReader
 from callboard._formats.parsing import parse
@@ -50,6 +50,7 @@ __all__ = [
     "find_described",
     "parse",
     "parse_arguments",
+    "prepare_reading",
     "react_format",
     "renamed",
     "tool_meant",

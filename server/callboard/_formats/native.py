@@ -19,7 +19,7 @@ from callboard._formats.reading import ScanningReader
 from callboard._formats.rescuing.reader import RescuingReader
 from callboard._tools import Tool
 from callboard.errors import InvalidArguments
-from callboard.models import ChatDict, ModelRequest
+from callboard.models import ChatDict, ModelRequest, TextDelta
 
 
 class _AskedNatively:
@@ -120,6 +120,13 @@ class RescueFormat(_AskedNatively):
     ) -> Reader:
         """Return a reader for one answer."""
         return ScanningReader(self.name, tools, claim_id, model=self.model, previews=False, rescued=True)
+
+
+def prepare_reading() -> None:
+    """Compile the expressions of most answers, which takes some milliseconds, outside of the event loop."""
+    reader = RescuingReader(("tool",), str, ())
+    reader.feed(TextDelta("An answer."))
+    reader.finish()
 
 
 def _acceptable(message: ChatDict) -> ChatDict:
