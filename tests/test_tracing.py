@@ -102,7 +102,7 @@ register(Unready())
 class Traced:
     """A server whose spans go to a receiver; they are all there once it is left."""
 
-    def __init__(self, url: str, process: "subprocess.Popen[str]") -> None:
+    def __init__(self, url: str, process: processes.Command) -> None:
         self.url = url
         self.process = process
         self.log: list[dict[str, Any]] = []

@@ -2,17 +2,15 @@
 
 import asyncio
 import json
-import os
 import signal
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 from tests.faults.balancer import Balancer
 from tests.faults.engines import Engine
-from tests.runs.forked import start
+from tests.processes import Command, start
 
 AGENT = str(Path(__file__).with_name("shop_agent.py"))
 
@@ -30,7 +28,7 @@ class Server:
     log: Path
     balancer: Balancer
     owned: dict[str, int] = field(default_factory=dict)
-    _process: ForkServerProcess | None = None
+    _process: Command | None = None
     _reading: asyncio.Task[None] | None = None
     _port: "asyncio.Future[int]" = field(init=False)
 
@@ -47,11 +45,12 @@ class Server:
         """Start it, and send it connections once it listens."""
         self._port = asyncio.get_running_loop().create_future()
         self.folder.mkdir(exist_ok=True)
-        said, self._process = await asyncio.to_thread(start, self.folder, **self.settings)
+        self._process = await asyncio.to_thread(start, self.folder, "serve", **self.settings)
+        self._process.stdout.close()
         reader = asyncio.StreamReader(limit=2**20)
-        pipe = os.fdopen(os.dup(said.fileno()), "rb")
-        said.close()
-        await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
+        await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), self._process.stderr
+        )
         self._reading = asyncio.create_task(self._read_log(reader))
         self.balancer.add(self.name, await self._port)
 
@@ -62,7 +61,7 @@ class Server:
         assert self._reading
         if number == signal.SIGKILL:
             self.balancer.drop(self.name)
-        await asyncio.to_thread(self._process.join)
+        await asyncio.to_thread(self._process.wait)
         self.balancer.drop(self.name)
         await self._reading
         self.owned.clear()
@@ -70,8 +69,7 @@ class Server:
     def signal(self, number: signal.Signals) -> None:
         """Send it a signal."""
         assert self._process
-        assert self._process.pid
-        os.kill(self._process.pid, number)
+        self._process.send_signal(number)
 
     async def _read_log(self, reader: asyncio.StreamReader) -> None:
         with self.log.open("ab") as kept:

@@ -4,7 +4,6 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from callboard.storage.redis.scripts import LEASES, keys_of_run
 from callboard.storage.sql import SqlStore
 from callboard_protocol import Event, InputRequest
 from tests.fakes.openai_server import Body, OpenAIServer
-from tests.runs.forked import serving
+from tests.processes import Command, serving
 from tests.scraping import Scrape, scrape
 from tests.serving import numbered, request
 
@@ -61,10 +60,10 @@ class Killing:
         """The Redis that has the log, where the environment names one."""
         return os.environ.get("CALLBOARD_REDIS_URL")
 
-    def _kill(self, process: ForkServerProcess) -> None:
+    def _kill(self, process: Command) -> None:
         """Kill the server, so that others notice at once."""
         process.kill()
-        process.join()
+        process.wait()
         if self.redis_url:
             with Redis.from_url(self.redis_url) as redis:
                 for server, _ in redis.zscan_iter(LEASES):

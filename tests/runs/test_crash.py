@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from callboard_protocol import Decoder, ToolCallComplete, decode
-from tests.runs.forked import serving
+from tests.processes import serving
 from tests.runs.stepping_agent import RESULT
 
 KILLS = 50
@@ -68,5 +68,5 @@ def test_a_server_killed_fifty_times_loses_no_finished_call_and_leaves_none_open
             chat_id = f"chat{kill}"
             told = {chat_id: run_until(url, chat_id, events)}
             process.kill()
-            process.join()
+            process.wait()
     assert interrupted > KILLS / 4

@@ -37,7 +37,7 @@ from callboard_protocol import (
     ToolCallStart,
 )
 from tests.fakes.openai_server import OpenAIServer, call, chunks, finish, text
-from tests.runs.forked import serving as forked
+from tests.processes import serving as forked
 from tests.runs.killing import Killing, told
 from tests.runs.promises import check, read
 from tests.serving import ScriptedAgent, Service, numbered, request, serving
@@ -68,7 +68,6 @@ class Stopped(Killing):
     async def read_until_it_stops(self, is_moment: Callable[[Event], bool], *signals: signal.Signals) -> None:
         """Read the stream to its end; at the moment send the signals, each once the server has heard the one before."""
         with forked(self.folder, **self._settings()) as (url, process):
-            assert process.pid
             async with httpx.AsyncClient(timeout=None) as client:
                 asked = request(agent="careful", run_id="run", chat_id="chat", message_id="m", user={"id": "ann"})
                 async with client.stream("POST", f"{url}/v1/runs", json=asked) as response:
@@ -79,8 +78,7 @@ class Stopped(Killing):
                                 while place and (await client.get(f"{url}/ready")).status_code != 503:
                                     pass
                                 os.kill(process.pid, number)
-            process.join()
-            self.code = process.exitcode
+            self.code = process.wait()
 
 
 async def test_a_server_that_is_stopped_in_the_middle_of_a_text_says_the_rest_once_it_is_back(tmp_path: Path) -> None:
@@ -135,9 +133,8 @@ async def test_ctrl_c_and_a_second_signal_do_not_wait(tmp_path: Path, signals: l
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_stop_while_nothing_runs_is_immediate(tmp_path: Path, number: signal.Signals) -> None:
     with forked(tmp_path, DRAIN_SECONDS="3600") as (_, process):
-        assert process.pid
-        os.kill(process.pid, number)
-        process.join()
+        process.send_signal(number)
+        process.wait()
     assert list(tmp_path.glob("*-server-*")) == []
 
 

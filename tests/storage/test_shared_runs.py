@@ -34,7 +34,7 @@ from callboard_protocol import (
     ToolCallStart,
     encode,
 )
-from tests.runs.forked import serving as forked
+from tests.processes import serving as forked
 from tests.runs.promises import check
 from tests.scraping import scrape
 from tests.serving import ScriptedAgent, Service, numbered, request, serving
@@ -461,7 +461,7 @@ def test_a_run_whose_server_is_killed_has_an_end_after_the_next_start(tmp_path: 
     with forked(tmp_path, AGENTS=HANGING) as (url, process):
         asyncio.run(read_until_the_call(url))
         process.kill()
-        process.join()
+        process.wait()
     [left] = tmp_path.glob("*-server-*")
     with forked(tmp_path, AGENTS=HANGING) as (url, _):
         asyncio.run(read_the_rest(url))
