@@ -8,6 +8,8 @@ from typing import Any, Self
 
 import uvicorn
 
+from callboard._http.connections import listen
+
 
 class HttpServer(uvicorn.Server):
     """Serves an application on a free port until the block ends, then breaks off whatever is under way.
@@ -20,7 +22,7 @@ class HttpServer(uvicorn.Server):
         self._is_over = asyncio.Event()
 
     async def __aenter__(self) -> Self:
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = listen("127.0.0.1", 0)
         self._serving = asyncio.create_task(self.serve(sockets=[self._listener]))
         return self
 

@@ -13,6 +13,7 @@ from anyio.from_thread import start_blocking_portal
 
 from callboard._application import Application, Callboard
 from callboard._http.auth import ApiKey
+from callboard._http.connections import listen
 from callboard_protocol import (
     Decoder,
     Event,
@@ -159,8 +160,7 @@ async def listening(app: Application, host: str = "127.0.0.1", **config: Any) ->
     `host` is what it listens on, `config` uvicorn's. At the end runs are ended, with their last events. Raises what
     keeps it from starting.
     """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.create_server((host, 0), family=family) as listener:
+    with listen(host, 0) as listener:
         server = _Server(uvicorn.Config(app, log_config=None, lifespan="on", **config))
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         await server.is_ready.wait()
