@@ -27,6 +27,8 @@ TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 CALLER = "00f067aa0ba902b7"
 TRACEPARENT = f"00-{TRACE}-{CALLER}-01"
 SECRET = "sk-a-secret-of-the-model-1234"
+PICTURE = [{"role": "user", "content": "picture"}]
+"""The demo's shortest scene."""
 SAID = ("what nobody but us should read", "a result that is private", "words of the answer")
 MCP_SERVER = str(Path(__file__).parent / "skills" / "mcp" / "our_server.py")
 
@@ -572,7 +574,7 @@ def test_without_the_sdk_the_log_says_what_to_install_and_runs_go_on(
             said.append(json.loads(line))
             if "url" in said[-1]:
                 break
-        answer = httpx.post(f"{said[-1]['url']}/v1/runs", json=request(agent="demo"), timeout=60)
+        answer = httpx.post(f"{said[-1]['url']}/v1/runs", json=request(agent="demo", messages=PICTURE), timeout=60)
         server.kill()
     assert '"type":"done"' in answer.text
     [warning] = [line for line in said if line["event"] == "traces_not_exported"]
@@ -586,7 +588,7 @@ def test_a_receiver_that_says_nothing_holds_up_neither_runs_nor_the_end(
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "3600")
         with processes.serving(tmp_path / "data") as (url, process):
-            answer = httpx.post(f"{url}/v1/runs", json=request(agent="demo"), timeout=60)
+            answer = httpx.post(f"{url}/v1/runs", json=request(agent="demo", messages=PICTURE), timeout=60)
             assert '"type":"done"' in answer.text
             process.terminate()
             assert process.wait(60) == -signal.SIGTERM

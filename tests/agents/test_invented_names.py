@@ -234,7 +234,11 @@ def of(tool_name: str) -> list[Meaning]:
     return [meaning for meaning in MEANINGS if meaning.tool == tool_name]
 
 
-@pytest.mark.parametrize("tool_name", sorted({meaning.tool for meaning in MEANINGS} - {"home"}))
+OTHER_TOOLS = sorted({meaning.tool for meaning in MEANINGS} - {"home", "web_fetch"})
+
+
+# Each page is read in a process of its own, and there are many names for that.
+@pytest.mark.parametrize("tool_name", [*OTHER_TOOLS, pytest.param("web_fetch", marks=pytest.mark.slow)])
 async def test_each_invented_name_does_what_it_says(tmp_path: Path, tool_name: str) -> None:
     async with staged(tmp_path) as scene:
         for meaning in of(tool_name):
@@ -246,6 +250,12 @@ async def test_each_invented_name_does_what_it_says(tmp_path: Path, tool_name: s
                 pair = [(name, examples(past, number)) for number, name in enumerate(names)][start : start + 2]
                 for name, told in zip(pair, await scene.told(*pair), strict=True):
                     assert expected in told, name
+
+
+async def test_invented_names_read_a_page(tmp_path: Path) -> None:
+    async with staged(tmp_path) as scene:
+        for told in await scene.told(("open_url", {"link": scene.page_url}), ("browse_page", {"uri": scene.page_url})):
+            assert "A page about lamps." in told
 
 
 async def test_each_invented_name_for_the_house_does_what_it_says(tmp_path: Path) -> None:

@@ -10,20 +10,18 @@ services, `late` services are answered with the next command alone, `garbled` sp
 language. Tokens that were offered are in `offered`.
 """
 
-import asyncio
 import json
-import socket
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from tests.fakes.http_server import HttpServer
 
 Body = dict[str, Any]
 
@@ -122,20 +120,12 @@ class HomeAssistantServer:
         self.garbled = False
 
     async def __aenter__(self) -> Self:
-        listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        config = uvicorn.Config(
-            self._app(), ws="websockets-sansio", lifespan="off", log_config=None, timeout_graceful_shutdown=1
-        )
-        self._server = _QuietServer(config)
-        self._listener = listener
-        self._serving = asyncio.create_task(self._server.serve(sockets=[listener]))
+        self._server = await HttpServer(self._app(), ws="websockets-sansio").__aenter__()
+        self.url = f"http://127.0.0.1:{self._server.port}"
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._server.should_exit = True
-        await self._serving
-        self._listener.close()
+        await self._server.__aexit__()
 
     def change(self, entity_id: str, state: str | None = None, **attributes: Any) -> None:
         """Gives an entity another state, and attributes beside those it has."""
@@ -327,11 +317,3 @@ class HomeAssistantServer:
             attributes |= dict.fromkeys(("brightness", "rgb_color", "color_temp_kelvin"))
         self.change(entity_id, to, **attributes)
         return None
-
-
-class _QuietServer(uvicorn.Server):
-    """Leaves the signals to the test runner."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield

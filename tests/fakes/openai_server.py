@@ -12,13 +12,11 @@ everything in mid-stream.
 
 import asyncio
 import json
-import socket
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
-import uvicorn
+from tests.fakes.http_server import HttpServer
 
 Body = dict[str, Any]
 ASGIMessage = MutableMapping[str, Any]
@@ -140,20 +138,12 @@ class OpenAIServer:
         self._answered = 0
 
     async def __aenter__(self) -> Self:
-        listener = socket.create_server(("127.0.0.1", 0))
-        self.base_url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
-        config = uvicorn.Config(
-            self._app, interface="asgi3", lifespan="off", log_config=None, timeout_graceful_shutdown=1
-        )
-        self._server = _QuietServer(config)
-        self._listener = listener
-        self._serving = asyncio.create_task(self._server.serve(sockets=[listener]))
+        self._server = await HttpServer(self._app, interface="asgi3").__aenter__()
+        self.base_url = f"http://127.0.0.1:{self._server.port}/v1"
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._server.should_exit = True
-        await self._serving
-        self._listener.close()
+        await self._server.__aexit__()
 
     def _next(self, body: Body) -> Answer:
         if callable(self._script):
@@ -243,14 +233,6 @@ class OpenAIServer:
         while (await receive())["type"] != "http.disconnect":
             pass
         self.disconnected.set()
-
-
-class _QuietServer(uvicorn.Server):
-    """Leaves the signals to the test runner."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 def _chunk(delta: Body) -> Body:

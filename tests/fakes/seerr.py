@@ -9,20 +9,18 @@
 what changes of it on the list of what is trending.
 """
 
-import asyncio
 import json
 import re
-import socket
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+
+from tests.fakes.http_server import HttpServer
 
 Body = dict[str, Any]
 
@@ -95,17 +93,12 @@ class SeerrServer:
         self.library[kind, number] = media | fields
 
     async def __aenter__(self) -> Self:
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        config = uvicorn.Config(self._routes(), lifespan="off", log_config=None, timeout_graceful_shutdown=1)
-        self._server = _QuietServer(config)
-        self._serving = asyncio.create_task(self._server.serve(sockets=[self._listener]))
+        self._server = await HttpServer(self._routes()).__aenter__()
+        self.url = f"http://127.0.0.1:{self._server.port}"
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._server.should_exit = True
-        await self._serving
-        self._listener.close()
+        await self._server.__aexit__()
 
     def _routes(self) -> Starlette:
         api = {
@@ -229,11 +222,3 @@ def _invalid(request: Request) -> str:
         if RESERVED.search(value):
             return f"Parameter '{name}' must be url encoded. Its value may not contain reserved characters."
     return ""
-
-
-class _QuietServer(uvicorn.Server):
-    """Leaves the signals to the test runner."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield

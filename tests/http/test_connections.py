@@ -18,6 +18,7 @@ from callboard._http.connections import (
     ConnectionBounds,
     build_protocol,
     compute_bounds,
+    listen,
 )
 from tests.processes import COMMAND, address, environment
 
@@ -64,7 +65,7 @@ def test_300_half_open_connections_without_a_key_do_not_stop_the_server(tmp_path
             for connection in connect(url, 300, said):
                 opened.enter_context(connection)
             headers = {"Authorization": "Bearer a-long-secret-key"}
-            body = {"agent": "demo", "messages": [{"role": "user", "content": "hi"}]}
+            body = {"agent": "demo", "messages": [{"role": "user", "content": "picture"}]}
             # Each over a connection of its own.
             for _ in range(3):
                 assert httpx.get(f"{url}/health", timeout=None).status_code == 200
@@ -85,7 +86,7 @@ async def hello(scope: dict[str, object], receive: object, send: object) -> None
 @contextlib.asynccontextmanager
 async def answering(bounds: ConnectionBounds) -> AsyncIterator[int]:
     """The port of a server with these bounds."""
-    config = uvicorn.Config(hello, http=build_protocol(bounds), log_config=None, lifespan="off")
+    config = uvicorn.Config(hello, http=build_protocol(bounds), log_config=None, lifespan="off", timeout_keep_alive=1)
     server = uvicorn.Server(config)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         serve = asyncio.create_task(server.serve(sockets=[listener]))
@@ -164,6 +165,13 @@ async def test_of_silent_connections_the_oldest_makes_place() -> None:
             writer.write(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
             assert b"200 OK" in await reader.read()
             writer.close()
+
+
+def test_a_connection_sends_small_writes_at_once() -> None:
+    with listen("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()):
+        accepted, _ = listener.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_descriptors_are_kept_back_for_runs() -> None:

@@ -15,6 +15,7 @@ from callboard.storage.sql import database as database_module
 from callboard.storage.sql import sqlite
 from callboard_protocol import Done, Event, Message, Status, ToolCallComplete, ToolCallStart
 from tests.runs.promises import check
+from tests.databases import put_new_database
 from tests.serving import ScriptedAgent, Service, numbered, request, serving
 from tests.storage.trouble import locked_by_another_program, no_large_files, no_room_on_the_disk, refusals
 
@@ -324,9 +325,10 @@ async def test_garbage_in_place_of_the_database_is_said_and_answers_go_on(tmp_pa
         assert (await service.client.get("/health")).status_code == 200
 
 
+@pytest.mark.parametrize("is_first_start", [True, False])
 @pytest.mark.parametrize("harm", [delete, empty, put_back])
 async def test_a_run_is_kept_whole_in_the_database_that_took_the_others_place(
-    tmp_path: Path, harm: Callable[[Path], None]
+    tmp_path: Path, harm: Callable[[Path], None], is_first_start: bool
 ) -> None:
     searched = asyncio.Event()
     harmed = asyncio.Event()
@@ -342,7 +344,9 @@ async def test_a_run_is_kept_whole_in_the_database_that_took_the_others_place(
         yield Message(content="Found it.")
 
     database = tmp_path / "callboard.db"
-    async with serving(tmp_path, ScriptedAgent(script)) as service:
+    if not is_first_start:
+        await put_new_database(database)
+    async with serving(tmp_path, ScriptedAgent(script), database_url=f"sqlite:///{database}") as service:
         run = asyncio.create_task(stored_run(service, "chat"))
         await searched.wait()
         with sqlite3.connect(database) as source, sqlite3.connect(tmp_path / "copy") as copy:

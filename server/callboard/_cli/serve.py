@@ -24,7 +24,7 @@ from callboard._cli.logs import set_up_logging
 from callboard._cli.shared_metrics import Crew, sharing
 from callboard._cli.workers import Word, following_supervisor, supervise
 from callboard._http.auth import authenticate_by
-from callboard._http.connections import BACKLOG, build_protocol, compute_bounds, raise_descriptor_limit
+from callboard._http.connections import BACKLOG, build_protocol, compute_bounds, listen, raise_descriptor_limit
 from callboard._metrics import Metrics
 from callboard._redaction import Redaction
 from callboard._settings import Settings, load_settings, read_environment, secrets_in, unknown_settings
@@ -274,8 +274,7 @@ def _load_registry(settings: Settings, variables: Mapping[str, str]) -> Registry
 def bind(settings: Settings) -> socket.socket:
     """Return the listening socket; raises `SettingsError` where the address is taken or not ours."""
     try:
-        family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-        return socket.create_server((settings.host, settings.port), family=family)
+        return listen(settings.host, settings.port)
     except OSError as error:
         raise SettingsError(
             f"CALLBOARD_HOST, CALLBOARD_PORT: cannot listen on {settings.host}:{settings.port} ({error.strerror}): "

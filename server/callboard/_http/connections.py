@@ -6,6 +6,7 @@ whoever opens connections and says nothing, with a key or without.
 
 import asyncio
 import resource
+import socket
 import time
 from collections import Counter, defaultdict
 from dataclasses import dataclass
@@ -74,6 +75,19 @@ def compute_bounds(descriptors: int, *, max_connections: int, max_of_address: in
             hint=f"only {descriptors} files may be open: raise that limit (ulimit -n), or lower CALLBOARD_MAX_RUNS",
         )
     return ConnectionBounds(total, min(max_of_address, total))
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a listening socket whose connections send each event at once.
+
+    asyncio turns off Nagle's algorithm only if a socket names its protocol, and those of `create_server` do not. With
+    the algorithm an event waits until the client has acknowledged the event before, which it delays by 40 ms.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.create_server((host, port), family=family)
+    # The connections inherit it.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener
 
 
 class _Open:

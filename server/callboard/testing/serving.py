@@ -3,7 +3,7 @@
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from anyio.from_thread import start_blocking_portal
 from callboard._application import Callboard
 from callboard._application.application import Application
 from callboard._http.auth import ApiKey
+from callboard._http.connections import listen
 from callboard_protocol import (
     Decoder,
     Event,
@@ -26,6 +27,9 @@ from callboard_protocol import (
 
 RUN_SECONDS = 60
 """The time that a client waits for the next event: a test that waits for ever says nothing."""
+
+DATE_SECONDS = 1
+"""The time after which responses have another `Date`."""
 
 
 @dataclass(frozen=True)
@@ -122,16 +126,23 @@ def client(board: Callboard) -> Iterator[Client]:
 
 
 class _Server(uvicorn.Server):
-    """A server that tells when it listens, or will not."""
+    """A server that tells when it listens, or will not, and ends as soon as `is_over` is set."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.is_ready = asyncio.Event()
+        self.is_over = asyncio.Event()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Leave the signals to the test runner: servers that end in another order than they began would mix them up."""
         yield
+
+    async def main_loop(self) -> None:
+        """Wait for the end; uvicorn looks for it ten times a second, which is half of the time of a short test."""
+        while not await self.on_tick(0):
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.is_over.wait(), DATE_SECONDS)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         try:
@@ -150,8 +161,7 @@ async def listening(app: Application, host: str = "127.0.0.1", **config: Any) ->
     `host` is what it listens on, `config` uvicorn's. At the end runs are ended, with their last events. Raises what
     keeps it from starting.
     """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.create_server((host, 0), family=family) as listener:
+    with listen(host, 0) as listener:
         server = _Server(uvicorn.Config(app, log_config=None, lifespan="on", **config))
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         await server.is_ready.wait()
@@ -163,4 +173,5 @@ async def listening(app: Application, host: str = "127.0.0.1", **config: Any) ->
         finally:
             await app.stop(at_once=True)
             server.should_exit = True
+            server.is_over.set()
             await serving

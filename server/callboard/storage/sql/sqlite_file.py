@@ -88,13 +88,14 @@ class _Checkpoint:
         """Return whether nothing was copied between this one and `now`; false where this one is not whole.
 
         It is the same log then, or the next one, begun after all of this one was copied. All that was committed
-        since stands in the next one: else this one went on, and was copied once more, before it ended.
+        since stands in the next one: else this one went on, and was copied once more, before it ended. A log that
+        nothing was written to yet, as at a server's start, has no salts.
         """
         if not self.is_whole:
             return False
         if now.salts == self.salts:
             return (now.copied, now.copying) == (self.copied, self.copying)
-        is_next = now._beginnings == (self._beginnings + 1) % 2**32
+        is_next = not any(self.salts) or now._beginnings == (self._beginnings + 1) % 2**32
         is_untouched = self.copied == self.frames and now.copied == now.copying == 0
         return is_next and is_untouched and (now.commits - self.commits) % 2**32 == commits_in_log()
 
