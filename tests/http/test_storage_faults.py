@@ -14,8 +14,8 @@ from callboard._runs.forgiving_journal import NOT_REMEMBERED, REMEMBERED_AFTER_A
 from callboard.storage.sql import database as database_module
 from callboard.storage.sql import sqlite
 from callboard_protocol import Done, Event, Message, Status, ToolCallComplete, ToolCallStart
-from tests.runs.promises import check
 from tests.databases import put_new_database
+from tests.runs.promises import check
 from tests.serving import ScriptedAgent, Service, numbered, request, serving
 from tests.storage.trouble import locked_by_another_program, no_large_files, no_room_on_the_disk, refusals
 
