@@ -80,6 +80,8 @@ async def test_a_run_that_cannot_be_looked_for_is_not_said_to_be_unknown(
         assert (await service.client.get("/v1/runs/run/events")).status_code == 404
 
 
+# Time-outs of the driver, one after another; the same is tested with a Redis that is silent.
+@pytest.mark.slow
 async def test_nobody_sees_what_is_not_kept_where_another_server_may_go_on(
     proxy: tuple[SilentProxy, str], database_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -90,6 +92,8 @@ async def test_nobody_sees_what_is_not_kept_where_another_server_may_go_on(
     check_that_no_failure_is_left(caplog)
 
 
+# As above; the same is tested with a SQLite file that cannot be written.
+@pytest.mark.slow
 async def test_a_run_is_answered_to_its_end_without_memory(proxy: tuple[SilentProxy, str], tmp_path: Path) -> None:
     silent, url = proxy
 
