@@ -21,6 +21,7 @@ from typing import IO
 
 from callboard import _cli
 
+ROOT = Path(__file__).parent.parent
 COMMAND = [sys.executable, "-c", "import sys; from callboard._cli import main; sys.exit(main())"]
 
 _processes = multiprocessing.get_context("forkserver")
@@ -33,6 +34,8 @@ def environment(folder: Path, **settings: str) -> dict[str, str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("CALLBOARD_")}
     # A model that happens to run on this machine, or a `.env` in its working directory, must not change a test.
     own = {"CALLBOARD_DATA_DIR": str(folder), "CALLBOARD_PORT": "0", "CALLBOARD_FIND_MODEL": "false"}
+    # The agents' files of tests import from the tests.
+    own["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), clean.get("PYTHONPATH")]))
     return {**clean, **own} | {f"CALLBOARD_{name}": value for name, value in settings.items()}
 
 
