@@ -4,6 +4,7 @@
 start. `COMMAND` starts Python anew, for tests of the start itself and of its standard streams.
 """
 
+import gc
 import json
 import multiprocessing
 import os
@@ -26,7 +27,14 @@ COMMAND = [sys.executable, "-c", "import sys; from callboard._cli import main; s
 
 _processes = multiprocessing.get_context("forkserver")
 _processes.set_forkserver_preload(
-    ["callboard._cli.serve", "callboard._agents.builtin", "callboard._history", "callboard.storage.sql.migrating"]
+    [
+        "callboard._cli.serve",
+        "callboard._agents.builtin",
+        "callboard._history",
+        "callboard.storage.sql.migrating",
+        "anyio._backends._asyncio",
+        "uvicorn.protocols.websockets.auto",
+    ]
 )
 
 
@@ -95,6 +103,8 @@ def _run(
     os.environ.clear()
     os.environ.update(variables)
     os.chdir(folder)
+    # A server looks for garbage as it starts: not in what it has inherited.
+    gc.freeze()
     sys.exit(_cli.main(arguments))
 
 

@@ -93,6 +93,7 @@ def test_a_page_asks_no_other_host_for_anything(site: Path) -> None:
         assert not re.search(r"(?:url\(|@import )[\"']?(?:https?:)?//", style.read_text("utf-8")), style
 
 
+@pytest.mark.slow
 def test_links_that_lead_nowhere_fail_the_build(tmp_path: Path) -> None:
     ended = build_with(copy_project(tmp_path), "index.md", "[a](nowhere.md) [b](compatibility.md#nothing)")
     assert ended.returncode != 0
@@ -100,6 +101,7 @@ def test_links_that_lead_nowhere_fail_the_build(tmp_path: Path) -> None:
     assert "anchor does not exist" in ended.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["::: callboard.nothing", '--8<-- "no/such/file.py"'], ids=["name", "file"])
 def test_what_is_not_there_cannot_be_included(tmp_path: Path, text: str) -> None:
     assert build_with(copy_project(tmp_path), "reference/api/callboard.md", text).returncode != 0

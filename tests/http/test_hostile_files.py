@@ -18,6 +18,7 @@ from callboard._reading.attached import Attached, read_attached
 from callboard._reading.pages import decode, read_page
 from callboard.errors import ToolError
 from callboard_protocol import Event, Message
+from tests.http.readers import broken, hungry, printing
 from tests.serving import ScriptedAgent, Service, request, serving
 
 MOST_SECONDS = 1.0
@@ -123,6 +124,8 @@ async def read(name: str, body: bytes, user: str = "ann") -> Attached:
     return await read_apart(read_attached, data_url(body), name, into=Attached, name=name, user=user)
 
 
+# It takes all the time that a reading may.
+@pytest.mark.slow
 async def test_of_a_long_pdf_the_beginning_is_read_and_the_rest_left_out_in_words() -> None:
     read_so_far = await read("slow.pdf", slow_pdf())
     assert read_so_far.text is not None
@@ -156,19 +159,6 @@ async def test_a_page_that_is_small_on_the_wire_and_large_in_memory_ends_in_word
 @pytest.mark.parametrize("charset", ["punycode", "idna", "unicode_escape", "raw_unicode_escape", "utf-7", "hex", "zip"])
 def test_a_charset_that_is_none_of_the_webs_is_not_used(charset: str) -> None:
     assert decode("Bühne, a-b-".encode(), charset) == "Bühne, a-b-"
-
-
-def hungry(_: int) -> Page:
-    return Page("", "x" * 2**31)
-
-
-def printing(_: int) -> Page:
-    print("what a library has to say")
-    return Page("title", "text")
-
-
-def broken(_: int) -> Page:
-    raise ZeroDivisionError
 
 
 async def test_a_reader_that_takes_too_much_memory_or_fails_is_words() -> None:

@@ -163,6 +163,7 @@ async def test_the_tools_are_told_with_their_figures(looking: Looking, tmp_path:
         await expect(page.locator("tbody tr")).to_have_count(50)
 
 
+@pytest.mark.slow
 async def test_a_chat_of_ten_thousand_calls_stays_fast(looking: Looking, tmp_path: Path) -> None:
     async with serving(tmp_path, demo_agent(0)) as service:
         await write_long_chat(service.state.store, CALLS_OF_A_SHORT_CHAT)

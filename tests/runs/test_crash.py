@@ -11,7 +11,6 @@ from callboard_protocol import Decoder, ToolCallComplete, decode
 from tests.processes import serving
 from tests.runs.stepping_agent import RESULT
 
-KILLS = 50
 EVENTS = 12
 """Of a run of `stepping_agent`, its start and end included."""
 
@@ -48,9 +47,10 @@ def timeline(url: str, chat_id: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.timeout(900)
-def test_a_server_killed_fifty_times_loses_no_finished_call_and_leaves_none_open(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kills", [EVENTS, pytest.param(50, marks=pytest.mark.slow)])
+def test_a_server_killed_at_every_event_loses_no_finished_call_and_leaves_none_open(tmp_path: Path, kills: int) -> None:
     points = random.Random(7)
-    at = [*range(EVENTS), *(points.randrange(EVENTS) for _ in range(KILLS - EVENTS))]
+    at = [*range(EVENTS), *(points.randrange(EVENTS) for _ in range(kills - EVENTS))]
     interrupted = 0
     told: dict[str, list[str]] = {}
     for kill, events in enumerate([*at, EVENTS]):
@@ -69,4 +69,4 @@ def test_a_server_killed_fifty_times_loses_no_finished_call_and_leaves_none_open
             told = {chat_id: run_until(url, chat_id, events)}
             process.kill()
             process.wait()
-    assert interrupted > KILLS / 4
+    assert interrupted > kills / 4

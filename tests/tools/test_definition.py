@@ -170,6 +170,7 @@ Desk().write(1)
 """
 
 
+@pytest.mark.slow
 def test_the_type_of_a_tool_is_that_of_its_function(tmp_path: Path) -> None:
     (tmp_path / "typed.py").write_text(TYPED)
     checking = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", f"--cache-dir={tmp_path}", "typed.py"]

@@ -1,0 +1,16 @@
+"""What a reading process may be given to run: a module of little, since each such process imports it."""
+
+from callboard._reading.formats import Page
+
+
+def hungry(_: int) -> Page:
+    return Page("", "x" * 2**31)
+
+
+def printing(_: int) -> Page:
+    print("what a library has to say")
+    return Page("title", "text")
+
+
+def broken(_: int) -> Page:
+    raise ZeroDivisionError
