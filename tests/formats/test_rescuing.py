@@ -199,7 +199,7 @@ BEFORE = [
     "I will:\n\n",
     "# Well\n\n- one\n- two\n\n> so\n\nNow.\n\n",
     "```py\n1\n```\n\nSo:\n",
-    "- so:\n\n  ```sh\n  x\n  ```\n\n1. ```\n   x\n   ```\n\n> ```\n> x\n> ```\n\nNow:\n",
+    "- so:\n\n  ```sh\n  x\n\n  y\n  ```\n\n1. ```\n   x\n   ```\n\n> ```\n> x\n> ```\n\nNow:\n",
 ]
 BEHIND = ["", "\n", "\n\n  \n", "<|im_end|>", "\n<|eot_id|>\n"]
 

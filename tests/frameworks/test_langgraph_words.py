@@ -292,6 +292,21 @@ async def test_pictures_files_and_citations_of_a_message_are_shown(tmp_path: Pat
     assert seen.left() == "Owls."
 
 
+async def test_the_words_of_a_model_that_a_tool_asks_by_itself_are_the_tools_alone(tmp_path: Path) -> None:
+    def make(model: ChatOpenAI) -> Any:
+        async def ask_other(task: str) -> str:
+            """Asks the model."""
+            return (await model.ainvoke(task)).text
+
+        return from_langgraph(agent_of(model, tool("ask_other")(ask_other)))
+
+    seen, _ = await perform(Made(make), scenario([ASKS, says("I say 5."), says("It says 5.")]), tmp_path)
+    assert seen.lines(in_order=True) == [
+        *("call 1 ask_other {'task': 'help'}", "result 1 I say 5."),
+        *("say It says 5.", "done stop"),
+    ]
+
+
 async def test_a_call_of_an_agent_in_a_tool_ends_before_its_tool_does(tmp_path: Path) -> None:
     turns = [ASKS, calls(ADD, first=1), says("I say 5."), says("It says 5.")]
     for number in range(10):

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from callboard._history import HistoryCall, Journal, NoJournal, Turn
@@ -93,6 +93,7 @@ any_event = st.one_of(
 
 
 @given(st.lists(any_event, max_size=30), st.sampled_from([None, Done(finish_reason="length"), Error(message="no")]))
+@example([ToolCallArgsDelta(tool_call_id="", delta="{}"), start(""), start("")], None)
 def test_any_events_in_any_order_come_out_as_a_run_that_keeps_its_promises(
     events: list[Event], last: Event | None
 ) -> None:
@@ -102,6 +103,13 @@ def test_any_events_in_any_order_come_out_as_a_run_that_keeps_its_promises(
     said = "".join(event.content for event in events if isinstance(event, Message))
     heard = "".join(event.content for _, event in numbered if isinstance(event, Message))
     assert heard == storable(said)
+
+
+async def test_arguments_that_are_written_side_by_side_stay_with_their_calls() -> None:
+    written = [("a", '{"x"'), ("b", '{"y"'), ("a", ": 1}"), ("b", ": 2}")]
+    events = await shown([ToolCallArgsDelta(tool_call_id=call_id, delta=text) for call_id, text in written])
+    deltas = [(event.tool_call_id, event.delta) for event in events if isinstance(event, ToolCallArgsDelta)]
+    assert ["".join(text for of, text in deltas if of == call_id) for call_id in "ab"] == ['{"x": 1}', '{"y": 2}']
 
 
 async def test_what_is_open_is_closed_before_the_run_reports_its_end() -> None:
