@@ -100,6 +100,16 @@ SCENARIOS = (
         tools=["add"],
     ),
     Scenario(
+        "two calls with one id",
+        [calls(ADD, ("add", '{"a": 5, "b": 5}'), ids=["call", "call"]), says("5 and 10.")],
+        [
+            *("call 1 add {'a': 2, 'b': 3}", "call 2 add {'a': 5, 'b': 5}", "result 1 5", "result 2 10"),
+            *("say 5 and 10.", "done stop"),
+        ],
+        tools=["add"],
+        sent=["user go", "assistant calls add {'a': 2, 'b': 3} calls add {'a': 5, 'b': 5}", "tool 5", "tool 10"],
+    ),
+    Scenario(
         "an id that comes again",
         [calls(ADD), calls(("add", '{"a": 5, "b": 5}')), says("10."), calls(("add", '{"a": 1, "b": 1}')), says("2.")],
         [

@@ -15,6 +15,7 @@ from tests.frameworks.toolbox import Toolbox
 
 if TESTS_RUN:
     from agno.agent import Agent
+    from agno.models.message import Message
     from agno.models.openai import OpenAIChat
     from agno.team import Team
     from agno.tools import tool
@@ -37,10 +38,10 @@ def asks_member(member_tool: tuple[str, str]) -> Callable[[Body], Answer]:
     return script
 
 
-def crew(*tools: Any) -> Made:
+def crew(*tools: Any, **fields: Any) -> Made:
     def make(model: Callable[[], OpenAIChat]) -> AgentLike:
         adder = Agent(id="adder", name="Adder", role="Adds", model=model(), tools=[*tools], telemetry=False)
-        return from_agno(Team(id="agent", name="Crew", members=[adder], model=model(), telemetry=False))
+        return from_agno(Team(id="agent", name="Crew", members=[adder], model=model(), telemetry=False, **fields))
 
     return Made(make)
 
@@ -59,6 +60,13 @@ async def test_a_members_calls_are_shown_within_the_leaders_and_its_text_is_not(
 async def test_a_leader_is_sent_the_chat_as_it_was(tmp_path: Path) -> None:
     seen, _ = await perform(crew(add), scenario([says("Hello."), says("Again.")], turns=("go", "once more")), tmp_path)
     assert seen.sent() == ["user go", "assistant Hello.", "user once more"]
+
+
+async def test_a_leader_is_sent_its_teams_additional_input_before_the_chat(tmp_path: Path) -> None:
+    examples = [Message(role="user", content="1 + 1"), Message(role="assistant", content="It is 2.")]
+    script = [says("Hello."), says("Again.")]
+    seen, _ = await perform(crew(add, additional_input=examples), scenario(script, turns=("go", "once more")), tmp_path)
+    assert seen.sent() == ["user 1 + 1", "assistant It is 2.", "user go", "assistant Hello.", "user once more"]
 
 
 async def test_a_members_tool_can_need_approval(tmp_path: Path) -> None:
