@@ -33,6 +33,7 @@ AGNO = Column(
             expected=["call 1 add {'a': 'two', 'b': 3}", "failed 1 tool_failed", "say I cannot.", "done stop"],
         ),
         "a call without an id": Deviation("the model is told an id that Agno makes", own_ids=True),
+        "two calls with one id": Deviation("the model is told an id that Agno makes", own_ids=True),
     },
 )
 LANGGRAPH = Column(
