@@ -197,6 +197,8 @@ async def check_that_it_is_over(chat: Chat) -> None:
     """Nothing turns, all is the same after a reload, and the next message is answered."""
     await chat.wait_until_finished()
     await expect(chat.spinners).to_have_count(0)
+    # The last status may come after the answer.
+    await chat.wait_until_idle()
     said = await chat.text()
     chips = await chat.chips()
     await chat.reload()
