@@ -100,6 +100,8 @@ def _run(
     # Made anew, as a Python that starts makes them: those of the process before it were not of pipes.
     sys.stdout = os.fdopen(1, "w")
     sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace")
+    # A shell that starts tests in the background has them ignore it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.clear()
     os.environ.update(variables)
     os.chdir(folder)

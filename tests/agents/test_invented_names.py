@@ -238,7 +238,10 @@ OTHER_TOOLS = sorted({meaning.tool for meaning in MEANINGS} - {"home", "web_fetc
 
 
 # Each page is read in a process of its own, and there are many names for that.
-@pytest.mark.parametrize("tool_name", [*OTHER_TOOLS, pytest.param("web_fetch", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "tool_name",
+    [*OTHER_TOOLS, pytest.param("web_fetch", marks=[pytest.mark.thorough, pytest.mark.timeout(1_200)])],
+)
 async def test_each_invented_name_does_what_it_says(tmp_path: Path, tool_name: str) -> None:
     async with staged(tmp_path) as scene:
         for meaning in of(tool_name):
