@@ -20,15 +20,6 @@ from tests.serving import ScriptedAgent, Service, numbered, request, serving
 from tests.storage.trouble import locked_by_another_program, no_large_files, no_room_on_the_disk, refusals
 
 
-@pytest.fixture
-def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The database waits for a lock no longer than a moment."""
-    monkeypatch.setattr(database_module, "ATTEMPT_SECONDS", 0.05)
-    monkeypatch.setattr(database_module, "PATIENCE_SECONDS", 0.1)
-    monkeypatch.setattr(database_module, "PATIENCE_IN_TROUBLE_SECONDS", 0.1)
-    monkeypatch.setattr(database_module, "HEALTH_PATIENCE_SECONDS", 0.1)
-
-
 async def stored_run(service: Service, chat_id: str, **fields: object) -> list[tuple[int, Event]]:
     body = request(chat_id=chat_id, **fields)
     async with service.client.stream("POST", "/v1/runs", json=body) as response:
@@ -83,7 +74,11 @@ async def test_a_lock_that_ends_in_time_costs_nothing(tmp_path: Path, monkeypatc
         assert [await outputs(service, f"chat{number}") for number in range(10)] == [WHOLE] * 10
 
 
-async def test_a_lock_that_does_not_end_is_said_once_and_the_answers_come(tmp_path: Path, impatience: None) -> None:
+async def test_a_lock_that_does_not_end_is_said_once_and_the_answers_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database_module, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(database_module, "HEALTH_PATIENCE_SECONDS", 0.1)
     async with serving(tmp_path, ScriptedAgent(one_call)) as service:
         async with locked_by_another_program(tmp_path / "callboard.db"):
             for run in await asyncio.gather(*(stored_run(service, f"chat{number}") for number in range(10))):
@@ -96,7 +91,10 @@ async def test_a_lock_that_does_not_end_is_said_once_and_the_answers_come(tmp_pa
         assert await outputs(service, "after") == WHOLE
 
 
-async def test_a_turn_that_could_not_be_written_at_first_is_whole_at_its_end(tmp_path: Path, impatience: None) -> None:
+async def test_a_turn_that_could_not_be_written_at_first_is_whole_at_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database_module, "PATIENCE_SECONDS", 0.1)
     told = asyncio.Event()
     unlocked = asyncio.Event()
 
@@ -158,8 +156,10 @@ TURNS = [
 
 
 async def test_turns_that_ended_while_nothing_could_be_written_are_written_later_in_their_order(
-    tmp_path: Path, impatience: None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(database_module, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(database_module, "PATIENCE_IN_TROUBLE_SECONDS", 0.1)
     async with serving(tmp_path, ScriptedAgent(searching)) as service:
         async with locked_by_another_program(tmp_path / "callboard.db"):
             for number in range(2):
@@ -171,7 +171,10 @@ async def test_turns_that_ended_while_nothing_could_be_written_are_written_later
         assert await said(service, "chat") == [line for turn in TURNS for line in turn]
 
 
-async def test_a_turn_that_waits_to_be_written_is_written_as_the_server_stops(tmp_path: Path, impatience: None) -> None:
+async def test_a_turn_that_waits_to_be_written_is_written_as_the_server_stops(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database_module, "PATIENCE_SECONDS", 0.1)
     async with serving(tmp_path, ScriptedAgent(searching)) as service:
         async with locked_by_another_program(tmp_path / "callboard.db"):
             await stored_run(service, "chat", **asked_again(0))
@@ -179,7 +182,10 @@ async def test_a_turn_that_waits_to_be_written_is_written_as_the_server_stops(tm
         assert await said(service, "chat") == TURNS[0]
 
 
-async def test_a_chat_is_deleted_with_what_waits_to_be_written_of_it(tmp_path: Path, impatience: None) -> None:
+async def test_a_chat_is_deleted_with_what_waits_to_be_written_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database_module, "PATIENCE_SECONDS", 0.1)
     async with serving(tmp_path, ScriptedAgent(searching)) as service:
         async with locked_by_another_program(tmp_path / "callboard.db"):
             await stored_run(service, "chat", **asked_again(0))

@@ -24,7 +24,6 @@ Trouble = Callable[[], AbstractAsyncContextManager[None]]
 
 @pytest.fixture
 def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database_module, "ATTEMPT_SECONDS", 0.05)
     monkeypatch.setattr(database_module, "PATIENCE_SECONDS", 0.05)
     monkeypatch.setattr(database_module, "PATIENCE_IN_TROUBLE_SECONDS", 0.05)
 
