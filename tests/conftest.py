@@ -5,10 +5,13 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import openwebui
+from callboard._logging import use_plain_tracebacks
 from callboard.storage import Store
 from callboard.storage.sql import SqlStore
 from tests.databases import put_new_database
 from tests.garbage import set_aside_what_is_there
+
+use_plain_tracebacks()
 
 pytest_plugins = ["tests.needs", "tests.collecting"]
 

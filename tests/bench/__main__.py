@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
-from callboard._cli.logs import set_up_logging
+from callboard._logging import set_up_logging
 from tests.bench.agentos import measure_agentos
 from tests.bench.browsing import measure_browsing
 from tests.bench.crowd import measure_crowd

@@ -12,7 +12,7 @@ OTHER = "t0k3n-of-a-run"
 
 PROGRAM = f"""
 import logging, structlog
-from callboard._cli.logs import set_up_logging
+from callboard._logging import set_up_logging
 from callboard._redaction import Redaction, current
 
 KEY, OTHER = {SECRET!r}, {OTHER!r}
@@ -75,7 +75,7 @@ def test_only_the_commands_silence_the_mcp_sdk_and_an_import_does_not() -> None:
         "import logging, callboard, callboard.skills.mcp.connection\n"
         "mine = logging.getLogger('mcp')\n"
         "print(mine.level)\n"
-        "from callboard._cli.logs import set_up_logging\n"
+        "from callboard._logging import set_up_logging\n"
         "set_up_logging('info')\n"
         "print(mine.level)"
     )

@@ -26,6 +26,7 @@ from callboard._http.lifetime import OpensItself, Stopping
 from callboard._http.state import ServerState
 from callboard._http.vouching import Vouching
 from callboard._inspect import Inspector
+from callboard._logging import use_plain_tracebacks
 from callboard._metrics import Metrics, Now
 from callboard._runs import Links, Runs
 from callboard._settings import Settings
@@ -108,6 +109,7 @@ class Application:
     @asynccontextmanager
     async def _live(self, routes: Starlette) -> AsyncIterator[Mapping[str, Any]]:
         self.start_error = None
+        use_plain_tracebacks()
         async with AsyncExitStack() as closing:
             try:
                 watching = [self._inspector.watch.tell] if self._inspector else []

@@ -5,7 +5,7 @@ import asyncio
 import sys
 
 from callboard._agents import Agent, load_all_agents
-from callboard._cli.logs import set_up_logging
+from callboard._logging import set_up_logging
 from callboard._settings import load_settings
 from callboard.errors import NotSetUp
 from callboard.skills.mcp import McpServer, McpServers

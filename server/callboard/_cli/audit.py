@@ -6,7 +6,7 @@ import sys
 from dataclasses import asdict
 from datetime import UTC, datetime
 
-from callboard._cli.logs import set_up_logging
+from callboard._logging import set_up_logging
 from callboard._settings import load_settings
 from callboard._text import write_json_line
 from callboard.storage import AuditFilter

@@ -2,7 +2,7 @@
 
 import argparse
 
-from callboard._cli.logs import set_up_logging
+from callboard._logging import set_up_logging
 from callboard._settings import load_settings
 from callboard.storage.sql import SqlStore
 

@@ -4,7 +4,7 @@ import argparse
 import asyncio
 import sys
 
-from callboard._cli.logs import set_up_logging
+from callboard._logging import set_up_logging
 from callboard._settings import load_settings
 from callboard._text import write_json_line
 from callboard.storage import ANY_USER

@@ -4,7 +4,7 @@ import argparse
 import asyncio
 from secrets import token_hex
 
-from callboard._cli.logs import set_up_logging
+from callboard._logging import set_up_logging
 from callboard._runs.forgetting import forget_user
 from callboard._settings import load_settings
 from callboard.storage.sql import SqlStore

@@ -20,11 +20,11 @@ import callboard._agents.builtin  # noqa: F401 - settings of skills are known on
 from callboard._agents import AgentAccess, Registry, load_all_agents
 from callboard._application import Callboard
 from callboard._application.application import Application
-from callboard._cli.logs import set_up_logging
 from callboard._cli.shared_metrics import Crew, sharing
 from callboard._cli.workers import Word, following_supervisor, supervise
 from callboard._http.auth import authenticate_by
 from callboard._http.connections import BACKLOG, build_protocol, compute_bounds, listen, raise_descriptor_limit
+from callboard._logging import set_up_logging
 from callboard._metrics import Metrics
 from callboard._redaction import Redaction
 from callboard._settings import Settings, load_settings, read_environment, secrets_in, unknown_settings

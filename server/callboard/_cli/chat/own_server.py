@@ -21,8 +21,8 @@ from callboard._agents import load_all_agents
 from callboard._application import Callboard
 from callboard._application.application import Application
 from callboard._cli.chat.client import Address
-from callboard._cli.logs import set_up_logging
 from callboard._cli.serve import default_model, with_local_model
+from callboard._logging import set_up_logging
 from callboard._redaction import Redaction
 from callboard._settings import Settings, read_environment, secrets_in
 from callboard.models import LOCAL_ENDPOINTS

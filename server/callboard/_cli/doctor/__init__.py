@@ -15,7 +15,7 @@ from pathlib import Path
 from callboard._agents import load_all_agents
 from callboard._cli.doctor import agents, database, embeddings, keys, model, open_webui, port, redis, settings
 from callboard._cli.doctor.findings import Check, Context, Finding, broken
-from callboard._cli.logs import set_up_logging
+from callboard._logging import set_up_logging
 from callboard._redaction import Redaction
 from callboard.errors import SettingsError
 from callboard.models import LOCAL_ENDPOINTS, LocalEndpoint

@@ -1,4 +1,4 @@
-"""Logging of the commands: one line an event, without secrets."""
+"""Logging: one line an event, without secrets, and tracebacks without the values of variables."""
 
 import logging
 import sys
@@ -8,6 +8,16 @@ import structlog
 from callboard._redaction import Redaction, current
 from callboard._trace_context import current_trace_id
 
+# Other tracebacks show what variables hold, break a secret where a line ends, and where Rich is installed take seconds,
+# in which the event loop stands still.
+_CONSOLE = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+
+
+def use_plain_tracebacks() -> None:
+    """Replace the tracebacks of structlog's defaults; an application that has configured structlog keeps its own."""
+    if not structlog.is_configured():
+        structlog.configure(processors=[*structlog.get_config()["processors"][:-1], _CONSOLE])
+
 
 def set_up_logging(level: str, redaction: Redaction | None = None) -> None:
     """Log one line an event to standard error: coloured in a terminal, JSON elsewhere.
@@ -16,12 +26,7 @@ def set_up_logging(level: str, redaction: Redaction | None = None) -> None:
     """
     known = redaction or Redaction()
     number = logging.getLevelNamesMapping()[level.upper()]
-    renderer: structlog.types.Processor = (
-        # Plain tracebacks: others show what the variables hold, and break a secret where a line ends.
-        structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
-        if sys.stderr.isatty()
-        else structlog.processors.JSONRenderer()
-    )
+    renderer: structlog.types.Processor = _CONSOLE if sys.stderr.isatty() else structlog.processors.JSONRenderer()
     shared: list[structlog.types.Processor] = [
         structlog.contextvars.merge_contextvars,
         _add_trace,
