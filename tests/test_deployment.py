@@ -31,6 +31,8 @@ from tests.processes import COMMAND
 from tests.runs.promises import check, read
 from tests.scripts import stand_in
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 UNIT = (ROOT / "deploy" / "callboard.service").read_text()

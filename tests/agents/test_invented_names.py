@@ -37,6 +37,8 @@ from tests.serving import Service, numbered, request, serving
 from tests.skills.web.services import searxng
 from tests.skills.web.sites import Heard, Reply, Site, page
 
+pytestmark = pytest.mark.slow
+
 Arguments = dict[str, Any]
 Written = tuple[str, Arguments]
 

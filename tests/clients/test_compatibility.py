@@ -9,7 +9,7 @@ import pytest
 from tests.clients.columns import CLIENTS, SHAPES, Client, Shape
 from tests.clients.library import FOUND, LENT, NEXT, QUESTION, opened
 
-pytestmark = pytest.mark.timeout(600)  # the first of some installs its packages
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]  # the first of some installs its packages
 
 
 def cells() -> list[Any]:

@@ -21,7 +21,7 @@ from tests.fakes.openai_server import Body, OpenAIServer, call, chunks, finish, 
 from tests.runs.killing import Killing
 from tests.runs.promises import check
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
 AGENTS = str(Path(__file__).with_name("careful_agents.py"))
 FRAMEWORKS = pytest.mark.parametrize("framework", ["Agno", "pydantic-ai", "LangGraph", "OpenAI Agents"])

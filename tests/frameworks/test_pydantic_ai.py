@@ -165,7 +165,11 @@ async def test_what_does_not_fit_is_said_in_words(tmp_path: Path) -> None:
 async def test_what_a_tool_gives_is_shown_as_the_model_is_told_it(tmp_path: Path) -> None:
     def draw() -> list[str | BinaryContent]:
         """Draws."""
-        return ["a cat", BinaryContent(PICTURE, media_type="image/png"), BinaryContent(b"%PDF", media_type="a/pdf")]
+        return [
+            "a cat",
+            BinaryContent(PICTURE, media_type="image/png"),
+            BinaryContent(b"%PDF", media_type="application/pdf"),
+        ]
 
     def measure() -> Weather:
         """Measures."""
@@ -177,6 +181,7 @@ async def test_what_a_tool_gives_is_shown_as_the_model_is_told_it(tmp_path: Path
     assert "result 1 a cat" in lines
     assert "files 1 image file" in lines
     assert 'result 2 {"city":"Rome"}' in lines
+    assert lines[-1] == "done stop"
 
 
 async def test_what_no_model_can_be_told_is_a_failure_of_its_tool(tmp_path: Path) -> None:

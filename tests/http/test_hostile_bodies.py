@@ -21,6 +21,8 @@ from tests.garbage import set_aside_what_is_there
 from tests.http.hostile import Body, hostile_bodies
 from tests.serving import ScriptedAgent, Service, database_of, serving
 
+pytestmark = pytest.mark.slow
+
 MOST_SECONDS = 1.0
 """Four times what is promised: it counts the work of other threads too, and a busy processor does less in a second.
 

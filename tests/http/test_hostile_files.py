@@ -148,6 +148,7 @@ async def test_a_pdf_that_nobody_here_can_read_is_told_of_and_the_chat_goes_on(t
         assert said(await service.events(request(user={"id": "ann"}))) == "hi"
 
 
+@pytest.mark.slow
 async def test_a_page_that_is_small_on_the_wire_and_large_in_memory_ends_in_words() -> None:
     bomb = gzip.compress(b"<p>a" * 1_200_000)
     assert len(bomb) < 8 * 1024

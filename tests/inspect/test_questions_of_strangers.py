@@ -14,6 +14,8 @@ from callboard_protocol import Event, ToolCallComplete, ToolCallStart
 from tests.serving import ScriptedAgent, Service, request, serving
 from tests.storage.postgres import throw_away_cluster
 
+pytestmark = pytest.mark.slow
+
 # What it is that a browser sends for each: a lone surrogate, bytes that are no UTF-8, a NUL, half an escape.
 RAW = ("%ED%A0%80", "%FF", "%00", "a%00b", "%", "%zz", "%0d%0a", "..%2f..%2fv1", "%2e%2e/")
 TEXTS = (

@@ -22,6 +22,8 @@ from callboard._keys import make_api_key
 from service import answers, free_port, port_is_free
 from tests.scripts.stand_in import ADMIN, PASSWORD, StandIn
 
+pytestmark = pytest.mark.slow
+
 UP = Path(__file__).resolve().parents[2] / "scripts" / "up.py"
 START = Callable[..., "subprocess.Popen[str]"]
 

@@ -345,6 +345,7 @@ class Fleet:
             response = await self.send("GET", f"/v1/runs/{chat}/events", params={"after": after})
 
 
+@pytest.mark.slow
 async def test_a_rolling_restart_loses_nothing_to_the_byte_however_often(tmp_path: Path, database_url: str) -> None:
     steady = Steady()
 

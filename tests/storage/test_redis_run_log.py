@@ -524,6 +524,7 @@ async def test_a_redis_that_is_away_for_a_while_costs_who_is_alone_a_pause_and_n
                 assert [one async for one in numbered(response)] == seen
 
 
+@pytest.mark.slow
 async def test_nobody_sees_what_is_not_kept_where_another_server_may_go_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -372,6 +372,7 @@ async def test_a_run_is_cancelled_and_answered_at_any_server(tmp_path: Path, dat
         assert seen[-1][1] == Done(finish_reason="cancelled")
 
 
+@pytest.mark.slow
 async def test_a_listener_at_another_server_keeps_a_run_alive(tmp_path: Path, database_url: str) -> None:
     play = Play()
     async with (
