@@ -278,7 +278,7 @@ INPUTS: dict[str, tuple[Any, list[dict[str, Any]]]] = {
     ),
     "a call without an output, and an output without a call": (
         [USER, fc("a"), fco("b"), USER],
-        [USER, {"role": "assistant", "content": ""}, USER],
+        [{"role": "user", "content": "hi\n\nhi"}],
     ),
 }
 

@@ -165,8 +165,8 @@ def result(call_id: str, content: str = "found") -> dict[str, Any]:
 SAID = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "I look."}]}
 INPUTS: dict[str, tuple[list[dict[str, Any]], list[dict[str, Any]]]] = {
     "a round of two": (
-        [USER, SAID, item("a"), item("b", output="2"), USER],
-        [USER, calls("a", "b", content="I look."), result("a"), result("b", "2"), USER],
+        [USER, SAID, item("a"), item("b", output="2")],
+        [USER, calls("a", "b", content="I look."), result("a"), result("b", "2")],
     ),
     "a round of three in the order in which they ended": (
         [USER, item("c", 1, 2), item("a", 1, 0), item("b", 1, 1)],

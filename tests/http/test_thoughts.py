@@ -85,8 +85,8 @@ async def test_a_thought_is_kept_without_secrets(tmp_path: Path) -> None:
         await service.events(request(chat_id="c", message_id="m1", user=USER))
         history = await service.state.store.chats("u").history("c")
     [record] = history.calls
-    assert record.thought.startswith("Without ")
-    assert SECRET not in record.thought
+    assert record.details["thought"].startswith("Without ")
+    assert SECRET not in str(record.details)
 
 
 async def test_a_thought_that_holds_what_became_a_secret_later_is_not_told(tmp_path: Path) -> None:

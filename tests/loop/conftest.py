@@ -46,7 +46,7 @@ class Stage:
 
     def claim(self, candidate: str) -> str:
         while not candidate or candidate in self._seen:
-            candidate = f"new_{next(self._numbers)}"
+            candidate = f"new{next(self._numbers):06}"
         self._seen.add(candidate)
         return candidate
 

@@ -23,6 +23,7 @@ from callboard.errors import (
 )
 from callboard.models import (
     Finish,
+    MessageDetails,
     ModelDelta,
     ModelRequest,
     OpenAICompatible,
@@ -193,7 +194,7 @@ async def test_tool_call_pieces_are_passed_on_as_they_came() -> None:
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
 async def test_reasoning_is_read_under_both_of_its_names(field: str) -> None:
     deltas = await answer_to(chunks(text(None, **{field: "hmm"}), text("so"), finish("stop")))
-    assert deltas == [ReasoningDelta("hmm"), TextDelta("so"), Finish("stop")]
+    assert deltas == [ReasoningDelta("hmm"), MessageDetails({field: "hmm"}), TextDelta("so"), Finish("stop")]
 
 
 async def test_chunks_with_missing_null_and_misplaced_fields_are_skipped() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import Connection, func, inspect, select, table, text
+from sqlalchemy import Connection, column, func, inspect, select, table, text
 from sqlalchemy.ext.asyncio import create_async_engine
 
 import callboard.storage.sql
@@ -133,25 +133,25 @@ async def test_memories_of_an_earlier_version_are_found_by_their_stems_and_are_s
     await store.close()
 
 
-async def test_calls_of_an_earlier_version_have_no_thoughts_and_new_ones_do(database_url: str) -> None:
+async def test_thoughts_of_an_earlier_version_are_provider_details_and_go_back(database_url: str) -> None:
     engine = create_async_engine(database_url)
     async with engine.begin() as connection:
-        await connection.run_sync(upgrade_to, "0005")
+        await connection.run_sync(upgrade_to, "0011")
         await connection.execute(text(CHATS), [{"id": "old", "user_id": "ann"}])
         call = {"chat_id": "old", "role": "tool", "content": None, "call_id": "a", "output": "found"}
         await connection.execute(text(MESSAGES), [call])
+        await connection.execute(text("UPDATE messages SET thought = 'I \"should\" look.' WHERE tool_call_id = 'a'"))
     await engine.dispose()
     store = await SqlStore.open(database_url)
     journal = store.journal(Turn("old", "new-run", None, "ann", "And now?"))
     await journal.begin()
-    await journal.call_started(HistoryCall("b", "look", "{}", 0, 0, "I should look."), "")
+    await journal.call_started(HistoryCall("b", "look", "{}", 0, 0, {"id": "gemini-1"}), "")
+    await journal.call_ended("b", "there", None, 1)
+    await journal.finish("It is there.", is_answered=True, details={"message": {"signature": "s"}})
     history = await store.chats("ann").history("old")
-    assert [(record.tool_call_id, record.thought) for record in history.calls] == [
-        ("a", ""),
-        ("b", "I should look."),
-    ]
-    await store.database.write(partial(run_alembic, revision="0005"))
+    assert [call.details for call in history.calls] == [{"thought": 'I "should" look.'}, {"id": "gemini-1"}]
+    assert history.answers == (("It is there.", {"message": {"signature": "s"}}),)
+    await store.database.write(partial(run_alembic, revision="0011"))
+    old = table("messages", column("thought"), column("tool_call_id"))
+    assert await store.database.scalar(select(old.c.thought).where(old.c.tool_call_id == "a")) == 'I "should" look.'
     await store.close()
-    again = await SqlStore.open(database_url)
-    assert len((await again.chats("ann").history("old")).calls) == 2
-    await again.close()

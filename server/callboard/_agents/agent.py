@@ -118,6 +118,7 @@ class Agent:
     async def run(self, context: RunContext) -> AsyncGenerator[Event, None]:
         """Play one turn by the tool loop; for a background task one plain answer of the model. Raises `ModelError`."""
         # To declare an agent takes none of the formats. A server has imported the loop before its first run.
+        from callboard._formats import ProviderDetails, model_key
         from callboard._loop.tool_loop import run_completion, run_tool_loop
 
         model = self.model or context.model
@@ -143,6 +144,7 @@ class Agent:
                 functions=context.functions,
                 must_call=context.must_call,
                 unfinished=context.unfinished,
+                details=ProviderDetails(model_key(model, model_name), context.provider_details),
             )
         async with aclosing(events):
             async for event in events:
@@ -160,7 +162,6 @@ class Agent:
             approval,
             redaction=context.redaction,
             left_running=context.left_running,
-            thoughts=context.thoughts,
             spend=context.spend_call,
         )
 

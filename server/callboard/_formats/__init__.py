@@ -2,7 +2,7 @@
 
 from callboard._formats.calls import parse_arguments, renamed, understand
 from callboard._formats.choice import FormatChoice, choose_format
-from callboard._formats.described import Descriptions, ModelKey
+from callboard._formats.described import Descriptions, ModelKey, model_key
 from callboard._formats.format import (
     ArgumentsPiece,
     ClaimId,
@@ -11,12 +11,12 @@ from callboard._formats.format import (
     Reader,
     RequestedCall,
     exchange,
-    with_thoughts,
 )
 from callboard._formats.native import AutoFormat, FamilyFormat, NativeFormat, RescueFormat, prepare_reading
 from callboard._formats.native_callers import NativeCallers, find_described
 from callboard._formats.native_reader import NativeReader
 from callboard._formats.parsing import parse
+from callboard._formats.provider_details import ProviderDetails, answer_key
 from callboard._formats.text import TextFormat, react_format, xml_format
 from callboard._settings import ToolFormat
 from callboard_formats import Parsed, ParsedCall, ReasoningPiece, TextPiece
@@ -38,6 +38,7 @@ __all__ = [
     "Parsed",
     "ParsedCall",
     "Piece",
+    "ProviderDetails",
     "Reader",
     "ReasoningPiece",
     "RequestedCall",
@@ -45,9 +46,11 @@ __all__ = [
     "TextFormat",
     "TextPiece",
     "ToolFormat",
+    "answer_key",
     "choose_format",
     "exchange",
     "find_described",
+    "model_key",
     "parse",
     "parse_arguments",
     "prepare_reading",
@@ -55,6 +58,5 @@ __all__ = [
     "renamed",
     "tool_meant",
     "understand",
-    "with_thoughts",
     "xml_format",
 ]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
-from callboard._formats.described import ModelKey
+from callboard._formats.described import ModelKey, model_key
 from callboard._formats.format import Format
 from callboard._formats.native import AutoFormat, FamilyFormat, NativeFormat, RescueFormat
 from callboard._formats.native_callers import NativeCallers, NotingFormat
@@ -35,7 +35,7 @@ class FormatChoice:
     async def of_model(self, model: ChatModel, model_name: str, tool_format: ToolFormat | None = None) -> Format:
         """Return the format for that model, whose endpoint may be asked about it; waits while it is."""
         described = model if isinstance(model, DescribedModel) else None
-        key = ModelKey(model_name, described.address if described else "")
+        key = model_key(model, model_name)
         await self.native_callers.settle(key)
         return self._of(key, tool_format, described)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from callboard.models import DescribedModel, ModelDescription
+from callboard.models import ChatModel, DescribedModel, ModelDescription
 
 SILENCE_SECONDS = 600.0
 """The time after which an endpoint is asked again that told nothing: it may have been busy, or is another one now."""
@@ -24,6 +24,11 @@ class ModelKey:
 
     name: str = ""
     endpoint: str = ""
+
+
+def model_key(model: ChatModel, name: str) -> ModelKey:
+    """Return the key of a model that is asked for by `name`."""
+    return ModelKey(name, model.address if isinstance(model, DescribedModel) else "")
 
 
 class Descriptions:

@@ -7,8 +7,8 @@ and a chat may go on with a model of another format. Above: the loop. Below: too
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from callboard._tools import Tool
 from callboard.models import ChatDict, ModelDelta, ModelRequest
@@ -51,6 +51,7 @@ class RequestedCall:
     `rescued`: it stood in the text although nobody asked for calls there.
     `asks_first`: it runs without an approval only where its tool is `read_only`.
     `thought`: what the model wrote before it, where the format shows that to the model again.
+    `provider_id`: the id that the endpoint gave it, "" where it gave none; `details` as `ToolCallDelta` has them.
     """
 
     id: str
@@ -65,6 +66,8 @@ class RequestedCall:
     rescued: bool = False
     asks_first: bool = False
     thought: str = ""
+    provider_id: str = field(default="", compare=False)
+    details: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", self.name[:MAX_NAME_CHARS])
@@ -106,11 +109,10 @@ class Format(Protocol):
 def exchange(text: str, calls: Sequence[RequestedCall], results: Sequence[str]) -> list[ChatDict]:
     """Return one round as OpenAI messages: the assistant's with its calls, then a `tool` message for each.
 
-    `results` are in the order of `calls`. A call has its thought beside it, which only formats understand.
+    `results` are in the order of `calls`.
     """
     asked = [
         {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments_text}}
-        | ({"thought": call.thought} if call.thought else {})
         for call in calls
     ]
     answers: list[ChatDict] = [
@@ -118,20 +120,3 @@ def exchange(text: str, calls: Sequence[RequestedCall], results: Sequence[str]) 
         for call, result in zip(calls, results, strict=True)
     ]
     return [{"role": "assistant", "content": text or None, "tool_calls": asked}, *answers]
-
-
-def with_thoughts(messages: Sequence[ChatDict], thoughts: Mapping[str, str]) -> list[ChatDict]:
-    """Return the messages with the thought of each call beside it, as `exchange` has it; `thoughts` by call id."""
-    if not thoughts:
-        return list(messages)
-    return [
-        {**message, "tool_calls": [_with_thought(call, thoughts) for call in message["tool_calls"]]}
-        if message.get("tool_calls")
-        else message
-        for message in messages
-    ]
-
-
-def _with_thought(call: ChatDict, thoughts: Mapping[str, str]) -> ChatDict:
-    thought = thoughts.get(call["id"])
-    return {**call, "thought": thought} if thought else call

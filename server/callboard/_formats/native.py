@@ -142,7 +142,6 @@ def _acceptable(message: ChatDict) -> ChatDict:
 
 
 def _acceptable_call(call: dict[str, Any]) -> dict[str, Any]:
-    call = {key: value for key, value in call.items() if key != "thought"}
     function = call["function"]
     try:
         if function["arguments"].strip():

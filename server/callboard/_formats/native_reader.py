@@ -8,15 +8,18 @@ accumulator here is for what they send.
 
 import json
 from dataclasses import dataclass, field
+from typing import Any
 
 from callboard._formats.format import MAX_NAME_CHARS, ArgumentsPiece, ClaimId, Piece, RequestedCall
 from callboard.models import (
     Finish,
+    MessageDetails,
     ModelDelta,
     ReasoningDelta,
     TextDelta,
     TokenUsage,
     ToolCallDelta,
+    merge_details,
 )
 from callboard_formats import ReasoningPiece, TextPiece
 
@@ -42,7 +45,7 @@ class NativeReader:
                 return [ReasoningPiece(delta.text)]
             case ToolCallDelta():
                 return self._tool_call(delta)
-            case TokenUsage() | Finish():
+            case MessageDetails() | TokenUsage() | Finish():
                 return []
 
     def finish(self) -> list[Piece]:
@@ -52,7 +55,7 @@ class NativeReader:
     def calls(self) -> list[RequestedCall]:
         """Return every call that has a name or arguments, in the order they began."""
         return [
-            RequestedCall(self._id(call), call.name, call.arguments)
+            RequestedCall(self._id(call), call.name, call.arguments, provider_id=call.given_id, details=call.details)
             for call in self._calls
             if call.name or call.arguments
         ]
@@ -104,6 +107,7 @@ class _Call:
     name: str = ""
     pieces: list[str] = field(default_factory=list)
     shown: int = 0
+    details: dict[str, Any] = field(default_factory=dict)
 
     @property
     def arguments(self) -> str:
@@ -111,6 +115,7 @@ class _Call:
 
     def take(self, delta: ToolCallDelta) -> None:
         self.given_id = self.given_id or delta.id or ""
+        self.details = merge_details(self.details, delta.details)
         if delta.arguments:
             self.pieces.append(delta.arguments)
         if not delta.name or delta.name == self.name or len(self.name) > MAX_NAME_CHARS:

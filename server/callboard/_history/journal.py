@@ -74,8 +74,11 @@ class Journal(Protocol):
     async def call_ended(self, tool_call_id: str, output: str, error_code: str | None, duration_ms: int) -> None:
         """Fill in the call's whole result, or what went wrong."""
 
-    async def finish(self, text: str, *, is_answered: bool) -> None:
-        """Write the turn's last text; where it is the answer, also what of the results will be replayed."""
+    async def finish(self, text: str, *, is_answered: bool, details: Mapping[str, Any] | None = None) -> None:
+        """Write the turn's last text; if it is the answer, also what of the results will be replayed.
+
+        `details` are what the model sent beside it.
+        """
 
     async def catch_up(self) -> None:
         """Write what could not be written before."""
@@ -96,7 +99,7 @@ class NoJournal:
     async def call_ended(self, tool_call_id: str, output: str, error_code: str | None, duration_ms: int) -> None:
         """Write nothing."""
 
-    async def finish(self, text: str, *, is_answered: bool) -> None:
+    async def finish(self, text: str, *, is_answered: bool, details: Mapping[str, Any] | None = None) -> None:
         """Write nothing."""
 
     async def catch_up(self) -> None:
@@ -228,12 +231,12 @@ class ChatJournal(ABC):
             round_index=call.round_index,
             sequence_index=call.sequence_index,
             started_at=time.time(),
-            thought=call.thought or None,
+            provider_details=json.dumps(call.details) if call.details else None,
         )
         self._rows_of_calls[call.tool_call_id] = row.row
         self._calls[call.tool_call_id] = replace(call, message_id=self.turn.message_id)
         self._texts.append(text_before)
-        self._bytes += 2 * STEP_BYTES + sum(map(getsizeof, (text_before, call.arguments, call.thought)))
+        self._bytes += 2 * STEP_BYTES + sum(map(getsizeof, (text_before, call.arguments))) + _measure(call.details)
         await self.write([said, row])
 
     async def call_progressed(self, tool_call_id: str, status: str, message: str, progress: float | None) -> None:
@@ -256,7 +259,7 @@ class ChatJournal(ABC):
         }
         await self.write([self._change_call(tool_call_id, ended)])
 
-    async def finish(self, text: str, *, is_answered: bool) -> None:
+    async def finish(self, text: str, *, is_answered: bool, details: Mapping[str, Any] | None = None) -> None:
         """Write the turn's last text, and the compacted form of each result of which the answer cites but a part."""
         steps: list[Step] = []
         if is_answered:
@@ -266,7 +269,8 @@ class ChatJournal(ABC):
                     self._calls[call.tool_call_id] = call
                     steps.append(self._change_call(call.tool_call_id, {"replay_output": call.result}))
         if text:
-            steps.append(self._add_row("assistant", content=text))
+            written = json.dumps(details) if details else None
+            steps.append(self._add_row("assistant", content=text, provider_details=written))
         self._bytes += len(steps) * STEP_BYTES + getsizeof(text)
         await self.write(steps)
 

@@ -1,7 +1,8 @@
 """A chat's history as plain values: no database, no protocol."""
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 ChatDict = dict[str, Any]
@@ -13,8 +14,8 @@ class HistoryCall:
     """A tool call of a chat, as it is written before it runs and replayed afterwards.
 
     `arguments` is the text as the model wrote it. `round_index` counts the sequential rounds
-    of the turn and `sequence_index` the calls of one round, both from 0. `thought` is what the model wrote before it,
-    "" where its format does not show it that again. `message_id` is the client's assistant message. `result` is None
+    of the turn and `sequence_index` the calls of one round, both from 0. `details` is what the model sent
+    beside it, as `ProviderDetails` has it. `message_id` is the client's assistant message. `result` is None
     while nothing has come back; an empty one is an answer too.
     """
 
@@ -23,7 +24,7 @@ class HistoryCall:
     arguments: str
     round_index: int = 0
     sequence_index: int = 0
-    thought: str = ""
+    details: Mapping[str, Any] = field(default_factory=dict)
     message_id: str | None = None
     result: str | None = None
 
@@ -42,11 +43,12 @@ class StoredStatus:
 class ChatHistory:
     """The history of a chat so far: every tool call, oldest first.
 
-    `model` is the one that was chosen for the chat, None where none was. `is_missing`: there may be
-    one, but it could not be read.
+    `answers` are texts of answers without calls, each with what the model sent beside it. `model` is the one that was
+    chosen for the chat, None if none was. `is_missing`: there may be a history, but it could not be read.
     """
 
     calls: tuple[HistoryCall, ...] = ()
+    answers: tuple[tuple[str, Mapping[str, Any]], ...] = ()
     model: str | None = None
     is_missing: bool = False
 

@@ -9,8 +9,9 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
-from uuid import uuid4
 
+from callboard._call_ids import new_call_id
+from callboard._history.message_order import in_order
 from callboard._history.records import ChatDict, HistoryCall
 from callboard._history.sources import read_sources, source_number
 from callboard_protocol import EXTERNAL_ID_PREFIX
@@ -58,7 +59,7 @@ def replay(messages: Sequence[ChatDict], calls: Sequence[HistoryCall]) -> Replay
             replayed += _expand_turn(_leave_out(message, "id"), stored)
         elif message["role"] != "tool":  # a result without its call
             replayed.append(_leave_out(message, "id"))
-    kept = _drop_empty(replayed)
+    kept = in_order(replayed)
     sources = _collect_sources(calls, kept)
     return Replayed(kept, max(sources, default=NO_SOURCE), sources)
 
@@ -127,7 +128,7 @@ def _expand_turn(message: ChatDict, stored: Iterable[HistoryCall]) -> list[ChatD
 
 def _answer_call(call_id: str, name: str, arguments: str | None, content: Any) -> Answered:
     """Return a call with its result; one without an id gets one."""
-    call_id = call_id or f"call_{uuid4().hex[:24]}"
+    call_id = call_id or new_call_id()
     function = {"name": name, "arguments": arguments or "{}"}
     return (
         {"id": call_id, "type": "function", "function": function},
@@ -140,23 +141,6 @@ def _build_round(text: ChatDict, answered: Sequence[Answered]) -> list[ChatDict]
     if not answered:
         return [text]
     return [{**text, "tool_calls": [call for call, _ in answered]}, *(result for _, result in answered)]
-
-
-def _is_empty(message: ChatDict) -> bool:
-    return message["role"] == "assistant" and not message.get("content") and not message.get("tool_calls")
-
-
-def _drop_empty(messages: list[ChatDict]) -> list[ChatDict]:
-    """Drop the assistant messages that say nothing, but for one that keeps two users' messages apart."""
-    kept: list[ChatDict] = []
-    for index, message in enumerate(messages):
-        if _is_empty(message):
-            following = messages[index + 1]["role"] if index + 1 < len(messages) else None
-            if not (kept and kept[-1]["role"] == "user" and following == "user"):
-                continue
-            message = {**message, "content": ""}
-        kept.append(message)
-    return kept
 
 
 def _collect_sources(calls: Iterable[HistoryCall], messages: Iterable[ChatDict]) -> dict[int, Any]:

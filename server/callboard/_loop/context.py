@@ -47,8 +47,8 @@ class RunContext:
     first, and `approval.answer_to` waits for the answer to an `InputRequest` that the agent
     yields. `services` is for the tools that come with the server. `redaction` knows what no event, row,
     log or model may be told; tools add to it. `left_running` receives the ids of calls whose tools go on
-    though the run was cancelled. `thoughts` holds what the model thought before each earlier call, by the
-    call's id, where its format shows it that again (ReAct); it receives that of a new call before it starts.
+    though the run was cancelled. `provider_details` holds what models sent beside the chat's calls and answers, as
+    `ProviderDetails` has it; it receives that of a new call before it starts.
     `spend_call` counts a call of the user's before it runs, and raises `ToolLimit` where none is left for today.
     `recall`: what skills know of the user may go into the prompt. `observers` are told of requests to models.
     `options` are the client's parameters for the model (`temperature` …). `functions` are those that
@@ -77,7 +77,7 @@ class RunContext:
     must_call: bool = False
     redaction: Redaction = field(default_factory=Redaction, repr=False)
     left_running: set[str] = field(default_factory=set, repr=False)
-    thoughts: dict[str, str] = field(default_factory=dict, repr=False)
+    provider_details: dict[str, ChatDict] = field(default_factory=dict, repr=False)
     recall: bool = True
     spend_call: Spend = spend_nothing
     observers: RunObservers = NO_OBSERVERS

@@ -17,19 +17,27 @@ from callboard._formats import (
     Format,
     NativeFormat,
     Piece,
+    ProviderDetails,
     Reader,
     ReasoningPiece,
     RequestedCall,
     TextPiece,
     exchange,
     tool_meant,
-    with_thoughts,
 )
 from callboard._formats.transcript import with_instructions
 from callboard._loop.resolution import resolve_calls
 from callboard._tools import ClientTool, Tool
 from callboard.calls import Allowance, CallContext, CallRunner, EventBuffer, Limits, ResolvedCall
-from callboard.models import ChatDict, ChatModel, Finish, ModelRequest, TokenUsage
+from callboard.models import (
+    ChatDict,
+    ChatModel,
+    Finish,
+    MessageDetails,
+    ModelRequest,
+    TokenUsage,
+    merge_details,
+)
 from callboard_protocol import Done, Event, FinishReason, Message, Reasoning, Status, ToolCallArgsDelta, Usage
 
 MAX_CALLS_PER_ANSWER = 128
@@ -55,6 +63,7 @@ async def run_tool_loop(
     functions: Sequence[ClientTool] = (),
     must_call: bool = False,
     unfinished: Sequence[RequestedCall] = (),
+    details: ProviderDetails | None = None,
 ) -> AsyncGenerator[Event, None]:
     """Play one turn as events, the last one `Done`; what `messages` holds is not changed.
 
@@ -65,7 +74,8 @@ async def run_tool_loop(
     `functions` are the client's: where an answer calls one, the tools that it calls beside it are
     run, and the turn ends with `tool_calls`. A function named as a tool is left out. With the
     option `parallel_tool_calls` False no more than the first call of an answer is made.
-    `unfinished` are calls that `messages` holds no end of: they are run before the model is asked.
+    `unfinished` are calls that `messages` holds no end of: they are run before the model is asked. `details` is what
+    the chat's models sent beside their calls; it receives that of this turn.
     Raises `ModelError`; closing the generator, at any point, closes the model's stream and
     cancels the tools.
     """
@@ -73,7 +83,7 @@ async def run_tool_loop(
     context = context or CallContext()
     one_call = (options or {}).get("parallel_tool_calls") is False
     max_calls_per_answer = 1 if one_call else max(MAX_CALLS_PER_ANSWER, 2 * limits.max_tool_calls)
-    told = with_thoughts(messages, context.thoughts)
+    told = list(messages)
     text = _take_last_words(told) if unfinished else ""
     turn = _Turn(
         told,
@@ -84,7 +94,7 @@ async def run_tool_loop(
         max_calls_per_answer=max_calls_per_answer,
         must_call=must_call,
         one_call=one_call,
-        thoughts=context.thoughts,
+        details=details or ProviderDetails(),
     )
     buffer = EventBuffer()
     runner = CallRunner(buffer, context, limits, allowances)
@@ -97,7 +107,7 @@ async def run_tool_loop(
     answer = _Answer()
     while True:
         if calls:
-            made = turn.run_round(text, calls, by_name, runner, buffer, cut_short=is_cut_short)
+            made = turn.run_round(text, calls, by_name, runner, buffer, answer.details, cut_short=is_cut_short)
             async with aclosing(made) as events:
                 async for event in events:
                     yield event
@@ -148,6 +158,7 @@ class _Answer:
     text: list[str] = field(default_factory=list)
     finish_reason: str | None = None
     usage: TokenUsage | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
     reader: Reader = field(init=False)
 
     def conclude(self, *, is_over_limit: bool = False) -> tuple[FinishReason, str]:
@@ -176,7 +187,7 @@ class _Turn:
     must_call: bool = False
     one_call: bool = False
     usage: TokenUsage | None = None
-    thoughts: dict[str, str] = field(default_factory=dict)
+    details: ProviderDetails = field(default_factory=ProviderDetails)
     is_handed_over: bool = False
 
     async def ask(self, tools: Sequence[Tool], answer: _Answer) -> AsyncGenerator[Event, None]:
@@ -212,17 +223,17 @@ class _Turn:
         tools: Mapping[str, Tool],
         runner: CallRunner,
         buffer: EventBuffer,
+        message: Mapping[str, Any],
         *,
         cut_short: bool = False,
     ) -> AsyncGenerator[Event, None]:
         """Run the calls of one answer, and yield their events; then the conversation has the answer and their outcomes.
 
-        Where the client is to run one of them, it `is_handed_over` instead.
+        `message`: the details that came with the answer. If the client is to run one of them, it `is_handed_over`
+        instead.
         """
         made = resolve_calls(calls, tools, runner.budget, cut_short=cut_short)
-        self.thoughts.update(
-            (one.call.id, asked.thought) for one, asked in zip(made, calls, strict=True) if asked.thought
-        )
+        self.details.note_calls([(one.call.id, asked) for one, asked in zip(made, calls, strict=True)], message)
         running = asyncio.create_task(runner.run_round(made))
         try:
             async with aclosing(buffer.read(running)) as events:
@@ -241,8 +252,14 @@ class _Turn:
             self.messages += exchange(text, as_run, [outcomes[call.id].told for call in as_run])
 
     def _request(self, tools: Sequence[Tool]) -> ModelRequest:
+        request = self._put_in_words(tools)
+        return replace(request, messages=self.details.outgoing(request.messages))
+
+    def _put_in_words(self, tools: Sequence[Tool]) -> ModelRequest:
         request = replace(
-            self.tool_format.request(self.messages, tools), options=self.options, one_call=self.one_call and bool(tools)
+            self.tool_format.request(self.details.with_thoughts(self.messages), tools),
+            options=self.options,
+            one_call=self.one_call and bool(tools),
         )
         if not tools:
             return request
@@ -267,6 +284,8 @@ class _Turn:
                     case TokenUsage():
                         # Some endpoints send the running total with every chunk: the last one counts.
                         answer.usage = delta
+                    case MessageDetails():
+                        answer.details = delta.fields if delta.is_whole else merge_details(answer.details, delta.fields)
                     case _:
                         pass
                 for piece in reader.feed(delta):
@@ -281,6 +300,7 @@ class _Turn:
         """Return the last events of a turn that ends with this answer, or waits for what the client is to run."""
         if self.is_handed_over:
             return self.end("tool_calls")
+        self.details.note_answer("".join(answer.text), answer.details)
         reason, notice = answer.conclude(is_over_limit=is_over_limit)
         return self.end(reason, notice)
 

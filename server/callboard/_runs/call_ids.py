@@ -1,7 +1,8 @@
 """Tool call ids: unique within a chat and never empty, whatever a model or framework sends."""
 
 from collections.abc import Iterable
-from uuid import uuid4
+
+from callboard._call_ids import new_call_id
 
 MAX_ID_CHARS = 512
 
@@ -24,6 +25,11 @@ class CallIds:
     def claim(self, candidate: str) -> str:
         """Return `candidate` where nobody has it yet, else a new id."""
         usable = self._are_known and candidate.isprintable() and candidate.strip() and len(candidate) <= MAX_ID_CHARS
-        call_id = candidate if usable and candidate not in self._seen else f"call_{uuid4().hex[:24]}"
+        call_id = candidate if usable and candidate not in self._seen else self._make()
         self._seen.add(call_id)
+        return call_id
+
+    def _make(self) -> str:
+        while (call_id := new_call_id()) in self._seen:
+            pass
         return call_id

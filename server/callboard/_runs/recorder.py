@@ -15,6 +15,7 @@ from typing import Any
 
 from pydantic_core import PydanticSerializationError, to_json
 
+from callboard._formats import answer_key
 from callboard._history import HistoryCall, Journal
 from callboard._loop.tool_loop import NOTHING_SAID
 from callboard._redaction import Redaction, without_paths
@@ -29,9 +30,9 @@ from callboard._runs.step_reports import StepReports
 from callboard._runs.storable_events import make_storable
 from callboard._runs.text_writer import TextWriter
 from callboard._runs.truncation import truncate
-from callboard._text import storable
 from callboard.calls.approval import APPROVED, is_approval
 from callboard.errors import AgentError, RunLost
+from callboard.models import ChatDict
 from callboard_protocol import (
     CallEvent,
     Done,
@@ -95,8 +96,8 @@ class Recorder:
         """The agent's own last event, if it sent one."""
         self.left_running: set[str] = set()
         """The calls whose tools are still at work though the run is over."""
-        self.thoughts: dict[str, str] = {}
-        """The model's thoughts before each call, by its id, where it is to read them again."""
+        self.provider_details: dict[str, ChatDict] = {}
+        """What models sent beside the chat's calls and answers, as `ProviderDetails` has it."""
         self.earlier_sources = EarlierSources()
         """The sources of earlier turns; added before the agent begins."""
         self._log = log
@@ -170,7 +171,8 @@ class Recorder:
                     # The client was never asked to run it, and nobody else will.
                     await self._journal.call_ended(call_id, _format_error(ending.call_error), ending.call_code, 0)
             answer = self._text.take_answer()
-            await self._journal.finish(answer, is_answered=_is_answer(answer, ending.event))
+            details = self._redaction.value(self.provider_details.get(answer_key(answer)))
+            await self._journal.finish(answer, is_answered=_is_answer(answer, ending.event), details=details)
             last = ending.event
             if isinstance(last, Error):
                 last = last.model_copy(update={"message": without_paths(last.message)})
@@ -348,8 +350,8 @@ class Recorder:
     def _place(self, call_id: str, tool_name: str, arguments: str) -> HistoryCall:
         """Return a call that is about to run, as it is written down."""
         round_index, sequence_index = self._calls.next_place()
-        thought = self._redaction(storable(self.thoughts.get(call_id, "")))
-        return HistoryCall(call_id, tool_name, arguments, round_index, sequence_index, thought)
+        details = self._redaction.value(self.provider_details.get(call_id, {}))
+        return HistoryCall(call_id, tool_name, arguments, round_index, sequence_index, details)
 
     def _redact_arguments(self, arguments: dict[str, Any] | str) -> tuple[str, dict[str, Any] | str]:
         """Return the arguments as they are stored, and as they are shown, without secrets."""

@@ -13,7 +13,7 @@ import anyio
 import structlog
 
 from callboard._agents import AgentAccess, AgentLike, Approval, Limits, Registry, RunContext, left_out
-from callboard._formats import FormatChoice
+from callboard._formats import FormatChoice, answer_key
 from callboard._history import ChatJournal, NoJournal, Replayed, Turn, bound, list_left_out, replay
 from callboard._redaction import Redaction
 from callboard._runs.attachments import ReadableFiles
@@ -312,8 +312,9 @@ class Runs:
         # Long chats take a while, in which others are answered.
         bounded, left_out, past = await REQUESTS.run(replayed)
         recorder.earlier_sources.add(past.source_map)
-        thoughts = {call.tool_call_id: call.thought for call in history.calls if call.thought}
-        recorder.thoughts.update(await self._redaction.large(thoughts))
+        details = {call.tool_call_id: call.details for call in history.calls if call.details}
+        details |= {answer_key(text): sent for text, sent in history.answers}
+        recorder.provider_details.update(await self._redaction.large(details))
         told = await self._redaction.large(bounded)
         if observers.observers:
             newest = await self._redaction.large(left_out[-LEFT_OUT_TOLD:])
@@ -339,7 +340,7 @@ class Runs:
             must_call=request.must_call,
             redaction=redaction,
             left_running=recorder.left_running,
-            thoughts=recorder.thoughts,
+            provider_details=recorder.provider_details,
             recall=request.recall and self._settings.recall,
             spend_call=self._quota.spend_of(request.user.id if request.user else ""),
             observers=observers,

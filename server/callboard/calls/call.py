@@ -96,8 +96,7 @@ class CallContext:
     """The one whom the tools of a turn serve, as their `ToolContext` says it, and who is asked before they run.
 
     `spend` counts a call of the user's before it runs, and raises `ToolLimit` where none is left for today.
-    `left_running` receives the ids of calls that were stopped and whose tools went on all the same;
-    `thoughts` holds what the model thought before each call, by its id, and receives that of new ones.
+    `left_running` receives the ids of calls that were stopped and whose tools went on all the same.
     """
 
     chat_id: str | None = None
@@ -109,7 +108,6 @@ class CallContext:
     quotas: Quotas = field(default_factory=Quotas)
     redaction: Redaction = field(default_factory=Redaction)
     left_running: set[str] = field(default_factory=set)
-    thoughts: dict[str, str] = field(default_factory=dict)
     spend: Spend = spend_nothing
 
 

@@ -3,6 +3,7 @@
 Above: the tool loop. Below: settings and errors. Knows nothing of tools' code.
 """
 
+from callboard.models.details import REASONING, merge_details
 from callboard.models.embeddings import EmbeddingEndpoint
 from callboard.models.local_endpoints import LOCAL_ENDPOINTS, LocalEndpoint, LocalModel, find_local_model
 from callboard.models.model import (
@@ -11,6 +12,7 @@ from callboard.models.model import (
     ChatModel,
     DescribedModel,
     Finish,
+    MessageDetails,
     ModelDelta,
     ModelDescription,
     ModelEndpoint,
@@ -26,6 +28,7 @@ from callboard.models.scripted import Pause, Script, ScriptedModel, content_text
 __all__ = [
     "LOCAL_ENDPOINTS",
     "MODEL_OPTIONS",
+    "REASONING",
     "ChatDict",
     "ChatModel",
     "DescribedModel",
@@ -33,6 +36,7 @@ __all__ = [
     "Finish",
     "LocalEndpoint",
     "LocalModel",
+    "MessageDetails",
     "ModelDelta",
     "ModelDescription",
     "ModelEndpoint",
@@ -47,6 +51,7 @@ __all__ = [
     "ToolCallDelta",
     "content_text",
     "find_local_model",
+    "merge_details",
     "task_answer",
     "typed",
     "user_text",

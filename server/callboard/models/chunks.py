@@ -9,8 +9,22 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from callboard._text import storable
-from callboard.models.model import Finish, ModelDelta, ReasoningDelta, TextDelta, TokenUsage, ToolCallDelta
+from callboard.models.model import (
+    Finish,
+    MessageDetails,
+    ModelDelta,
+    ReasoningDelta,
+    TextDelta,
+    TokenUsage,
+    ToolCallDelta,
+)
 
+MESSAGE_FIELDS = frozenset(
+    {"role", "content", "tool_calls", "function_call", "refusal", "audio", "annotations", "images"}
+)
+"""The fields of a message that are read here or are of no use to the endpoint; its reasoning is wanted back by some."""
+CALL_FIELDS = frozenset({"index", "id", "type", "function"})
+FUNCTION_FIELDS = frozenset({"name", "arguments"})
 MAX_COST = 1e9
 """What one answer may be said to cost: more is no price."""
 
@@ -41,6 +55,8 @@ def _read_choice(choice: Mapping[str, Any]) -> Iterator[ModelDelta]:
         for call in _read_list(delta.get("tool_calls")):
             if isinstance(call, Mapping):
                 yield _read_tool_call(call)
+        if details := _read_details(delta, MESSAGE_FIELDS):
+            yield MessageDetails(details, is_whole=not choice.get("delta"))
     if isinstance(reason := choice.get("finish_reason"), str) and reason:
         yield Finish(reason)
 
@@ -55,7 +71,18 @@ def _read_tool_call(call: Mapping[str, Any]) -> ToolCallDelta:
         id=_read_string(call.get("id")),
         name=_read_string(function.get("name")),
         arguments=_read_string(function.get("arguments")),
+        details={
+            name: details
+            for name, fields, known in (("call", call, CALL_FIELDS), ("function", function, FUNCTION_FIELDS))
+            if (details := _read_details(fields, known))
+        },
     )
+
+
+def _read_details(fields: Mapping[str, Any], known: frozenset[str]) -> dict[str, Any]:
+    """Return the fields that are not `known` and hold anything."""
+    told = ((name, value) for name, value in fields.items() if name not in known and value not in (None, "", [], {}))
+    return {name: storable(value) if isinstance(value, str) else value for name, value in told}
 
 
 def _read_usage(usage: Mapping[str, Any]) -> TokenUsage:

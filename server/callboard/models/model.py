@@ -29,12 +29,27 @@ class ReasoningDelta:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallDelta:
-    """One entry of a chunk's `delta.tool_calls`, each field as it came; None where it was absent."""
+    """One entry of a chunk's `delta.tool_calls`, each field as it came; None where it was absent.
+
+    `details`: under `call` and `function` the fields of these that OpenAI does not have.
+    """
 
     index: int | None = None
     id: str | None = None
     name: str | None = None
     arguments: str | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class MessageDetails:
+    """Fields of an assistant message that OpenAI does not have, and its reasoning; the endpoint may want them back.
+
+    `is_whole`: of a whole message, not of a piece.
+    """
+
+    fields: Mapping[str, Any]
+    is_whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +88,7 @@ class Finish:
     reason: str | None
 
 
-ModelDelta = TextDelta | ReasoningDelta | ToolCallDelta | TokenUsage | Finish
+ModelDelta = TextDelta | ReasoningDelta | ToolCallDelta | MessageDetails | TokenUsage | Finish
 
 
 MODEL_OPTIONS = frozenset(

@@ -27,6 +27,7 @@ from callboard.errors import (
     ModelUnauthorized,
     ModelUnreachable,
 )
+from callboard.models.accepted import Accepted
 from callboard.models.chunks import read_chunk
 from callboard.models.descriptions import describe_model
 from callboard.models.endpoint_stream import (
@@ -80,7 +81,7 @@ class OpenAICompatible:
         self._timeout_seconds = timeout_seconds
         self._retries = RetryPolicy(max_retries)
         self._client = _make_client(httpx.URL(base_url), self._secret, timeout_seconds)
-        self._takes_one_call = True
+        self._accepted = Accepted()
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -184,19 +185,17 @@ class OpenAICompatible:
             body["tools"] = list(request.tools)
             if request.must_call:
                 body["tool_choice"] = "required"
-            if request.one_call and self._takes_one_call:
+            if request.one_call:
                 body["parallel_tool_calls"] = False
         if stops := _merge_stops(body.pop("stop", None), request.stops):
             body["stop"] = stops
-        try:
-            return await self._send("POST", "chat/completions", deadline, body)
-        except EndpointError as error:
-            is_about_it = error.status in REFUSED and "parallel_tool_calls" in f"{error.detail} {error.body}"
-            if body.pop("parallel_tool_calls", None) is None or not is_about_it:
-                raise
-            # Not every endpoint knows it: what it is for, the loop holds to by itself.
-            self._takes_one_call = False
-            return await self._send("POST", "chat/completions", deadline, body)
+        while True:
+            fitting = self._accepted.fit(body)
+            try:
+                return await self._send("POST", "chat/completions", deadline, fitting)
+            except EndpointError as error:
+                if error.status not in REFUSED or not self._accepted.learn(fitting, f"{error.detail} {error.body}"):
+                    raise
 
     async def _send(self, method: str, path: str, deadline: float, body: object = None) -> httpx.Response:
         """Return an answer that has begun, sending the request again as `callboard.models.retries` says.

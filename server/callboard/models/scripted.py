@@ -9,7 +9,15 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from callboard._openwebui.requests import answer_background_prompt
-from callboard.models.model import Finish, ModelDelta, ModelRequest, TextDelta, TokenUsage, ToolCallDelta
+from callboard.models.model import (
+    Finish,
+    ModelDelta,
+    ModelRequest,
+    ReasoningDelta,
+    TextDelta,
+    TokenUsage,
+    ToolCallDelta,
+)
 
 SECONDS_PER_WORD = 0.02
 CHARS_PER_TOKEN = 4
@@ -79,7 +87,7 @@ class ScriptedModel:
                 case ToolCallDelta():
                     has_called = True
                     written += len(step.arguments or "")
-                case _:
+                case TextDelta() | ReasoningDelta():
                     written += len(step.text)
             yield step
         if not has_usage:

@@ -29,7 +29,7 @@ from callboard.storage.rows import (
     interrupt_call,
     read_call,
     read_cursor,
-    read_history_call,
+    read_history,
     read_message,
     show_message,
     show_messages,
@@ -116,7 +116,7 @@ class _Row:
     started_at: float | None = None
     ended_at: float | None = None
     duration_ms: int | None = None
-    thought: str | None = None
+    provider_details: str | None = None
     place: int | None = None
     agent_id: str | None = None
     events: list[StoredStatus] = field(default_factory=list)
@@ -441,7 +441,7 @@ class _Chats(Chats):
         if chat_id not in self._chats:
             return ChatHistory()
         chat = self._chat(chat_id)
-        return ChatHistory(tuple(map(read_history_call, chat.calls)), chat.model)
+        return read_history([row for row in chat.rows if row.role == "tool" or row.provider_details], chat.model)
 
     async def turns(self, chat_id: str) -> list[StoredTurn]:
         chat = self._chats.get(chat_id)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from callboard._history import HistoryCall, NewResponse
+from callboard._history import ChatHistory, HistoryCall, NewResponse
 from callboard._history.records import StoredStatus, message_text
 from callboard._text import storable
 from callboard.errors import RequestError, UnknownChat, UnknownToolCall
@@ -63,10 +63,17 @@ def read_history_call(row: Any) -> HistoryCall:
         arguments=row.arguments or "",
         round_index=row.round_index or 0,
         sequence_index=row.sequence_index or 0,
-        thought=row.thought or "",
+        details=json.loads(row.provider_details or "{}"),
         message_id=row.message_id,
         result=row.tool_output if row.replay_output is None else row.replay_output,
     )
+
+
+def read_history(rows: Sequence[Any], model: str | None) -> ChatHistory:
+    """Return the history of a chat: from the rows of its calls, and of its answers that have provider details."""
+    calls = tuple(read_history_call(row) for row in rows if row.role == "tool")
+    answers = tuple((row.content or "", json.loads(row.provider_details)) for row in rows if row.role == "assistant")
+    return ChatHistory(calls, answers, model)
 
 
 def read_message(row: Any) -> StoredMessage:

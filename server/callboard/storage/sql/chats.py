@@ -13,9 +13,10 @@ import json
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, and_, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, delete, func, insert, or_, select, update
 
 from callboard._history import ChatHistory, StoredTurn
 from callboard._history.records import StoredStatus
@@ -26,7 +27,7 @@ from callboard.storage.rows import (
     compare_call,
     read_call,
     read_cursor,
-    read_history_call,
+    read_history,
     read_message,
     show_message,
     show_messages,
@@ -82,11 +83,14 @@ class SqlChats(Chats):
         Raises `UnknownChat` where the chat is another user's: who asks must not learn that it exists.
         """
         await self._database.catch_up(chat_id)
-        calls = and_(messages.c.chat_id == chats.c.id, messages.c.role == "tool")
+        is_told = or_(messages.c.role == "tool", messages.c.provider_details.is_not(None))
+        told = and_(messages.c.chat_id == chats.c.id, is_told)
         query = (
             select(
                 chats.c.user_id,
                 chats.c.model,
+                messages.c.role,
+                messages.c.content,
                 messages.c.tool_call_id,
                 messages.c.tool_name,
                 messages.c.arguments,
@@ -95,19 +99,19 @@ class SqlChats(Chats):
                 messages.c.message_id,
                 messages.c.tool_output,
                 messages.c.replay_output,
-                messages.c.thought,
+                messages.c.provider_details,
             )
-            .select_from(chats.outerjoin(messages, calls))
+            .select_from(chats.outerjoin(messages, told))
             .where(chats.c.id == chat_id)
             .order_by(messages.c.id)
         )
         rows = await self._database.fetch_patiently(query)
         if rows and rows[0].user_id != self._user_id:
             raise unknown_chat(chat_id)
-        written = [read_history_call(row) for row in rows if row.tool_call_id is not None]
+        written = read_history(rows, rows[0].model if rows else None)
         unwritten = self._database.unwritten.calls(chat_id, self._user_id)
-        known = {call.tool_call_id: call for call in [*written, *unwritten]}
-        return ChatHistory(tuple(known.values()), rows[0].model if rows else None)
+        known = {call.tool_call_id: call for call in [*written.calls, *unwritten]}
+        return replace(written, calls=tuple(known.values()))
 
     async def turns(self, chat_id: str) -> list[StoredTurn]:
         """Return the turns of a chat, oldest first; none where there is no such chat of this user."""

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, assert_never
 
 import structlog
@@ -103,11 +103,11 @@ class SqlJournal(ChatJournal):
                 raise
         await self._write_steps()
 
-    async def finish(self, text: str, *, is_answered: bool) -> None:
+    async def finish(self, text: str, *, is_answered: bool, details: Mapping[str, Any] | None = None) -> None:
         """Write the turn's end, at once whatever failed a moment ago; what cannot be written is left to wait."""
         self._next_try = 0.0
         try:
-            await super().finish(text, is_answered=is_answered)
+            await super().finish(text, is_answered=is_answered, details=details)
         except StorageError:
             if self._is_kept:
                 self._database.unwritten.keep(self, self._write_rest)

@@ -76,7 +76,7 @@ messages = Table(
     Column("ended_at", Double),
     Column("duration_ms", Integer, comment="as it was reported live"),
     Column("created_at", Double, nullable=False),
-    Column("thought", Text, comment="of a call: what the model wrote before it, where it is to read that again"),
+    Column("provider_details", Text, comment="JSON: what the model sent beside a call or an answer, for itself"),
     Column("place", Integer, comment="of a question: how many the conversation has with it"),
     Column("agent_id", String(255), comment="whose turn it is; null: written before it was kept"),
     UniqueConstraint("chat_id", "tool_call_id"),

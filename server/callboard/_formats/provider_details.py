@@ -1,0 +1,107 @@
+"""What a model sends beside its calls and answers, kept for that model alone.
+
+Some endpoints refuse a tool's result unless what they sent beside the call comes back with it: Gemini its thought
+signature (https://ai.google.dev/gemini-api/docs/thought-signatures), Kimi and DeepSeek the reasoning
+(https://api-docs.deepseek.com/guides/thinking_mode), OpenRouter's models their `reasoning_details`
+(https://openrouter.ai/docs/use-cases/reasoning-tokens). Another model or endpoint is sent none of it.
+"""
+
+from collections.abc import Mapping, MutableMapping, Sequence
+from hashlib import blake2b
+from typing import Any
+
+from callboard._call_ids import nine_characters
+from callboard._formats.described import ModelKey
+from callboard._formats.format import RequestedCall
+from callboard.models import REASONING, ChatDict, content_text
+
+
+class ProviderDetails:
+    """The provider details of one chat, as one model may read and add to them.
+
+    `kept` has an entry for each call, by its id, and for each answer, by `answer_key` of its text. An entry is JSON:
+    `origin` (endpoint and model), `message`, `call` and `function` (fields of theirs that OpenAI does not have),
+    `id` (the endpoint's own for a call that has another one here) and `thought` (see `RequestedCall`).
+    """
+
+    def __init__(self, model: ModelKey | None = None, kept: MutableMapping[str, ChatDict] | None = None) -> None:
+        model = model or ModelKey()
+        self._origin = [model.endpoint, model.name]
+        self._kept: MutableMapping[str, ChatDict] = {} if kept is None else kept
+
+    def note_calls(self, calls: Sequence[tuple[str, RequestedCall]], message: Mapping[str, Any]) -> None:
+        """Keep what came with the calls of one message; `calls` have their ids in the chat."""
+        for number, (call_id, call) in enumerate(calls):
+            entry = {"origin": self._origin, **call.details}
+            if call.provider_id not in ("", call_id):
+                entry["id"] = call.provider_id
+            if call.thought:
+                entry["thought"] = call.thought
+            if message and number == 0:
+                entry["message"] = dict(message)
+            # A call that runs again after a restart has its entry.
+            self._kept.setdefault(call_id, entry)
+
+    def note_answer(self, text: str, message: Mapping[str, Any]) -> None:
+        """Keep what came with an answer without calls."""
+        if fields := {name: value for name, value in message.items() if name not in REASONING}:
+            self._kept[answer_key(text)] = {"origin": self._origin, "message": fields}
+
+    def with_thoughts(self, messages: Sequence[ChatDict]) -> list[ChatDict]:
+        """Return the messages with the thought of each call beside it, for formats that show it to the model again."""
+        return [
+            {**message, "tool_calls": [self._with_thought(call) for call in message["tool_calls"]]}
+            if message.get("tool_calls")
+            else message
+            for message in messages
+        ]
+
+    def _with_thought(self, call: ChatDict) -> ChatDict:
+        thought = self._kept.get(call["id"], {}).get("thought")
+        return {**call, "thought": thought} if thought else call
+
+    def outgoing(self, messages: Sequence[ChatDict]) -> list[ChatDict]:
+        """Return the messages with what this model sent beside them.
+
+        Ids that another model made are nine letters and digits, as Mistral demands.
+        """
+        ids: dict[str, str] = {}
+        sent: list[ChatDict] = []
+        for message in messages:
+            if message["role"] == "tool":
+                call_id = message.get("tool_call_id") or ""
+                sent.append({**message, "tool_call_id": ids.get(call_id, call_id)})
+            elif calls := message.get("tool_calls"):
+                asked = [self._outgoing_call(call, ids) for call in calls]
+                sent.append({**self._own_message(calls[0]["id"]), **message, "tool_calls": asked})
+            elif message["role"] == "assistant":
+                sent.append({**self._own_message(answer_key(content_text(message.get("content")))), **message})
+            else:
+                sent.append(message)
+        return sent
+
+    def _own(self, key: str) -> ChatDict:
+        """Return what this model sent under `key`; empty for what another one did."""
+        entry = self._kept.get(key, {})
+        return entry if entry.get("origin") == self._origin else {}
+
+    def _own_message(self, key: str) -> ChatDict:
+        fields: ChatDict = self._own(key).get("message", {})
+        return fields
+
+    def _outgoing_call(self, call: ChatDict, ids: dict[str, str]) -> ChatDict:
+        call_id = call["id"]
+        entry = self._own(call_id)
+        is_anothers = not entry and "origin" in self._kept.get(call_id, {})
+        outgoing_id = entry.get("id") or call_id
+        # Some endpoints number the calls of each answer anew.
+        if is_anothers or outgoing_id in ids.values():
+            outgoing_id = nine_characters(call_id)
+        ids[call_id] = outgoing_id
+        function = {**entry.get("function", {}), **call["function"]}
+        return {**entry.get("call", {}), "id": outgoing_id, "type": "function", "function": function}
+
+
+def answer_key(text: str) -> str:
+    """Return the key of an answer's details: clients send its text back with other white space."""
+    return f"answer {blake2b(''.join(text.split()).encode(), digest_size=16).hexdigest()}"

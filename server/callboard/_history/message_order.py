@@ -1,0 +1,54 @@
+"""The order of messages that every endpoint takes. Pure."""
+
+from collections.abc import Sequence
+
+from callboard._history.records import ChatDict
+
+NO_ANSWER = "(This turn ended here, without an answer.)"
+_SYSTEM = ("system", "developer")
+
+
+def in_order(messages: Sequence[ChatDict]) -> list[ChatDict]:
+    """Return the messages in the order of the strictest endpoints.
+
+    One system message, the first; user and assistant take turns; after results comes the assistant; no message of the
+    assistant's is empty. Mistral's endpoint answers 400 to anything else, as vLLM and llama.cpp do for some templates.
+    """
+    ordered: list[ChatDict] = []
+    for message in messages:
+        role = message["role"]
+        before = ordered[-1] if ordered else {"role": "", "content": ""}
+        if role in _SYSTEM and ordered:
+            if ordered[0]["role"] in _SYSTEM:
+                ordered[0] = _join(ordered[0], message)
+            else:
+                ordered.insert(0, message)
+        elif role == "assistant" and _is_empty(message):
+            continue
+        elif role == before["role"] and (role == "user" or (role == "assistant" and not before.get("tool_calls"))):
+            ordered[-1] = _join(before, message)
+        elif role == "user" and before["role"] == "tool":
+            ordered += [{"role": "assistant", "content": NO_ANSWER}, message]
+        else:
+            ordered.append(message)
+    return ordered
+
+
+def _is_empty(message: ChatDict) -> bool:
+    content = message.get("content")
+    return not message.get("tool_calls") and (not content or (isinstance(content, str) and not content.strip()))
+
+
+def _join(first: ChatDict, second: ChatDict) -> ChatDict:
+    one, other = first.get("content"), second.get("content")
+    if not one or not other:
+        content = one or other
+    elif isinstance(one, str) and isinstance(other, str):
+        content = f"{one}\n\n{other}"
+    else:
+        content = [*_parts(one), *_parts(other)]
+    return {**first, **second, "role": first["role"], "content": content}
+
+
+def _parts(content: object) -> list[object]:
+    return content if isinstance(content, list) else [{"type": "text", "text": content}]

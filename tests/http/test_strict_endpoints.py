@@ -1,0 +1,323 @@
+"""Endpoints that refuse a request unless it has what they sent before, in a turn and on later turns.
+
+Each endpoint here is as strict as the one that it is named after, and speaks its words in a refusal.
+"""
+
+import json
+import re
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from callboard import Agent, OpenAICompatible, Skill, tool
+from callboard._formats import ToolFormat
+from callboard_protocol import Done, Event, Message
+from tests.fakes.openai_server import Answer, Body, Chunks, OpenAIServer, Refusal, call, chunks, finish, text
+from tests.serving import Service, request, serving
+
+USER = {"id": "ann"}
+SIGNATURE = {"google": {"thought_signature": "c2lnbmF0dXJl"}}
+LONG_ID = "call_#__thought__" + "c2ln" * 300
+"""An id of LiteLLM's; `#` is the number of the turn."""
+
+Rule = Callable[[Sequence[Body]], str]
+"""Returns why messages are refused, "" if they are not."""
+
+
+@tool
+async def look_up(word: str) -> str:
+    """Looks a word up."""
+    return f"{word}: wind"
+
+
+def asks(*, call_id: str | None = "call_from_the_endpoint", **beside: Any) -> Body:
+    """A chunk with a whole call; `beside` are fields of the call that OpenAI does not have."""
+    chunk = call("look_up", '{"word": "storm"}', call_id=call_id)
+    chunk["choices"][0]["delta"]["tool_calls"][0] |= beside
+    return chunk
+
+
+def calls_of(messages: Sequence[Body]) -> Iterator[tuple[Body, Body]]:
+    """Each call with its message."""
+    for message in messages:
+        for one in message.get("tool_calls") or ():
+            yield message, one
+
+
+def need_signature(messages: Sequence[Body]) -> str:
+    if all(one.get("extra_content") == SIGNATURE for _, one in calls_of(messages)):
+        return ""
+    return "Function call is missing a thought_signature in functionCall parts."
+
+
+def need_reasoning(messages: Sequence[Body]) -> str:
+    for place, message in enumerate(messages):
+        if message.get("tool_calls") and message.get("reasoning_content") != "Storm? I look.":
+            return (
+                f"thinking is enabled but reasoning_content is missing in assistant tool call message at index {place}"
+            )
+    return ""
+
+
+REASONING = [
+    {"type": "reasoning.text", "text": "Storm? ", "format": "anthropic-claude-v1", "index": 0},
+    {"type": "reasoning.text", "text": "I look.", "format": "anthropic-claude-v1", "index": 0},
+    {"type": "reasoning.text", "signature": "EsUB", "format": "anthropic-claude-v1", "index": 0},
+    {"type": "reasoning.encrypted", "data": "Zm9v", "id": "rs_1", "index": 1},
+]
+WHOLE_REASONING = [
+    {"type": "reasoning.text", "text": "Storm? I look.", "signature": "EsUB"}
+    | {"format": "anthropic-claude-v1", "index": 0},
+    REASONING[3],
+]
+
+
+def need_reasoning_details(messages: Sequence[Body]) -> str:
+    if all(message.get("reasoning_details") == WHOLE_REASONING for message, _ in calls_of(messages)):
+        return ""
+    return "messages.1.content.0: Invalid `signature` in `thinking` block"
+
+
+def need_own_ids(messages: Sequence[Body]) -> str:
+    ids = {one["id"] for _, one in calls_of(messages)} | {
+        one["tool_call_id"] for one in messages if one["role"] == "tool"
+    }
+    return "" if ids <= {LONG_ID.replace("#", turn) for turn in "123"} else "Corrupted thought signature."
+
+
+def need_nine(messages: Sequence[Body]) -> str:
+    for _, one in calls_of(messages):
+        if not re.fullmatch("[A-Za-z0-9]{9}", one["id"]):
+            return f"Tool call id was {one['id']} but must be a-z, A-Z, 0-9, with a length of 9."
+    return ""
+
+
+def need_turns(messages: Sequence[Body]) -> str:
+    """Mistral's order."""
+    after = {"system": {"user", "assistant"}, "user": {"assistant"}, "tool": {"assistant", "tool"}}
+    for before, message in pairwise(messages):
+        allowed = {"tool"} if before.get("tool_calls") else after.get(before["role"], {"user"})
+        if message["role"] not in allowed:
+            return f"Unexpected role '{message['role']}' after role '{before['role']}'"
+        if message["role"] == "assistant" and not message.get("content") and not message.get("tool_calls"):
+            return "Assistant message must have either content or tool_calls, but not none."
+    return ""
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """An endpoint: its rule, and the answer in which it calls the tool."""
+
+    rule: Rule
+    calls: Chunks
+
+
+ENDPOINTS = {
+    "Gemini 3": Endpoint(need_signature, chunks(asks(extra_content=SIGNATURE), finish("tool_calls"))),
+    "Gemini 3, the signature before the arguments": Endpoint(
+        need_signature,
+        chunks(
+            {"choices": [{"delta": {"tool_calls": [{"index": 0, "id": "c", "extra_content": SIGNATURE}]}}]},
+            call("look_up", '{"word": "storm"}'),
+            finish("tool_calls"),
+        ),
+    ),
+    "Kimi": Endpoint(
+        need_reasoning,
+        chunks(
+            text(None, reasoning_content="Storm? "),
+            text(None, reasoning_content="I look."),
+            asks(),
+            finish("tool_calls"),
+        ),
+    ),
+    "OpenRouter": Endpoint(
+        need_reasoning_details,
+        chunks(*(text("", reasoning_details=[entry]) for entry in REASONING), asks(), finish("tool_calls")),
+    ),
+    "LiteLLM": Endpoint(need_own_ids, chunks(asks(call_id=LONG_ID), finish("tool_calls"))),
+    "Mistral": Endpoint(need_nine, chunks(asks(call_id="dnEN4JsJ#"), finish("tool_calls"))),
+    "Mistral, without ids": Endpoint(need_nine, chunks(asks(call_id=None), finish("tool_calls"))),
+}
+
+
+def strict(endpoint: Endpoint) -> OpenAIServer:
+    """The endpoint: it calls the tool in the first answer of each turn, and answers then."""
+
+    def answer(body: Body) -> Answer:
+        if reason := endpoint.rule(body["messages"]):
+            return Refusal(400, reason)
+        if body["messages"][-1]["role"] != "user":
+            return chunks(text("It is wind."), finish("stop"))
+        turn = sum(message["role"] == "user" for message in body["messages"])
+        return chunks(*json.loads(json.dumps(endpoint.calls.chunks).replace("#", str(turn))))
+
+    return OpenAIServer(answer)
+
+
+@asynccontextmanager
+async def asking(
+    folder: Path, server: OpenAIServer, model: str = "m", tool_format: ToolFormat | None = None
+) -> AsyncIterator[Service]:
+    """A server whose agent asks that endpoint."""
+    endpoint = OpenAICompatible(server.base_url, model=model, max_retries=0)
+    skill = Skill("words", "Words.", tools=(look_up,))
+    async with serving(folder, Agent("scripted", skills=(skill,), model=endpoint, tool_format=tool_format)) as service:
+        yield service
+    await endpoint.aclose()
+
+
+async def ask(service: Service, message_id: str, *earlier: str) -> list[Event]:
+    """A turn in the chat; `earlier` are the messages of its answers."""
+    messages: list[Body] = [{"role": "user", "content": "What is a storm?"}]
+    for one in earlier:
+        messages += [{"role": "assistant", "id": one, "content": "It is wind."}, {"role": "user", "content": "Sure?"}]
+    return await service.events(request(chat_id="c", message_id=message_id, user=USER, messages=messages))
+
+
+def answered(events: list[Event]) -> bool:
+    said = "".join(event.content for event in events if isinstance(event, Message))
+    return said == "It is wind." and events[-1] == Done(finish_reason="stop")
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS.values(), ids=ENDPOINTS.keys())
+async def test_what_came_beside_a_call_goes_back_in_the_turn_and_after_a_restart(
+    tmp_path: Path, endpoint: Endpoint
+) -> None:
+    async with strict(endpoint) as server:
+        async with asking(tmp_path, server) as service:
+            assert answered(await ask(service, "m1"))
+        async with asking(tmp_path, server) as service:
+            assert answered(await ask(service, "m2", "m1"))
+    assert len(list(calls_of(server.requests[-1]["messages"]))) == 2
+
+
+@pytest.mark.parametrize("name", ["Gemini 3", "Kimi", "OpenRouter", "LiteLLM"])
+async def test_another_model_is_sent_none_of_it(tmp_path: Path, name: str) -> None:
+    async with strict(ENDPOINTS[name]) as server, strict(ENDPOINTS["Mistral"]) as mistral:
+        async with asking(tmp_path, server) as service:
+            await ask(service, "m1")
+        async with asking(tmp_path, server, "another") as service:
+            await ask(service, "m2", "m1")
+        async with asking(tmp_path, mistral) as service:
+            await ask(service, "m2", "m1")
+    for sent in (server.requests[2], mistral.requests[0]):
+        [(message, one)] = calls_of(sent["messages"])
+        assert set(message) == {"role", "content", "tool_calls"}
+        assert set(one) == {"id", "type", "function"}
+        assert need_nine(sent["messages"]) == ""
+
+
+async def test_what_came_beside_an_answer_goes_back_with_it_but_for_its_reasoning(tmp_path: Path) -> None:
+    beside: dict[str, Any] = {"extra_content": SIGNATURE, "reasoning_content": "Hm."}
+    async with OpenAIServer(lambda _: chunks(text("It is "), text("wind.", **beside), finish("stop"))) as server:
+        async with asking(tmp_path, server) as service:
+            await ask(service, "m1")
+        async with asking(tmp_path, server) as service:
+            await ask(service, "m2", "m1")
+    before = [message for message in server.requests[1]["messages"] if message["role"] == "assistant"]
+    assert before == [{"role": "assistant", "content": "It is wind.", "extra_content": SIGNATURE}]
+
+
+async def test_ids_that_an_endpoint_uses_again_in_each_answer_are_told_apart(tmp_path: Path) -> None:
+    again = Endpoint(lambda _: "", chunks(asks(call_id="call_0"), finish("tool_calls")))
+    async with strict(again) as server, asking(tmp_path, server) as service:
+        await ask(service, "m1")
+        await ask(service, "m2", "m1")
+    ids = [one["id"] for _, one in calls_of(server.requests[-1]["messages"])]
+    assert ids[0] == "call_0"
+    assert len(set(ids)) == 2
+
+
+HISTORIES: dict[str, list[Body]] = {
+    "an answer that is empty": [{"role": "assistant", "content": ""}, {"role": "user", "content": "Again."}],
+    "two answers": [
+        {"role": "assistant", "content": "It is"},
+        {"role": "assistant", "content": "wind."},
+        {"role": "user", "content": "Sure?"},
+    ],
+    "a question that was sent again": [{"role": "user", "content": "Hello?"}],
+    "pictures": [
+        {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}]}
+    ],
+    "a late word of the system": [
+        {"role": "assistant", "content": "It is wind."},
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Sure?"},
+    ],
+    "a turn that was stopped after its call": [
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": "a", "type": "function", "function": {"name": "look_up", "arguments": "{}"}}],
+        },
+        {"role": "tool", "tool_call_id": "a", "content": "wind"},
+        {"role": "user", "content": "Sure?"},
+    ],
+}
+
+
+@pytest.mark.parametrize("later", HISTORIES.values(), ids=HISTORIES.keys())
+@pytest.mark.parametrize("tool_format", ["native", "auto", "hermes", "react"])
+async def test_messages_come_in_the_order_of_the_strictest_endpoint(
+    tmp_path: Path, tool_format: ToolFormat, later: list[Body]
+) -> None:
+    answer = "Final Answer: It is wind." if tool_format == "react" else "It is wind."
+
+    def reply(body: Body) -> Answer:
+        reason = need_turns(body["messages"]) or need_nine(body["messages"])
+        return Refusal(400, reason) if reason else chunks(text(answer), finish("stop"))
+
+    messages = [{"role": "user", "content": "What is a storm?"}, *later]
+    async with OpenAIServer(reply) as server, asking(tmp_path, server, tool_format=tool_format) as service:
+        assert answered(await service.events(request(messages=messages)))
+    sent = str(server.requests[0]["messages"])
+    words = [
+        message["content"] for message in messages if isinstance(message.get("content"), str) and message["content"]
+    ]
+    assert all(word in sent for word in words)
+
+
+GROQ = "for 'role:assistant' the following must be satisfied[('messages.2' : property 'reasoning' is unsupported)]"
+MISTRAL = '{"detail": [{"type": "extra_forbidden", "loc": ["body", "messages", 2, "assistant", "reasoning"]}]}'
+
+
+@pytest.mark.parametrize(("status", "words"), [(400, GROQ), (422, MISTRAL)])
+async def test_a_field_that_an_endpoint_sends_but_refuses_is_left_out_from_then_on(
+    tmp_path: Path, status: int, words: str
+) -> None:
+    calls = chunks(text(None, reasoning="Hm."), asks(), finish("tool_calls"))
+
+    def answer(body: Body) -> Answer:
+        if any("reasoning" in message for message in body["messages"]):
+            return Refusal(status, words)
+        return calls if body["messages"][-1]["role"] == "user" else chunks(text("It is wind."), finish("stop"))
+
+    async with OpenAIServer(answer) as server, asking(tmp_path, server) as service:
+        assert answered(await ask(service, "m1"))
+        assert answered(await ask(service, "m2", "m1"))
+    # One request was refused, none after it.
+    assert len(server.requests) == 5
+
+
+async def test_a_chat_of_another_model_goes_on_at_an_endpoint_that_wants_reasoning_with_each_call(
+    tmp_path: Path,
+) -> None:
+    def need_any_reasoning(messages: Sequence[Body]) -> str:
+        return (
+            ""
+            if all(message.get("reasoning_content") for message, _ in calls_of(messages))
+            else need_reasoning(messages)
+        )
+
+    kimi = Endpoint(need_any_reasoning, ENDPOINTS["Kimi"].calls)
+    async with strict(ENDPOINTS["Mistral"]) as other, strict(kimi) as server:
+        async with asking(tmp_path, other) as service:
+            assert answered(await ask(service, "m1"))
+        async with asking(tmp_path, server) as service:
+            assert answered(await ask(service, "m2", "m1"))
