@@ -106,11 +106,12 @@ def ours() -> Make:
 def plain(tmp_path: Path) -> Make:
     """A server that follows a script."""
 
-    def make(*tools: dict[str, Any], confirm: Any = "never", **script: Any) -> Played:
+    def make(*tools: Any, confirm: Any = "never", trusted: bool = False, **script: Any) -> Played:
         path = tmp_path / "script.json"
         path.write_text(json.dumps({"pages": [tools], "results": {}, **script}))
         arguments = (str(HERE / "plain_server.py"), str(path))
-        return Played(RunningServer(ServerDeclaration("plain", sys.executable, arguments, confirm=confirm), QUICK))
+        declared = ServerDeclaration("plain", sys.executable, arguments, confirm=confirm, trusted=trusted)
+        return Played(RunningServer(declared, QUICK))
 
     return make
 

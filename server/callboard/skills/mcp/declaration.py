@@ -28,7 +28,8 @@ class ServerDeclaration:
     """One MCP server: a `command` that speaks over its standard streams, or the `url` of a streamable HTTP endpoint.
 
     `env` is added to a safe few of our own variables (`PATH`, `HOME` …), and nothing else of them is
-    passed on. `timeout_seconds` is what a call may take, the server's limit where it is None. Raises
+    passed on. `timeout_seconds` is what a call may take, the server's limit where it is None. `trusted`: whether the
+    server is believed that a tool only reads (`readOnlyHint`), so that it may run unasked. Raises
     `AgentError` where it is neither or both, or the name cannot begin a tool's name.
     """
 
@@ -41,6 +42,7 @@ class ServerDeclaration:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     confirm: Confirm = "never"
     timeout_seconds: float | None = None
+    trusted: bool = False
 
     def __post_init__(self) -> None:
         where = f"The MCP server '{self.name}'"

@@ -7,7 +7,7 @@ them. Calls come from the tasks of the runs.
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,8 +17,9 @@ import structlog
 
 from callboard._tools import Tool, ToolContext, ToolResult
 from callboard.errors import ToolError
-from callboard.skills.mcp.catalogue import build_catalogue
+from callboard.skills.mcp.catalogue import MAX_NAME_CHARS, build_catalogue
 from callboard.skills.mcp.declaration import ServerDeclaration
+from callboard.skills.mcp.schema import clean_text
 from callboard.skills.mcp.signals import ENDED, Signals
 
 if TYPE_CHECKING:
@@ -33,6 +34,9 @@ STABLE_SECONDS = 60.0
 STOP_SECONDS = 10.0
 CHANGE_PAUSE_SECONDS = 0.2
 """Changes come in bursts: the list is read once for all of one."""
+
+MAX_NOTES = 20
+"""Of the tools of one server that are left out, and lines in the log for each reading of its list."""
 
 _log = structlog.get_logger(__name__)
 
@@ -51,11 +55,15 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True)
 class McpState:
-    """State of a server. `reason`: why it does not run; `tools`: how many it has, or had when it last ran."""
+    """State of a server. `reason`: why it does not run; `tools`: how many it has, or had when it last ran.
+
+    `notes`: a line on each tool of its list that cannot be used, and on settings that do not do what they seem to.
+    """
 
     status: Literal["stopped", "starting", "ready", "restarting"] = "stopped"
     reason: str = ""
     tools: int = 0
+    notes: tuple[str, ...] = ()
 
 
 class RunningServer:
@@ -80,13 +88,17 @@ class RunningServer:
         reason = f": {self.state.reason}" if self.state.reason else ""
         return f"{self.declaration.name}: {self.state.status}, {count}{reason}"
 
+    def list_conditions(self) -> tuple[str, ...]:
+        """Return the line on how it is, and its notes."""
+        return (self.describe(), *(f"{self.declaration.name}: {note}" for note in self.state.notes))
+
     @asynccontextmanager
     async def lifespan(self, *, wait_seconds: float = FIRST_TOOLS_SECONDS) -> AsyncIterator[None]:
         """Run the server; begins once it has tools, has failed, or `wait_seconds` are over."""
         signals = Signals()
         settled = asyncio.Event()
         scope = anyio.CancelScope()
-        self.state = McpState("starting", tools=len(self._tools))
+        self.state = replace(self.state, status="starting", reason="")
         keeping = asyncio.create_task(self._keep(signals, settled, scope), name=f"mcp {self.declaration.name}")
         first = asyncio.create_task(settled.wait())
         try:
@@ -101,7 +113,7 @@ class RunningServer:
             await asyncio.wait({keeping}, timeout=STOP_SECONDS)
             scope.cancel()
             await keeping
-            self.state = McpState("stopped", tools=len(self._tools))
+            self.state = replace(self.state, status="stopped", reason="")
 
     async def call(self, tool_name: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
         """Run a tool at the server; raises `ToolError`, also where the server is not there."""
@@ -133,7 +145,7 @@ class RunningServer:
                 failures = 1 if stable else failures + 1
                 pause = self._backoff.pause(failures)
                 self._next_start = time.monotonic() + pause
-                self.state = McpState("restarting", reason, len(self._tools))
+                self.state = replace(self.state, status="restarting", reason=reason)
                 settled.set()
                 # Once for each reason: a server that can never start would fill the log.
                 log = _log.warning if worked or reason != last_reason else _log.debug
@@ -166,17 +178,36 @@ class RunningServer:
         while not (signals.stopping or signals.end_reason):
             if signals.tools_changed:
                 signals.tools_changed = False
-                self._tools = build_catalogue(self.declaration, await session.list_tools(), self.call)
-                self._session = session
-                self._ready_since = self._ready_since or time.monotonic()
-                self.state = McpState("ready", tools=len(self._tools))
-                _log.info("mcp_server_ready", server=self.declaration.name, tools=len(self._tools))
+                await self._read_tools(session)
                 settled.set()
             await signals.wake.wait()
             signals.wake.clear()
             if signals.tools_changed:
                 await self._pause(signals, CHANGE_PAUSE_SECONDS)
         self.state = replace(self.state, status="restarting", reason=signals.end_reason)
+
+    async def _read_tools(self, session: "Session") -> None:
+        signals = session.signals
+        signals.left_out.clear()
+        listed = await session.list_tools()
+        self._tools = build_catalogue(self.declaration, listed, self.call, signals.leave_out)
+        self._session = session
+        self._ready_since = self._ready_since or time.monotonic()
+        self.state = McpState("ready", tools=len(self._tools), notes=self._write_notes(signals.left_out))
+        for tool, reason in signals.left_out[:MAX_NOTES]:
+            _log.warning("mcp_tool_left_out", server=self.declaration.name, tool=tool[:MAX_NAME_CHARS], reason=reason)
+        _log.info("mcp_server_ready", server=self.declaration.name, tools=len(self._tools))
+
+    def _write_notes(self, left_out: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+        notes = [
+            clean_text(self.declaration.hide(f"the tool {tool[:MAX_NAME_CHARS]} is left out: {reason}"))
+            for tool, reason in left_out[:MAX_NOTES]
+        ]
+        if len(left_out) > MAX_NOTES:
+            notes.append(f"{len(left_out) - MAX_NOTES} more tools are left out")
+        if self.declaration.confirm == "unless_read_only" and not self.declaration.trusted:
+            notes.append("all of its tools ask first: it is not trusted to say which of them only read")
+        return tuple(notes)
 
     async def _pause(self, signals: Signals, seconds: float) -> None:
         """Wait, and no longer once the server is to stop."""

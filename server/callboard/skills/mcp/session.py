@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
+import structlog
 from mcp import Client, MCPError
 from mcp_types import (
     CONNECTION_CLOSED,
     METHOD_NOT_FOUND,
+    PARSE_ERROR,
     AudioContent,
     BlobResourceContents,
     CallToolResult,
@@ -49,6 +51,8 @@ MAX_FILES = 20
 MAX_FILE_CHARS = 20_000_000
 """Of one picture, in base64."""
 
+_log = structlog.get_logger(__name__)
+
 _IMAGE_TYPE = re.compile(r"image/[\w.+-]{1,64}", re.ASCII)
 _BASE64 = re.compile(r"[A-Za-z0-9+/\s]*={0,2}\s*", re.ASCII)
 _LOST_OVER_HTTP = ("Session terminated", "Server returned an error response")
@@ -67,6 +71,7 @@ class Session:
         """Return all pages of the server's list, up to one tool more than is of use. Raises what the SDK raises."""
         listed: list[McpTool] = []
         cursor: str | None = None
+        cursors: set[str] = set()
         for _ in range(MAX_PAGES):
             try:
                 page = await self.client.list_tools(cursor=cursor)
@@ -74,10 +79,16 @@ class Session:
                 if error.code == METHOD_NOT_FOUND:
                     break  # a server of prompts and resources alone
                 raise
-            listed += page.tools
+            names = {tool.name for tool in listed}
+            is_known = bool(page.tools) and all(tool.name in names for tool in page.tools)
+            listed += [] if is_known else page.tools
             cursor = page.next_cursor
-            if cursor is None or len(listed) > MAX_TOOLS:
+            if cursor and (is_known or cursor in cursors):
+                _log.warning("mcp_list_never_ends", server=self.declaration.name, tools=len(listed))
                 break
+            if not cursor or len(listed) > MAX_TOOLS:
+                break
+            cursors.add(cursor)
         return listed
 
     async def call(self, tool_name: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
@@ -107,6 +118,10 @@ class Session:
                 raise ToolError(
                     f"The MCP server '{name}' was lost during this call ({said}), which may have been carried out or "
                     "not. It is being restarted; try again in a few seconds."
+                ) from error
+            if error.code == PARSE_ERROR:
+                raise ToolError(
+                    f"The answer of the MCP server '{name}' cannot be read ({said}). The call may have taken effect."
                 ) from error
             raise ToolError(f"The MCP server '{name}' refused the call: {said}") from error
         except (RuntimeError, ValueError) as error:

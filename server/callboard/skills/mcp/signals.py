@@ -15,11 +15,17 @@ class Signals:
     stopping: bool = False
     tools_changed: bool = True
     end_reason: str = ""
+    left_out: list[tuple[str, str]] = field(default_factory=list)
+    """Tools of the list that was read last which cannot be used, with the reason of each."""
 
     def change_tools(self) -> None:
         """Have the server's list of tools read again."""
         self.tools_changed = True
         self.wake.set()
+
+    def leave_out(self, tool_name: str, reason: str) -> None:
+        """Note that a tool of the server's list cannot be used."""
+        self.left_out.append((tool_name, reason))
 
     def end(self, reason: str) -> None:
         """Say that the connection is of no more use; the first reason counts."""

@@ -41,10 +41,20 @@ class McpServer(Skill):
         headers: Mapping[str, str] | None = None,
         confirm: Confirm = "never",
         timeout_seconds: float | None = None,
+        trusted: bool = False,
     ) -> None:
         folder = Path(cwd).expanduser() if cwd else None
         self.declaration = ServerDeclaration(
-            name, command, tuple(args), dict(env or {}), folder, url, dict(headers or {}), confirm, timeout_seconds
+            name,
+            command,
+            tuple(args),
+            dict(env or {}),
+            folder,
+            url,
+            dict(headers or {}),
+            confirm,
+            timeout_seconds,
+            trusted,
         )
         if find_spec("mcp") is None:
             needed = "needs the library mcp: install it with pip install callboard[mcp]."
@@ -66,7 +76,7 @@ class McpServer(Skill):
     async def _run(self, _services: Services) -> AsyncIterator[SkillState]:
         server = RunningServer(self.declaration)
         async with server.lifespan():
-            yield SkillState(tools=server.tools, conditions=lambda: (server.describe(),))
+            yield SkillState(tools=server.tools, conditions=server.list_conditions)
 
 
 class McpSettings(SkillSettings):
