@@ -7,9 +7,9 @@ import os
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 import structlog
@@ -35,6 +35,12 @@ class Played:
     def lifespan(self) -> AbstractAsyncContextManager[None]:
         """Run the server; begins once it has tools or has failed, however long the machine takes for that."""
         return self.server.lifespan(wait_seconds=math.inf)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Self]:
+        """Run the server, and yield this."""
+        async with self.lifespan():
+            yield self
 
     def tool(self, name: str) -> Tool:
         found = {tool.name: tool for tool in self.server.tools()}

@@ -4,16 +4,20 @@ This module and those below it that import the SDK are themselves imported when 
 """
 
 import asyncio
+import json
 import os
+import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from http import HTTPStatus
 from typing import Any, TextIO
 
 import anyio
 import httpx2
 import structlog
 from mcp import Client, MCPError, StdioServerParameters, stdio_client
-from mcp.client.streamable_http import streamable_http_client
+from mcp.client.sse import sse_client
+from mcp.client.streamable_http import MCP_SESSION_ID, streamable_http_client
 from mcp.client.subscriptions import SubscriptionLost
 from mcp_types import Implementation, ServerNotification, ToolListChangedNotification
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -22,7 +26,7 @@ from callboard._trace_context import pass_on
 from callboard._version import __version__
 from callboard.skills.mcp.declaration import ServerDeclaration
 from callboard.skills.mcp.session import Session
-from callboard.skills.mcp.signals import Signals
+from callboard.skills.mcp.signals import Signals, sent_call
 from callboard.skills.mcp.watched_stream import WatchedStream
 
 REQUEST_SECONDS = 60.0
@@ -37,6 +41,11 @@ MAX_STDERR_CHARS = 2_000
 
 CONNECTION_ERRORS = (MCPError, OSError, RuntimeError, ValueError, httpx2.HTTPError, anyio.BrokenResourceError)
 """Errors of a connection that fails, alone or in the groups that anyio makes of it."""
+
+_SESSION_IN_URL = re.compile(r"[?&]session_?id=", re.IGNORECASE)
+"""The older transport has its session there."""
+
+_FORGOTTEN_WORDS = re.compile(r"session|not initiali[sz]ed", re.IGNORECASE)
 
 _log = structlog.get_logger(__name__)
 
@@ -56,7 +65,7 @@ async def connect(declaration: ServerDeclaration, signals: Signals) -> AsyncIter
 
     async with AsyncExitStack() as stack:
         client = Client(
-            _watch(await _open_transport(declaration, stack), declaration, signals),
+            _watch(await _open_transport(declaration, signals, stack), declaration, signals),
             read_timeout_seconds=REQUEST_SECONDS,
             message_handler=on_message,
             client_info=Implementation(name="callboard", version=__version__),
@@ -72,10 +81,13 @@ _Streams = tuple[Any, Any]
 
 
 async def _open_transport(
-    declaration: ServerDeclaration, stack: AsyncExitStack
+    declaration: ServerDeclaration, signals: Signals, stack: AsyncExitStack
 ) -> AbstractAsyncContextManager[_Streams, bool | None]:
     if declaration.url:
-        http = await stack.enter_async_context(_http_client(declaration))
+        http = _http_client(declaration, signals)
+        if declaration.transport == "sse":
+            return sse_client(declaration.url, httpx_client_factory=lambda **_: http)  # type: ignore[arg-type] # ours needs none
+        await stack.enter_async_context(http)
         return streamable_http_client(declaration.url, http_client=http, max_sse_event_size=MAX_MESSAGE_BYTES)
     parameters = StdioServerParameters(
         command=declaration.command,
@@ -126,18 +138,41 @@ async def _listen(client: Client, signals: Signals) -> None:
         signals.change_tools()
 
 
-def _http_client(declaration: ServerDeclaration) -> httpx2.AsyncClient:
+def _http_client(declaration: ServerDeclaration, signals: Signals) -> httpx2.AsyncClient:
     async def guard(response: httpx2.Response) -> None:
         if response.status_code in (401, 403):
             raise ConnectionRefusedError(f"it answered HTTP {response.status_code}: check its headers")
         if not response.headers.get("content-type", "").startswith("text/event-stream"):
             assert isinstance(response.stream, httpx2.AsyncByteStream)
             response.stream = _BoundedStream(response.stream)
+        sent = sent_call.get()
+        if sent is not None and await _is_session_forgotten(response):
+            sent.is_refused = True
+            signals.forget()
+        elif declaration.transport == "sse" and response.request.method == "POST" and response.is_error:
+            # The SDK stops sending at that, and its callers wait for ever.
+            signals.end(f"it answered HTTP {response.status_code}")
 
     # No limit on reading: streams of notifications are silent for hours. The executor bounds a call.
     timeout = httpx2.Timeout(CONNECT_SECONDS, read=None)
     hooks: Mapping[str, list[Any]] = {"request": [pass_on], "response": [guard]}
     return httpx2.AsyncClient(headers=dict(declaration.headers), timeout=timeout, event_hooks=hooks)
+
+
+async def _is_session_forgotten(response: httpx2.Response) -> bool:
+    """Return whether the server refused a call because it does not know the call's session.
+
+    That is 404 by the specification. Servers of the TypeScript SDK answer 400 and say so in words.
+    """
+    if response.status_code not in (HTTPStatus.NOT_FOUND, HTTPStatus.BAD_REQUEST):
+        return False
+    request = response.request
+    has_session = MCP_SESSION_ID in request.headers or _SESSION_IN_URL.search(str(request.url))
+    if not has_session or json.loads(request.content or b"{}").get("method") != "tools/call":
+        return False
+    if response.status_code == HTTPStatus.NOT_FOUND:
+        return True
+    return _FORGOTTEN_WORDS.search((await response.aread()).decode(errors="replace")) is not None
 
 
 class _BoundedStream(httpx2.AsyncByteStream):

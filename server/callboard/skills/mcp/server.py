@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
@@ -20,7 +20,7 @@ from callboard.errors import ToolError
 from callboard.skills.mcp.catalogue import MAX_NAME_CHARS, build_catalogue
 from callboard.skills.mcp.declaration import ServerDeclaration
 from callboard.skills.mcp.schema import clean_text
-from callboard.skills.mcp.signals import ENDED, Signals
+from callboard.skills.mcp.signals import ENDED, FORGOTTEN, ForgottenSession, Signals
 
 if TYPE_CHECKING:
     from callboard.skills.mcp.session import Session
@@ -35,8 +35,17 @@ STOP_SECONDS = 10.0
 CHANGE_PAUSE_SECONDS = 0.2
 """Changes come in bursts: the list is read once for all of one."""
 
+RENEW_SECONDS = 20.0
+"""Time that a call waits for a new session, when the server has forgotten the old one."""
+
+LAST_CALLS_SECONDS = 3.0
+"""Time that calls of a forgotten session have to end, before it is closed."""
+
 MAX_NOTES = 20
 """Of the tools of one server that are left out, and lines in the log for each reading of its list."""
+
+_REFUSALS = ("Server returned an error response", "Not Found")
+"""The SDK's words for a status other than 200 without a JSON-RPC body: a URL of another protocol answers so."""
 
 _log = structlog.get_logger(__name__)
 
@@ -58,12 +67,14 @@ class McpState:
     """State of a server. `reason`: why it does not run; `tools`: how many it has, or had when it last ran.
 
     `notes`: a line on each tool of its list that cannot be used, and on settings that do not do what they seem to.
+    `tool_names` are those that the model is told.
     """
 
     status: Literal["stopped", "starting", "ready", "restarting"] = "stopped"
     reason: str = ""
     tools: int = 0
     notes: tuple[str, ...] = ()
+    tool_names: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
 
 class RunningServer:
@@ -75,6 +86,7 @@ class RunningServer:
         self._backoff = backoff or Backoff()
         self._tools: tuple[Tool, ...] = ()
         self._session: Session | None = None
+        self._signals = Signals()
         self._ready_since: float | None = None
         self._next_start = 0.0
 
@@ -95,7 +107,7 @@ class RunningServer:
     @asynccontextmanager
     async def lifespan(self, *, wait_seconds: float = FIRST_TOOLS_SECONDS) -> AsyncIterator[None]:
         """Run the server; begins once it has tools, has failed, or `wait_seconds` are over."""
-        signals = Signals()
+        signals = self._signals = Signals()
         settled = asyncio.Event()
         scope = anyio.CancelScope()
         self.state = replace(self.state, status="starting", reason="")
@@ -117,9 +129,24 @@ class RunningServer:
 
     async def call(self, tool_name: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
         """Run a tool at the server; raises `ToolError`, also where the server is not there."""
+        for _ in range(2):
+            session = await self._wait_for_session()
+            try:
+                return await session.call(tool_name, arguments, context)
+            except ForgottenSession:
+                # Refused before it ran, so it is safe to repeat in a new session:
+                # https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#session-management
+                _log.info("mcp_session_forgotten", server=self.declaration.name, tool=tool_name[:MAX_NAME_CHARS])
+        name = self.declaration.name
+        raise ToolError(f"The MCP server '{name}' refused the call twice: {FORGOTTEN}. The call was not carried out.")
+
+    async def _wait_for_session(self) -> "Session":
+        """Return the open session, once a forgotten one is replaced; raises `ToolError` if there is none."""
+        with anyio.move_on_after(RENEW_SECONDS):
+            await self._signals.renewed.wait()
         if self._session is None or self._session.signals.end_reason:
             raise ToolError(self._explain_absence())
-        return await self._session.call(tool_name, arguments, context)
+        return self._session
 
     def _explain_absence(self) -> str:
         name = self.declaration.name
@@ -140,6 +167,10 @@ class RunningServer:
                 reason = await self._connect(signals, settled)
                 if signals.stopping:
                     return
+                if signals.is_forgotten:
+                    # No failure: it answers, and a new session can be had at once.
+                    continue
+                signals.renewed.set()
                 worked = self._ready_since is not None
                 stable = self._ready_since is not None and time.monotonic() - self._ready_since > STABLE_SECONDS
                 failures = 1 if stable else failures + 1
@@ -166,7 +197,10 @@ class RunningServer:
             async with connect(self.declaration, signals) as session:
                 await self._serve(session, settled)
         except (*CONNECTION_ERRORS, ExceptionGroup) as error:
-            signals.end(self.declaration.hide(_explain(error)))
+            reason = self.declaration.hide(_explain(error))
+            if self._session is None and self.declaration.url and reason.endswith(_REFUSALS):
+                reason += f"; it may speak another protocol at this URL than {self.declaration.transport}: set its type"
+            signals.end(reason)
             if self._session is None and signals.end_reason == ENDED:
                 return "it ended before it was ready; CALLBOARD_LOG_LEVEL=debug logs what it writes"
         finally:
@@ -185,6 +219,12 @@ class RunningServer:
             if signals.tools_changed:
                 await self._pause(signals, CHANGE_PAUSE_SECONDS)
         self.state = replace(self.state, status="restarting", reason=signals.end_reason)
+        if signals.is_forgotten:
+            # Calls of the same moment are being refused too, and those of another replica may still be answered.
+            with anyio.move_on_after(LAST_CALLS_SECONDS):
+                while signals.open_calls and not signals.stopping:
+                    await signals.wake.wait()
+                    signals.wake.clear()
 
     async def _read_tools(self, session: "Session") -> None:
         signals = session.signals
@@ -192,8 +232,10 @@ class RunningServer:
         listed = await session.list_tools()
         self._tools = build_catalogue(self.declaration, listed, self.call, signals.leave_out)
         self._session = session
+        signals.renewed.set()
         self._ready_since = self._ready_since or time.monotonic()
-        self.state = McpState("ready", tools=len(self._tools), notes=self._write_notes(signals.left_out))
+        names = tuple(tool.name for tool in self._tools)
+        self.state = McpState("ready", "", len(names), self._write_notes(signals.left_out), names)
         for tool, reason in signals.left_out[:MAX_NOTES]:
             _log.warning("mcp_tool_left_out", server=self.declaration.name, tool=tool[:MAX_NAME_CHARS], reason=reason)
         _log.info("mcp_server_ready", server=self.declaration.name, tools=len(self._tools))

@@ -32,7 +32,7 @@ from callboard._tools import ToolContext, ToolResult
 from callboard.errors import ToolError
 from callboard.skills.mcp.catalogue import MAX_TOOLS
 from callboard.skills.mcp.declaration import ServerDeclaration
-from callboard.skills.mcp.signals import Signals
+from callboard.skills.mcp.signals import ForgottenSession, SentCall, Signals, sent_call
 
 CALL_SECONDS = 86_400.0
 """Longer than any call may take: the executor's limit comes first, and cancels the call at the server too."""
@@ -55,8 +55,8 @@ _log = structlog.get_logger(__name__)
 
 _IMAGE_TYPE = re.compile(r"image/[\w.+-]{1,64}", re.ASCII)
 _BASE64 = re.compile(r"[A-Za-z0-9+/\s]*={0,2}\s*", re.ASCII)
-_LOST_OVER_HTTP = ("Session terminated", "Server returned an error response")
-"""The SDK's words for a 404 and of other statuses, which have no code of their own: most come of a restart."""
+_LOST_OVER_HTTP = "Server returned an error response"
+"""The SDK's words for a status without a JSON-RPC body, which have no code of their own: most come of a restart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class Session:
         return listed
 
     async def call(self, tool_name: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
-        """Run a tool; its progress becomes statuses of the call. Raises `ToolError`.
+        """Run a tool; its progress becomes statuses of the call. Raises `ToolError`, `ForgottenSession`.
 
         Cancelling this cancels the tool at the server.
         """
@@ -107,13 +107,18 @@ class Session:
             text = message or (f"{progress:g}" if percent is None else "")
             await context.status("processing", hide(text)[:MAX_REPORT_CHARS], progress=percent)
 
+        sent = SentCall()
+        token = sent_call.set(sent)
         try:
-            result = await self.client.call_tool(
-                tool_name, dict(arguments), read_timeout_seconds=CALL_SECONDS, progress_callback=report
-            )
+            with self.signals.calling():
+                result = await self.client.call_tool(
+                    tool_name, dict(arguments), read_timeout_seconds=CALL_SECONDS, progress_callback=report
+                )
         except MCPError as error:
+            if sent.is_refused:
+                raise ForgottenSession from error
             said = truncate(hide(error.message), MAX_ERROR_CHARS)
-            if error.code == CONNECTION_CLOSED or error.message in _LOST_OVER_HTTP:
+            if error.code == CONNECTION_CLOSED or error.message == _LOST_OVER_HTTP:
                 self.signals.end("the connection was lost during a call")
                 raise ToolError(
                     f"The MCP server '{name}' was lost during this call ({said}), which may have been carried out or "
@@ -128,6 +133,8 @@ class Session:
             # The SDK's checks: a result that is none, or not what the tool's output schema says.
             said = truncate(hide(str(error)), MAX_ERROR_CHARS)
             raise ToolError(f"The MCP server '{name}' gave a result that cannot be used: {said}") from error
+        finally:
+            sent_call.reset(token)
         return read_result(name, result, hide)
 
 
