@@ -95,11 +95,22 @@ def test_good_schema_stays_as_it_is() -> None:
     assert clean_schema(schema) == schema
 
 
-def test_reference_into_a_part_that_moved_still_leads_to_it() -> None:
-    schema = clean_schema(
-        having({"oneOf": [{"type": "integer"}]}) | {"$defs": {"b": {"$ref": "#/properties/a/oneOf/0"}}}
-    )
-    assert schema["$defs"]["b"] == {"$ref": "#/properties/a/anyOf/0"}
+@pytest.mark.parametrize(
+    ("part", "reference", "changed"),
+    [
+        # Into a part that is kept under another keyword.
+        ({"oneOf": [TEXT, {}]}, "#/properties/a/oneOf/0", "#/properties/a/anyOf/0"),
+        # From a schema that was put into this one with its own definitions.
+        ({"$defs": {"t": TEXT}}, "#/$defs/t", "#/properties/a/$defs/t"),
+        ({"definitions": {"a b%": TEXT}}, "#/definitions/a%20b%25", "#/properties/a/definitions/a b%25"),
+    ],
+)
+def test_reference_is_changed_to_where_its_target_is(part: dict[str, Any], reference: str, changed: str) -> None:
+    schema = clean_schema(having({**part, "additionalProperties": {"$ref": reference}, "type": ["object", "string"]}))
+    assert schema["properties"]["a"]["additionalProperties"] == {"$ref": changed}
+    tool = Tool("by_hand", "By hand.", schema, lambda **_: "")
+    with pytest.raises(InvalidArguments, match="1 is not of type 'string'"):
+        check_arguments(tool, {"a": {"b": 1}})
 
 
 @pytest.mark.parametrize(

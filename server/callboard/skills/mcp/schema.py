@@ -96,6 +96,7 @@ class _Node:
 
     place: _Place
     cleaned: dict[str, Any] = field(default_factory=dict)
+    reference: str | None = None
     in_place: list[str] = field(default_factory=list)
     inner: list[str] = field(default_factory=list)
 
@@ -132,17 +133,30 @@ class _Cleaner:
     def check_references(self) -> None:
         """Raise `ValueError` for references to nothing, endless loops, and a schema that is too large written out."""
         for node in self._nodes.values():
-            for used in node.in_place:
-                if used not in self._nodes:
-                    raise ValueError(f"its schema refers at '{node.place.given}' to '#{used}', which is no part of it")
-            if "$ref" in node.cleaned and (target := self._nodes[node.in_place[-1]].place).kept != target.given:
-                node.cleaned["$ref"] = f"#{target.kept}"
+            if node.reference is not None:
+                target = self._find_target(node.place.given, node.reference)
+                node.in_place.append(target.place.given)
+                if target.place.kept != node.reference:
+                    node.cleaned["$ref"] = "#" + target.place.kept.replace("%", "%25")
         try:
             TopologicalSorter({place: node.in_place for place, node in self._nodes.items()}).prepare()
         except CycleError as error:
             raise ValueError(f"its schema refers to itself without end at '{error.args[1][0]}'") from error
         if self._measure("", frozenset())[0] > MAX_KEYWORDS:
             raise ValueError(f"its schema has over {MAX_KEYWORDS} keywords with its references written out")
+
+    def _find_target(self, place: str, reference: str) -> _Node:
+        """Return the schema that a reference at `place` means; raises `ValueError`.
+
+        Schemas are often put as they are into another one, where their references lead past their own definitions.
+        """
+        around = place
+        while f"{around}{reference}" not in self._nodes and around:
+            around = around.rpartition("/")[0]
+        found = reference if reference in self._nodes else f"{around}{reference}"
+        if found not in self._nodes:
+            raise ValueError(f"its schema refers at '{place}' to '#{reference}', which is no part of it")
+        return self._nodes[found]
 
     def _measure(self, place: str, around: frozenset[str]) -> tuple[int, int]:
         """Return the keywords and levels of a schema written out, in which a part that contains itself ends there."""
@@ -169,7 +183,7 @@ class _Cleaner:
             node.inner.append(place.given)
             node.cleaned[key] = value if isinstance(value, bool) else self.clean(value, place, level)
         elif key == "$ref":
-            node.in_place.append(_find_target(value, place))
+            node.reference = _read_reference(value, place)
             node.cleaned[key] = value
         elif (cleaned := _clean_value(key, value, place)) is not None or key in _VALUES:
             node.cleaned[key] = cleaned
@@ -211,8 +225,8 @@ def _convert_old_keywords(given: dict[str, Any]) -> dict[str, Any]:
     return schema
 
 
-def _find_target(reference: Any, place: _Place) -> str:
-    """Return the place that a reference means, in the given schema; raises `ValueError` for one outside of it."""
+def _read_reference(reference: Any, place: _Place) -> str:
+    """Return the place that a reference names, in the given schema; raises `ValueError` for one outside of it."""
     if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
         raise ValueError(f"its schema refers at '{place.given}' to something outside of it")
     # The fragment of a URL, so characters may be percent-encoded.
