@@ -33,6 +33,9 @@ REQUEST_SECONDS = 60.0
 """Time for the handshake and for a list, each: `npx` may be loading the server first."""
 
 CONNECT_SECONDS = 30.0
+LISTEN_SECONDS = 5.0
+"""Time that a server has to confirm that it will tell of changes, before its list is read all the same."""
+
 LISTEN_AGAIN_SECONDS = 5.0
 MAX_MESSAGE_BYTES = 32 * 1024 * 1024
 """Of one message over HTTP: pictures come in them, as base64."""
@@ -118,22 +121,29 @@ async def _listen_while_open(client: Client, signals: Signals) -> AsyncIterator[
     if capability is None or not capability.list_changed:
         yield
         return
+    begun = asyncio.Event()
     async with anyio.create_task_group() as group:
-        group.start_soon(_listen, client, signals)
+        group.start_soon(_listen, client, signals, begun)
+        # Before the list is read: nobody is told of a change between the two.
+        with anyio.move_on_after(LISTEN_SECONDS):
+            await begun.wait()
         yield
         group.cancel_scope.cancel()
 
 
-async def _listen(client: Client, signals: Signals) -> None:
+async def _listen(client: Client, signals: Signals, begun: asyncio.Event) -> None:
     while True:
         try:
             async with client.listen(tools_list_changed=True) as changes:
+                begun.set()
                 async for _ in changes:
                     signals.change_tools()
         except SubscriptionLost:
             pass
         except (MCPError, TimeoutError):
             return  # it says that it tells of changes, and does not: the list stays as it is
+        finally:
+            begun.set()
         await anyio.sleep(LISTEN_AGAIN_SECONDS)
         signals.change_tools()
 
