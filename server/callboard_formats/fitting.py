@@ -277,7 +277,12 @@ def _merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
     if "properties" in one and "properties" in other:
         merged["properties"] = {**_mapping(other["properties"]), **_mapping(one["properties"])}
     if "required" in one and "required" in other:
-        merged["required"] = [*_list(one["required"]), *_list(other["required"])]
+        # Each name once: parts that are used twice, within parts that are, would double with each.
+        merged["required"] = list(
+            dict.fromkeys(
+                name for name in (*_list(one["required"]), *_list(other["required"])) if isinstance(name, str)
+            )
+        )
     return merged
 
 

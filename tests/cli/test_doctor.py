@@ -302,14 +302,27 @@ def test_what_an_agent_lacks_is_said_with_what_to_do(doctor: Doctor, tmp_path: P
     assert found.exit_code == 0
 
 
-def test_an_mcp_server_that_does_not_start_is_told_of_and_the_others_are_well(doctor: Doctor, tmp_path: Path) -> None:
-    ours = {"command": sys.executable, "args": [MCP_SERVER]}
-    found = doctor(MCP_SERVERS=mcp_file(tmp_path, gone={"command": "no-such-command-anywhere"}, ours=ours))
-    [line] = found.broken
-    assert line.startswith("✗ MCP server gone: there is no command or folder 'no-such-command-anywhere'")
-    [well] = found.of("MCP server ours")
-    assert well.startswith("✓")
-    assert well.endswith(" tools")
+def test_mcp_server_that_does_not_start_and_tools_that_are_left_out_are_told_of_and_the_others_are_well(
+    doctor: Doctor, tmp_path: Path
+) -> None:
+    tools = [{"name": name, "inputSchema": {"type": "object"}} for name in ("fetch", "good")]
+    listed = [*tools, {"name": "bad", "inputSchema": {"type": "object", "properties": {"a": {"$ref": "#/b"}}}}]
+    (tmp_path / "script.json").write_text(json.dumps({"pages": [listed], "results": {}}))
+    plain = str(Path(MCP_SERVER).with_name("plain_server.py"))
+    ours = {"command": sys.executable, "args": [plain, str(tmp_path / "script.json")], "confirm": "unless_read_only"}
+    found = doctor(
+        MCP_SERVERS=mcp_file(tmp_path, gone={"command": "no-such-command-anywhere"}, web=ours, wrong={"url": "x"})
+    )
+    wrong, gone, double = found.broken
+    assert "mcpServers.wrong: The MCP server 'wrong' needs a url that begins with http" in wrong
+    assert gone.startswith("✗ MCP server gone: there is no command or folder 'no-such-command-anywhere'")
+    assert double.startswith("✗ MCP servers: several tools are named web_fetch, and the assistant is offered none")
+    assert found.of("MCP server web") == [
+        "✓ MCP server web: 2 tools",
+        "– MCP server web: the tool bad is left out: its schema refers at '/properties/a' to '#/b', which is no "
+        "part of it",
+        "– MCP server web: all of its tools ask first: it is not trusted to say which of them only read",
+    ]
 
 
 @pytest.mark.parametrize(

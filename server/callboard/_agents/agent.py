@@ -9,8 +9,11 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Protocol
+
+import structlog
 
 from callboard._agents.recalling import recall
 from callboard._loop import OnOwnerLoss, RunContext, check_on_owner_loss
@@ -20,10 +23,13 @@ from callboard.calls import Allowance, CallContext, Limits
 from callboard.errors import AgentError
 from callboard.models import ChatDict, ChatModel, ModelEndpoint, content_text
 from callboard.skills import Skill
+from callboard.skills.skill import find_clash
 from callboard_protocol import Event
 
 if TYPE_CHECKING:
     from callboard._formats import Format, FormatChoice
+
+_log = structlog.get_logger(__name__)
 
 AGENT_ID_PATTERN = re.compile(r"[A-Za-z0-9_.:/-]{1,128}")
 
@@ -64,7 +70,7 @@ class Agent:
     empty. `confirm`: name patterns (`request_*`) of tools that ask the user before they run,
     beside those that always do. `on_owner_loss`: whether another server goes on with a run whose own is gone, or ends
     it. Raises `AgentError` for an id that a model list cannot hold, for two tools of
-    one name, and for an `on_owner_loss` that is neither.
+    one name, for MCP servers whose names begin each other, and for an `on_owner_loss` that is neither.
     """
 
     agent_id: str
@@ -91,17 +97,21 @@ class Agent:
 
     @property
     def tools(self) -> tuple[Tool, ...]:
-        """The tools that all skills have now, in their order; of two that share a name the first."""
-        tools: dict[str, Tool] = {}
-        for skill in self.skills:
-            for tool in skill.current_tools():
-                tools.setdefault(tool.name, tool)
-        return tuple(tools.values())
+        """The tools that all skills have now, in their order; of tools that share a name none."""
+        listed = self._list_tools()
+        doubles = _find_doubles(listed)
+        for name, skills in doubles.items():
+            _warn_of_double(self.agent_id, name, skills)
+        return tuple(tool for _, tool in listed if tool.name not in doubles)
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """The things that its skills lack, and what to do: a line for each, in their order."""
-        return tuple(dict.fromkeys(line for skill in self.skills for line in skill.missing))
+        """The things that it lacks, and what to do: a line for each, in the order of its skills."""
+        doubles = [
+            f"{name}: {' and '.join(skills)} have a tool of this name each, and none is offered; rename one of them"
+            for name, skills in _find_doubles(self._list_tools()).items()
+        ]
+        return tuple(dict.fromkeys([*(line for skill in self.skills for line in skill.missing), *doubles]))
 
     def bind(self, opened: Mapping[Skill, Skill]) -> "Agent":
         """Return the agent with what its skills are in a running application."""
@@ -180,16 +190,41 @@ class Agent:
                 allowances.append(Allowance(skill.name, tools, skill.max_tool_calls, made))
         return allowances
 
+    def _list_tools(self) -> list[tuple[str, Tool]]:
+        """Return every tool with the name of its skill."""
+        return [(skill.name, tool) for skill in self.skills for tool in skill.current_tools()]
+
     def _refuse_doubles(self) -> None:
-        owners: dict[str, str] = {}
-        for skill in self.skills:
-            for tool in skill.current_tools():
-                if tool.name in owners:
-                    raise AgentError(
-                        f"The agent '{self.agent_id}' has two tools named '{tool.name}': one of the skill "
-                        f"'{owners[tool.name]}', one of '{skill.name}'. Give one of them another name."
-                    )
-                owners[tool.name] = skill.name
+        for name, skills in _find_doubles(self._list_tools()).items():
+            raise AgentError(
+                f"The agent '{self.agent_id}' has two tools named '{name}': one of the skill "
+                f"'{skills[0]}', one of '{skills[1]}'. Give one of them another name."
+            )
+        prefixes: list[str] = []
+        for prefix in (skill.tool_prefix for skill in self.skills if skill.tool_prefix):
+            if (other := find_clash(prefix, prefixes)) is not None:
+                raise AgentError(
+                    f"The agent '{self.agent_id}' has two skills whose tools' names begin with '{other}_' and "
+                    f"'{prefix}_': one could pass a tool off as the other's. Give one of them another name."
+                )
+            prefixes.append(prefix)
+
+
+def _find_doubles(listed: Sequence[tuple[str, Tool]]) -> dict[str, tuple[str, ...]]:
+    """Return the names that several tools have, each with the skills of those tools.
+
+    None of them can be offered: the wrong one would run, with the wrong rule on who is asked first.
+    """
+    owners: dict[str, list[str]] = {}
+    for skill, tool in listed:
+        owners.setdefault(tool.name, []).append(skill)
+    return {name: tuple(skills) for name, skills in owners.items() if len(skills) > 1}
+
+
+@cache
+def _warn_of_double(agent_id: str, tool_name: str, skills: tuple[str, ...]) -> None:
+    """Log that tools of one name are not offered: once, and not with each run."""
+    _log.warning("tools_of_one_name_left_out", agent=agent_id, tool=tool_name, skills=skills)
 
 
 def left_out(agent: AgentLike, functions: Sequence[str], options: Mapping[str, Any]) -> list[str]:

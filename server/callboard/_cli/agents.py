@@ -25,16 +25,21 @@ def run(_options: argparse.Namespace) -> int:
             print(f"    lacks {line}")
     for agent_id, reason in loaded.left_out.items():
         print(f"{agent_id}: left out, {reason}")
-    for server in _list_servers():
+    servers, problems = _read_servers()
+    for server in servers:
         state = asyncio.run(server.probe())
         print(f"MCP server {server.name}: {state.reason or f'{state.tools} tools'}")
-    for problem in loaded.problems:
+        for note in state.notes:
+            print(f"    {note}")
+    for problem in (*loaded.problems, *problems):
         print(f"left out: {problem}", file=sys.stderr)
     return 1 if loaded.problems else 0
 
 
-def _list_servers() -> list[McpServer]:
+def _read_servers() -> tuple[list[McpServer], tuple[str, ...]]:
+    """Return the MCP servers, and a line on each that is left out."""
     try:
-        return McpServers.from_settings().servers()
+        declared = McpServers.from_settings()
+        return declared.servers(), declared.problems()
     except NotSetUp:
-        return []
+        return [], ()

@@ -1,5 +1,6 @@
 """Tools: what a model may call, and what runs it. Knows neither models nor the loop."""
 
+from callboard._tools.arguments import checked_schema_arguments
 from callboard._tools.client_tool import ClientTool, new_external_id, written_arguments
 from callboard._tools.context import (
     Quotas,
@@ -28,6 +29,7 @@ __all__ = [
     "ToolResult",
     "as_result",
     "check_arguments",
+    "checked_schema_arguments",
     "execute",
     "new_external_id",
     "report_status",

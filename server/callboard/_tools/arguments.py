@@ -34,20 +34,23 @@ def schema_arguments(schema: Mapping[str, Any]) -> ReadArguments:
     # Imported here: no tool made from a function needs it.
     from jsonschema import SchemaError
     from jsonschema.validators import validator_for
-    from referencing import Registry
 
-    kind = validator_for(schema)
     try:
-        kind.check_schema(dict(schema))
+        validator_for(schema).check_schema(dict(schema))
     except SchemaError as error:
         raise ValueError(error.message) from error
-    # A registry of its own: the default one fetches `$ref`s from the network.
-    validator = kind(dict(schema), registry=Registry())
+    return checked_schema_arguments(schema)
+
+
+def checked_schema_arguments(schema: Mapping[str, Any]) -> ReadArguments:
+    """Return the reader for a schema that is known to be a valid one."""
+    from callboard._tools.bounded_check import BoundedCheck
+
+    check = BoundedCheck(schema)
 
     def read(arguments: Mapping[str, Any]) -> dict[str, Any]:
-        errors = sorted(validator.iter_errors(dict(arguments)), key=lambda error: list(map(str, error.path)))
-        if errors:
-            raise _invalid([_describe_schema_error(error) for error in errors])
+        if problems := check.find_problems(dict(arguments), MAX_PROBLEMS + 1):
+            raise _invalid([_describe_schema_error(error) for error in problems])
         return dict(arguments)
 
     return read

@@ -91,7 +91,8 @@ class Skill:
     belongs to an application. `lifespan` is entered when that starts and left when it stops, and
     yields a `SkillState` or nothing. `routes` are served by it under `/skills/<name>/`, to those who
     may use the server. `secrets` are the keys that it was given, which no log, event or row may hold. `conditions`
-    gives a line on each thing that it depends on, as it is at the moment: "files: ready, 4 tools".
+    gives a line on each thing that it depends on, as it is at the moment: "files: ready, 4 tools". `tool_prefix` begins
+    the names of all tools of a skill whose tools others name: `git` for `git_…`.
 
     Raises `AgentError` where one of the tools is none, and for a limit below 1.
     """
@@ -108,6 +109,7 @@ class Skill:
     routes: "Sequence[BaseRoute]" = field(default=(), repr=False)
     secrets: Sequence[str] = field(default=(), repr=False)
     conditions: Conditions | None = field(default=None, repr=False)
+    tool_prefix: str = ""
 
     def __post_init__(self) -> None:
         if self.max_tool_calls is not None and self.max_tool_calls < 1:
@@ -166,3 +168,13 @@ class Skill:
             return await execute(name, arguments, callboard_context)
 
         return Tool(name, str(function.get("description", "")), function.get("parameters", {}), serve)
+
+
+def find_clash(prefix: str, others: Sequence[str]) -> str | None:
+    """Return one of the other prefixes that begins this one, or begins with it.
+
+    The server `git` could list a tool `hub_delete`, and so offer one that looks like the tool `delete` of `git_hub`.
+    """
+    return next(
+        (one for one in others if f"{one}_".startswith(f"{prefix}_") or f"{prefix}_".startswith(f"{one}_")), None
+    )

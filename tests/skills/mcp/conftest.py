@@ -7,9 +7,9 @@ import os
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 import structlog
@@ -35,6 +35,12 @@ class Played:
     def lifespan(self) -> AbstractAsyncContextManager[None]:
         """Run the server; begins once it has tools or has failed, however long the machine takes for that."""
         return self.server.lifespan(wait_seconds=math.inf)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Self]:
+        """Run the server, and yield this."""
+        async with self.lifespan():
+            yield self
 
     def tool(self, name: str) -> Tool:
         found = {tool.name: tool for tool in self.server.tools()}
@@ -106,11 +112,12 @@ def ours() -> Make:
 def plain(tmp_path: Path) -> Make:
     """A server that follows a script."""
 
-    def make(*tools: dict[str, Any], confirm: Any = "never", **script: Any) -> Played:
+    def make(*tools: Any, confirm: Any = "never", trusted: bool = False, **script: Any) -> Played:
         path = tmp_path / "script.json"
         path.write_text(json.dumps({"pages": [tools], "results": {}, **script}))
         arguments = (str(HERE / "plain_server.py"), str(path))
-        return Played(RunningServer(ServerDeclaration("plain", sys.executable, arguments, confirm=confirm), QUICK))
+        declared = ServerDeclaration("plain", sys.executable, arguments, confirm=confirm, trusted=trusted)
+        return Played(RunningServer(declared, QUICK))
 
     return make
 

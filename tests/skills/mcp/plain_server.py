@@ -1,6 +1,7 @@
 """An MCP server of the older protocol, written by hand so that it can say anything: `plain_server.py script.json`.
 
-The script has `pages` (the tools of each page of the list), `results` (by tool name, what is answered),
+The script has `pages` (the tools of each page of the list), `results` (by tool name, what is answered; `raw` by tool
+name, the JSON text that is answered in its place), `cursor` (that of every page, so that the list never ends),
 `asks` (a request that it makes of its client in every call, whose reply is its result), and words for
 what else it does: `deaf` (ends for nothing but SIGKILL), `mute` (never answers), `noisy` (writes to
 standard output what is no message).
@@ -27,8 +28,10 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
             info = {"name": "plain", "version": "1"}
             return {"result": {"protocolVersion": "2025-06-18", "capabilities": capabilities, "serverInfo": info}}
         case "tools/list":
-            page = int(parameters.get("cursor") or 0)
+            page = 0 if "cursor" in script else int(parameters.get("cursor") or 0)
             more = {"nextCursor": str(page + 1)} if page + 1 < len(script["pages"]) else {}
+            if "cursor" in script:
+                more = {"nextCursor": script["cursor"]}
             return {"result": {"tools": script["pages"][page], **more}}
         case "tools/call" if "asks" in script:
             send({"id": "question", **script["asks"]})
@@ -44,7 +47,11 @@ if "deaf" in script:
 if "noisy" in script:
     print("Welcome! This is no message.", flush=True)
 for line in sys.stdin:
-    if "id" in (request := json.loads(line)) and "mute" not in script:
+    request = json.loads(line)
+    called = request.get("params", {}).get("name")
+    if called in script.get("raw", {}):
+        print(script["raw"][called].replace("ID", str(request["id"])), flush=True)
+    elif "id" in request and "mute" not in script:
         send({"id": request["id"], **answer(request)})
 while "deaf" in script:
     signal.pause()

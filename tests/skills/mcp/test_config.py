@@ -8,7 +8,7 @@ import pytest
 
 from callboard.errors import AgentError, SettingsError
 from callboard.skills.mcp import McpServer, McpServers
-from callboard.skills.mcp.declaration import read_declarations
+from callboard.skills.mcp.server_file import read_server_file
 
 
 def written(folder: Path, **servers: Any) -> Path:
@@ -26,7 +26,7 @@ def test_servers_are_read_as_other_clients_write_them(tmp_path: Path, monkeypatc
         old={"command": "x", "disabled": True},
         careful={"command": "x", "confirm": "unless_read_only", "timeoutSeconds": 5, "cwd": "~/x"},
     )
-    files, forge, careful = read_declarations(path)
+    files, forge, careful = read_server_file(path).servers
     assert (files.name, files.command, files.args) == ("files", "npx", ("-y", "server", "/data"))
     assert forge.url == "https://mcp.example/mcp"
     assert forge.headers == {"Authorization": "Bearer very-secret"}
@@ -46,26 +46,70 @@ def test_servers_are_read_as_other_clients_write_them(tmp_path: Path, monkeypatc
         ({"command": "x", "env": {"A": "${NOT_SET_ANYWHERE}"}}, "mcpServers.bad.env.A: the variable NOT_SET_ANYWHERE"),
         ({"command": "x", "confirm": "sometimes"}, "mcpServers.bad.confirm: Input should be 'never'"),
         ({"command": "x", "timeoutSeconds": 0}, "mcpServers.bad.timeoutSeconds: Input should be greater than 0"),
-        ({"url": "http://a", "type": "sse"}, "mcpServers.bad.type: Input should be 'stdio', 'http'"),
+        ({"url": "http://a", "type": "ws"}, "mcpServers.bad.type: no such type; use stdio, http or sse"),
+        (
+            {"url": "http://a", "headers": {"A": "${input:key}"}},
+            "mcpServers.bad.headers.A: ${input:key} is known to VS",
+        ),
         ("npx server", "mcpServers.bad: Input should be a valid dictionary"),
     ],
 )
-def test_a_fault_is_told_with_its_place(tmp_path: Path, entry: Any, said: str) -> None:
-    path = written(tmp_path, good={"command": "x"}, bad=entry)
-    with pytest.raises(SettingsError) as error:
-        McpServers(path).servers()
-    assert str(error.value).startswith(f"{path}: {said}")
+def test_server_that_cannot_work_is_left_out_and_told_of_with_the_place_of_the_fault(
+    tmp_path: Path, entry: Any, said: str
+) -> None:
+    path = written(tmp_path, bad=entry, good={"command": "x"})
+    assert [skill.name for skill in McpServers(path).servers()] == ["good"]
+    [problem] = McpServers(path).problems()
+    assert problem.startswith(f"{path}: {said}")
 
 
 def test_every_fault_is_told_and_no_value_repeated(tmp_path: Path) -> None:
     path = written(tmp_path, a={"command": 5}, b={"command": "x", "headers": {"Authorization": ["hunter2"]}})
-    with pytest.raises(SettingsError) as error:
-        McpServers(path).servers()
-    assert [line.split(": ")[1] for line in str(error.value).splitlines()] == [
-        "mcpServers.a.command",
-        "mcpServers.b.headers.Authorization",
-    ]
-    assert "hunter2" not in str(error.value)
+    problems = McpServers(path).problems()
+    assert [line.split(": ")[1] for line in problems] == ["mcpServers.a.command", "mcpServers.b.headers.Authorization"]
+    assert "hunter2" not in str(problems)
+
+
+@pytest.mark.parametrize(
+    ("text", "servers"),
+    [
+        # VS Code: other keys, comments, a comma after the last item.
+        ('{"servers": {"a": {"type": "stdio", "command": "x"}}, "inputs": []}', {"a": "x"}),
+        ('{"mcp": {"servers": {"a": {"command": "x"}}}}', {"a": "x"}),
+        (
+            '{ // "servers"\n "mcpServers": {/* two,\n } */ "a": {"command": "x", "args": ["//no", "/*no*/",],}, },}',
+            {"a": "x //no /*no*/"},
+        ),
+        # Gemini CLI, Windsurf, LangChain, Cline, OpenCode.
+        ('{"mcpServers": {"a": {"httpUrl": "http://a/mcp", "headers": null}}}', {"a": "http http://a/mcp"}),
+        ('{"mcpServers": {"a": {"serverUrl": "http://a/mcp"}}}', {"a": "http http://a/mcp"}),
+        ('{"mcpServers": {"a": {"url": "http://a", "transport": "streamable_http"}}}', {"a": "http http://a"}),
+        ('{"mcpServers": {"a": {"url": "http://a", "type": "streamableHttp"}}}', {"a": "http http://a"}),
+        ('{"mcpServers": {"a": {"url": "http://a/sse", "type": "sse"}}}', {"a": "sse http://a/sse"}),
+        ('{"mcpServers": {"a": {"url": "http://a/sse", "transport": "SSE"}}}', {"a": "sse http://a/sse"}),
+        ('{"mcpServers": {"a": {"type": "local", "command": ["x", "-y"], "environment": {}}}}', {"a": "x -y"}),
+        # Servers that are turned off.
+        (
+            '{"mcpServers": {"a": {"command": "x", "enabled": false}, "b": {"command": "x", "enabled": true}}}',
+            {"b": "x"},
+        ),
+        ('{"mcpServers": {"a": {"disabled": true}, "b": {"command": "x", "disabled": false}}}', {"b": "x"}),
+        ('{"mcpServers": {"a": {"isActive": false}}}', {}),
+        ('{"mcpServers": {"a": {"command": "${env:TOWN}/${TOWN:-x}"}}}', {"a": "Graz/Graz"}),
+    ],
+)
+def test_files_of_other_clients_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, servers: dict[str, str]
+) -> None:
+    monkeypatch.setenv("TOWN", "Graz")
+    path = tmp_path / "mcp.json"
+    path.write_text(text)
+    read = read_server_file(path)
+    assert read.problems == ()
+    assert {
+        one.name: " ".join([one.command, *one.args]) if one.command else f"{one.transport} {one.url}"
+        for one in read.servers
+    } == servers
 
 
 @pytest.mark.parametrize(
@@ -90,10 +134,15 @@ def test_a_file_that_is_missing_is_told_of(tmp_path: Path) -> None:
         McpServers(tmp_path / "nothing.json").servers()
 
 
-def test_two_servers_whose_tools_would_begin_alike_are_refused(tmp_path: Path) -> None:
-    path = written(tmp_path, **{"my files": {"command": "x"}, "my_files": {"command": "y"}})
-    with pytest.raises(SettingsError, match="another server's tools begin with 'my_files_' too"):
-        McpServers(path).servers()
+@pytest.mark.parametrize(
+    ("first", "second"), [("my files", "my_files"), ("git", "git_hub"), ("git_hub", "git"), ("a" * 40, "a" * 50)]
+)
+def test_server_whose_tools_could_pass_for_anothers_is_left_out(tmp_path: Path, first: str, second: str) -> None:
+    path = written(tmp_path, **{first: {"command": "x"}, second: {"command": "y"}, "git-lab": {"command": "z"}})
+    read = read_server_file(path)
+    assert [one.name for one in read.servers] == [first, "git-lab"]
+    [problem] = read.problems
+    assert problem.startswith(f"{path}: mcpServers.{second}: the names of its tools begin with '")
 
 
 @pytest.mark.parametrize(
@@ -103,6 +152,7 @@ def test_two_servers_whose_tools_would_begin_alike_are_refused(tmp_path: Path) -
         ({"name": "a"}, "needs either a command to run or a url"),
         ({"name": "a", "command": "x", "confirm": "no"}, "confirm is 'no'; use one of never, unless_read_only, always"),
         ({"name": "a", "command": "x", "timeout_seconds": 0}, "needs a timeout_seconds above 0"),
+        ({"name": "a", "url": "http://a", "transport": "ws"}, "transport is 'ws'; use one of http, sse"),
     ],
 )
 def test_a_declaration_in_code_is_checked_too(fields: dict[str, Any], said: str) -> None:

@@ -24,21 +24,27 @@ def configured(folder: Path, **servers: dict[str, object]) -> Path:
 
 async def test_the_assistant_has_the_tools_of_the_servers(tmp_path: Path) -> None:
     file = configured(
-        tmp_path, ours={"command": sys.executable, "args": [OURS]}, broken={"command": "no-such-command-anywhere"}
+        tmp_path,
+        ours={"command": sys.executable, "args": [OURS]},
+        broken={"command": "no-such-command-anywhere"},
+        wrong={"comand": "x"},
     )
     assistant = load_all_agents(Settings(), {"CALLBOARD_MCP_SERVERS": str(file)}).registry.get("assistant")
     async with OpenAIServer([chunks(text("Hello."), finish("stop"))]) as model:
         async with serving(tmp_path, assistant, model_base_url=model.base_url, model="m") as service:
             await service.events(request(agent="assistant"))
+            page = (await service.client.get("/inspect/agent?id=assistant")).text
     offered = [tool["function"]["name"] for tool in model.requests[0]["tools"]]
     assert "web_fetch" in offered
     assert [name for name in offered if name.startswith("ours_")]
+    assert "mcp.json: mcpServers.wrong: The MCP server &#39;wrong&#39; needs either a command to run or a url" in page
 
 
 async def test_a_file_that_cannot_be_read_keeps_the_server_from_starting_and_says_where(tmp_path: Path) -> None:
-    file = configured(tmp_path, ours={"comand": "x"})
+    file = tmp_path / "mcp.json"
+    file.write_text('{"mcpServers": ')
     assistant = load_all_agents(Settings(), {"CALLBOARD_MCP_SERVERS": str(file)}).registry.get("assistant")
-    with pytest.raises(SettingsError, match=r"mcp\.json: mcpServers\.ours"):
+    with pytest.raises(SettingsError, match=r"mcp\.json, line 1, column 16: no JSON"):
         async with serving(tmp_path, assistant):
             pass
 

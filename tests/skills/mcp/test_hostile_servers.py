@@ -46,22 +46,36 @@ async def test_thousands_of_tools_are_cut_to_what_a_model_can_bear(plain: Make, 
 
 
 @pytest.mark.parametrize(
-    "schema",
+    ("tool", "reason"),
     [
-        "no schema at all",
-        {"type": "array"},
-        {"type": "object", "properties": {"a": {"type": "nonsense"}}},
-        {"type": "object", "required": "a"},
-        {"type": "object", "description": "x" * 60_000},
+        (listed("bad", {"type": "object", "properties": {"a": {"type": "nonsense"}}}), "'/properties/a/type'"),
+        (listed("bad", "no schema at all"), "no schema at ''"),
+        ({"name": " ", "inputSchema": ANY}, "it has no name"),
+        (listed("good"), "the server lists another tool of this name"),
     ],
 )
-async def test_a_tool_whose_schema_is_none_is_left_out_with_a_line_in_the_log(
-    plain: Make, log: Log, schema: Any
+async def test_tool_that_cannot_be_used_is_left_out_and_named_in_log_and_conditions(
+    plain: Make, log: Log, tool: dict[str, Any], reason: str
 ) -> None:
-    played = plain(listed("bad", schema), listed("good"))
+    played = plain(listed("good"), tool)
     async with played.lifespan():
         assert [tool.name for tool in played.server.tools()] == ["plain_good"]
-    assert [line["tool"] for line in log.of("mcp_tool_left_out")] == ["bad"]
+        ready, note = played.server.list_conditions()
+    assert ready == "plain: ready, 1 tool"
+    assert note.startswith("plain: the tool ")
+    assert reason in note
+    [line] = log.of("mcp_tool_left_out")
+    assert line["tool"] == tool["name"]
+    assert reason in line["reason"]
+
+
+@pytest.mark.parametrize("cursor", ["same", 7, "", None])
+async def test_list_that_never_ends_gives_each_tool_once(plain: Make, log: Log, cursor: Any) -> None:
+    played = plain(listed("a"), listed("b"), cursor=cursor)
+    async with played.lifespan():
+        assert [tool.name for tool in played.server.tools()] == ["plain_a", "plain_b"]
+    assert len(log.of("mcp_list_never_ends")) == (1 if cursor else 0)
+    assert log.of("mcp_tool_left_out") == []
 
 
 async def test_a_list_that_cannot_be_read_is_told_of_as_the_servers_fault(plain: Make) -> None:
@@ -85,11 +99,11 @@ async def test_regular_expressions_that_never_end_are_not_matched_here(plain: Ma
 
 
 async def test_names_are_made_fit_and_kept_apart(plain: Make) -> None:
-    names = ["read.file", "read_file", "read file", "x" * 100, "x" * 101, "größe", "same", "same"]
+    names = ["read.file", "read_file", "read file", "x" * 100, "x" * 101, "größe", "same"]
     played = plain(*(listed(name) for name in names), results={"read file": text("the third")})
     async with played.lifespan():
         found = [tool.name for tool in played.server.tools()]
-        assert len(set(found)) == len(found) == 8
+        assert len(set(found)) == len(found) == 7
         assert all(len(name) <= 64 for name in found)
         assert found[0] == "plain_read_file"
         assert found[1].startswith("plain_read_file_")
@@ -104,12 +118,59 @@ async def test_what_is_no_message_is_passed_over(plain: Make, log: Log) -> None:
     assert "Welcome" not in json.dumps(log.lines)
 
 
-async def test_an_answer_that_is_no_result_is_an_error_of_the_call_alone(plain: Make) -> None:
-    played = plain(listed("a"), listed("b"), results={"a": {"content": "text"}, "b": text("fine")})
+async def test_result_of_a_wrong_shape_is_given_as_far_as_it_goes(plain: Make) -> None:
+    cases: dict[str, tuple[Any, str]] = {
+        "structured_alone": (
+            {"structuredContent": {"temperature": 21, "Ort": "Köln"}},
+            '{"temperature":21,"Ort":"Köln"}',
+        ),
+        "content_null": ({"content": None, "structuredContent": {"a": 1}}, '{"a":1}'),
+        "structured_list": ({"structuredContent": [1, 2]}, '{"result":[1,2]}'),
+        "nothing": ({"content": None}, ""),
+        "empty": ({}, ""),
+        "content_text": ({"content": "text", "_meta": 1}, "text"),
+        "content_block": ({"content": {"type": "text", "text": "text"}}, "text"),
+        "texts": ({"content": ["text", {"text": "more"}, None, 5]}, "text\n\nmore\n\nnull\n\n5"),
+        "needless": ({"content": [{"type": "text", "text": "a", "annotations": {"audience": "user"}}]}, "a"),
+        "unknown_type": (
+            {"content": [{"type": "video", "data": "A" * 1_001}, {"type": "text", "text": "a"}]},
+            '{"type": "video", "data": "' + "A" * 1_000 + '… [1 more characters]"}\n\na',
+        ),
+        "incomplete": ({"content": [{"type": "image", "data": "AAAA"}]}, '{"type": "image", "data": "AAAA"}'),
+        "old": ({"toolResult": {"a": "ä"}}, '{"toolResult": {"a": "ä"}}'),
+    }
+    played = plain(*map(listed, cases), results={name: result for name, (result, _) in cases.items()})
     async with played.lifespan():
-        with pytest.raises(ToolError, match="'plain' gave a result that cannot be used"):
-            await played.call("a")
-        assert (await played.call("b")).text == "fine"
+        for name, (_, said) in cases.items():
+            assert (name, (await played.call(name)).text) == (name, said)
+
+
+async def test_message_that_cannot_be_read_ends_its_call_at_once(plain: Make) -> None:
+    answer = '{"jsonrpc": "2.0", "id": ID, '
+    read = {
+        # JavaScript cuts text between the two halves of a character.
+        "surrogate": answer + r'"result": {"content": [{"type": "text", "text": "cut \ud83d, \ud83d\ude00"}]}}',
+        "text": answer + '"result": "text"}',
+        "list": answer + '"result": ["text"]}',
+        "no_version": '{"id": ID, "result": {"content": []}}',
+    }
+    refused = {
+        "error_text": (answer + '"error": "the oven is cold"}', "refused the call: the oven is cold"),
+        "error_without_code": (answer + '"error": {"message": "cold"}}', "refused the call: cold"),
+        "cut_off": (answer + '"result": {"content": [{"type": "te', "cannot be read"),
+        "deep": (
+            '{"result": ' + '{"a":' * 2_000 + "1" + "}" * 2_000 + ', "jsonrpc": "2.0", "id": ID}',
+            "cannot be read",
+        ),
+    }
+    raw = {**read, **{name: message for name, (message, _) in refused.items()}}
+    played = plain(*map(listed, raw), raw=raw)
+    async with played.lifespan():
+        texts = [(await played.call(name)).text for name in read]
+        assert texts == ["cut \ufffd, \U0001f600", "text", "text", ""]
+        for name, (_, said) in refused.items():
+            with pytest.raises(ToolError, match=said):
+                await played.call(name)
 
 
 async def test_an_error_is_said_with_the_servers_words_and_not_with_all_of_them(plain: Make) -> None:
@@ -164,23 +225,35 @@ async def test_structured_content_alone_is_what_the_model_reads(plain: Make) -> 
         assert (await played.call("a")).text == '{"b":[1,2]}'
 
 
+ALL = ["plain_read", "plain_write", "plain_unsaid"]
+
+
 @pytest.mark.parametrize(
-    ("confirm", "asked"),
-    [("never", []), ("unless_read_only", ["plain_write", "plain_unsaid"]), ("always", None)],
+    ("confirm", "trusted", "asked"),
+    [
+        ("never", False, []),
+        ("never", True, []),
+        ("unless_read_only", False, ALL),
+        ("unless_read_only", True, ["plain_write", "plain_unsaid"]),
+        ("always", True, ALL),
+    ],
 )
-async def test_what_asks_the_user_first_is_declared(plain: Make, confirm: str, asked: list[str] | None) -> None:
+async def test_hint_that_a_tool_only_reads_counts_for_trusted_servers_alone(
+    plain: Make, confirm: str, trusted: bool, asked: list[str]
+) -> None:
     played = plain(
         listed("read", annotations={"readOnlyHint": True}),
         listed("write", annotations={"readOnlyHint": False}),
         listed("unsaid"),
         confirm=confirm,
+        trusted=trusted,
     )
     async with played.lifespan():
         tools = played.server.tools()
-    assert [tool.name for tool in tools if tool.read_only] == ["plain_read"]
-    assert [tool.name for tool in tools if tool.asks_first({})] == (
-        [tool.name for tool in tools] if asked is None else asked
-    )
+        conditions = " ".join(played.server.list_conditions())
+    assert [tool.name for tool in tools if tool.read_only] == (["plain_read"] if trusted else [])
+    assert [tool.name for tool in tools if tool.asks_first({})] == asked
+    assert ("all of its tools ask first" in conditions) == (confirm == "unless_read_only" and not trusted)
 
 
 @pytest.mark.parametrize(

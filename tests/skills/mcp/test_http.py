@@ -1,4 +1,4 @@
-"""Servers over streamable HTTP."""
+"""Servers over streamable HTTP, and over the server-sent events that came before it."""
 
 import asyncio
 import os
@@ -6,13 +6,17 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
+from mcp.server import MCPServer
 
 from callboard._trace_context import read, within
 from callboard.errors import ToolError, ToolTimeout
 from callboard.skills.mcp.declaration import ServerDeclaration
 from callboard.skills.mcp.server import RunningServer
+from tests.fakes.http_server import HttpServer
+from tests.fakes.mcp_http import ForgetfulServer
 from tests.skills.mcp.conftest import HERE, QUICK, Log, Played
 
 TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -109,3 +113,67 @@ async def test_a_server_is_told_of_which_trace_a_call_is_in_the_message_and_in_i
             with within(read({"traceparent": TRACEPARENT})):
                 assert (await far.call("trace")).text == f"{TRACEPARENT} {TRACEPARENT}"
             assert (await far.call("trace")).text == "None None"
+
+
+NO_SESSION = {"code": -32000, "message": "Bad Request: No valid session ID provided"}
+
+
+def beside(server: ForgetfulServer) -> Played:
+    return Played(RunningServer(ServerDeclaration("far", url=server.url), QUICK))
+
+
+@pytest.mark.parametrize("has_stream", [True, False])
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (404, {"code": -32001, "message": "Session not found"}),
+        (404, "Not Found"),
+        (400, NO_SESSION),
+        (400, {"code": -32000, "message": "Bad Request: Server not initialized"}),
+        (400, "unknown session"),
+    ],
+)
+async def test_session_that_the_server_forgot_is_begun_again_and_refused_calls_are_repeated(
+    status: int, body: Any, *, has_stream: bool
+) -> None:
+    async with ForgetfulServer(status, body, has_stream=has_stream) as server, beside(server).running() as far:
+        assert (await far.call("run")).text == "run 1"
+        server.forget()
+        assert (await far.call("run")).text == "run 2"
+        server.forget()
+        together = await asyncio.gather(*(far.call("run") for _ in range(3)))
+        assert sorted(result.text for result in together) == ["run 3", "run 4", "run 5"]
+        assert server.initialized == 3
+        assert far.server.state.status == "ready"
+
+
+async def test_call_that_is_refused_in_each_new_session_is_not_repeated_for_ever() -> None:
+    async with ForgetfulServer(400, NO_SESSION) as server, beside(server).running() as far:
+        server.is_always_forgetful = True
+        with pytest.raises(ToolError, match=r"refused the call twice: .* The call was not carried out"):
+            await far.call("run")
+        assert (server.initialized, server.runs) == (2, 0)
+        server.is_always_forgetful = False
+        assert (await far.call("run")).text == "run 1"
+
+
+async def test_error_with_status_400_that_is_about_no_session_is_an_error_of_the_call() -> None:
+    wrong = {"code": -32602, "message": "the oven is cold"}
+    async with ForgetfulServer(400, wrong) as server, beside(server).running() as far:
+        server.is_always_forgetful = True
+        with pytest.raises(ToolError, match="'far' refused the call: the oven is cold"):
+            await far.call("run")
+        assert server.initialized == 1
+
+
+async def test_server_of_the_older_transport_is_spoken_to_if_its_type_says_so(log: Log) -> None:
+    older = MCPServer("older")
+    older.add_tool(lambda: "here", "where", description="Says where it is.")
+    async with HttpServer(older.sse_app(), interface="asgi3") as server:
+        url = f"http://127.0.0.1:{server.port}/sse"
+        far = Played(RunningServer(ServerDeclaration("far", url=url, transport="sse"), QUICK))
+        async with far.lifespan():
+            assert (await far.call("where")).text == "here"
+        unsaid = Played(RunningServer(ServerDeclaration("far", url=url), QUICK))
+        async with unsaid.lifespan():
+            assert "it may speak another protocol at this URL than http: set its type" in unsaid.server.state.reason

@@ -13,7 +13,10 @@ import httpx
 import pytest
 
 from callboard._agents import Agent
+from callboard._tools import tool
+from callboard.errors import AgentError
 from callboard.models import ChatModel, OpenAICompatible
+from callboard.skills import Skill
 from callboard.skills.mcp import McpServer, McpServers, connection
 from callboard_protocol import InputRequest, ToolCallComplete, ToolCallError, ToolStatus
 from tests import processes
@@ -30,6 +33,15 @@ from callboard.skills.mcp import McpServer
 register(Agent("mine", skills=(McpServer("ours", command={sys.executable!r}, args=({SERVER!r},)),)))
 register(Agent("broken", skills=(McpServer("none", command="/no/such/command"),)))
 """
+
+
+OTHER = {"name": "other", "inputSchema": {"type": "object"}}
+
+
+@tool
+def git_other() -> str:
+    """Does something else."""
+    return "done"
 
 
 def script(tool: str, arguments: str) -> list[Answer]:
@@ -54,7 +66,7 @@ async def test_progress_and_result_of_an_mcp_tool_are_events_of_the_run(tmp_path
     statuses = [event.data for event in events if isinstance(event, ToolStatus)]
     assert [(status.message, status.progress) for status in statuses] == [("step 1", 50), ("step 2", 100)]
     assert [event.result for event in events if isinstance(event, ToolCallComplete)] == ["counted to 2"]
-    assert "ours_meet" in [tool["function"]["name"] for tool in endpoint.requests[0]["tools"]]
+    assert "ours_meet" in [offered["function"]["name"] for offered in endpoint.requests[0]["tools"]]
 
 
 async def test_the_inspector_tells_how_the_servers_of_an_agent_are(tmp_path: Path) -> None:
@@ -67,6 +79,27 @@ async def test_the_inspector_tells_how_the_servers_of_an_agent_are(tmp_path: Pat
     assert re.search(r"ours: ready, \d+ tools", page)
     assert "none: restarting, 0 tools: " in page
     assert "ours_count" in page
+
+
+async def test_of_tools_with_one_name_none_is_offered_and_the_inspector_says_so(tmp_path: Path) -> None:
+    """A server must not be able to put its tool in the place of another, and so past the question that it asks."""
+    listed = {name: [{"name": name, "inputSchema": {"type": "object"}}, OTHER] for name in ("hub_delete", "delete")}
+    for name, tools in listed.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps({"pages": [tools], "results": {}}))
+    plain = str(HERE / "plain_server.py")
+    git = McpServer("git", command=sys.executable, args=[plain, str(tmp_path / "hub_delete.json")])
+    hub = McpServer("git_hub", command=sys.executable, args=[plain, str(tmp_path / "delete.json")], confirm="always")
+    own = Skill("own", "Has a tool of its own.", tools=(git_other,))
+    async with OpenAIServer([chunks(text("There."), finish("stop"))]) as endpoint, speaking_to(endpoint) as model:
+        with pytest.raises(AgentError, match="names begin with 'git_' and 'git_hub_'"):
+            Agent("scripted", skills=(git, hub), model=model)
+        agent = Agent("scripted", skills=(git.copy(tool_prefix=""), hub, own), model=model)
+        async with serving(tmp_path, agent) as service:
+            await service.events(request())
+            page = (await service.client.get("/inspect/agent?id=scripted")).text
+    assert [offered["function"]["name"] for offered in endpoint.requests[0]["tools"]] == ["git_hub_other"]
+    for name, skills in (("git_hub_delete", "git and git_hub"), ("git_other", "git and own")):
+        assert f"{name}: {skills} have a tool of this name each, and none is offered" in page
 
 
 @pytest.mark.parametrize(("confirm", "patterns"), [("unless_read_only", ()), ("never", ("ours_g*",))])
@@ -131,7 +164,7 @@ async def test_two_applications_with_servers_of_the_same_name_have_each_its_own(
         for service in (first, second):
             events = await service.events(request())
             pids += [event.result for event in events if isinstance(event, ToolCallComplete)]
-            offered.append([tool["function"]["name"] for tool in endpoint.requests[-1]["tools"]])
+            offered.append([offered["function"]["name"] for offered in endpoint.requests[-1]["tools"]])
     assert [any(name.startswith("first_") for name in names) for names in offered] == [True, False]
     assert [any(name.startswith("second_") for name in names) for names in offered] == [False, True]
     assert len(set(pids)) == 2

@@ -1,15 +1,19 @@
 """Checks of the agents and the MCP servers whose tools they have."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
 
 from callboard._agents import Agent
 from callboard._cli.doctor.findings import Context, Finding, broken, unset, well
 from callboard.errors import AgentError, NotSetUp, SettingsError
-from callboard.skills.mcp import McpServer, McpServers
+from callboard.skills.mcp import McpServers
+from callboard.skills.mcp.server import McpState
 
 AGENTS = "agents"
 MCP = "MCP servers"
+ASSISTANT = "assistant"
+"""The agent that has the tools of `CALLBOARD_MCP_SERVERS`."""
 
 
 async def check_agents(context: Context) -> AsyncIterator[Finding]:
@@ -33,23 +37,36 @@ async def check_mcp(context: Context) -> AsyncIterator[Finding]:
     """Start each MCP server of `CALLBOARD_MCP_SERVERS` once, side by side, and end it."""
     try:
         declared = McpServers.from_settings(context.variables)
-        servers = declared.servers()
+        servers, problems = declared.servers(), declared.problems()
     except NotSetUp:
         yield unset(MCP, "none is set")
         return
     except (AgentError, SettingsError) as error:
-        for line in str(error).splitlines():
-            yield broken(MCP, line)
+        yield broken(MCP, error)
         return
-    if not servers:
+    for problem in problems:
+        yield broken(MCP, problem)
+    if not servers and not problems:
         yield unset(MCP, f"{declared.path} declares none")
-    for finding in await asyncio.gather(*(_try(server, context.timeout_seconds) for server in servers)):
-        yield finding
+    states = await asyncio.gather(*(server.probe(context.timeout_seconds) for server in servers))
+    for server, state in zip(servers, states, strict=True):
+        for finding in _tell(f"MCP server {server.name}", state):
+            yield finding
+    own = [
+        tool.name
+        for agent in context.loaded.registry
+        if isinstance(agent, Agent) and agent.agent_id == ASSISTANT
+        for tool in agent.tools
+    ]
+    named = Counter([*own, *(name for state in states for name in state.tool_names)])
+    for name in (name for name, count in named.items() if count > 1):
+        yield broken(MCP, f"several tools are named {name}, and the assistant is offered none", "rename the server")
 
 
-async def _try(server: McpServer, timeout_seconds: float) -> Finding:
-    subject = f"MCP server {server.name}"
-    state = await server.probe(timeout_seconds)
+def _tell(subject: str, state: McpState) -> Iterator[Finding]:
     if state.status == "ready":
-        return well(subject, f"{state.tools} tools")
-    return broken(subject, state.reason or "it has no tools yet", "run its command by hand, or mend its entry")
+        yield well(subject, f"{state.tools} tools")
+    else:
+        yield broken(subject, state.reason or "it has no tools yet", "run its command by hand, or mend its entry")
+    for note in state.notes:
+        yield unset(subject, note)

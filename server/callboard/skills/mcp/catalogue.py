@@ -1,20 +1,14 @@
-"""Catalogue: a server's list of tools as Callboard's own; what no model could call is left out.
-
-A server's JSON schemas are made fit for models to see and for Callboard to check by.
-"""
+"""Catalogue: a server's list of tools as Callboard's own."""
 
 import hashlib
-import json
 import re
-import unicodedata
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
-from callboard._tools import Tool, ToolContext, ToolResult
+from callboard._tools import Tool, ToolContext, ToolResult, checked_schema_arguments
 from callboard.errors import AgentError
 from callboard.skills.mcp.declaration import ServerDeclaration
+from callboard.skills.mcp.schema import clean_text
 
 if TYPE_CHECKING:
     from mcp_types import Tool as McpTool
@@ -23,45 +17,44 @@ MAX_TOOLS = 200
 """Of one server. A model is lost long before."""
 
 MAX_NAME_CHARS = 64
-MAX_SCHEMA_CHARS = 50_000
-MAX_DESCRIPTION_CHARS = 4_000
-
-_MAPS = frozenset({"properties", "$defs", "definitions", "dependentSchemas"})
-_VALUES = frozenset({"enum", "const", "default", "examples", "required"})
-_DROPPED = frozenset({"pattern", "patternProperties"})
-_SPACES = re.compile(r"[^\S\n]+")
 
 Call = Callable[[str, Mapping[str, Any], ToolContext], Awaitable[ToolResult]]
 """Runs a tool by the server's own name of it."""
 
-_log = structlog.get_logger(__name__)
 
+def build_catalogue(
+    declaration: ServerDeclaration,
+    listed: "Iterable[McpTool]",
+    call: Call,
+    leave_out: Callable[[str, str], None],
+) -> tuple[Tool, ...]:
+    """Return the tools, named `<server>_<tool>`, at most `MAX_TOOLS`.
 
-def build_catalogue(declaration: ServerDeclaration, listed: "Iterable[McpTool]", call: Call) -> tuple[Tool, ...]:
-    """Return the tools, named `<server>_<tool>`, at most `MAX_TOOLS`; each that is left out is logged."""
+    `leave_out` is told the name of each other tool, and the reason.
+    """
     tools: dict[str, Tool] = {}
+    given: set[str] = set()
     for one in listed:
-        name = _make_name(declaration.prefix, one.name, tools)
-        reason = ""
-        if len(tools) >= MAX_TOOLS:
-            reason = f"the server has more than {MAX_TOOLS} tools"
-        elif name in tools:
-            reason = "the server lists it twice"
+        if one.name in given:
+            leave_out(one.name, "the server lists another tool of this name")
+        elif len(tools) >= MAX_TOOLS:
+            leave_out(one.name, f"the server has more than {MAX_TOOLS} tools")
+            break
         else:
+            given.add(one.name)
+            name = _make_name(declaration.prefix, one.name, tools)
             try:
                 tools[name] = _make_tool(name, declaration, one, call)
-            except (AgentError, ValueError) as error:
-                reason = str(error)
-        if reason:
-            _log.warning("mcp_tool_left_out", server=declaration.name, tool=one.name[:MAX_NAME_CHARS], reason=reason)
-        if len(tools) >= MAX_TOOLS and reason:
-            break
+            except AgentError as error:
+                leave_out(one.name, str(error))
     return tuple(tools.values())
 
 
 def _make_tool(name: str, declaration: ServerDeclaration, listed: "McpTool", call: Call) -> Tool:
     hints = listed.annotations
-    read_only = bool(hints and hints.read_only_hint)
+    # A hint of a server that nobody vouches for must not be why a tool runs unasked, or runs again after a failure.
+    # https://modelcontextprotocol.io/specification/2025-11-25/server/tools#tool
+    read_only = declaration.trusted and bool(hints and hints.read_only_hint)
     description = listed.description or listed.title or (hints.title if hints else None) or ""
 
     async def serve(callboard_context: ToolContext, **arguments: Any) -> ToolResult:
@@ -71,9 +64,11 @@ def _make_tool(name: str, declaration: ServerDeclaration, listed: "McpTool", cal
     return Tool(
         name,
         clean_text(declaration.hide(description)) or f"{listed.name}, a tool of {declaration.name}.",
-        clean_schema(listed.input_schema),
+        listed.input_schema,
         serve,
         timeout_seconds=declaration.timeout_seconds,
+        read_arguments=checked_schema_arguments(listed.input_schema),
+        context_parameter="callboard_context",
         read_only=read_only,
         requires_confirmation=asks,
     )
@@ -86,41 +81,3 @@ def _make_name(prefix: str, given: str, taken: Mapping[str, Tool]) -> str:
         return name
     mark = hashlib.sha256(given.encode(errors="replace")).hexdigest()[:6]
     return f"{name[: MAX_NAME_CHARS - len(mark) - 1]}_{mark}"
-
-
-def clean_text(text: str, limit: int = MAX_DESCRIPTION_CHARS) -> str:
-    """Return a server's words without what nobody sees, which could hide orders: controls, directions and tags."""
-    shown = "".join(char for char in text if char in "\n\t" or unicodedata.category(char) not in ("Cc", "Cf", "Cs"))
-    shown = _SPACES.sub(" ", shown).strip()
-    return shown if len(shown) <= limit else shown[:limit] + "…"
-
-
-def clean_schema(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schema of a tool's arguments; raises `ValueError` where it is too large.
-
-    Regular expressions are left to the server: a hostile one could keep us matching for ever.
-    """
-    if len(json.dumps(given)) > MAX_SCHEMA_CHARS:
-        raise ValueError(f"its schema is over {MAX_SCHEMA_CHARS} characters")
-    schema = {"type": "object", **_clean(given)}
-    # Many endpoints refuse an object without properties.
-    schema.setdefault("properties", {})
-    return schema
-
-
-def _clean(schema: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: _clean_value(key, value) for key, value in schema.items() if key not in _DROPPED}
-
-
-def _clean_value(key: str, value: Any) -> Any:
-    match value:
-        case str() if key in ("description", "title"):
-            return clean_text(value)
-        case dict() if key in _MAPS:
-            return {name: _clean(one) if isinstance(one, dict) else one for name, one in value.items()}
-        case dict() if key not in _VALUES:
-            return _clean(value)
-        case list() if key not in _VALUES:
-            return [_clean(one) if isinstance(one, dict) else one for one in value]
-        case _:
-            return value

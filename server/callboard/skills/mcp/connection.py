@@ -4,33 +4,38 @@ This module and those below it that import the SDK are themselves imported when 
 """
 
 import asyncio
+import json
 import os
+import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from typing import Any, Self, TextIO
+from http import HTTPStatus
+from typing import Any, TextIO
 
 import anyio
 import httpx2
 import structlog
 from mcp import Client, MCPError, StdioServerParameters, stdio_client
-from mcp.client.streamable_http import streamable_http_client
+from mcp.client.sse import sse_client
+from mcp.client.streamable_http import MCP_SESSION_ID, streamable_http_client
 from mcp.client.subscriptions import SubscriptionLost
-from mcp.shared.message import SessionMessage
-from mcp_types import Implementation, JSONRPCResponse, ServerNotification, ToolListChangedNotification
-from mcp_types.methods import validate_server_result
+from mcp_types import Implementation, ServerNotification, ToolListChangedNotification
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import ValidationError
 
 from callboard._trace_context import pass_on
 from callboard._version import __version__
 from callboard.skills.mcp.declaration import ServerDeclaration
 from callboard.skills.mcp.session import Session
-from callboard.skills.mcp.signals import ENDED, Signals
+from callboard.skills.mcp.signals import Signals, sent_call
+from callboard.skills.mcp.watched_stream import WatchedStream
 
 REQUEST_SECONDS = 60.0
 """Time for the handshake and for a list, each: `npx` may be loading the server first."""
 
 CONNECT_SECONDS = 30.0
+LISTEN_SECONDS = 5.0
+"""Time that a server has to confirm that it will tell of changes, before its list is read all the same."""
+
 LISTEN_AGAIN_SECONDS = 5.0
 MAX_MESSAGE_BYTES = 32 * 1024 * 1024
 """Of one message over HTTP: pictures come in them, as base64."""
@@ -39,6 +44,11 @@ MAX_STDERR_CHARS = 2_000
 
 CONNECTION_ERRORS = (MCPError, OSError, RuntimeError, ValueError, httpx2.HTTPError, anyio.BrokenResourceError)
 """Errors of a connection that fails, alone or in the groups that anyio makes of it."""
+
+_SESSION_IN_URL = re.compile(r"[?&]session_?id=", re.IGNORECASE)
+"""The older transport has its session there."""
+
+_FORGOTTEN_WORDS = re.compile(r"session|not initiali[sz]ed", re.IGNORECASE)
 
 _log = structlog.get_logger(__name__)
 
@@ -58,7 +68,7 @@ async def connect(declaration: ServerDeclaration, signals: Signals) -> AsyncIter
 
     async with AsyncExitStack() as stack:
         client = Client(
-            _watch(await _open_transport(declaration, stack), declaration, signals),
+            _watch(await _open_transport(declaration, signals, stack), declaration, signals),
             read_timeout_seconds=REQUEST_SECONDS,
             message_handler=on_message,
             client_info=Implementation(name="callboard", version=__version__),
@@ -74,10 +84,13 @@ _Streams = tuple[Any, Any]
 
 
 async def _open_transport(
-    declaration: ServerDeclaration, stack: AsyncExitStack
+    declaration: ServerDeclaration, signals: Signals, stack: AsyncExitStack
 ) -> AbstractAsyncContextManager[_Streams, bool | None]:
     if declaration.url:
-        http = await stack.enter_async_context(_http_client(declaration))
+        http = _http_client(declaration, signals)
+        if declaration.transport == "sse":
+            return sse_client(declaration.url, httpx_client_factory=lambda **_: http)  # type: ignore[arg-type] # ours needs none
+        await stack.enter_async_context(http)
         return streamable_http_client(declaration.url, http_client=http, max_sse_event_size=MAX_MESSAGE_BYTES)
     parameters = StdioServerParameters(
         command=declaration.command,
@@ -108,38 +121,68 @@ async def _listen_while_open(client: Client, signals: Signals) -> AsyncIterator[
     if capability is None or not capability.list_changed:
         yield
         return
+    begun = asyncio.Event()
     async with anyio.create_task_group() as group:
-        group.start_soon(_listen, client, signals)
+        group.start_soon(_listen, client, signals, begun)
+        # Before the list is read: nobody is told of a change between the two.
+        with anyio.move_on_after(LISTEN_SECONDS):
+            await begun.wait()
         yield
         group.cancel_scope.cancel()
 
 
-async def _listen(client: Client, signals: Signals) -> None:
+async def _listen(client: Client, signals: Signals, begun: asyncio.Event) -> None:
     while True:
         try:
             async with client.listen(tools_list_changed=True) as changes:
+                begun.set()
                 async for _ in changes:
                     signals.change_tools()
         except SubscriptionLost:
             pass
         except (MCPError, TimeoutError):
             return  # it says that it tells of changes, and does not: the list stays as it is
+        finally:
+            begun.set()
         await anyio.sleep(LISTEN_AGAIN_SECONDS)
         signals.change_tools()
 
 
-def _http_client(declaration: ServerDeclaration) -> httpx2.AsyncClient:
+def _http_client(declaration: ServerDeclaration, signals: Signals) -> httpx2.AsyncClient:
     async def guard(response: httpx2.Response) -> None:
         if response.status_code in (401, 403):
             raise ConnectionRefusedError(f"it answered HTTP {response.status_code}: check its headers")
         if not response.headers.get("content-type", "").startswith("text/event-stream"):
             assert isinstance(response.stream, httpx2.AsyncByteStream)
             response.stream = _BoundedStream(response.stream)
+        sent = sent_call.get()
+        if sent is not None and await _is_session_forgotten(response):
+            sent.is_refused = True
+            signals.forget()
+        elif declaration.transport == "sse" and response.request.method == "POST" and response.is_error:
+            # The SDK stops sending at that, and its callers wait for ever.
+            signals.end(f"it answered HTTP {response.status_code}")
 
     # No limit on reading: streams of notifications are silent for hours. The executor bounds a call.
     timeout = httpx2.Timeout(CONNECT_SECONDS, read=None)
     hooks: Mapping[str, list[Any]] = {"request": [pass_on], "response": [guard]}
     return httpx2.AsyncClient(headers=dict(declaration.headers), timeout=timeout, event_hooks=hooks)
+
+
+async def _is_session_forgotten(response: httpx2.Response) -> bool:
+    """Return whether the server refused a call because it does not know the call's session.
+
+    That is 404 by the specification. Servers of the TypeScript SDK answer 400 and say so in words.
+    """
+    if response.status_code not in (HTTPStatus.NOT_FOUND, HTTPStatus.BAD_REQUEST):
+        return False
+    request = response.request
+    has_session = MCP_SESSION_ID in request.headers or _SESSION_IN_URL.search(str(request.url))
+    if not has_session or json.loads(request.content or b"{}").get("method") != "tools/call":
+        return False
+    if response.status_code == HTTPStatus.NOT_FOUND:
+        return True
+    return _FORGOTTEN_WORDS.search((await response.aread()).decode(errors="replace")) is not None
 
 
 class _BoundedStream(httpx2.AsyncByteStream):
@@ -187,67 +230,3 @@ class _StderrLines(asyncio.Protocol):
         for line in lines:
             said = self._declaration.hide(line.strip())[:MAX_STDERR_CHARS]
             _log.debug("mcp_server_stderr", server=self._declaration.name, line=said)
-
-
-class WatchedStream:
-    """Stream that passes messages on, and says when there will be no more: the SDK tells that to nobody but callers.
-
-    A list of tools loses those that are none: the SDK would refuse the whole list for one of them.
-    """
-
-    def __init__(self, inner: Any, server: str, signals: Signals) -> None:
-        self._inner = inner
-        self._server = server
-        self._signals = signals
-
-    @property
-    def last_context(self) -> Any:
-        """The context that the SDK looks for on streams that have it."""
-        return getattr(self._inner, "last_context", None)
-
-    async def receive(self) -> SessionMessage | Exception:
-        """Return the next message."""
-        message: SessionMessage | Exception = await self._inner.receive()
-        return message
-
-    async def aclose(self) -> None:
-        """End the stream."""
-        await self._inner.aclose()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> SessionMessage | Exception:
-        try:
-            message: SessionMessage | Exception = await self._inner.__anext__()
-        except (StopAsyncIteration, anyio.ClosedResourceError):
-            self._signals.end(ENDED)
-            raise
-        match message:
-            case SessionMessage(message=JSONRPCResponse(result={"tools": list() as tools} as result)):
-                result["tools"] = [usable for tool in tools if (usable := self._make_usable(tool)) is not None]
-            case _:
-                pass
-        return message
-
-    def _make_usable(self, tool: object) -> dict[str, Any] | None:
-        """Return the tool without its output schema: a result that does not fit one is better than none."""
-        if not isinstance(tool, dict):
-            return None
-        usable = {key: value for key, value in tool.items() if key != "outputSchema"}
-        try:
-            validate_server_result("tools/list", "2025-11-25", {"tools": [usable]})
-        except ValidationError as error:
-            reason = ", ".join(".".join(map(str, detail["loc"][2:])) for detail in error.errors()[:3])
-            name = str(tool.get("name"))[:64]
-            _log.warning("mcp_tool_left_out", server=self._server, tool=name, reason=f"not as MCP has it: {reason}")
-            return None
-        return usable
-
-    async def __aenter__(self) -> Self:
-        await self._inner.__aenter__()
-        return self
-
-    async def __aexit__(self, *failure: Any) -> bool | None:
-        handled: bool | None = await self._inner.__aexit__(*failure)
-        return handled

@@ -7,9 +7,9 @@ them. Calls come from the tasks of the runs.
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
@@ -17,9 +17,10 @@ import structlog
 
 from callboard._tools import Tool, ToolContext, ToolResult
 from callboard.errors import ToolError
-from callboard.skills.mcp.catalogue import build_catalogue
+from callboard.skills.mcp.catalogue import MAX_NAME_CHARS, build_catalogue
 from callboard.skills.mcp.declaration import ServerDeclaration
-from callboard.skills.mcp.signals import ENDED, Signals
+from callboard.skills.mcp.schema import clean_text
+from callboard.skills.mcp.signals import ENDED, FORGOTTEN, ForgottenSession, Signals
 
 if TYPE_CHECKING:
     from callboard.skills.mcp.session import Session
@@ -33,6 +34,18 @@ STABLE_SECONDS = 60.0
 STOP_SECONDS = 10.0
 CHANGE_PAUSE_SECONDS = 0.2
 """Changes come in bursts: the list is read once for all of one."""
+
+RENEW_SECONDS = 20.0
+"""Time that a call waits for a new session, when the server has forgotten the old one."""
+
+LAST_CALLS_SECONDS = 3.0
+"""Time that calls of a forgotten session have to end, before it is closed."""
+
+MAX_NOTES = 20
+"""Of the tools of one server that are left out, and lines in the log for each reading of its list."""
+
+_REFUSALS = ("Server returned an error response", "Not Found")
+"""The SDK's words for a status other than 200 without a JSON-RPC body: a URL of another protocol answers so."""
 
 _log = structlog.get_logger(__name__)
 
@@ -51,11 +64,17 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True)
 class McpState:
-    """State of a server. `reason`: why it does not run; `tools`: how many it has, or had when it last ran."""
+    """State of a server. `reason`: why it does not run; `tools`: how many it has, or had when it last ran.
+
+    `notes`: a line on each tool of its list that cannot be used, and on settings that do not do what they seem to.
+    `tool_names` are those that the model is told.
+    """
 
     status: Literal["stopped", "starting", "ready", "restarting"] = "stopped"
     reason: str = ""
     tools: int = 0
+    notes: tuple[str, ...] = ()
+    tool_names: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
 
 class RunningServer:
@@ -67,6 +86,7 @@ class RunningServer:
         self._backoff = backoff or Backoff()
         self._tools: tuple[Tool, ...] = ()
         self._session: Session | None = None
+        self._signals = Signals()
         self._ready_since: float | None = None
         self._next_start = 0.0
 
@@ -80,13 +100,17 @@ class RunningServer:
         reason = f": {self.state.reason}" if self.state.reason else ""
         return f"{self.declaration.name}: {self.state.status}, {count}{reason}"
 
+    def list_conditions(self) -> tuple[str, ...]:
+        """Return the line on how it is, and its notes."""
+        return (self.describe(), *(f"{self.declaration.name}: {note}" for note in self.state.notes))
+
     @asynccontextmanager
     async def lifespan(self, *, wait_seconds: float = FIRST_TOOLS_SECONDS) -> AsyncIterator[None]:
         """Run the server; begins once it has tools, has failed, or `wait_seconds` are over."""
-        signals = Signals()
+        signals = self._signals = Signals()
         settled = asyncio.Event()
         scope = anyio.CancelScope()
-        self.state = McpState("starting", tools=len(self._tools))
+        self.state = replace(self.state, status="starting", reason="")
         keeping = asyncio.create_task(self._keep(signals, settled, scope), name=f"mcp {self.declaration.name}")
         first = asyncio.create_task(settled.wait())
         try:
@@ -101,13 +125,28 @@ class RunningServer:
             await asyncio.wait({keeping}, timeout=STOP_SECONDS)
             scope.cancel()
             await keeping
-            self.state = McpState("stopped", tools=len(self._tools))
+            self.state = replace(self.state, status="stopped", reason="")
 
     async def call(self, tool_name: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
         """Run a tool at the server; raises `ToolError`, also where the server is not there."""
+        for _ in range(2):
+            session = await self._wait_for_session()
+            try:
+                return await session.call(tool_name, arguments, context)
+            except ForgottenSession:
+                # Refused before it ran, so it is safe to repeat in a new session:
+                # https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#session-management
+                _log.info("mcp_session_forgotten", server=self.declaration.name, tool=tool_name[:MAX_NAME_CHARS])
+        name = self.declaration.name
+        raise ToolError(f"The MCP server '{name}' refused the call twice: {FORGOTTEN}. The call was not carried out.")
+
+    async def _wait_for_session(self) -> "Session":
+        """Return the open session, once a forgotten one is replaced; raises `ToolError` if there is none."""
+        with anyio.move_on_after(RENEW_SECONDS):
+            await self._signals.renewed.wait()
         if self._session is None or self._session.signals.end_reason:
             raise ToolError(self._explain_absence())
-        return await self._session.call(tool_name, arguments, context)
+        return self._session
 
     def _explain_absence(self) -> str:
         name = self.declaration.name
@@ -128,12 +167,16 @@ class RunningServer:
                 reason = await self._connect(signals, settled)
                 if signals.stopping:
                     return
+                if signals.is_forgotten:
+                    # No failure: it answers, and a new session can be had at once.
+                    continue
+                signals.renewed.set()
                 worked = self._ready_since is not None
                 stable = self._ready_since is not None and time.monotonic() - self._ready_since > STABLE_SECONDS
                 failures = 1 if stable else failures + 1
                 pause = self._backoff.pause(failures)
                 self._next_start = time.monotonic() + pause
-                self.state = McpState("restarting", reason, len(self._tools))
+                self.state = replace(self.state, status="restarting", reason=reason)
                 settled.set()
                 # Once for each reason: a server that can never start would fill the log.
                 log = _log.warning if worked or reason != last_reason else _log.debug
@@ -154,7 +197,10 @@ class RunningServer:
             async with connect(self.declaration, signals) as session:
                 await self._serve(session, settled)
         except (*CONNECTION_ERRORS, ExceptionGroup) as error:
-            signals.end(self.declaration.hide(_explain(error)))
+            reason = self.declaration.hide(_explain(error))
+            if self._session is None and self.declaration.url and reason.endswith(_REFUSALS):
+                reason += f"; it may speak another protocol at this URL than {self.declaration.transport}: set its type"
+            signals.end(reason)
             if self._session is None and signals.end_reason == ENDED:
                 return "it ended before it was ready; CALLBOARD_LOG_LEVEL=debug logs what it writes"
         finally:
@@ -166,17 +212,44 @@ class RunningServer:
         while not (signals.stopping or signals.end_reason):
             if signals.tools_changed:
                 signals.tools_changed = False
-                self._tools = build_catalogue(self.declaration, await session.list_tools(), self.call)
-                self._session = session
-                self._ready_since = self._ready_since or time.monotonic()
-                self.state = McpState("ready", tools=len(self._tools))
-                _log.info("mcp_server_ready", server=self.declaration.name, tools=len(self._tools))
+                await self._read_tools(session)
                 settled.set()
             await signals.wake.wait()
             signals.wake.clear()
             if signals.tools_changed:
                 await self._pause(signals, CHANGE_PAUSE_SECONDS)
         self.state = replace(self.state, status="restarting", reason=signals.end_reason)
+        if signals.is_forgotten:
+            # Calls of the same moment are being refused too, and those of another replica may still be answered.
+            with anyio.move_on_after(LAST_CALLS_SECONDS):
+                while signals.open_calls and not signals.stopping:
+                    await signals.wake.wait()
+                    signals.wake.clear()
+
+    async def _read_tools(self, session: "Session") -> None:
+        signals = session.signals
+        signals.left_out.clear()
+        listed = await session.list_tools()
+        self._tools = build_catalogue(self.declaration, listed, self.call, signals.leave_out)
+        self._session = session
+        signals.renewed.set()
+        self._ready_since = self._ready_since or time.monotonic()
+        names = tuple(tool.name for tool in self._tools)
+        self.state = McpState("ready", "", len(names), self._write_notes(signals.left_out), names)
+        for tool, reason in signals.left_out[:MAX_NOTES]:
+            _log.warning("mcp_tool_left_out", server=self.declaration.name, tool=tool[:MAX_NAME_CHARS], reason=reason)
+        _log.info("mcp_server_ready", server=self.declaration.name, tools=len(self._tools))
+
+    def _write_notes(self, left_out: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+        notes = [
+            clean_text(self.declaration.hide(f"the tool {tool[:MAX_NAME_CHARS]} is left out: {reason}"))
+            for tool, reason in left_out[:MAX_NOTES]
+        ]
+        if len(left_out) > MAX_NOTES:
+            notes.append(f"{len(left_out) - MAX_NOTES} more tools are left out")
+        if self.declaration.confirm == "unless_read_only" and not self.declaration.trusted:
+            notes.append("all of its tools ask first: it is not trusted to say which of them only read")
+        return tuple(notes)
 
     async def _pause(self, signals: Signals, seconds: float) -> None:
         """Wait, and no longer once the server is to stop."""

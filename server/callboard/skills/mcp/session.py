@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
+import structlog
 from mcp import Client, MCPError
 from mcp_types import (
     CONNECTION_CLOSED,
     METHOD_NOT_FOUND,
+    PARSE_ERROR,
     AudioContent,
     BlobResourceContents,
     CallToolResult,
@@ -30,7 +32,7 @@ from callboard._tools import ToolContext, ToolResult
 from callboard.errors import ToolError
 from callboard.skills.mcp.catalogue import MAX_TOOLS
 from callboard.skills.mcp.declaration import ServerDeclaration
-from callboard.skills.mcp.signals import Signals
+from callboard.skills.mcp.signals import ForgottenSession, SentCall, Signals, sent_call
 
 CALL_SECONDS = 86_400.0
 """Longer than any call may take: the executor's limit comes first, and cancels the call at the server too."""
@@ -49,10 +51,12 @@ MAX_FILES = 20
 MAX_FILE_CHARS = 20_000_000
 """Of one picture, in base64."""
 
+_log = structlog.get_logger(__name__)
+
 _IMAGE_TYPE = re.compile(r"image/[\w.+-]{1,64}", re.ASCII)
 _BASE64 = re.compile(r"[A-Za-z0-9+/\s]*={0,2}\s*", re.ASCII)
-_LOST_OVER_HTTP = ("Session terminated", "Server returned an error response")
-"""The SDK's words for a 404 and of other statuses, which have no code of their own: most come of a restart."""
+_LOST_OVER_HTTP = "Server returned an error response"
+"""The SDK's words for a status without a JSON-RPC body, which have no code of their own: most come of a restart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,7 @@ class Session:
         """Return all pages of the server's list, up to one tool more than is of use. Raises what the SDK raises."""
         listed: list[McpTool] = []
         cursor: str | None = None
+        cursors: set[str] = set()
         for _ in range(MAX_PAGES):
             try:
                 page = await self.client.list_tools(cursor=cursor)
@@ -74,14 +79,20 @@ class Session:
                 if error.code == METHOD_NOT_FOUND:
                     break  # a server of prompts and resources alone
                 raise
-            listed += page.tools
+            names = {tool.name for tool in listed}
+            is_known = bool(page.tools) and all(tool.name in names for tool in page.tools)
+            listed += [] if is_known else page.tools
             cursor = page.next_cursor
-            if cursor is None or len(listed) > MAX_TOOLS:
+            if cursor and (is_known or cursor in cursors):
+                _log.warning("mcp_list_never_ends", server=self.declaration.name, tools=len(listed))
                 break
+            if not cursor or len(listed) > MAX_TOOLS:
+                break
+            cursors.add(cursor)
         return listed
 
     async def call(self, tool_name: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
-        """Run a tool; its progress becomes statuses of the call. Raises `ToolError`.
+        """Run a tool; its progress becomes statuses of the call. Raises `ToolError`, `ForgottenSession`.
 
         Cancelling this cancels the tool at the server.
         """
@@ -96,23 +107,34 @@ class Session:
             text = message or (f"{progress:g}" if percent is None else "")
             await context.status("processing", hide(text)[:MAX_REPORT_CHARS], progress=percent)
 
+        sent = SentCall()
+        token = sent_call.set(sent)
         try:
-            result = await self.client.call_tool(
-                tool_name, dict(arguments), read_timeout_seconds=CALL_SECONDS, progress_callback=report
-            )
+            with self.signals.calling():
+                result = await self.client.call_tool(
+                    tool_name, dict(arguments), read_timeout_seconds=CALL_SECONDS, progress_callback=report
+                )
         except MCPError as error:
+            if sent.is_refused:
+                raise ForgottenSession from error
             said = truncate(hide(error.message), MAX_ERROR_CHARS)
-            if error.code == CONNECTION_CLOSED or error.message in _LOST_OVER_HTTP:
+            if error.code == CONNECTION_CLOSED or error.message == _LOST_OVER_HTTP:
                 self.signals.end("the connection was lost during a call")
                 raise ToolError(
                     f"The MCP server '{name}' was lost during this call ({said}), which may have been carried out or "
                     "not. It is being restarted; try again in a few seconds."
+                ) from error
+            if error.code == PARSE_ERROR:
+                raise ToolError(
+                    f"The answer of the MCP server '{name}' cannot be read ({said}). The call may have taken effect."
                 ) from error
             raise ToolError(f"The MCP server '{name}' refused the call: {said}") from error
         except (RuntimeError, ValueError) as error:
             # The SDK's checks: a result that is none, or not what the tool's output schema says.
             said = truncate(hide(str(error)), MAX_ERROR_CHARS)
             raise ToolError(f"The MCP server '{name}' gave a result that cannot be used: {said}") from error
+        finally:
+            sent_call.reset(token)
         return read_result(name, result, hide)
 
 

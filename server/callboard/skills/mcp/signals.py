@@ -1,10 +1,37 @@
 """Signals of a connection to the task that keeps it."""
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 ENDED = "it ended"
 """Reason for which a connection is of no more use, where nothing more is known."""
+
+FORGOTTEN = "it no longer knows the session"
+
+
+class ForgottenSession(Exception):
+    """The server refused a call before it ran, because it no longer knows the session that the call belongs to."""
+
+
+@dataclass(slots=True)
+class SentCall:
+    """A call while it is sent."""
+
+    is_refused: bool = False
+    """True if the server did not run it, because it no longer knows the session."""
+
+
+sent_call: ContextVar[SentCall | None] = ContextVar("callboard_mcp_sent_call", default=None)
+"""The call that a request over HTTP belongs to: the SDK sends each in the context of its caller."""
+
+
+def _make_set_event() -> asyncio.Event:
+    event = asyncio.Event()
+    event.set()
+    return event
 
 
 @dataclass(slots=True)
@@ -15,16 +42,43 @@ class Signals:
     stopping: bool = False
     tools_changed: bool = True
     end_reason: str = ""
+    open_calls: int = 0
+    is_forgotten: bool = False
+    renewed: asyncio.Event = field(default_factory=_make_set_event)
+    """Not set from the moment the server has forgotten the session until there is another, or none can be had."""
+
+    left_out: list[tuple[str, str]] = field(default_factory=list)
+    """Tools of the list that was read last which cannot be used, with the reason of each."""
 
     def change_tools(self) -> None:
         """Have the server's list of tools read again."""
         self.tools_changed = True
         self.wake.set()
 
+    def leave_out(self, tool_name: str, reason: str) -> None:
+        """Note that a tool of the server's list cannot be used."""
+        self.left_out.append((tool_name, reason))
+
     def end(self, reason: str) -> None:
         """Say that the connection is of no more use; the first reason counts."""
         self.end_reason = self.end_reason or reason
         self.wake.set()
+
+    def forget(self) -> None:
+        """Say that the server has forgotten the session, so that another one is begun at once."""
+        self.is_forgotten = True
+        self.renewed.clear()
+        self.end(FORGOTTEN)
+
+    @contextmanager
+    def calling(self) -> Iterator[None]:
+        """Count a call as open."""
+        self.open_calls += 1
+        try:
+            yield
+        finally:
+            self.open_calls -= 1
+            self.wake.set()
 
     def stop(self) -> None:
         """Say that nobody needs the server any longer."""
@@ -34,4 +88,5 @@ class Signals:
     def begin(self) -> None:
         """Forget what was said of the last connection: a new one begins."""
         self.tools_changed = True
+        self.is_forgotten = False
         self.end_reason = ""

@@ -8,16 +8,20 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Self
 
+import structlog
 from pydantic import Field
 
 from callboard._settings import SkillSettings
 from callboard._tools import Services
 from callboard.errors import AgentError
-from callboard.skills.mcp.declaration import Confirm, ServerDeclaration, read_declarations
+from callboard.skills.mcp.declaration import Confirm, ServerDeclaration, Transport
 from callboard.skills.mcp.server import McpState, RunningServer
+from callboard.skills.mcp.server_file import read_server_file
 from callboard.skills.skill import Skill, SkillState
 
 TRY_SECONDS = 60.0
+
+_log = structlog.get_logger(__name__)
 
 
 class McpServer(Skill):
@@ -25,8 +29,10 @@ class McpServer(Skill):
 
     They are named `<name>_<tool>`. The server runs while the application does, one for each
     application. It gets `env` and a safe few of our own variables, and none else. `confirm`: which
-    of its tools ask the user first; `Agent(confirm=("files_*",))` does the same for one agent. Raises
-    `AgentError` for a declaration that cannot work.
+    of its tools ask the user first; `Agent(confirm=("files_*",))` does the same for one agent.
+    `trusted`: the server is believed that a tool only reads, which `confirm="unless_read_only"` needs.
+    `transport`: `"sse"` for the `url` of a server of the protocol of 2024. Raises `AgentError` for a
+    declaration that cannot work.
     """
 
     def __init__(
@@ -41,10 +47,22 @@ class McpServer(Skill):
         headers: Mapping[str, str] | None = None,
         confirm: Confirm = "never",
         timeout_seconds: float | None = None,
+        trusted: bool = False,
+        transport: Transport = "http",
     ) -> None:
         folder = Path(cwd).expanduser() if cwd else None
         self.declaration = ServerDeclaration(
-            name, command, tuple(args), dict(env or {}), folder, url, dict(headers or {}), confirm, timeout_seconds
+            name,
+            command,
+            tuple(args),
+            dict(env or {}),
+            folder,
+            url,
+            dict(headers or {}),
+            confirm,
+            timeout_seconds,
+            trusted,
+            transport,
         )
         if find_spec("mcp") is None:
             needed = "needs the library mcp: install it with pip install callboard[mcp]."
@@ -54,6 +72,7 @@ class McpServer(Skill):
             f"The tools of the MCP server {name}.",
             lifespan=self._run,
             secrets=self.declaration.secrets,
+            tool_prefix=self.declaration.prefix,
         )
 
     async def probe(self, wait_seconds: float = TRY_SECONDS) -> McpState:
@@ -66,7 +85,7 @@ class McpServer(Skill):
     async def _run(self, _services: Services) -> AsyncIterator[SkillState]:
         server = RunningServer(self.declaration)
         async with server.lifespan():
-            yield SkillState(tools=server.tools, conditions=lambda: (server.describe(),))
+            yield SkillState(tools=server.tools, conditions=server.list_conditions)
 
 
 class McpSettings(SkillSettings):
@@ -80,10 +99,10 @@ class McpSettings(SkillSettings):
 class McpServers(Skill):
     """The tools of all MCP servers of a JSON file `{"mcpServers": {"name": {"command": …, "args": […]}}}`.
 
-    Keys: `command`, `args`, `env`, `cwd`, or `url` and `headers`; `disabled`; and Callboard's own,
-    `confirm` and `timeoutSeconds`. `${NAME}` and `${NAME:-default}` in a value come from the
-    environment. The file is read when the application starts, which raises `SettingsError` with the
-    place of each fault.
+    Keys: `command`, `args`, `env`, `cwd`, or `url`, `headers` and `type` (`http` or `sse`); `disabled`; and Callboard's
+    own, `confirm`, `trusted` and `timeoutSeconds`. Other clients' names of these are read too. `${NAME}` and
+    `${NAME:-default}` in a value come from the environment. The file is read when the application starts, which raises
+    `SettingsError` if it is no JSON. A server that cannot work is left out.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -91,8 +110,15 @@ class McpServers(Skill):
         super().__init__("mcp", f"The tools of the MCP servers of {self.path.name}.", lifespan=self._run)
 
     def servers(self) -> list[McpServer]:
-        """Return a skill for each server that the file declares now. Raises `SettingsError` and `AgentError`."""
-        return [McpServer(**asdict(declaration)) for declaration in read_declarations(self.path)]
+        """Return a skill for each server that the file declares now and that can work.
+
+        Raises `SettingsError`, and `AgentError` without the library `mcp`.
+        """
+        return [McpServer(**asdict(declaration)) for declaration in read_server_file(self.path).servers]
+
+    def problems(self) -> tuple[str, ...]:
+        """Return a line on each server of the file that is left out, and why. Raises `SettingsError`."""
+        return read_server_file(self.path).problems
 
     @classmethod
     def from_settings(cls, variables: Mapping[str, str] | None = None) -> Self:
@@ -104,11 +130,17 @@ class McpServers(Skill):
 
     @asynccontextmanager
     async def _run(self, services: Services) -> AsyncIterator[SkillState]:
+        problems = self.problems()
+        for problem in problems:
+            _log.warning("mcp_server_left_out", reason=problem)
         async with AsyncExitStack() as stack:
             # Side by side: one that is slow to start holds up no other.
             opening = (stack.enter_async_context(server.open(services)) for server in self.servers())
             running = await asyncio.gather(*opening)
             yield SkillState(
                 tools=lambda: tuple(tool for skill in running for tool in skill.current_tools()),
-                conditions=lambda: tuple(line for skill in running for line in skill.current_conditions()),
+                conditions=lambda: (
+                    *(line for skill in running for line in skill.current_conditions()),
+                    *(f"left out: {problem}" for problem in problems),
+                ),
             )

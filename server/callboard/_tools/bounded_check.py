@@ -1,0 +1,124 @@
+"""The check of arguments by a JSON schema, in a bounded number of steps.
+
+It runs in the event loop, where a schema or arguments that take long would hold up the whole server: `$defs` that
+each use the next one twice, a list of thousands of objects that must be unique. So every step is counted.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
+from functools import cache
+from itertools import islice
+from typing import Any
+
+from jsonschema import ValidationError
+from jsonschema.protocols import Validator
+from jsonschema.validators import extend, validator_for
+from referencing import Registry
+from referencing.exceptions import Unresolvable
+
+from callboard.errors import InvalidArguments, ToolError
+
+MAX_STEPS = 100_000
+"""Limit of one check: about 0.3 s at 3 µs a step. 5,000 objects of three fields take 85,000 steps."""
+
+REFERENCE_STEPS = 5
+"""A `$ref` takes as long as so many other keywords."""
+
+ERROR_STEPS = 5
+"""For each problem that is found, also in a branch of `anyOf` where it is none."""
+
+CHARS_PER_STEP = 50
+"""Of texts that a check writes: messages quote values, and to compare items each is written as JSON."""
+
+Keyword = Callable[[Validator, Any, Any, Mapping[str, Any]], Iterator[ValidationError] | None]
+
+
+class _Steps:
+    """The steps that are left for a check."""
+
+    def __init__(self) -> None:
+        self._left = MAX_STEPS
+
+    def spend(self, steps: int) -> None:
+        """Count steps. Raises `InvalidArguments` when none is left."""
+        self._left -= steps
+        if self._left < 0:
+            raise InvalidArguments(
+                "The arguments take too long to check: they are too many for this tool. Call it with fewer at a time."
+            )
+
+
+_steps: ContextVar[_Steps] = ContextVar("callboard_check_steps")
+
+
+class BoundedCheck:
+    """The check by one valid schema."""
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        kind = _count_steps(validator_for(schema))
+        # A registry of its own: the default one fetches `$ref`s from the network.
+        self._validator = kind(dict(schema), registry=Registry())
+
+    def find_problems(self, arguments: Mapping[str, Any], limit: int) -> list[ValidationError]:
+        """Return what is wrong with the arguments, up to `limit` problems, by their places.
+
+        Raises `InvalidArguments` if they take too long to check, `ToolError` if the schema refers to nothing.
+        """
+        token = _steps.set(_Steps())
+        try:
+            found = list(islice(self._validator.iter_errors(arguments), limit))
+        except RecursionError as error:
+            raise InvalidArguments(
+                "The arguments are nested too deeply to be checked. Write a flatter object and call again."
+            ) from error
+        except Unresolvable as error:
+            raise ToolError(
+                f"The tool's own schema refers to '{error.ref}', which is no part of it, so it cannot be called."
+            ) from error
+        finally:
+            _steps.reset(token)
+        return sorted(found, key=lambda error: list(map(str, error.path)))
+
+
+@cache
+def _count_steps(kind: type[Validator]) -> type[Validator]:
+    """Return the same kind of validator, whose keywords count their steps."""
+    keywords: dict[str, Keyword] = {**kind.VALIDATORS, "uniqueItems": _check_unique}
+    counting: type[Validator] = extend(kind, {name: _counted(name, check) for name, check in keywords.items()})  # type: ignore[no-untyped-call] # as the stubs have it
+    return counting
+
+
+def _counted(name: str, check: Keyword) -> Keyword:
+    own_steps = REFERENCE_STEPS if name == "$ref" else 1
+
+    def counted(
+        validator: Validator, value: Any, instance: Any, schema: Mapping[str, Any]
+    ) -> Iterator[ValidationError]:
+        steps = _steps.get()
+        steps.spend(own_steps + _count_parts(value) + _count_parts(instance))
+        for error in check(validator, value, instance, schema) or ():
+            steps.spend(ERROR_STEPS + len(error.message) // CHARS_PER_STEP)
+            yield error
+
+    return counted
+
+
+def _count_parts(value: Any) -> int:
+    return len(value) if isinstance(value, dict | list) else 0
+
+
+def _check_unique(
+    _validator: Validator, wanted: Any, instance: Any, _schema: Mapping[str, Any]
+) -> Iterator[ValidationError]:
+    """Find items that are equal. jsonschema compares each with each where it cannot sort them."""
+    if not wanted or not isinstance(instance, list):
+        return
+    written: set[str] = set()
+    for item in instance:
+        text = json.dumps(item, sort_keys=True)
+        _steps.get().spend(len(text) // CHARS_PER_STEP)
+        if text in written:
+            yield ValidationError(f"{item!r} is in it more than once")
+            return
+        written.add(text)

@@ -1,0 +1,146 @@
+"""Messages of MCP servers, made readable for the SDK, which refuses a whole message for one part of it.
+
+Broken servers are many, and their users want the part that is whole: a tool that can be called, the text of a result.
+"""
+
+import json
+import re
+from typing import Any
+
+from mcp.shared.message import SessionMessage
+from mcp_types import PARSE_ERROR, ContentBlock, ErrorData, JSONRPCError, jsonrpc_message_adapter
+from pydantic import TypeAdapter, ValidationError
+
+from callboard.skills.mcp.schema import clean_schema
+
+MAX_SHOWN_CHARS = 1_000
+"""Of each text in a block of a type that is not known."""
+
+_BLOCK: TypeAdapter[ContentBlock] = TypeAdapter(ContentBlock)
+_NEEDLESS = frozenset({"_meta", "annotations", "icons", "size"})
+"""Fields of blocks that nobody is shown, and that are no reason to lose the block."""
+
+_ID = re.compile(
+    r"""
+    \s* \{ \s* (?: "jsonrpc" \s*:\s* "2\.0" \s*,\s* )? "id" \s*:\s* (?P<first> \d+ | "[^"\\]*" ) \s*, (?! \s* "method" )
+    | .* "id" \s*:\s* (?P<last> \d+ | "[^"\\]*" ) \s* \} \s*
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+"""The id of an answer, in the two places where servers write it: at the beginning and at the very end."""
+
+
+def repair_message(error: ValidationError) -> SessionMessage | None:
+    """Return the message that the SDK could not read, repaired, or an error that ends the call that it answered.
+
+    None if it answers nothing: servers print other text to their standard output.
+    """
+    given = error.errors()[0]["input"]
+    message = _read_json(given) if isinstance(given, str) else given
+    if isinstance(message, dict) and "method" not in message:
+        try:
+            return SessionMessage(jsonrpc_message_adapter.validate_python(_complete(message), by_name=False))
+        except ValidationError:
+            answered = message.get("id")
+    else:
+        answered = _find_id(given) if isinstance(given, str) and message is None else None
+    if not isinstance(answered, int | str):
+        return None
+    reason = ErrorData(code=PARSE_ERROR, message=f"the message is not as JSON-RPC has it: {error.errors()[0]['msg']}")
+    return SessionMessage(JSONRPCError(jsonrpc="2.0", id=answered, error=reason))
+
+
+def repair_tool(given: object) -> dict[str, Any]:
+    """Return a tool of a server's list with the fields that are used; raises `ValueError` with the reason it has none.
+
+    Without its output schema: a result that does not fit one is better than none.
+    """
+    if not isinstance(given, dict) or not isinstance(given.get("name"), str) or not given["name"].strip():
+        raise ValueError("it has no name")
+    tool = {key: given[key] for key in ("title", "description") if isinstance(given.get(key), str)}
+    hints = given.get("annotations")
+    if isinstance(hints, dict):
+        title = {"title": hints["title"]} if isinstance(hints.get("title"), str) else {}
+        tool["annotations"] = {"readOnlyHint": hints.get("readOnlyHint") is True, **title}
+    return {**tool, "name": given["name"], "inputSchema": clean_schema(given.get("inputSchema"))}
+
+
+def repair_result(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the result of a call with all content that it has; what is of no known kind becomes text."""
+    result = {key: given[key] for key in ("_meta", "resultType") if isinstance(given.get(key), dict | str)}
+    unknown = given.keys() - {"_meta", "resultType", "content", "structuredContent", "isError"}
+    content = given.get("content")
+    if content is None and given.get("structuredContent") is None and unknown:
+        content = {key: given[key] for key in given if key in unknown}
+    blocks = content if isinstance(content, list) else [] if content is None else [content]
+    structured = given.get("structuredContent")
+    if structured is not None:
+        result["structuredContent"] = structured if isinstance(structured, dict) else {"result": structured}
+    is_error = given.get("isError") in (True, "true")
+    return {**result, "content": [_repair_block(one) for one in blocks], "isError": is_error}
+
+
+def _repair_block(given: object) -> dict[str, Any]:
+    if isinstance(given, dict):
+        kept = {"type": "text", **{key: value for key, value in given.items() if key not in _NEEDLESS}}
+        try:
+            _BLOCK.validate_python(kept, by_name=False)
+        except ValidationError:
+            pass
+        else:
+            return kept
+        return _make_text(json.dumps(_shorten(given), ensure_ascii=False))
+    return _make_text(given if isinstance(given, str) else json.dumps(given, ensure_ascii=False))
+
+
+def _make_text(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+def _shorten(value: object) -> object:
+    """Return a JSON value with long texts cut: a block of a new type may hold a film in base64."""
+    match value:
+        case str() if len(value) > MAX_SHOWN_CHARS:
+            return f"{value[:MAX_SHOWN_CHARS]}… [{len(value) - MAX_SHOWN_CHARS} more characters]"
+        case dict():
+            return {key: _shorten(one) for key, one in value.items()}
+        case list():
+            return [_shorten(one) for one in value]
+        case _:
+            return value
+
+
+def _complete(message: dict[str, Any]) -> dict[str, Any]:
+    """Return a message with the fields that JSON-RPC 2.0 wants, where their values are certain."""
+    complete = {**message, "jsonrpc": "2.0"}
+    if "result" in message and not isinstance(message["result"], dict):
+        # The result of a call, if of anything: no other is text or a list.
+        complete["result"] = {"content": message["result"]}
+    error = message.get("error")
+    if error is not None and "result" not in message:
+        fields = error if isinstance(error, dict) else {"message": error}
+        code = fields.get("code")
+        complete["error"] = {
+            "code": code if isinstance(code, int) else -32603,
+            "message": str(fields.get("message") or json.dumps(error, ensure_ascii=False)),
+        }
+    return complete
+
+
+def _read_json(text: str) -> object:
+    """Return the JSON value with U+FFFD for lone surrogates, which JavaScript writes where it cuts text in two."""
+    try:
+        value = json.loads(text)
+        whole = json.dumps(value, ensure_ascii=False).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return json.loads(whole)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _find_id(text: str) -> int | str | None:
+    """Return the id of an answer that is no JSON: it was cut off, or is nested too deeply to be read."""
+    found = _ID.match(text)
+    if found is None:
+        return None
+    answered: int | str = json.loads(found["first"] or found["last"])
+    return answered

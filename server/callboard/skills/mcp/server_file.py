@@ -1,0 +1,176 @@
+"""The JSON file of MCP servers, in the forms that other clients give it: `{"mcpServers": {"name": {"command": …}}}`."""
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+from pydantic.alias_generators import to_camel
+
+from callboard.errors import AgentError, SettingsError
+from callboard.skills.mcp.declaration import Confirm, ServerDeclaration, Transport
+from callboard.skills.skill import find_clash
+
+PLACES = (("mcpServers",), ("servers",), ("mcp", "servers"))
+"""Keys under which clients have their servers: most of them; VS Code's `mcp.json`; VS Code's settings."""
+
+_ALIASES = {
+    "httpUrl": "url",
+    "serverUrl": "url",
+    "environment": "env",
+    "transport": "type",
+    "transportType": "type",
+}
+"""Keys of Gemini CLI, Windsurf, OpenCode, LangChain and Cline."""
+
+_TYPES: Mapping[str, Transport | None] = {
+    "stdio": None,
+    "local": None,
+    "http": "http",
+    "streamablehttp": "http",
+    "remote": "http",
+    "sse": "sse",
+}
+_VARIABLE = re.compile(
+    r"\$\{(?:(?P<asked>input|command|config):[^}]*|(?:env:)?(?P<name>[A-Za-z_]\w*)(?::-(?P<default>[^}]*))?)\}"
+)
+_COMMENT = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
+_LAST_COMMA = re.compile(r'"(?:\\.|[^"\\])*"|,(?=\s*[}\]])', re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFile:
+    """The servers of a file that it does not disable; `problems`: a line on each that is left out."""
+
+    servers: tuple[ServerDeclaration, ...]
+    problems: tuple[str, ...]
+
+
+def read_server_file(path: Path) -> ServerFile:
+    """Return the servers of the file. Raises `SettingsError` if it is no file of servers."""
+    servers: list[ServerDeclaration] = []
+    problems: list[str] = []
+    place, entries = _read_entries(path)
+    for name, given in entries.items():
+        if _is_disabled(given):
+            continue
+        where = f"{place}.{name}"
+        try:
+            declaration = _Entry.model_validate(_rename(given)).declaration(name)
+        except ValidationError as error:
+            problems += [_explain(where, dict(detail)) for detail in error.errors()]
+            continue
+        except AgentError as error:
+            problems.append(f"{where}: {error}")
+            continue
+        if (other := find_clash(declaration.prefix, [one.prefix for one in servers])) is None:
+            servers.append(declaration)
+        else:
+            problems.append(
+                f"{where}: the names of its tools begin with '{declaration.prefix}_', those of another server with "
+                f"'{other}_': one could pass a tool off as the other's. Give it another name"
+            )
+    return ServerFile(tuple(servers), tuple(f"{path}: {problem}" for problem in problems))
+
+
+def _read_entries(path: Path) -> tuple[str, dict[str, Any]]:
+    """Return the key of the servers in the file, and the servers by their names."""
+    try:
+        content = json.loads(_strip_comments(path.expanduser().read_text("utf-8-sig")))
+    except OSError as error:
+        raise SettingsError(f"{path}: the file of MCP servers cannot be read ({error.strerror}).") from error
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"{path}: the file of MCP servers is not UTF-8.") from error
+    except json.JSONDecodeError as error:
+        raise SettingsError(f"{path}, line {error.lineno}, column {error.colno}: no JSON: {error.msg}.") from error
+    for keys in PLACES:
+        found = content
+        for key in keys:
+            found = found.get(key) if isinstance(found, dict) else None
+        if isinstance(found, dict):
+            return ".".join(keys), found
+    raise SettingsError(f'{path}: write the servers as {{"mcpServers": {{"name": {{"command": …}}}}}}.')
+
+
+def _strip_comments(text: str) -> str:
+    """Return JSON with blanks for comments and for commas after the last item, as VS Code allows them."""
+
+    def blank(match: re.Match[str]) -> str:
+        return match[0] if match[0].startswith('"') else re.sub(r"\S", " ", match[0])
+
+    return _LAST_COMMA.sub(blank, _COMMENT.sub(blank, text))
+
+
+def _is_disabled(given: object) -> bool:
+    return isinstance(given, dict) and (
+        given.get("disabled") is True or given.get("enabled") is False or given.get("isActive") is False
+    )
+
+
+def _rename(given: object) -> object:
+    """Return an entry by Callboard's names of its keys, without what is null."""
+    if not isinstance(given, dict):
+        return given
+    entry = {_ALIASES.get(key, key): value for key, value in given.items() if value is not None}
+    if isinstance(command := entry.get("command"), list) and command:
+        # OpenCode's command has the arguments too.
+        entry |= {"command": command[0], "args": [*command[1:], *entry.get("args", ())]}
+    return entry
+
+
+def _expand(value: object) -> object:
+    """Return a text with `${NAME}` and `${NAME:-default}` replaced from the environment; raises `ValueError`."""
+
+    def look_up(match: re.Match[str]) -> str:
+        if match["asked"]:
+            raise ValueError(f"{match[0]} is known to VS Code alone; write ${{NAME}} for a variable of the environment")
+        name = match["name"]
+        found = os.environ.get(name, match["default"])
+        if found is None:
+            raise ValueError(f"the variable {name} is not set; set it, or write ${{{name}:-default}}")
+        return found
+
+    return _VARIABLE.sub(look_up, value) if isinstance(value, str) else value
+
+
+_Text = Annotated[str, BeforeValidator(_expand)]
+
+
+class _Entry(BaseModel):
+    """One server of the file; what other clients put there besides is ignored."""
+
+    model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True)
+
+    command: _Text = ""
+    args: tuple[_Text, ...] = ()
+    env: dict[str, _Text] = Field(default_factory=dict)
+    cwd: _Text | None = None
+    url: _Text = ""
+    headers: dict[str, _Text] = Field(default_factory=dict)
+    type: str = ""
+    confirm: Confirm = "never"
+    timeout_seconds: float | None = Field(default=None, gt=0)
+    trusted: bool = False
+
+    @field_validator("type")
+    @classmethod
+    def _check_type(cls, given: str) -> str:
+        name = re.sub(r"[-_ ]", "", given).lower()
+        if name and name not in _TYPES:
+            raise ValueError("no such type; use stdio, http or sse")
+        return name
+
+    def declaration(self, name: str) -> ServerDeclaration:
+        """Return the declaration under that name. Raises `AgentError`."""
+        folder = Path(self.cwd).expanduser() if self.cwd else None
+        transport = _TYPES.get(self.type) or "http"
+        return ServerDeclaration(name, **self.model_dump(exclude={"type", "cwd"}), cwd=folder, transport=transport)
+
+
+def _explain(place: str, detail: Mapping[str, Any]) -> str:
+    # The value is not repeated: it may be a key.
+    return f"{'.'.join([place, *map(str, detail['loc'])])}: {str(detail['msg']).removeprefix('Value error, ')}"

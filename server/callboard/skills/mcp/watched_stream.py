@@ -1,0 +1,89 @@
+"""Stream of an MCP server's messages on their way to the SDK."""
+
+from typing import Any, Self
+
+import anyio.lowlevel
+import structlog
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCResponse
+from pydantic import ValidationError
+
+from callboard.skills.mcp.catalogue import MAX_NAME_CHARS, MAX_TOOLS
+from callboard.skills.mcp.messages import repair_message, repair_result, repair_tool
+from callboard.skills.mcp.signals import ENDED, Signals
+
+_OTHER_RESULTS = frozenset({"protocolVersion", "capabilities", "supportedVersions", "inputRequests"})
+"""Keys of the results of other requests that are sent; a result with none of them may be a call's."""
+
+_log = structlog.get_logger(__name__)
+
+
+class WatchedStream:
+    """Stream that repairs messages, and says when there will be no more, which the SDK says only to callers."""
+
+    def __init__(self, inner: Any, server: str, signals: Signals) -> None:
+        self._inner = inner
+        self._server = server
+        self._signals = signals
+
+    @property
+    def last_context(self) -> Any:
+        """The context that the SDK looks for on streams that have it."""
+        return getattr(self._inner, "last_context", None)
+
+    async def receive(self) -> SessionMessage | Exception:
+        """Return the next message."""
+        message: SessionMessage | Exception = await self._inner.receive()
+        return message
+
+    async def aclose(self) -> None:
+        """End the stream."""
+        await self._inner.aclose()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        try:
+            message: SessionMessage | Exception = await self._inner.__anext__()
+        except (StopAsyncIteration, anyio.ClosedResourceError):
+            self._signals.end(ENDED)
+            raise
+        if isinstance(message, ValidationError) and (repaired := repair_message(message)) is not None:
+            _log.debug("mcp_message_repaired", server=self._server)
+            message = repaired
+        match message:
+            case SessionMessage(message=JSONRPCResponse(result=result) as answer) if "tools" in result:
+                answer.result = {**result, **await self._repair_list(result)}
+            case SessionMessage(message=JSONRPCResponse(result=result) as answer) if not result.keys() & _OTHER_RESULTS:
+                answer.result = repair_result(result)
+            case _:
+                pass
+        return message
+
+    async def _repair_list(self, page: dict[str, Any]) -> dict[str, Any]:
+        """Return a page of the list of tools without those that cannot be called, which are noted."""
+        # PHP and null for a list without tools.
+        listed = page["tools"] or []
+        if not isinstance(listed, list):
+            return {}
+        tools: list[dict[str, Any]] = []
+        # One more than is of use, so that those that are left out for their number are noted too.
+        for one in listed[: MAX_TOOLS + 1]:
+            # The largest schemas take 20 ms each.
+            await anyio.lowlevel.checkpoint()
+            try:
+                tools.append(repair_tool(one))
+            except ValueError as error:
+                name = str(one.get("name") if isinstance(one, dict) else one)[:MAX_NAME_CHARS]
+                self._signals.leave_out(name, str(error))
+        cursor = page.get("nextCursor")
+        return {"tools": tools, "nextCursor": None if cursor is None else str(cursor)}
+
+    async def __aenter__(self) -> Self:
+        await self._inner.__aenter__()
+        return self
+
+    async def __aexit__(self, *failure: Any) -> bool | None:
+        handled: bool | None = await self._inner.__aexit__(*failure)
+        return handled
