@@ -28,13 +28,33 @@ class ReasoningDelta:
 
 
 @dataclass(frozen=True, slots=True)
-class ToolCallDelta:
-    """One entry of a chunk's `delta.tool_calls`, each field as it came; None where it was absent."""
+class RefusalDelta:
+    """A piece of the words in which the model refuses to answer (`refusal`)."""
 
-    index: int | None = None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class PictureDelta:
+    """A picture that the model made, at a web address or in a `data:` URL."""
+
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallDelta:
+    """One entry of a chunk's `tool_calls`; a field that was absent is None.
+
+    A field of another type than OpenAI's is here as text that means the same: an `index` as its number where it is
+    one, everything else as JSON. `is_whole`: the entry stands in a whole message, where `index` is its place, and may
+    repeat a call that was streamed before.
+    """
+
+    index: int | str | None = None
     id: str | None = None
     name: str | None = None
     arguments: str | None = None
+    is_whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +88,18 @@ def _add_costs(one: float | None, other: float | None) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """The end of the answer: `stop`, `length`, `tool_calls`, …, or None where the stream ended without a reason."""
+    """The end of the answer.
+
+    `reason` is `stop`, `length`, `tool_calls`, `content_filter`, `refusal`, `malformed_function_call` or `error`; the
+    endpoint's own word where it is none of these; None where the stream ended without a reason. `word` is what the
+    endpoint said, where that is another word for `reason`.
+    """
 
     reason: str | None
+    word: str = ""
 
 
-ModelDelta = TextDelta | ReasoningDelta | ToolCallDelta | TokenUsage | Finish
+ModelDelta = TextDelta | ReasoningDelta | RefusalDelta | PictureDelta | ToolCallDelta | TokenUsage | Finish
 
 
 MODEL_OPTIONS = frozenset(

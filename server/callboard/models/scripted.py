@@ -9,7 +9,16 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from callboard._openwebui.requests import answer_background_prompt
-from callboard.models.model import Finish, ModelDelta, ModelRequest, TextDelta, TokenUsage, ToolCallDelta
+from callboard.models.model import (
+    Finish,
+    ModelDelta,
+    ModelRequest,
+    ReasoningDelta,
+    RefusalDelta,
+    TextDelta,
+    TokenUsage,
+    ToolCallDelta,
+)
 
 SECONDS_PER_WORD = 0.02
 CHARS_PER_TOKEN = 4
@@ -79,8 +88,10 @@ class ScriptedModel:
                 case ToolCallDelta():
                     has_called = True
                     written += len(step.arguments or "")
-                case _:
+                case TextDelta() | ReasoningDelta() | RefusalDelta():
                     written += len(step.text)
+                case _:
+                    pass
             yield step
         if not has_usage:
             read = sum(len(content_text(message.get("content"))) for message in request.messages)
