@@ -2,23 +2,21 @@
 
 https://platform.openai.com/docs/guides/function-calling#streaming says how the pieces of
 a call are told apart (by `index`); endpoints that call themselves compatible leave it
-out, give every call 0, count from 1, repeat the name or invent an id for each piece. The
-accumulator here is for what they send.
+out, give every call 0, count from 1, repeat the name or invent an id for each piece, send the
+arguments first, `{}` before them, or every call again in a whole message. The accumulator here
+is for what they send.
 """
 
 import json
+import re
 from dataclasses import dataclass, field
 
 from callboard._formats.format import MAX_NAME_CHARS, ArgumentsPiece, ClaimId, Piece, RequestedCall
-from callboard.models import (
-    Finish,
-    ModelDelta,
-    ReasoningDelta,
-    TextDelta,
-    TokenUsage,
-    ToolCallDelta,
-)
+from callboard.models import ModelDelta, ReasoningDelta, TextDelta, ToolCallDelta
 from callboard_formats import ReasoningPiece, TextPiece
+
+# https://github.com/BerriAI/litellm/issues/4537: LiteLLM sends `{}` before the arguments of some models.
+_EMPTY_OBJECT_BEFORE = re.compile(r"\s*\{\s*\}\s*(?=\{)")
 
 
 class NativeReader:
@@ -31,7 +29,9 @@ class NativeReader:
         self._claim_id = claim_id
         self._calls: list[_Call] = []
         # By index and given id: the last call to begin that has both, either (the other None) or neither.
-        self._latest: dict[tuple[int | None, str | None], _Call] = {}
+        self._latest: dict[tuple[int | str | None, str | None], _Call] = {}
+        # Those that were there before the whole message, and that it has not repeated yet.
+        self._unrepeated: list[_Call] = []
 
     def feed(self, delta: ModelDelta) -> list[Piece]:
         """Return what `delta` adds; arguments are shown from when their call has a name."""
@@ -42,7 +42,7 @@ class NativeReader:
                 return [ReasoningPiece(delta.text)]
             case ToolCallDelta():
                 return self._tool_call(delta)
-            case TokenUsage() | Finish():
+            case _:
                 return []
 
     def finish(self) -> list[Piece]:
@@ -60,6 +60,8 @@ class NativeReader:
     def _tool_call(self, delta: ToolCallDelta) -> list[Piece]:
         if not (delta.id or delta.name or delta.arguments):
             return []
+        if delta.is_whole:
+            return self._whole_call(delta)
         call = self._match(delta)
         if call is None:
             call = _Call(delta.index)
@@ -72,6 +74,25 @@ class NativeReader:
             self._latest[None, call.given_id] = call
             self._latest[call.index, call.given_id] = call
         return self._show(call) if call.name else []
+
+    def _whole_call(self, delta: ToolCallDelta) -> list[Piece]:
+        """Take a call of a whole message: it is new unless it was streamed before."""
+        if delta.index == 0:
+            self._unrepeated = list(self._calls)
+        alike = [call for call in self._unrepeated if not call.name or call.name == delta.name]
+        call = (
+            next((one for one in alike if one.given_id and one.given_id == delta.id), None)
+            or next((one for one in alike if _read(one.arguments) == _read(delta.arguments or "")), None)
+            or next((one for one in alike if one.is_unfinished()), None)
+        )
+        if call is None:
+            call = _Call(delta.index)
+            self._calls.append(call)
+            call.take(delta)
+        else:
+            self._unrepeated.remove(call)
+            call.complete(delta)
+        return self._show(call)
 
     def _match(self, delta: ToolCallDelta) -> "_Call | None":
         """Return the call that `delta` continues; None where it begins another."""
@@ -94,11 +115,11 @@ class NativeReader:
         return call.claimed_id
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Call:
     """A call while it is being written."""
 
-    index: int | None
+    index: int | str | None
     given_id: str = ""
     claimed_id: str = ""
     name: str = ""
@@ -107,7 +128,7 @@ class _Call:
 
     @property
     def arguments(self) -> str:
-        return "".join(self.pieces)
+        return _EMPTY_OBJECT_BEFORE.sub("", "".join(self.pieces), count=1)
 
     def take(self, delta: ToolCallDelta) -> None:
         self.given_id = self.given_id or delta.id or ""
@@ -128,11 +149,43 @@ class _Call:
             return delta.name != self.name or restarts or not self.pieces or _is_object(self.arguments)
         if not self.pieces:
             return False
+        if self.given_id and delta.id == self.given_id and (not self.name or _read(self.arguments) == {}):
+            # Its arguments came before its name, or it has none but an empty object so far.
+            return bool(self.name) and delta.name != self.name
+        if not self.name:
+            return restarts and _is_object(self.arguments)
         return delta.name != self.name or (restarts and _is_object(self.arguments))
+
+    def is_unfinished(self) -> bool:
+        """Return whether its arguments are empty, or no object yet."""
+        return not _read(self.arguments) or not _is_object(self.arguments)
+
+    def complete(self, whole: ToolCallDelta) -> None:
+        """Take what a whole message adds to this call."""
+        self.name = self.name or whole.name or ""
+        self.given_id = self.given_id or whole.id or ""
+        known = self.arguments
+        written = whole.arguments or ""
+        if not written or not self.is_unfinished():
+            return
+        if written.startswith(known):
+            self.pieces.append(written[len(known) :])
+        else:
+            # What was shown of it so far was wrong.
+            self.pieces = [written]
+            self.shown = 1
+
+
+def _read(arguments: str) -> object:
+    """Return the object that the text is, an empty one for no text, or the text where it is none."""
+    if not arguments.strip():
+        return {}
+    try:
+        value = json.loads(arguments)
+    except (ValueError, RecursionError):
+        return arguments
+    return value if isinstance(value, dict) else arguments
 
 
 def _is_object(text: str) -> bool:
-    try:
-        return isinstance(json.loads(text), dict)
-    except (ValueError, RecursionError):
-        return False
+    return bool(text.strip()) and _read(text) != text
