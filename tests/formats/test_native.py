@@ -140,6 +140,7 @@ STREAMS_OF_ONE = {
     "an empty object in pieces": [part(0, "a", "f", "{"), part(0, arguments="} "), part(0, arguments='{"x": 1}')],
     "an empty object in one piece with them": [part(0, "a", "f", '{}{"x": 1}')],
     "an empty object, the name and id again": [part(0, "a", "f", "{}"), part(0, "a", "f", '{"x": 1}')],
+    "again in full": [part(0, "a", "f", '{"x":'), part(0, arguments=" 1}"), part(0, "a", "f", '{"x": 1}')],
     "again in a whole message": [part(0, "a", "f", '{"x": 1}'), whole(0, "a", "f", '{"x": 1}')],
     "again with another id": [part(0, "a", "f", '{"x": 1}'), whole(0, "b", "f", '{"x":1}')],
     "again without an id": [part(0, "a", "f", '{"x": 1}'), whole(0, None, "f", '{"x": 1}')],

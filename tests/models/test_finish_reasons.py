@@ -45,6 +45,23 @@ def test_each_makers_words_have_one_meaning_and_are_kept(said: object, reason: s
     assert isinstance(said, dict) or (finish.word or finish.reason) == said
 
 
+@pytest.mark.parametrize(
+    ("said", "native", "reason"),
+    [
+        ("stop", "MALFORMED_FUNCTION_CALL", "malformed_function_call"),
+        ("error", "MALFORMED_FUNCTION_CALL", "malformed_function_call"),
+        ("stop", "refusal", "refusal"),
+        ("stop", "STOP", "stop"),
+        ("stop", "max_tokens", "stop"),
+        ("tool_calls", "end_turn", "tool_calls"),
+        (None, "SAFETY", None),
+    ],
+)
+def test_openrouters_native_reason_counts_where_it_says_more(said: object, native: str, reason: str | None) -> None:
+    finish = read_finish(said, native)
+    assert (finish.reason if finish else None) == reason
+
+
 @pytest.mark.parametrize("said", [None, "", "null", "None", False, {}, []])
 def test_no_reason_is_no_end(said: object) -> None:
     assert read_finish(said) is None

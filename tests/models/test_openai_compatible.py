@@ -386,6 +386,15 @@ ERRORS: dict[str, tuple[bytes, type[ModelError]]] = {
     "in the choice": (line("data", choice(delta={}, error=SAID)), ModelError),
     "in the choice, with a status": (line("data", choice(delta={}, error=SAID | {"code": 429})), ModelRateLimited),
     "in the delta": (line("data", choice(delta={"error": "the moon is down"})), ModelError),
+    "a status beside the words": (
+        line("data", {"error": {"message": "the moon is down", "status": 401}}),
+        ModelUnauthorized,
+    ),
+    "a provider's words": (
+        line("data", {"error": {"message": "Provider returned error", "metadata": {"raw": "the moon is down"}}}),
+        ModelError,
+    ),
+    "a filter's": (line("data", {"error": {"message": "the moon is down", "code": "content_filter"}}), ModelRefused),
     "no JSON": (line("data", "the moon is down") + b"\n" + line("data", "[DONE]"), ModelError),
 }
 

@@ -62,6 +62,9 @@ class NativeReader:
             return []
         if delta.is_whole:
             return self._whole_call(delta)
+        known = self._latest.get((None, delta.id)) if delta.id else None
+        if known and known.is_repeated_by(delta):
+            return []
         call = self._match(delta)
         if call is None:
             call = _Call(delta.index)
@@ -155,6 +158,11 @@ class _Call:
         if not self.name:
             return restarts and _is_object(self.arguments)
         return delta.name != self.name or (restarts and _is_object(self.arguments))
+
+    def is_repeated_by(self, delta: ToolCallDelta) -> bool:
+        """Return whether `delta`, which has its id, is all of this call once more."""
+        written = delta.arguments or ""
+        return delta.name == self.name and _is_object(written) and _read(written) == _read(self.arguments)
 
     def is_unfinished(self) -> bool:
         """Return whether its arguments are empty, or no object yet."""

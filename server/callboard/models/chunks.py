@@ -71,7 +71,7 @@ class ChunkReader:
             yield from self._read_pictures(message)
             for place, call in enumerate(_read_calls(message)):
                 yield _read_tool_call(call, place)
-        finish = read_finish(choice.get("finish_reason"))
+        finish = read_finish(choice.get("finish_reason"), choice.get("native_finish_reason"))
         # It may be said again with the whole message or the usage, and then as a plain `stop`.
         if finish and finish != self._finish and (self._finish is None or finish.reason not in ("stop", "tool_calls")):
             self._finish = finish

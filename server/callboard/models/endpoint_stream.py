@@ -47,8 +47,11 @@ class EndpointError(Exception):
     def __init__(self, status: int | None, body: object, text: str = "") -> None:
         self.status = status
         self.body = body
-        message = body.get("message") if isinstance(body, dict) else body
-        self.detail = (message if isinstance(message, str) else "") or text or "it gave no reason"
+        fields = body if isinstance(body, dict) else {"message": body}
+        metadata = fields.get("metadata")
+        # OpenRouter says "Provider returned error", and has the provider's words beside it.
+        said = [fields.get("message"), metadata.get("raw") if isinstance(metadata, dict) else None]
+        self.detail = ": ".join(one for one in said if one and isinstance(one, str)) or text or "it gave no reason"
         super().__init__(self.detail)
 
 
@@ -233,10 +236,10 @@ def _make_error(body: object) -> EndpointError:
 
 def _find_status(error: object) -> int | None:
     # OpenRouter, vLLM and others put the HTTP status that it would have been into `code`.
-    code = error.get("code") if isinstance(error, dict) else None
-    if isinstance(code, str) and _STATUS.fullmatch(code):
-        code = int(code)
-    return code if isinstance(code, int) and 400 <= code <= 599 else None
+    for key in ("code", "status", "status_code") if isinstance(error, dict) else ():
+        if _STATUS.fullmatch(str(error.get(key))):
+            return int(error[key])
+    return None
 
 
 class _EndpointDecoder(Decoder):

@@ -29,14 +29,16 @@ KNOWN_REASONS = frozenset({None, *_WORDS})
 """The values of `Finish.reason` that have a meaning here."""
 
 _REASONS = {word.replace("_", ""): reason for reason, words in _WORDS.items() for word in words.split()}
+_SAY_MORE = frozenset({"content_filter", "refusal", "malformed_function_call"})
 _NO_REASON = frozenset({"", "null", "none", "finishreasonunspecified"})
 
 
-def read_finish(reason: object) -> Finish | None:
+def read_finish(reason: object, native: object = None) -> Finish | None:
     """Return the end that a choice's `finish_reason` tells of; None where it tells of none yet.
 
-    Case, `_` and `-` make no difference. Of several words the first that is known counts, as in Gemini's
-    `content_filter: PROHIBITED_CONTENT`.
+    `native` is OpenRouter's `native_finish_reason`, the word of the model's maker. It counts if it says more than
+    `stop` or `error`. Case, `_` and `-` make no difference. Of several words the first that is known counts, for
+    example in Gemini's `content_filter: PROHIBITED_CONTENT`.
     """
     if isinstance(reason, Mapping):
         # SGLang's own form: {"type": "stop", "matched": 2}.
@@ -47,4 +49,6 @@ def read_finish(reason: object) -> Finish | None:
     if all(part in _NO_REASON for part in parts):
         return None
     known = next((_REASONS[part] for part in parts if part in _REASONS), word)
+    if known in ("stop", "error") and (more := read_finish(native)) and more.reason in _SAY_MORE:
+        return more
     return Finish(known, "" if known == word else word)

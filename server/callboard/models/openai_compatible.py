@@ -50,7 +50,7 @@ from callboard.models.model import (
     TokenUsage,
     ToolCallDelta,
 )
-from callboard.models.refusals import CONTEXT_TOO_LONG, REFUSED, upstream_code
+from callboard.models.refusals import CONTEXT_TOO_LONG, FILTERED, REFUSED, upstream_code
 from callboard.models.retries import RetryPolicy
 from callboard.models.tls import tls_context
 
@@ -284,7 +284,7 @@ class OpenAICompatible:
         status = error.status
         detail = " ".join(self._without_key(error.detail).split())[:DETAIL_CHARS].rstrip(" .")
         code = upstream_code(error.body, detail)
-        if status in REFUSED or (status is None and code == CONTEXT_TOO_LONG):
+        if status in REFUSED or (status is None and code in (CONTEXT_TOO_LONG, FILTERED)):
             too_long = "Begin a new chat, or set CALLBOARD_HISTORY_TOKENS below what the model can read."
             advice = too_long if code == CONTEXT_TOO_LONG else "Change what is sent: the same again is refused again."
             request = "the request" if status is None else f"the request ({status})"
