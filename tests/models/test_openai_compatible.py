@@ -305,7 +305,8 @@ async def test_a_message_beside_the_delta_of_one_choice_repeats_it() -> None:
 async def test_thoughts_and_pictures_among_the_parts_of_a_content_are_told_apart() -> None:
     parts = [
         {"type": "thinking", "thinking": [{"type": "text", "text": "I th"}, {"type": "text", "text": "ink."}]},
-        {"type": "thinking", "thinking": " Yes."},
+        {"type": "thinking", "thinking": " Yes"},
+        {"type": "reasoning", "text": "."},
         {"type": "text", "text": "So"},
         {"type": "reference", "reference_ids": [1]},
         {"type": "image_url", "image_url": "https://example.org/a.png"},
@@ -320,7 +321,7 @@ async def test_thoughts_and_pictures_among_the_parts_of_a_content_are_told_apart
 
 async def test_a_picture_comes_once_and_only_from_where_pictures_are() -> None:
     urls = ["data:image/png;base64,AA", "data:image/png;base64,AA", "javascript:alert(1)", 5]
-    images = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
+    images = [urls[0], *({"type": "image_url", "image_url": {"url": url}} for url in urls)]
     deltas = await answer_to(chunks(choice(delta={"content": "", "images": images}), finish("stop")))
     assert deltas == [PictureDelta("data:image/png;base64,AA"), Finish("stop")]
 
@@ -350,6 +351,8 @@ BODIES: dict[str, bytes] = {
     "no blank line at the end": b"data: %b\n\ndata: %b" % (HI, STOP),
     "no space": b"data:%b\r\n\r\ndata:%b\r\n\r\ndata:[DONE]" % (HI, STOP),
     "two spaces": b"data:  %b\n\ndata:  %b\n\ndata:  [DONE]\n\n" % (HI, STOP),
+    "JSON, a chunk a line": b"%b\n%b\n" % (HI, STOP),
+    "a comment before JSON": b': still here\n\n{"choices":[{"message":{"content":"hi"},"finish_reason":"stop"}]}\n',
     "JSON": b' \n{"choices":[{"message":{"content":"hi"},"finish_reason":"stop"}]}\n',
 }
 LABELS = ["text/event-stream", "application/json", "application/json; charset=utf-8", "text/plain", ""]
@@ -440,7 +443,7 @@ async def test_a_field_for_errors_that_holds_none_is_no_error(error: object) -> 
 
 @pytest.mark.parametrize("ending", ["eof", "cut"])
 async def test_an_answer_with_the_usage_of_the_whole_is_whole_without_a_reason(ending: Ending) -> None:
-    deltas = await answer_to(chunks(text("hi"), usage(3, 1), ending=ending))
+    deltas = await answer_to(chunks(text("hi"), usage(3, 1), {"choices": []}, ending=ending))
     assert deltas == [TextDelta("hi"), TokenUsage(3, 1, 4), Finish(None)]
 
 

@@ -86,8 +86,11 @@ class ChunkReader:
                 yield kind(new)
 
     def _read_pictures(self, fields: Mapping[str, Any]) -> Iterator[PictureDelta]:
-        for part in (*_read_list(fields.get("images")), *_read_list(fields.get("content"))):
-            image = part.get("image_url") if isinstance(part, Mapping) else None
+        parts = [part for part in _read_list(fields.get("content")) if isinstance(part, Mapping)]
+        images = [
+            part.get("image_url") if isinstance(part, Mapping) else part for part in _read_list(fields.get("images"))
+        ]
+        for image in (*images, *(part.get("image_url") for part in parts)):
             url = image.get("url") if isinstance(image, Mapping) else image
             if isinstance(url, str) and url.startswith(_PICTURES) and url not in self._pictures:
                 self._pictures.add(url)
@@ -107,8 +110,8 @@ def _read_words(fields: Mapping[str, Any]) -> list[_Words]:
 
 
 def _read_part(part: object) -> TextDelta | ReasoningDelta:
-    if isinstance(part, Mapping) and (thought := _read_text(part.get("thinking"))):
-        return ReasoningDelta(thought)
+    if isinstance(part, Mapping) and part.get("type") in ("thinking", "reasoning"):
+        return ReasoningDelta(_read_text(part.get(part["type"])) or _read_text(part))
     return TextDelta(_read_text(part))
 
 

@@ -106,11 +106,13 @@ async def read_chunks(response: httpx.Response) -> AsyncGenerator[object, None]:
     async with aclosing(_read_bytes(response)) as pieces:
         begun, is_json = await _read_beginning(pieces)
         if is_json:
-            completion = _read_json(await _read_whole(begun, pieces))
-            _raise_for_error(completion)
-            if not isinstance(completion, dict) or "choices" not in completion:
-                raise _make_error(completion)
-            yield completion
+            # Or a line for each chunk.
+            for line in _split_data(Frame("", await _read_whole(begun, pieces))):
+                completion = _read_json(line)
+                _raise_for_error(completion)
+                if not isinstance(completion, dict) or "choices" not in completion:
+                    raise _make_error(completion)
+                yield completion
             return
         async for frame in _read_frames(begun, pieces):
             has_frames = True
@@ -236,10 +238,9 @@ def _make_error(body: object) -> EndpointError:
 
 def _find_status(error: object) -> int | None:
     # OpenRouter, vLLM and others put the HTTP status that it would have been into `code`.
-    for key in ("code", "status", "status_code") if isinstance(error, dict) else ():
-        if _STATUS.fullmatch(str(error.get(key))):
-            return int(error[key])
-    return None
+    fields = error if isinstance(error, dict) else {}
+    said = (str(fields.get(key)) for key in ("code", "status", "status_code"))
+    return next((int(one) for one in said if _STATUS.fullmatch(one)), None)
 
 
 class _EndpointDecoder(Decoder):

@@ -170,7 +170,8 @@ class OpenAICompatible:
             async with aclosing(response), aclosing(read_chunks(response)) as chunks:
                 async for chunk in chunks:
                     deltas = list(reader.read(chunk))
-                    has_usage_last = bool(deltas) and all(isinstance(delta, TokenUsage) for delta in deltas)
+                    if deltas:
+                        has_usage_last = all(isinstance(delta, TokenUsage) for delta in deltas)
                     for delta in deltas:
                         if isinstance(delta, Finish):
                             finished = True
