@@ -427,11 +427,22 @@ async def test_a_context_that_is_too_long_is_a_refusal_in_mid_stream_too() -> No
     assert raised.value.upstream_code == "context_length_exceeded"
 
 
-async def test_words_beside_an_error_are_said_before_it() -> None:
-    deltas: list[ModelDelta] = []
+@pytest.mark.parametrize("place", ["delta", "message"])
+async def test_words_beside_an_error_are_said_before_it(place: str) -> None:
+    whole = choice(**{place: {"content": "hi"}}, error=SAID, finish_reason="error")
+    for answer in (chunks(whole), Raw([json.dumps(whole).encode()], JSON)):
+        deltas: list[ModelDelta] = []
+        with pytest.raises(ModelError, match="the moon is down"):
+            await read_into(deltas, answer)
+        assert deltas == [TextDelta("hi"), Finish("error")]
+
+
+@pytest.mark.parametrize(
+    "body", [{"detail": "the moon is down"}, [{"error": SAID}], {"error": SAID}, "the moon is down"]
+)
+async def test_json_that_is_no_answer_is_an_error_in_the_endpoints_words(body: object) -> None:
     with pytest.raises(ModelError, match="the moon is down"):
-        await read_into(deltas, chunks(choice(delta={"content": "hi"}, error=SAID, finish_reason="error")))
-    assert deltas == [TextDelta("hi"), Finish("error")]
+        await answer_to(Raw([json.dumps(body).encode()], JSON))
 
 
 @pytest.mark.parametrize("error", [None, "", {}, False])

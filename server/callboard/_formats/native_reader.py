@@ -152,8 +152,9 @@ class _Call:
             return delta.name != self.name or restarts or not self.pieces or _is_object(self.arguments)
         if not self.pieces:
             return False
-        if self.given_id and delta.id == self.given_id and (not self.name or _read(self.arguments) == {}):
-            # Its arguments came before its name, or it has none but an empty object so far.
+        has_none = not self.name or (restarts and _read(self.arguments) == {})
+        if self.given_id and delta.id == self.given_id and has_none:
+            # Its arguments came before its name, or were an empty object so far.
             return bool(self.name) and delta.name != self.name
         if not self.name:
             return restarts and _is_object(self.arguments)

@@ -22,6 +22,7 @@ MAX_ERROR_BYTES = 64 * 1024
 MAX_QUOTED_CHARS = 200
 _UNPACKED_PIECE_BYTES = 64 * 1024
 _STATUS = re.compile(r"[45][0-9]{2}")
+_EVENTS_BEGIN = re.compile(rb"\s*(?::|data|event|id|retry)")
 # Some proxies wrap a comment, or a word for "still here", into `data`.
 _KEEP_ALIVE = re.compile(r":.*|\W*(?:ping|pong|heart-?beat|keep[-_ ]?alive)\W*", re.IGNORECASE | re.DOTALL)
 _KEEP_ALIVE_EVENTS = frozenset({"ping", "heartbeat", "keepalive", "keep-alive"})
@@ -109,10 +110,12 @@ async def read_chunks(response: httpx.Response) -> AsyncGenerator[object, None]:
             # Or a line for each chunk.
             for line in _split_data(Frame("", await _read_whole(begun, pieces))):
                 completion = _read_json(line)
+                is_answer = isinstance(completion, dict) and "choices" in completion
+                if is_answer:
+                    yield completion
                 _raise_for_error(completion)
-                if not isinstance(completion, dict) or "choices" not in completion:
+                if not is_answer:
                     raise _make_error(completion)
-                yield completion
             return
         async for frame in _read_frames(begun, pieces):
             has_frames = True
@@ -123,8 +126,8 @@ async def read_chunks(response: httpx.Response) -> AsyncGenerator[object, None]:
                 # An error may stand beside the last words.
                 yield chunk
                 _raise_for_error(chunk)
-    if not has_frames and "json" in response.headers.get("Content-Type", "") and begun.strip():
-        raise UnreadableAnswer("sent what is not JSON")
+    if not has_frames and begun and not _EVENTS_BEGIN.match(begun):
+        raise _not_json(begun.decode("utf-8", "replace"))
     raise CutOff
 
 
@@ -158,7 +161,7 @@ async def _read_frames(begun: bytes, pieces: AsyncIterator[bytes]) -> AsyncGener
                 yield frame
         # llama.cpp sends no blank line after `[DONE]`. Half a chunk is none.
         for frame in decoder.feed(b"\n\n"):
-            if frame.data.startswith("[DONE]") or frame.event == "error" or _is_json(frame.data):
+            if frame.data.strip().startswith("[DONE]") or frame.event or _is_json(frame.data):
                 yield frame
     except FrameTooLong as error:
         raise UnreadableAnswer(f"sent one chunk of more than {MAX_CHUNK_BYTES // 2**20} MiB") from error
@@ -185,9 +188,10 @@ def _split_data(frame: Frame) -> Iterator[str]:
     That is one text, or several where an endpoint leaves out the blank lines between them
     (https://github.com/ggml-org/llama.cpp/issues/14268).
     """
-    if frame.event in _KEEP_ALIVE_EVENTS:
+    event = frame.event.strip().lower()
+    if event in _KEEP_ALIVE_EVENTS:
         return
-    if frame.event == "error":
+    if event == "error":
         raise _make_error(_read_json(frame.data) if _is_json(frame.data) else frame.data)
     lines = frame.data.split("\n")
     for line in lines if len(lines) > 1 and not _is_json(frame.data) else [frame.data]:
@@ -208,9 +212,13 @@ def _read_json(text: str) -> object:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise UnreadableAnswer(f"sent what is not JSON: {' '.join(text[:MAX_QUOTED_CHARS].split())}") from error
+        raise _not_json(text) from error
     except RecursionError as error:
         raise UnreadableAnswer("sent JSON that is nested too deep") from error
+
+
+def _not_json(text: str) -> UnreadableAnswer:
+    return UnreadableAnswer(f"sent what is not JSON: {' '.join(text[:MAX_QUOTED_CHARS].split())}")
 
 
 def _raise_for_error(chunk: object) -> None:
