@@ -123,6 +123,8 @@ TAKEN_BACK = "\n\n> The answer begins anew: what stands above since the last too
 MAY_GO_ON = ". Its tool was told to stop; it runs in a thread, which nobody can end, and may go on for a while."
 FINISH_NOTICES = {
     "length": "The answer was cut at the model's length limit.",
+    "content_filter": "The answer was cut by the content filter of the model's endpoint.",
+    "refusal": "The model refused to answer.",
     "max_turns": "The agent was stopped: it used all the turns that it may take for one answer.",
     "cancelled": "Stopped.",
     "stored": "Open WebUI was stopped in this answer. The server had kept its text and its calls, and nothing else.",

@@ -159,6 +159,15 @@ def test_every_package_of_the_server_is_in_the_architecture() -> None:
             assert f"`{package.name}/`" in ARCHITECTURE
 
 
+def test_every_test_that_the_table_of_endpoints_names_exists() -> None:
+    text = (DOCS / "compatibility.md").read_text()
+    table = text.partition("<!-- endpoints")[2].partition("<!-- /endpoints -->")[0]
+    named = set(re.findall(r"`(test_\w+)`", table))
+    sources = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    assert named
+    assert {name for name in named if f"def {name}(" not in sources} == set()
+
+
 def test_every_code_that_the_architecture_names_exists() -> None:
     told = ARCHITECTURE.split("## Every way a run can end")[1].split("## Who is asked first")[0]
     codes = {cls.code for cls in _tree(CallboardError)} | {"cancelled", "interrupted"}

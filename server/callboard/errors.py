@@ -34,7 +34,9 @@ CallboardError
 │   ├── ModelRateLimited
 │   ├── ModelTimeout
 │   ├── ModelUnreachable
-│   └── ModelCutOff          its answer ended in the middle
+│   ├── ModelCutOff          its answer ended in the middle
+│   ├── ModelAborted         it ended its answer with an error
+│   └── ModelMalformedCall   it could not read the call that the model wrote
 └── ToolError                a tool call failed; the model sees it and the run goes on
     ├── UnknownTool
     ├── InvalidArguments
@@ -268,6 +270,18 @@ class ModelCutOff(ModelError):
     """The endpoint ended its answer in the middle: what was said until then is not the whole."""
 
     code = "model_cut_off"
+
+
+class ModelAborted(ModelError):
+    """The endpoint ended its answer with an error as its reason: the answer is not whole, and no call of it runs."""
+
+    code = "model_aborted"
+
+
+class ModelMalformedCall(ModelError):
+    """The endpoint could not read the call that its model wrote, also when it was asked again."""
+
+    code = "model_malformed_call"
 
 
 class ToolError(CallboardError):

@@ -24,6 +24,7 @@ from callboard.models import (
     ModelDelta,
     ModelRequest,
     ReasoningDelta,
+    RefusalDelta,
     TextDelta,
     TokenUsage,
     ToolCallDelta,
@@ -222,7 +223,7 @@ class _WatchedModel:
                 keeps_answer = self._observers.keeps_answers
                 async for delta in stream:
                     # By its class, text first: there is one of it for each token.
-                    if isinstance(delta, TextDelta | ReasoningDelta):
+                    if isinstance(delta, TextDelta | ReasoningDelta | RefusalDelta):
                         observed.text_chars += len(delta.text)
                     elif isinstance(delta, ToolCallDelta):
                         observed.text_chars += len(delta.arguments or "")

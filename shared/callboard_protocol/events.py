@@ -9,6 +9,7 @@ A class of `Event` with a `type` of its own is all that a new event needs: it is
 """
 
 from collections.abc import Hashable
+from operator import not_
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field
@@ -19,7 +20,7 @@ _IMPORTED = frozenset(globals())
 
 PROTOCOL_VERSION = 1
 
-FinishReason = Literal["stop", "length", "max_turns", "tool_calls", "cancelled"]
+FinishReason = Literal["stop", "length", "max_turns", "tool_calls", "content_filter", "refusal", "cancelled"]
 
 EVENT_CLASSES: dict[str, type["Event"]] = {}
 """The class of each `type` that is known, in the order of their definition."""
@@ -93,10 +94,16 @@ class Status(Event):
 
 
 class Message(TextEvent):
-    """Answer text, to be appended."""
+    """Answer text, to be appended; `refusal` is true for the words in which the model refuses to answer."""
 
     type: Literal["message"] = "message"
     content: Pieces
+    refusal: bool = Field(default=False, exclude_if=not_)
+
+    @property
+    def stream(self) -> Hashable:
+        """Return what the pieces of one text have in common."""
+        return self.type, self.refusal
 
 
 class Reasoning(TextEvent):

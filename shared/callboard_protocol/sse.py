@@ -1,12 +1,13 @@
 """Server-sent events as bytes: encode one event, decode a stream split anywhere.
 
 Pure: no I/O, no event loop. Only the parts of the format that the protocol uses are
-written (`id`, `data`, comments); all of it is read, as the HTML standard says
+written (`id`, `data`, comments); all of it but `retry` is read, as the HTML standard says
 (https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream).
 """
 
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pydantic import ValidationError
@@ -30,10 +31,11 @@ class FrameTooLong(FrameError):
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One dispatched event: its `data` as text, and the last `id` seen, empty where there was none."""
+    """One dispatched event: its `data` as text, the last `id` seen, and its name; empty where there was none."""
 
     id: str
     data: str
+    event: str = ""
 
 
 def encode(seq: int, event: Event) -> bytes:
@@ -68,7 +70,7 @@ class Decoder:
 
     >>> decoder = Decoder()
     >>> decoder.feed(b'id: 1\ndata: {"a"'), decoder.feed(b": 1}\n\n")
-    ([], [Frame(id='1', data='{"a": 1}')])
+    ([], [Frame(id='1', data='{"a": 1}', event='')])
 
     `max_frame_bytes` bounds what is kept of a frame that does not end; None for no bound.
     """
@@ -81,6 +83,7 @@ class Decoder:
         self._line_pieces: list[bytes] = []
         self._frame_bytes = 0
         self._id = ""
+        self._event = ""
         # All lines of data, each with a line end: many short ones cost no more than one long one.
         self._data = bytearray()
 
@@ -116,6 +119,11 @@ class Decoder:
         self._after_cr = chunk.endswith(b"\r")
         return frames
 
+    def read_fields(self, line: bytes) -> Iterable[tuple[bytes, bytes]]:
+        """Return the fields of a line, each with its value; a subclass may read lines that the standard ignores."""
+        name, _, value = line.partition(b":")
+        return [(name, value.removeprefix(b" "))]
+
     def _count(self, added_bytes: int) -> None:
         self._frame_bytes += added_bytes
         if self._max_frame_bytes is not None and self._frame_bytes > self._max_frame_bytes:
@@ -124,20 +132,23 @@ class Decoder:
     def _read_line(self, line: bytes) -> Frame | None:
         if not line:
             return self._dispatch()
-        name, _, value = line.partition(b":")
-        value = value.removeprefix(b" ")
-        if name == b"data":
-            self._data += value
-            self._data += b"\n"
-        elif name == b"id" and b"\0" not in value:
-            self._id = value.decode("utf-8", "replace")
+        for name, value in self.read_fields(line):
+            if name == b"data":
+                self._data += value
+                self._data += b"\n"
+            elif name == b"event":
+                self._event = value.decode("utf-8", "replace")
+            elif name == b"id" and b"\0" not in value:
+                self._id = value.decode("utf-8", "replace")
         return None
 
     def _dispatch(self) -> Frame | None:
         self._frame_bytes = 0
+        event = self._event
+        self._event = ""
         # An event without data is dropped: that is what a comment or a lone `id:` amounts to.
         if not self._data:
             return None
-        frame = Frame(self._id, self._data[:-1].decode("utf-8", "replace"))
+        frame = Frame(self._id, self._data[:-1].decode("utf-8", "replace"), event)
         self._data.clear()
         return frame

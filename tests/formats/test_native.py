@@ -126,6 +126,70 @@ def test_two_functions_with_the_same_index_and_no_id_are_two_calls() -> None:
     assert [(call.name, call.arguments_text) for call in calls] == [("f", '{"x": 1}'), ("g", "{}")]
 
 
+def whole(place: int, call_id: str | None, name: str | None, arguments: str | None) -> ToolCallDelta:
+    return ToolCallDelta(place, call_id, name, arguments, is_whole=True)
+
+
+ONE = [RequestedCall("a", "f", '{"x": 1}')]
+
+STREAMS_OF_ONE = {
+    "its arguments before its name": [part(None, "a", None, '{"x":'), part(None, "a", "f", " 1}")],
+    "all its arguments before its name": [part(0, "a", None, '{"x": 1}'), part(0, "a", "f", "")],
+    "its arguments before its name, without an id": [part(0, None, None, '{"x":'), part(0, "a", "f", " 1}")],
+    "an empty object before them": [part(0, "a", "f", "{}"), part(0, arguments='{"x":'), part(0, arguments=" 1}")],
+    "an empty object in pieces": [part(0, "a", "f", "{"), part(0, arguments="} "), part(0, arguments='{"x": 1}')],
+    "an empty object in one piece with them": [part(0, "a", "f", '{}{"x": 1}')],
+    "an empty object, the name and id again": [part(0, "a", "f", "{}"), part(0, "a", "f", '{"x": 1}')],
+    "again in full": [part(0, "a", "f", '{"x":'), part(0, arguments=" 1}"), part(0, "a", "f", '{"x": 1}')],
+    "again in a whole message": [part(0, "a", "f", '{"x": 1}'), whole(0, "a", "f", '{"x": 1}')],
+    "again with another id": [part(0, "a", "f", '{"x": 1}'), whole(0, "b", "f", '{"x":1}')],
+    "again without an id": [part(0, "a", "f", '{"x": 1}'), whole(0, None, "f", '{"x": 1}')],
+    "again in two whole messages": [
+        part(0, "a", "f", '{"x": 1}'), whole(0, "a", "f", '{"x": 1}'), whole(0, "a", "f", '{"x": 1}'),
+    ],
+    "completed by a whole message": [part(0, "a", "f", '{"x":'), whole(0, "a", "f", '{"x": 1}')],
+    "its arguments only in a whole message": [part(0, "a", "f", ""), whole(0, "a", "f", '{"x": 1}')],
+    "an empty object until the whole message": [part(0, "a", "f", "{}"), whole(0, "a", "f", '{"x": 1}')],
+    "its name only in a whole message": [part(0, "a", None, '{"x": 1}'), whole(0, "a", "f", '{"x": 1}')],
+    "only in a whole message": [whole(0, "a", "f", '{"x": 1}')],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("deltas", STREAMS_OF_ONE.values(), ids=STREAMS_OF_ONE.keys())
+def test_one_call_is_one_however_it_is_streamed_and_repeated(deltas: list[ToolCallDelta]) -> None:
+    assert read(*deltas)[1] == ONE
+
+
+WHOLE_MESSAGES_OF_TWO = {
+    "of both": [whole(0, "a", "f", '{"x": 1}'), whole(1, "b", "g", '{"y": 2}')],
+    "of both twice": [whole(0, "a", "f", '{"x": 1}'), whole(1, "b", "g", '{"y": 2}')] * 2,
+    "in another order": [whole(0, "b", "g", '{"y": 2}'), whole(1, "a", "f", '{"x": 1}')],
+}
+
+
+@pytest.mark.parametrize("repeated", WHOLE_MESSAGES_OF_TWO.values(), ids=WHOLE_MESSAGES_OF_TWO.keys())
+@pytest.mark.parametrize("streamed", [TWO, ONE], ids=["streamed", "one of them streamed"])
+def test_of_a_whole_message_the_calls_that_were_not_streamed_are_new(
+    streamed: list[RequestedCall], repeated: list[ToolCallDelta]
+) -> None:
+    pieces = [part(n, call.id, call.name, call.arguments_text) for n, call in enumerate(streamed)]
+    assert read(*pieces, *repeated)[1] == TWO
+
+
+def test_calls_that_are_alike_are_as_many_as_the_whole_message_has() -> None:
+    twice = [whole(0, None, "f", "{}"), whole(1, None, "f", "{}")]
+    for streamed in ([], [part(0, "a", "f", "{}")], [part(0, "a", "f", "{}"), part(1, "b", "f", "{}")]):
+        assert [call.arguments_text for call in read(*streamed, *twice)[1]] == ["{}", "{}"]
+
+
+def test_calls_are_told_apart_by_whatever_stands_in_the_place_of_the_index() -> None:
+    _, calls = read(
+        ToolCallDelta("one", "a", "f", '{"x"'), ToolCallDelta("two", "b", "g", '{"y"'),
+        ToolCallDelta("one", None, None, ": 1}"), ToolCallDelta("two", None, None, ": 2}"),
+    )  # fmt: skip
+    assert calls == TWO
+
+
 @pytest.mark.parametrize("names", [("get_", "weather"), ("get_weather", "get_weather"), ("get_", "get_weather")])
 def test_a_name_in_pieces_again_or_longer_each_time_is_one_name(names: tuple[str, str]) -> None:
     pieces, calls = read(*(part(0, "a", name, "") for name in names), part(0, arguments="{}"))

@@ -6,6 +6,7 @@ import socket
 import tracemalloc
 import zlib
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from itertools import repeat
 from typing import Any
 
@@ -27,7 +28,9 @@ from callboard.models import (
     ModelDelta,
     ModelRequest,
     OpenAICompatible,
+    PictureDelta,
     ReasoningDelta,
+    RefusalDelta,
     TextDelta,
     TokenUsage,
     ToolCallDelta,
@@ -203,7 +206,7 @@ async def test_chunks_with_missing_null_and_misplaced_fields_are_skipped() -> No
         {"choices": None},
         {"choices": []},
         {"choices": [None, {}, {"delta": None}, {"delta": {"content": None, "tool_calls": None}}]},
-        {"choices": [{"index": 0, "delta": {"tool_calls": [None, {}, {"function": None}, {"index": "0", "id": 5}]}}]},
+        {"choices": [{"index": 0, "delta": {"tool_calls": [None, {}, {"function": None}]}}]},
         {"choices": [{"index": 1, "delta": {"content": "a second choice"}}]},
         {"choices": "no list", "usage": {"prompt_tokens": None, "completion_tokens": "3"}},
         "null",
@@ -212,6 +215,254 @@ async def test_chunks_with_missing_null_and_misplaced_fields_are_skipped() -> No
     deltas = await answer_to(Chunks([*odd, text("still here"), finish("stop")]))
     empty = [delta for delta in deltas if delta in (ToolCallDelta(), TokenUsage())]
     assert [delta for delta in deltas if delta not in empty] == [TextDelta("still here"), Finish("stop")]
+
+
+def choice(**fields: object) -> dict[str, object]:
+    return {"choices": [{"index": 0, **fields}]}
+
+
+def entry(**fields: object) -> dict[str, object]:
+    return choice(delta={"tool_calls": [fields]})
+
+
+ARGUMENTS: list[tuple[object, str | None]] = [
+    ({"city": "Århus"}, '{"city": "Århus"}'),
+    ({}, "{}"),
+    ([{"city": "Oslo"}], '[{"city": "Oslo"}]'),
+    (7, "7"),
+    (False, "false"),
+    (None, None),
+]
+
+
+@pytest.mark.parametrize(("arguments", "written"), ARGUMENTS, ids=str)
+async def test_arguments_of_any_type_are_kept_as_text(arguments: object, written: str | None) -> None:
+    answer = chunks(entry(index=0, id="c", function={"name": "f", "arguments": arguments}), finish("stop"))
+    assert await answer_to(answer) == [ToolCallDelta(0, "c", "f", written), Finish("stop")]
+
+
+ENTRIES: list[tuple[object, list[ToolCallDelta]]] = [
+    ([{"index": "1", "id": 12, "function": {"name": 3}}], [ToolCallDelta(1, "12", "3")]),
+    ([{"index": 1.0, "function": {"name": "f"}}], [ToolCallDelta(1, None, "f")]),
+    ([{"index": "first", "function": {"name": "f"}}], [ToolCallDelta("first", None, "f")]),
+    ([{"index": [1], "id": {"a": 1}, "function": {"name": "f"}}], [ToolCallDelta("[1]", '{"a": 1}', "f")]),
+    ([{"id": "c", "name": "f", "arguments": {"a": 1}}], [ToolCallDelta(None, "c", "f", '{"a": 1}')]),
+    ([{"id": "c", "function": "f", "arguments": "{}"}], [ToolCallDelta(None, "c", "f", "{}")]),
+    ([{"function": '{"name": "f", "arguments": "{}"}'}], [ToolCallDelta(None, None, "f", "{}")]),
+    ([{"function": {"name": {"f": 1}}}], [ToolCallDelta(None, None, '{"f": 1}')]),
+    ({"id": "c", "function": {"name": "f"}}, [ToolCallDelta(None, "c", "f")]),
+    ({"0": {"function": {"name": "f"}}, "1": {"function": {"name": "g"}}},
+     [ToolCallDelta(None, None, "f"), ToolCallDelta(None, None, "g")]),
+    ('[{"function": {"name": "f"}}]', [ToolCallDelta(None, None, "f")]),
+    (["f"], [ToolCallDelta(None, None, "f", "f")]),
+    (5, [ToolCallDelta(None, None, "5", "5")]),
+    ([None, {}, "", False], []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("tool_calls", "read"), ENTRIES, ids=str)
+async def test_no_field_of_a_call_counts_as_absent_for_its_type(tool_calls: object, read: list[ToolCallDelta]) -> None:
+    answer = chunks(choice(delta={"tool_calls": tool_calls}), finish("stop"))
+    assert await answer_to(answer) == [*read, Finish("stop")]
+
+
+async def test_calls_in_openais_older_form_are_read() -> None:
+    pieces = [choice(delta={"function_call": one}) for one in ({"name": "f", "arguments": ""}, {"arguments": "{}"})]
+    deltas = await answer_to(chunks(*pieces, finish("function_call")))
+    assert deltas[:2] == [ToolCallDelta(None, None, "f", ""), ToolCallDelta(None, None, None, "{}")]
+
+
+WHOLE_AT_THE_END: dict[str, tuple[list[str], dict[str, object], list[ModelDelta]]] = {
+    "the same": (["Ber", "lin"], {"content": "Berlin"}, []),
+    "trimmed": (["\n\nBer", "lin "], {"content": "Berlin"}, []),
+    "trimmed, and more": (["Berlin "], {"content": "Berlin."}, [TextDelta(".")]),
+    "without the thoughts": (["<think>hm</think>\n", "Berlin"], {"content": "Berlin"}, []),
+    "the end is new": (["Ber"], {"content": "Berlin"}, [TextDelta("lin")]),
+    "all is new": ([], {"content": "Berlin"}, [TextDelta("Berlin")]),
+    "other words": (["Berlin"], {"content": "Paris"}, [TextDelta("\n\nParis")]),
+    "in parts": (["Berlin"], {"content": [{"type": "text", "text": "Berlin"}]}, []),
+    "thoughts that were not streamed": (["Yes"], {"content": "Yes", "reasoning_content": "hm"}, [ReasoningDelta("hm")]),
+    "a refusal": ([], {"content": None, "refusal": "No."}, [RefusalDelta("No.")]),
+    "a picture": (["A"], {"content": "A", "images": [{"image_url": {"url": "data:image/png;base64,AA"}}]},
+                  [PictureDelta("data:image/png;base64,AA")]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize(("streamed", "message", "new"), WHOLE_AT_THE_END.values(), ids=WHOLE_AT_THE_END.keys())
+async def test_of_a_whole_message_only_what_was_not_streamed_is_new(
+    streamed: list[str], message: dict[str, object], new: list[ModelDelta], times: int
+) -> None:
+    whole = [choice(delta={}, message=message, finish_reason="stop")] * times
+    deltas = await answer_to(chunks(*map(text, streamed), *whole))
+    said = [delta for delta in deltas if not isinstance(delta, MessageDetails)]
+    assert said == [*map(TextDelta, streamed), *new, Finish("stop")]
+
+
+async def test_a_message_beside_the_delta_of_one_choice_repeats_it() -> None:
+    both = choice(delta={"content": "Hi"}, message={"content": "Hi"}, finish_reason="stop")
+    assert await answer_to(chunks(both)) == [TextDelta("Hi"), Finish("stop")]
+
+
+async def test_thoughts_and_pictures_among_the_parts_of_a_content_are_told_apart() -> None:
+    parts = [
+        {"type": "thinking", "thinking": [{"type": "text", "text": "I th"}, {"type": "text", "text": "ink."}]},
+        {"type": "thinking", "thinking": " Yes"},
+        {"type": "reasoning", "text": "."},
+        {"type": "text", "text": "So"},
+        {"type": "reference", "reference_ids": [1]},
+        {"type": "image_url", "image_url": "https://example.org/a.png"},
+        " be it.",
+    ]
+    deltas = await answer_to(chunks(choice(delta={"content": parts}), finish("stop")))
+    assert deltas == [
+        ReasoningDelta("I think. Yes."), TextDelta("So be it."), PictureDelta("https://example.org/a.png"),
+        Finish("stop"),
+    ]  # fmt: skip
+
+
+async def test_a_picture_comes_once_and_only_from_where_pictures_are() -> None:
+    urls = ["data:image/png;base64,AA", "data:image/png;base64,AA", "javascript:alert(1)", 5]
+    images = [urls[0], *({"type": "image_url", "image_url": {"url": url}} for url in urls)]
+    deltas = await answer_to(chunks(choice(delta={"content": "", "images": images}), finish("stop")))
+    assert deltas == [PictureDelta("data:image/png;base64,AA"), Finish("stop")]
+
+
+async def test_a_bad_ending_is_not_taken_back_by_a_stop_behind_it() -> None:
+    deltas = await answer_to(chunks(text("a"), finish("content_filter"), finish("stop"), finish("stop")))
+    assert deltas == [TextDelta("a"), Finish("content_filter")]
+
+
+async def test_an_unknown_reason_is_in_the_log_and_the_answer_is_whole() -> None:
+    with capture_logs() as logs:
+        assert await answer_to(chunks(text("a"), finish("moonrise"))) == [TextDelta("a"), Finish("moonrise")]
+    assert [line["reason"] for line in logs if line["event"] == "unknown_finish_reason"] == ["moonrise"]
+
+
+HI = b'{"choices":[{"index":0,"delta":{"content":"hi"}}]}'
+STOP = b'{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}'
+BODIES: dict[str, bytes] = {
+    "an empty frame first": b"data:\n\ndata: %b\n\ndata: %b\n\ndata: [DONE]\n\n" % (HI, STOP),
+    "blank frames": b"data:    \n\ndata: %b\n\ndata: \t\n\ndata: %b\n\ndata:\n\n" % (HI, STOP),
+    "an empty line of data in a frame": b"data:\ndata: %b\n\ndata: %b\ndata:\n\n" % (HI, STOP),
+    "comments": b": OPENROUTER PROCESSING\n\ndata: %b\n:\n\n:x\ndata: %b\n\n: bye\n\n" % (HI, STOP),
+    "keep-alives as data": b"data: : still here\n\ndata: %b\n\ndata: ping\n\ndata: %b\n\n" % (HI, STOP),
+    "keep-alives as events": b"event: ping\ndata: x\n\nevent: m\ndata: %b\n\ndata: %b\n\n" % (HI, STOP),
+    "no chunk at all": b"data: null\n\ndata: []\n\ndata: {}\n\ndata: %b\n\ndata: %b\n\n" % (HI, STOP),
+    "no blank line between": b"data: %b\ndata: %b\ndata: [DONE]\n\n" % (HI, STOP),
+    "no blank line at the end": b"data: %b\n\ndata: %b" % (HI, STOP),
+    "no space": b"data:%b\r\n\r\ndata:%b\r\n\r\ndata:[DONE]" % (HI, STOP),
+    "two spaces": b"data:  %b\n\ndata:  %b\n\ndata:  [DONE]\n\n" % (HI, STOP),
+    "JSON, a chunk a line": b"%b\n%b\n" % (HI, STOP),
+    "a comment before JSON": b': still here\n\n{"choices":[{"message":{"content":"hi"},"finish_reason":"stop"}]}\n',
+    "JSON": b' \n{"choices":[{"message":{"content":"hi"},"finish_reason":"stop"}]}\n',
+}
+LABELS = ["text/event-stream", "application/json", "application/json; charset=utf-8", "text/plain", ""]
+
+
+@pytest.mark.parametrize("label", LABELS)
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES.keys())
+async def test_a_stream_is_read_whatever_is_between_its_chunks_and_whatever_its_label(body: bytes, label: str) -> None:
+    for pieces in ([body], [body[at : at + 1] for at in range(len(body))]):
+        deltas = await answer_to(Raw(pieces, {"Content-Type": label} if label else {}))
+        assert deltas == [TextDelta("hi"), Finish("stop")]
+
+
+TOO_LONG = {"code": 400, "message": "the request exceeds the available context size", "type": "invalid_request_error"}
+SAID = {"message": "the moon is down", "code": 503}
+
+
+def line(field: str, value: object) -> bytes:
+    return f"{field}: {value if isinstance(value, str) else json.dumps(value)}\n".encode()
+
+
+ERRORS: dict[str, tuple[bytes, type[ModelError]]] = {
+    "a field of llama.cpp's": (line("error", SAID) + b"\n" + line("data", "[DONE]"), ModelError),
+    "a field without a blank line": (line("error", SAID) + line("data", "[DONE]"), ModelError),
+    "a field in words": (line("error", "the moon is down"), ModelError),
+    "an event": (line("event", "error") + line("data", SAID), ModelError),
+    "an event, the error in it": (line("event", "error") + line("data", {"type": "error", "error": SAID}), ModelError),
+    "an event in words": (line("event", "error") + line("data", "oh,") + line("data", "the moon is down"), ModelError),
+    "an event of other fields": (line("event", "error") + line("data", {"detail": "the moon is down"}), ModelError),
+    "a bare object": (json.dumps({"error": SAID}).encode() + b"\n", ModelError),
+    "Google's list": (line("data", [{"error": SAID}]), ModelError),
+    "true": (line("data", {"error": True, "message": "the moon is down"}), ModelError),
+    "a type": (line("data", {"type": "error", "message": "the moon is down"}), ModelError),
+    "in the choice": (line("data", choice(delta={}, error=SAID)), ModelError),
+    "in the choice, with a status": (line("data", choice(delta={}, error=SAID | {"code": 429})), ModelRateLimited),
+    "in the delta": (line("data", choice(delta={"error": "the moon is down"})), ModelError),
+    "a status beside the words": (
+        line("data", {"error": {"message": "the moon is down", "status": 401}}),
+        ModelUnauthorized,
+    ),
+    "a provider's words": (
+        line("data", {"error": {"message": "Provider returned error", "metadata": {"raw": "the moon is down"}}}),
+        ModelError,
+    ),
+    "a filter's": (line("data", {"error": {"message": "the moon is down", "code": "content_filter"}}), ModelRefused),
+    "no JSON": (line("data", "the moon is down") + b"\n" + line("data", "[DONE]"), ModelError),
+}
+
+
+async def read_into(deltas: list[ModelDelta], answer: Answer) -> None:
+    async with OpenAIServer([answer]) as server:
+        model = OpenAICompatible(server.base_url, api_key=KEY, model="m", max_retries=0)
+        async with aclosing(model):
+            async for delta in model.stream(ASK):
+                deltas.append(delta)  # noqa: PERF401 - what came before a failure is looked at too
+
+
+@pytest.mark.parametrize(("last", "error"), ERRORS.values(), ids=ERRORS.keys())
+async def test_an_error_in_mid_stream_is_told_in_the_endpoints_words_after_what_was_said(
+    last: bytes, error: type[ModelError]
+) -> None:
+    deltas: list[ModelDelta] = []
+    with pytest.raises(error, match="the moon is down") as raised:
+        await read_into(deltas, Raw([line("data", HI.decode()), b"\n", last, b"\n"], STREAM))
+    assert type(raised.value) is error
+    assert deltas[0] == TextDelta("hi")
+
+
+async def test_a_context_that_is_too_long_is_a_refusal_in_mid_stream_too() -> None:
+    with pytest.raises(ModelRefused, match="exceeds the available context size") as raised:
+        await answer_to(Raw([line("error", TOO_LONG), b"\n", line("data", "[DONE]"), b"\n"], STREAM))
+    assert raised.value.upstream_code == "context_length_exceeded"
+
+
+@pytest.mark.parametrize("place", ["delta", "message"])
+async def test_words_beside_an_error_are_said_before_it(place: str) -> None:
+    whole = choice(**{place: {"content": "hi"}}, error=SAID, finish_reason="error")
+    for answer in (chunks(whole), Raw([json.dumps(whole).encode()], JSON)):
+        deltas: list[ModelDelta] = []
+        with pytest.raises(ModelError, match="the moon is down"):
+            await read_into(deltas, answer)
+        assert deltas == [TextDelta("hi"), Finish("error")]
+
+
+@pytest.mark.parametrize(
+    "body", [{"detail": "the moon is down"}, [{"error": SAID}], {"error": SAID}, "the moon is down"]
+)
+async def test_json_that_is_no_answer_is_an_error_in_the_endpoints_words(body: object) -> None:
+    with pytest.raises(ModelError, match="the moon is down"):
+        await answer_to(Raw([json.dumps(body).encode()], JSON))
+
+
+@pytest.mark.parametrize("error", [None, "", {}, False])
+async def test_a_field_for_errors_that_holds_none_is_no_error(error: object) -> None:
+    azure = {"content_filter_results": {"error": {"code": "content_filter_error", "message": "not filtered"}}}
+    answer = chunks(choice(delta={"content": "hi"}, error=error, **azure), finish("stop"))
+    assert await answer_to(answer) == [TextDelta("hi"), Finish("stop")]
+
+
+@pytest.mark.parametrize("ending", ["eof", "cut"])
+async def test_an_answer_with_the_usage_of_the_whole_is_whole_without_a_reason(ending: Ending) -> None:
+    deltas = await answer_to(chunks(text("hi"), usage(3, 1), {"choices": []}, ending=ending))
+    assert deltas == [TextDelta("hi"), TokenUsage(3, 1, 4), Finish(None)]
+
+
+async def test_usage_that_comes_with_each_piece_does_not_say_that_the_answer_is_whole() -> None:
+    with pytest.raises(ModelCutOff):
+        await answer_to(chunks({**text("hi"), "usage": usage(3, 1)["usage"]}, ending="eof"))
 
 
 async def test_content_in_parts_and_half_surrogates_become_plain_text() -> None:

@@ -154,7 +154,7 @@ def test_a_call_may_end_after_text_that_follows_it() -> None:
     assert tool_blocks(transcript.render())[0].attributes["done"] == "true"
 
 
-@pytest.mark.parametrize("reason", ["length", "max_turns", "cancelled"])
+@pytest.mark.parametrize("reason", ["length", "content_filter", "refusal", "max_turns", "cancelled"])
 def test_an_unusual_end_is_noted(reason: str) -> None:
     text = drawn(message("Well"), {"type": "done", "finish_reason": reason}).render()
     assert text.startswith("Well\n\n> **Callboard:** ")

@@ -25,13 +25,13 @@ STREAM = (
     b'id: 1\ndata: {"type":"message","content":"a"}\n\n'
     b"id: 2\r\ndata: one\r\ndata: two\r\n\r\n"
     b"id: 3\rdata: carriage\r\r"
-    b"event: ignored\nretry: 5\ndata\ndata: last\n\n"
+    b"event: named\nretry: 5\ndata\ndata: last\n\n"
 )
 FRAMES = [
     Frame("1", '{"type":"message","content":"a"}'),
     Frame("2", "one\ntwo"),
     Frame("3", "carriage"),
-    Frame("3", "\nlast"),
+    Frame("3", "\nlast", "named"),
 ]
 
 

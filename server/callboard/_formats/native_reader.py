@@ -2,26 +2,22 @@
 
 https://platform.openai.com/docs/guides/function-calling#streaming says how the pieces of
 a call are told apart (by `index`); endpoints that call themselves compatible leave it
-out, give every call 0, count from 1, repeat the name or invent an id for each piece. The
-accumulator here is for what they send.
+out, give every call 0, count from 1, repeat the name or invent an id for each piece, send the
+arguments first, `{}` before them, or every call again in a whole message. The accumulator here
+is for what they send.
 """
 
 import json
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
 from callboard._formats.format import MAX_NAME_CHARS, ArgumentsPiece, ClaimId, Piece, RequestedCall
-from callboard.models import (
-    Finish,
-    MessageDetails,
-    ModelDelta,
-    ReasoningDelta,
-    TextDelta,
-    TokenUsage,
-    ToolCallDelta,
-    merge_details,
-)
+from callboard.models import ModelDelta, ReasoningDelta, TextDelta, ToolCallDelta, merge_details
 from callboard_formats import ReasoningPiece, TextPiece
+
+# https://github.com/BerriAI/litellm/issues/4537: LiteLLM sends `{}` before the arguments of some models.
+_EMPTY_OBJECT_BEFORE = re.compile(r"\s*\{\s*\}\s*(?=\{)")
 
 
 class NativeReader:
@@ -34,7 +30,9 @@ class NativeReader:
         self._claim_id = claim_id
         self._calls: list[_Call] = []
         # By index and given id: the last call to begin that has both, either (the other None) or neither.
-        self._latest: dict[tuple[int | None, str | None], _Call] = {}
+        self._latest: dict[tuple[int | str | None, str | None], _Call] = {}
+        # Those that were there before the whole message, and that it has not repeated yet.
+        self._unrepeated: list[_Call] = []
 
     def feed(self, delta: ModelDelta) -> list[Piece]:
         """Return what `delta` adds; arguments are shown from when their call has a name."""
@@ -45,7 +43,7 @@ class NativeReader:
                 return [ReasoningPiece(delta.text)]
             case ToolCallDelta():
                 return self._tool_call(delta)
-            case MessageDetails() | TokenUsage() | Finish():
+            case _:
                 return []
 
     def finish(self) -> list[Piece]:
@@ -63,6 +61,11 @@ class NativeReader:
     def _tool_call(self, delta: ToolCallDelta) -> list[Piece]:
         if not (delta.id or delta.name or delta.arguments):
             return []
+        if delta.is_whole:
+            return self._whole_call(delta)
+        known = self._latest.get((None, delta.id)) if delta.id else None
+        if known and known.is_repeated_by(delta):
+            return []
         call = self._match(delta)
         if call is None:
             call = _Call(delta.index)
@@ -75,6 +78,25 @@ class NativeReader:
             self._latest[None, call.given_id] = call
             self._latest[call.index, call.given_id] = call
         return self._show(call) if call.name else []
+
+    def _whole_call(self, delta: ToolCallDelta) -> list[Piece]:
+        """Take a call of a whole message: it is new unless it was streamed before."""
+        if delta.index == 0:
+            self._unrepeated = list(self._calls)
+        alike = [call for call in self._unrepeated if not call.name or call.name == delta.name]
+        call = (
+            next((one for one in alike if one.given_id and one.given_id == delta.id), None)
+            or next((one for one in alike if _read(one.arguments) == _read(delta.arguments or "")), None)
+            or next((one for one in alike if one.is_unfinished()), None)
+        )
+        if call is None:
+            call = _Call(delta.index)
+            self._calls.append(call)
+            call.take(delta)
+        else:
+            self._unrepeated.remove(call)
+            call.complete(delta)
+        return self._show(call)
 
     def _match(self, delta: ToolCallDelta) -> "_Call | None":
         """Return the call that `delta` continues; None where it begins another."""
@@ -97,11 +119,11 @@ class NativeReader:
         return call.claimed_id
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Call:
     """A call while it is being written."""
 
-    index: int | None
+    index: int | str | None
     given_id: str = ""
     claimed_id: str = ""
     name: str = ""
@@ -111,7 +133,7 @@ class _Call:
 
     @property
     def arguments(self) -> str:
-        return "".join(self.pieces)
+        return _EMPTY_OBJECT_BEFORE.sub("", "".join(self.pieces), count=1)
 
     def take(self, delta: ToolCallDelta) -> None:
         self.given_id = self.given_id or delta.id or ""
@@ -133,11 +155,49 @@ class _Call:
             return delta.name != self.name or restarts or not self.pieces or _is_object(self.arguments)
         if not self.pieces:
             return False
+        has_none = not self.name or (restarts and _read(self.arguments) == {})
+        if self.given_id and delta.id == self.given_id and has_none:
+            # Its arguments came before its name, or were an empty object so far.
+            return bool(self.name) and delta.name != self.name
+        if not self.name:
+            return restarts and _is_object(self.arguments)
         return delta.name != self.name or (restarts and _is_object(self.arguments))
+
+    def is_repeated_by(self, delta: ToolCallDelta) -> bool:
+        """Return whether `delta`, which has its id, is all of this call once more."""
+        written = delta.arguments or ""
+        return delta.name == self.name and _is_object(written) and _read(written) == _read(self.arguments)
+
+    def is_unfinished(self) -> bool:
+        """Return whether its arguments are empty, or no object yet."""
+        return not _read(self.arguments) or not _is_object(self.arguments)
+
+    def complete(self, whole: ToolCallDelta) -> None:
+        """Take what a whole message adds to this call."""
+        self.name = self.name or whole.name or ""
+        self.given_id = self.given_id or whole.id or ""
+        known = self.arguments
+        written = whole.arguments or ""
+        if not written or not self.is_unfinished():
+            return
+        if written.startswith(known):
+            self.pieces.append(written[len(known) :])
+        else:
+            # What was shown of it so far was wrong.
+            self.pieces = [written]
+            self.shown = 1
+
+
+def _read(arguments: str) -> object:
+    """Return the object that the text is, an empty one for no text, or the text where it is none."""
+    if not arguments.strip():
+        return {}
+    try:
+        value = json.loads(arguments)
+    except (ValueError, RecursionError):
+        return arguments
+    return value if isinstance(value, dict) else arguments
 
 
 def _is_object(text: str) -> bool:
-    try:
-        return isinstance(json.loads(text), dict)
-    except (ValueError, RecursionError):
-        return False
+    return bool(text.strip()) and _read(text) != text

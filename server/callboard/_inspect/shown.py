@@ -281,6 +281,10 @@ def _read_ending(seen: SeenRun) -> tuple[RunState, str]:
             return "stopped", "it was stopped"
         case Done(finish_reason="length"):
             return "complete", "the model reached the most that it may write"
+        case Done(finish_reason="content_filter"):
+            return "complete", "the filter of the model's endpoint cut the answer"
+        case Done(finish_reason="refusal"):
+            return "complete", "the model refused to answer"
         case Done(finish_reason="max_turns"):
             return "complete", "the model used up the tool calls of its turn"
         case Done(finish_reason="tool_calls"):

@@ -26,6 +26,7 @@ from callboard._formats import (
     tool_meant,
 )
 from callboard._formats.transcript import with_instructions
+from callboard._loop.answer import LIMIT_REACHED, NOTHING_SAID, Answer
 from callboard._loop.resolution import resolve_calls
 from callboard._tools import ClientTool, Tool
 from callboard.calls import Allowance, CallContext, CallRunner, EventBuffer, Limits, ResolvedCall
@@ -35,18 +36,29 @@ from callboard.models import (
     Finish,
     MessageDetails,
     ModelRequest,
+    PictureDelta,
+    RefusalDelta,
     TokenUsage,
     merge_details,
 )
-from callboard_protocol import Done, Event, FinishReason, Message, Reasoning, Status, ToolCallArgsDelta, Usage
+from callboard_protocol import (
+    Done,
+    Event,
+    FinishReason,
+    Message,
+    Reasoning,
+    Rewind,
+    Status,
+    ToolCallArgsDelta,
+    Usage,
+)
+
+__all__ = ["LIMIT_REACHED", "NOTHING_SAID", "run_completion", "run_tool_loop", "usage_event"]
 
 MAX_CALLS_PER_ANSWER = 128
 """Calls of one answer that are looked at, or twice the turn's limit where that is more: each has a card and a row."""
 
-LIMIT_REACHED = "I have used up the tool calls of this turn before I could finish. Ask me to go on, and I will."
-CUT_OFF = "My answer was cut off before it began: the model used up the tokens it may write."
 MUST_CALL = "Do not answer in text: your answer must be a call of one of these tools."
-NOTHING_SAID = "The model ended its turn without an answer. Ask again, or put it in other words."
 
 
 async def run_tool_loop(
@@ -71,6 +83,7 @@ async def run_tool_loop(
     fails in any way is told to the model and the turn goes on. Once the model has asked for
     more calls than `limits` allow, it is asked a last time without tools, and the turn ends
     with `max_turns`; beyond an allowance it gets errors. The user always gets some text.
+    Of an answer that the endpoint's filter cut or that is a refusal no call runs.
     `functions` are the client's: where an answer calls one, the tools that it calls beside it are
     run, and the turn ends with `tool_calls`. A function named as a tool is left out. With the
     option `parallel_tool_calls` False no more than the first call of an answer is made.
@@ -104,7 +117,7 @@ async def run_tool_loop(
     context.redaction.add(*(secret for tool in tools for secret in tool.secret_values))
     calls = unfinished
     is_cut_short = False
-    answer = _Answer()
+    answer = Answer()
     while True:
         if calls:
             made = turn.run_round(text, calls, by_name, runner, buffer, answer.details, cut_short=is_cut_short)
@@ -113,13 +126,13 @@ async def run_tool_loop(
                     yield event
         if turn.is_handed_over:
             break
-        answer = _Answer()
+        answer = Answer()
         # Functions cost no executions here: who has used those up may still hand over.
         offered = external if runner.is_over_limit else by_name
         async with aclosing(turn.ask(tuple(offered.values()), answer)) as events:
             async for event in events:
                 yield event
-        asked_for = answer.reader.calls()
+        asked_for = answer.calls()
         if runner.is_over_limit:
             asked_for = [call for call in asked_for if tool_meant(call.name, by_name) in external]
         if not asked_for:
@@ -128,7 +141,7 @@ async def run_tool_loop(
         text = "".join(answer.text)
         if left_out := len(asked_for) - len(calls):
             yield Status(content=f"The model asked for {len(asked_for)} calls at once; {left_out} were left out")
-        is_cut_short = answer.finish_reason == "length" and not left_out
+        is_cut_short = answer.reason == "length" and not left_out
     for event in turn.conclude(answer, is_over_limit=runner.is_over_limit):
         yield event
 
@@ -141,37 +154,14 @@ async def run_completion(
     Raises `ModelError`.
     """
     turn = _Turn(list(messages), model, AutoFormat(), str, options or {})
-    answer = _Answer()
+    answer = Answer()
     async with aclosing(turn.ask((), answer)) as events:
         async for event in events:
-            if isinstance(event, Message):
+            if isinstance(event, Message | Rewind):
                 yield event
     reason, _ = answer.conclude()
     for event in turn.end(reason):
         yield event
-
-
-@dataclass(slots=True)
-class _Answer:
-    """One answer of the model, filled while it comes."""
-
-    text: list[str] = field(default_factory=list)
-    finish_reason: str | None = None
-    usage: TokenUsage | None = None
-    details: Mapping[str, Any] = field(default_factory=dict)
-    reader: Reader = field(init=False)
-
-    def conclude(self, *, is_over_limit: bool = False) -> tuple[FinishReason, str]:
-        """Return why a turn ends with this answer, and what is said in the place of a text that is missing."""
-        reason: FinishReason = "stop"
-        notice = NOTHING_SAID
-        if is_over_limit:
-            reason = "max_turns"
-            notice = LIMIT_REACHED
-        elif self.finish_reason == "length":
-            reason = "length"
-            notice = CUT_OFF
-        return reason, "" if "".join(self.text).strip() else notice
 
 
 @dataclass(slots=True)
@@ -190,8 +180,28 @@ class _Turn:
     details: ProviderDetails = field(default_factory=ProviderDetails)
     is_handed_over: bool = False
 
-    async def ask(self, tools: Sequence[Tool], answer: _Answer) -> AsyncGenerator[Event, None]:
-        """Ask once; fill `answer` and yield what the user can see of it."""
+    async def ask(self, tools: Sequence[Tool], answer: Answer) -> AsyncGenerator[Event, None]:
+        """Ask, and once more for a call that the endpoint cannot read; fill `answer` and yield what is seen of it.
+
+        Raises `ModelMalformedCall` for the second such call, and `ModelAborted` for an answer that ends as an error.
+        """
+        is_shown = False
+        async with aclosing(self._ask_once(tools, answer)) as events:
+            async for event in events:
+                is_shown = True
+                yield event
+        if answer.is_malformed:
+            if is_shown:
+                yield Rewind()
+            answer.clear()
+            async with aclosing(self._ask_once(tools, answer)) as events:
+                async for event in events:
+                    yield event
+        answer.raise_for_failure()
+        for event in answer.tell_rest(self.claim_id):
+            yield event
+
+    async def _ask_once(self, tools: Sequence[Tool], answer: Answer) -> AsyncGenerator[Event, None]:
         reader = self.tool_format.reader(tools, self.claim_id, self.messages)
         answer.reader = reader
         # A function's call has no start, and while arguments are written it cannot be told which are secret.
@@ -274,18 +284,25 @@ class _Turn:
             return replace(request, messages=with_instructions(request.messages, MUST_CALL))
         return replace(request, must_call=True)
 
-    async def _pieces(self, request: ModelRequest, reader: Reader, answer: _Answer) -> AsyncGenerator[Piece, None]:
+    async def _pieces(self, request: ModelRequest, reader: Reader, answer: Answer) -> AsyncGenerator[Piece, None]:
         stream = self.model.stream(request)
         try:
             async for delta in stream:
                 match delta:
                     case Finish():
-                        answer.finish_reason = delta.reason
+                        answer.finish = delta
+                    case RefusalDelta():
+                        answer.refusal.append(delta.text)
+                    case PictureDelta():
+                        answer.pictures.append(delta.url)
                     case TokenUsage():
                         # Some endpoints send the running total with every chunk: the last one counts.
                         answer.usage = delta
                     case MessageDetails():
-                        answer.details = delta.fields if delta.is_whole else merge_details(answer.details, delta.fields)
+                        before = answer.details
+                        answer.details = (
+                            {**before, **delta.fields} if delta.is_whole else merge_details(before, delta.fields)
+                        )
                     case _:
                         pass
                 for piece in reader.feed(delta):
@@ -296,7 +313,7 @@ class _Turn:
         for piece in reader.finish():
             yield piece
 
-    def conclude(self, answer: _Answer, *, is_over_limit: bool) -> list[Event]:
+    def conclude(self, answer: Answer, *, is_over_limit: bool) -> list[Event]:
         """Return the last events of a turn that ends with this answer, or waits for what the client is to run."""
         if self.is_handed_over:
             return self.end("tool_calls")
@@ -306,7 +323,7 @@ class _Turn:
 
     def end(self, reason: FinishReason, notice: str = "") -> list[Event]:
         """Return the last events: the notice, `Usage` where the model told of any, `Done`."""
-        events: list[Event] = [Message(content=notice)] if notice else []
+        events: list[Event] = [Message(content=notice, refusal=reason == "refusal")] if notice else []
         if self.usage is not None:
             events.append(usage_event(self.usage))
         return [*events, Done(finish_reason=reason)]

@@ -411,7 +411,8 @@ def _refuse_constant(name: str) -> None:
 def _is_answer(text: str, ending: Done | Error) -> bool:
     """Return whether the turn ended by itself, and with an answer of the model's own."""
     answer = text.strip()
-    return isinstance(ending, Done) and ending.finish_reason == "stop" and answer not in ("", NOTHING_SAID)
+    is_said = bool(answer) and not answer.startswith(NOTHING_SAID)
+    return isinstance(ending, Done) and ending.finish_reason == "stop" and is_said
 
 
 def _format_error(error: str) -> str:

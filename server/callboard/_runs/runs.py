@@ -644,7 +644,9 @@ class Runs:
             return
         self._ended[run.run_id] = account
         match run.last_event:
-            case Done(finish_reason="stop" | "length" | "max_turns") if chat_id and chat_id.startswith(OWN_CHAT_PREFIX):
+            case Done(finish_reason="stop" | "length" | "max_turns" | "content_filter" | "refusal") if (
+                chat_id and chat_id.startswith(OWN_CHAT_PREFIX)
+            ):
                 task = asyncio.create_task(self._forget_own_chat(chat_id))
                 self._forgetting.add(task)
                 task.add_done_callback(self._forgetting.discard)

@@ -30,7 +30,7 @@ class TextWriter:
         """Take the next piece of a text."""
         for stream, (other, _) in tuple(self._held.items()):
             # Arguments of several calls are written side by side.
-            if other.type != event.type:
+            if other.type != event.type or (stream != event.stream and isinstance(event, Message)):
                 self._release(stream)
         _, redacted = self._held.setdefault(event.stream, (event, self._redaction.stream()))
         self._pass_on(event, redacted.feed(storable(event.text)))

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from callboard.models import ChatDict, Finish, ModelDelta, ReasoningDelta, TextDelta, ToolCallDelta
+from callboard.models import ChatDict, Finish, ModelDelta, ReasoningDelta, RefusalDelta, TextDelta, ToolCallDelta
 
 Part = dict[str, Any]
 
@@ -22,7 +22,7 @@ def input_messages(messages: Sequence[ChatDict]) -> list[dict[str, Any]]:
 def output_messages(deltas: Sequence[ModelDelta]) -> list[dict[str, Any]]:
     """Return the one message that a model has answered with."""
     thought = "".join(delta.text for delta in deltas if isinstance(delta, ReasoningDelta))
-    said = "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
+    said = "".join(delta.text for delta in deltas if isinstance(delta, TextDelta | RefusalDelta))
     parts: list[Part] = []
     if thought:
         parts.append({"type": "reasoning", "content": thought})
@@ -88,5 +88,7 @@ def _join_calls(deltas: Sequence[ToolCallDelta]) -> list[Part]:
         call = calls.setdefault(delta.index, _call_part(None, None, ""))
         call["id"] = call["id"] or delta.id
         call["name"] = call["name"] or delta.name
+        if delta.is_whole and call["arguments"]:
+            continue
         call["arguments"] += delta.arguments or ""
     return list(calls.values())

@@ -12,6 +12,7 @@ from itertools import takewhile
 from typing import Any
 
 from callboard._loop import RunContext
+from callboard._loop.answer import SHOWN
 from callboard._loop.tool_loop import LIMIT_REACHED, NOTHING_SAID, usage_event
 from callboard._text import storable
 from callboard._tools import ToolResult
@@ -33,9 +34,6 @@ from callboard_protocol import (
     ToolCallError,
     ToolCallStart,
 )
-
-SHOWN = "It is shown to the user."
-"""The words that the next turn is told of a picture that the model gave."""
 
 
 class Turn:

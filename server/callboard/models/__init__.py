@@ -5,6 +5,7 @@ Above: the tool loop. Below: settings and errors. Knows nothing of tools' code.
 
 from callboard.models.details import REASONING, merge_details
 from callboard.models.embeddings import EmbeddingEndpoint
+from callboard.models.finish_reasons import KNOWN_REASONS
 from callboard.models.local_endpoints import LOCAL_ENDPOINTS, LocalEndpoint, LocalModel, find_local_model
 from callboard.models.model import (
     MODEL_OPTIONS,
@@ -17,7 +18,9 @@ from callboard.models.model import (
     ModelDescription,
     ModelEndpoint,
     ModelRequest,
+    PictureDelta,
     ReasoningDelta,
+    RefusalDelta,
     TextDelta,
     TokenUsage,
     ToolCallDelta,
@@ -26,6 +29,7 @@ from callboard.models.openai_compatible import OpenAICompatible
 from callboard.models.scripted import Pause, Script, ScriptedModel, content_text, task_answer, typed, user_text
 
 __all__ = [
+    "KNOWN_REASONS",
     "LOCAL_ENDPOINTS",
     "MODEL_OPTIONS",
     "REASONING",
@@ -43,7 +47,9 @@ __all__ = [
     "ModelRequest",
     "OpenAICompatible",
     "Pause",
+    "PictureDelta",
     "ReasoningDelta",
+    "RefusalDelta",
     "Script",
     "ScriptedModel",
     "TextDelta",

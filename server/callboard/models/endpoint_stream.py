@@ -8,20 +8,24 @@ U+0085 too, which stand in JSON as they are.
 import json
 import re
 import zlib
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
 from contextlib import aclosing
-from typing import Any
 
 import anyio.lowlevel
 import httpx
 
-from callboard_protocol import Decoder, FrameTooLong
+from callboard_protocol import Decoder, Frame, FrameTooLong
 
 MAX_CHUNK_BYTES = 16 * 1024 * 1024
 """The most bytes of one chunk of a stream; the largest that are met hold a picture."""
 MAX_ERROR_BYTES = 64 * 1024
+MAX_QUOTED_CHARS = 200
 _UNPACKED_PIECE_BYTES = 64 * 1024
 _STATUS = re.compile(r"[45][0-9]{2}")
+_EVENTS_BEGIN = re.compile(rb"\s*(?::|data|event|id|retry)")
+# Some proxies wrap a comment, or a word for "still here", into `data`.
+_KEEP_ALIVE = re.compile(r":.*|\W*(?:ping|pong|heart-?beat|keep[-_ ]?alive)\W*", re.IGNORECASE | re.DOTALL)
+_KEEP_ALIVE_EVENTS = frozenset({"ping", "heartbeat", "keepalive", "keep-alive"})
 # zlib's own number for "gzip or zlib, whichever it is".
 _ANY_ZLIB_HEADER = zlib.MAX_WBITS | 32
 
@@ -42,10 +46,13 @@ class EndpointError(Exception):
     """
 
     def __init__(self, status: int | None, body: object, text: str = "") -> None:
-        message = body.get("message") if isinstance(body, dict) else body
         self.status = status
         self.body = body
-        self.detail = (message if isinstance(message, str) else "") or text or "it gave no reason"
+        fields = body if isinstance(body, dict) else {"message": body}
+        metadata = fields.get("metadata")
+        # OpenRouter says "Provider returned error", and has the provider's words beside it.
+        said = [fields.get("message"), metadata.get("raw") if isinstance(metadata, dict) else None]
+        self.detail = ": ".join(one for one in said if one and isinstance(one, str)) or text or "it gave no reason"
         super().__init__(self.detail)
 
 
@@ -77,6 +84,8 @@ async def read_error(response: httpx.Response) -> EndpointError:
         body = json.loads(text)
     except (ValueError, RecursionError):
         body = text
+    if isinstance(body, list) and body:
+        body = body[0]
     error = body.get("error", body) if isinstance(body, dict) else body
     return EndpointError(response.status_code, error, text or response.reason_phrase)
 
@@ -84,39 +93,78 @@ async def read_error(response: httpx.Response) -> EndpointError:
 async def read_json(response: httpx.Response) -> object:
     """Return the JSON value of a whole body, and close it. Raises `UnreadableAnswer` and `CutOff`."""
     async with aclosing(response), aclosing(_read_bytes(response)) as pieces:
-        body = bytearray()
-        async for piece in pieces:
-            body += piece
-            if len(body) > MAX_CHUNK_BYTES:
-                raise UnreadableAnswer(f"sent an answer of more than {MAX_CHUNK_BYTES // 2**20} MiB in one piece")
-    return _read_json(body.decode("utf-8", "replace"))
+        return _read_json(await _read_whole(b"", pieces))
 
 
 async def read_chunks(response: httpx.Response) -> AsyncGenerator[object, None]:
     """Yield the JSON value of each chunk, up to `[DONE]`.
 
-    A body of `application/json` is one chunk: some endpoints do not stream. Raises `UnreadableAnswer`, `EndpointError`
-    for an error in mid-stream, and `CutOff` if the connection breaks, or the stream ends without `[DONE]`.
+    A body that begins as JSON is one chunk: some endpoints do not stream. Its label does not matter: gateways write
+    either over both. Raises `UnreadableAnswer`, `EndpointError` for an error in mid-stream, and `CutOff` if the
+    connection breaks, or the stream ends without `[DONE]`.
     """
-    if "application/json" in response.headers.get("Content-Type", ""):
-        completion = await read_json(response)
-        _raise_for_error(completion)
-        yield completion
-        return
-    decoder = Decoder(MAX_CHUNK_BYTES)
+    has_frames = False
     async with aclosing(_read_bytes(response)) as pieces:
-        async for piece in pieces:
-            try:
-                frames = decoder.feed(piece)
-            except FrameTooLong as error:
-                raise UnreadableAnswer(f"sent one chunk of more than {MAX_CHUNK_BYTES // 2**20} MiB") from error
-            for frame in frames:
-                if frame.data.startswith("[DONE]"):
+        begun, is_json = await _read_beginning(pieces)
+        if is_json:
+            # Or a line for each chunk.
+            for line in _split_data(Frame("", await _read_whole(begun, pieces))):
+                completion = _read_json(line)
+                is_answer = isinstance(completion, dict) and "choices" in completion
+                if is_answer:
+                    yield completion
+                _raise_for_error(completion)
+                if not is_answer:
+                    raise _make_error(completion)
+            return
+        async for frame in _read_frames(begun, pieces):
+            has_frames = True
+            for line in _split_data(frame):
+                if line.startswith("[DONE]"):
                     return
-                chunk = _read_json(frame.data)
-                _raise_for_error(chunk)
+                chunk = _read_json(line)
+                # An error may stand beside the last words.
                 yield chunk
+                _raise_for_error(chunk)
+    if not has_frames and begun and not _EVENTS_BEGIN.match(begun):
+        raise _not_json(begun.decode("utf-8", "replace"))
     raise CutOff
+
+
+async def _read_beginning(pieces: AsyncIterator[bytes]) -> tuple[bytes, bool]:
+    """Return the body up to the first piece that is not blank, and whether JSON begins there."""
+    async for piece in pieces:
+        text = piece.removeprefix(b"\xef\xbb\xbf").lstrip()
+        if text:
+            return piece, text.startswith((b"{", b"["))
+    return b"", False
+
+
+async def _read_whole(begun: bytes, pieces: AsyncIterator[bytes]) -> str:
+    body = bytearray(begun)
+    async for piece in pieces:
+        body += piece
+        if len(body) > MAX_CHUNK_BYTES:
+            break
+    if len(body) > MAX_CHUNK_BYTES:
+        raise UnreadableAnswer(f"sent an answer of more than {MAX_CHUNK_BYTES // 2**20} MiB in one piece")
+    return body.decode("utf-8-sig", "replace")
+
+
+async def _read_frames(begun: bytes, pieces: AsyncIterator[bytes]) -> AsyncGenerator[Frame, None]:
+    decoder = _EndpointDecoder(MAX_CHUNK_BYTES)
+    try:
+        for frame in decoder.feed(begun):
+            yield frame
+        async for piece in pieces:
+            for frame in decoder.feed(piece):
+                yield frame
+        # llama.cpp sends no blank line after `[DONE]`. Half a chunk is none.
+        for frame in decoder.feed(b"\n\n"):
+            if frame.data.strip().startswith("[DONE]") or frame.event or _is_json(frame.data):
+                yield frame
+    except FrameTooLong as error:
+        raise UnreadableAnswer(f"sent one chunk of more than {MAX_CHUNK_BYTES // 2**20} MiB") from error
 
 
 async def _read_bytes(response: httpx.Response) -> AsyncGenerator[bytes, None]:
@@ -134,34 +182,87 @@ async def _read_bytes(response: httpx.Response) -> AsyncGenerator[bytes, None]:
         raise CutOff from error
 
 
+def _split_data(frame: Frame) -> Iterator[str]:
+    """Yield what a frame holds, without keep-alives. Raises `EndpointError` for an error that is named as one.
+
+    That is one text, or several where an endpoint leaves out the blank lines between them
+    (https://github.com/ggml-org/llama.cpp/issues/14268).
+    """
+    event = frame.event.strip().lower()
+    if event in _KEEP_ALIVE_EVENTS:
+        return
+    if event == "error":
+        raise _make_error(_read_json(frame.data) if _is_json(frame.data) else frame.data)
+    lines = frame.data.split("\n")
+    for line in lines if len(lines) > 1 and not _is_json(frame.data) else [frame.data]:
+        text = line.strip()
+        if text and not _KEEP_ALIVE.fullmatch(text):
+            yield text
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
 def _read_json(text: str) -> object:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise UnreadableAnswer("sent what is not JSON") from error
+        raise _not_json(text) from error
     except RecursionError as error:
         raise UnreadableAnswer("sent JSON that is nested too deep") from error
 
 
+def _not_json(text: str) -> UnreadableAnswer:
+    return UnreadableAnswer(f"sent what is not JSON: {' '.join(text[:MAX_QUOTED_CHARS].split())}")
+
+
 def _raise_for_error(chunk: object) -> None:
-    """Raise the error object that some endpoints send in mid-stream."""
+    """Raise the error object that some endpoints send in mid-stream: in a chunk, a choice or its delta."""
+    if isinstance(chunk, list):
+        # Google puts its errors into a list.
+        chunk = chunk[0] if chunk else None
     if not isinstance(chunk, dict):
         return
-    if chunk.get("object") == "error":
-        raise EndpointError(_find_status(chunk), chunk)
-    match chunk.get("error"):
-        case dict() as error:
-            raise EndpointError(_find_status(error), error)
-        case str() as message if message:
-            raise EndpointError(None, message)
+    if chunk.get("error") or "error" in (chunk.get("object"), chunk.get("type")):
+        raise _make_error(chunk)
+    choices = chunk.get("choices")
+    for choice in choices if isinstance(choices, list) else ():
+        for place in (choice, *map(choice.get, ("delta", "message"))) if isinstance(choice, dict) else ():
+            if isinstance(place, dict) and place.get("error"):
+                raise _make_error(place)
 
 
-def _find_status(error: Mapping[str, Any]) -> int | None:
+def _make_error(body: object) -> EndpointError:
+    """Return the error that an object holds as `error`, or is."""
+    if isinstance(body, dict) and isinstance(body.get("error"), dict | str):
+        body = body["error"] or body
+    return EndpointError(_find_status(body), body, json.dumps(body, ensure_ascii=False) if body else "")
+
+
+def _find_status(error: object) -> int | None:
     # OpenRouter, vLLM and others put the HTTP status that it would have been into `code`.
-    code = error.get("code")
-    if isinstance(code, str) and _STATUS.fullmatch(code):
-        code = int(code)
-    return code if isinstance(code, int) and 400 <= code <= 599 else None
+    fields = error if isinstance(error, dict) else {}
+    said = (str(fields.get(key)) for key in ("code", "status", "status_code"))
+    return next((int(one) for one in said if _STATUS.fullmatch(one)), None)
+
+
+class _EndpointDecoder(Decoder):
+    """A decoder that reads errors as well that are no server-sent events.
+
+    llama.cpp sent them as a field of its own until late in 2025 (https://github.com/ggml-org/llama.cpp/pull/16109),
+    others send the bare object.
+    """
+
+    def read_fields(self, line: bytes) -> Iterable[tuple[bytes, bytes]]:
+        if line.startswith(b"{"):
+            return [(b"data", line)]
+        [(name, value)] = super().read_fields(line)
+        return [(b"event", b"error"), (b"data", value)] if name == b"error" else [(name, value)]
 
 
 class _BoundedBody(httpx.AsyncByteStream):

@@ -28,17 +28,35 @@ class ReasoningDelta:
 
 
 @dataclass(frozen=True, slots=True)
-class ToolCallDelta:
-    """One entry of a chunk's `delta.tool_calls`, each field as it came; None where it was absent.
+class RefusalDelta:
+    """A piece of the words in which the model refuses to answer (`refusal`)."""
 
-    `details`: under `call` and `function` the fields of these that OpenAI does not have.
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class PictureDelta:
+    """A picture that the model made, at a web address or in a `data:` URL."""
+
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallDelta:
+    """One entry of a chunk's `tool_calls`; a field that was absent is None.
+
+    A field of another type than OpenAI's is here as text that means the same: an `index` as its number where it is
+    one, everything else as JSON. `details`: under `call` and `function` the fields of these that OpenAI does not have.
+    `is_whole`: the entry stands in a whole message, where `index` is its place, and may
+    repeat a call that was streamed before.
     """
 
-    index: int | None = None
+    index: int | str | None = None
     id: str | None = None
     name: str | None = None
     arguments: str | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
+    is_whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +101,20 @@ def _add_costs(one: float | None, other: float | None) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """The end of the answer: `stop`, `length`, `tool_calls`, …, or None where the stream ended without a reason."""
+    """The end of the answer.
+
+    `reason` is `stop`, `length`, `tool_calls`, `content_filter`, `refusal`, `malformed_function_call` or `error`; the
+    endpoint's own word where it is none of these; None where the stream ended without a reason. `word` is what the
+    endpoint said, where that is another word for `reason`.
+    """
 
     reason: str | None
+    word: str = ""
 
 
-ModelDelta = TextDelta | ReasoningDelta | ToolCallDelta | MessageDetails | TokenUsage | Finish
+ModelDelta = (
+    TextDelta | ReasoningDelta | RefusalDelta | PictureDelta | ToolCallDelta | MessageDetails | TokenUsage | Finish
+)
 
 
 MODEL_OPTIONS = frozenset(

@@ -28,7 +28,7 @@ from callboard.errors import (
     ModelUnreachable,
 )
 from callboard.models.accepted import Accepted
-from callboard.models.chunks import read_chunk
+from callboard.models.chunks import ChunkReader
 from callboard.models.descriptions import describe_model
 from callboard.models.endpoint_stream import (
     CutOff,
@@ -40,8 +40,18 @@ from callboard.models.endpoint_stream import (
     read_json,
     send,
 )
-from callboard.models.model import MODEL_OPTIONS, Finish, ModelDelta, ModelDescription, ModelRequest, TokenUsage
-from callboard.models.refusals import CONTEXT_TOO_LONG, REFUSED, upstream_code
+from callboard.models.finish_reasons import KNOWN_REASONS
+from callboard.models.model import (
+    MODEL_OPTIONS,
+    Finish,
+    ModelDelta,
+    ModelDescription,
+    ModelRequest,
+    TextDelta,
+    TokenUsage,
+    ToolCallDelta,
+)
+from callboard.models.refusals import CONTEXT_TOO_LONG, FILTERED, REFUSED, upstream_code
 from callboard.models.retries import RetryPolicy
 from callboard.models.tls import tls_context
 
@@ -130,7 +140,7 @@ class OpenAICompatible:
         return await describe_model(self._client, self._model)
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelDelta]:
-        """Yield the answer as it comes, always with one `Finish` (its reason None where there was none).
+        """Yield the answer as it comes, always with a `Finish` (its reason None where there was none).
 
         An answer that is cut off before it said anything is asked for once more. Raises `ModelUnauthorized` (401,
         403), `ModelRateLimited` (429), `ModelRefused` (400), `ModelTimeout`, `ModelUnreachable`, `ModelCutOff` (the
@@ -152,19 +162,26 @@ class OpenAICompatible:
                 return
 
     async def _ask(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
-        finished = False
+        finished = has_words = has_usage_last = False
+        reader = ChunkReader()
         deadline = self._deadline()
         async with asyncio.timeout_at(deadline):
             response = await self._begin(request, deadline)
         try:
             async with aclosing(response), aclosing(read_chunks(response)) as chunks:
                 async for chunk in chunks:
-                    for delta in read_chunk(chunk):
-                        finished = finished or isinstance(delta, Finish)
+                    deltas = list(reader.read(chunk))
+                    if deltas:
+                        has_usage_last = all(isinstance(delta, TokenUsage) for delta in deltas)
+                    for delta in deltas:
+                        if isinstance(delta, Finish):
+                            finished = True
+                            self._warn_of_unknown(delta)
+                        has_words = has_words or isinstance(delta, TextDelta | ToolCallDelta)
                         yield delta
         except CutOff:
-            # Some endpoints end with their reason alone and leave `[DONE]` out.
-            if not finished:
+            # Some endpoints end with their reason, or the usage of the whole answer, and leave `[DONE]` out.
+            if not finished and not (has_words and has_usage_last):
                 raise
         if not finished:
             yield Finish(None)
@@ -221,6 +238,11 @@ class OpenAICompatible:
             await asyncio.sleep(delay)
             retries += 1
 
+    def _warn_of_unknown(self, finish: Finish) -> None:
+        """Say in the log that a reason is not known: the answer then counts as whole."""
+        if finish.reason not in KNOWN_REASONS:
+            _log.warning("unknown_finish_reason", reason=finish.reason, model=self._model)
+
     def _deadline(self) -> float:
         return asyncio.get_running_loop().time() + self._timeout_seconds
 
@@ -230,7 +252,7 @@ class OpenAICompatible:
             case EndpointError():
                 return self._explain_refusal(error)
             case UnreadableAnswer():
-                return ModelError(f"{where} {error}. Check CALLBOARD_MODEL_BASE_URL.")
+                return ModelError(f"{where} {self._without_key(str(error))}. Check CALLBOARD_MODEL_BASE_URL.")
             case CutOff():
                 return ModelCutOff(
                     f"{where} ended its answer in the middle, without saying that it had finished. "
@@ -262,7 +284,7 @@ class OpenAICompatible:
         status = error.status
         detail = " ".join(self._without_key(error.detail).split())[:DETAIL_CHARS].rstrip(" .")
         code = upstream_code(error.body, detail)
-        if status in REFUSED or (status is None and code == CONTEXT_TOO_LONG):
+        if status in REFUSED or (status is None and code in (CONTEXT_TOO_LONG, FILTERED)):
             too_long = "Begin a new chat, or set CALLBOARD_HISTORY_TOKENS below what the model can read."
             advice = too_long if code == CONTEXT_TOO_LONG else "Change what is sent: the same again is refused again."
             request = "the request" if status is None else f"the request ({status})"

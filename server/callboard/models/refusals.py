@@ -10,6 +10,9 @@ REFUSED = frozenset({400, 413, 415, 422})
 CONTEXT_TOO_LONG = "context_length_exceeded"
 """OpenAI's code for more than the model can read: clients shorten what they send where they meet it."""
 
+FILTERED = "content_filter"
+"""The code of OpenAI and Azure for what their content filter does not let through."""
+
 _TOO_LONG = re.compile(
     r"(?:maximum|available|exceed\w*|longer than|beyond)\b[^.]{0,60}\bcontext (?:length|size|window)"
     r"|context (?:length|size|window)[^.]{0,40}\b(?:exceed|too (?:long|large|small))"

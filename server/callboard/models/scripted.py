@@ -14,6 +14,7 @@ from callboard.models.model import (
     ModelDelta,
     ModelRequest,
     ReasoningDelta,
+    RefusalDelta,
     TextDelta,
     TokenUsage,
     ToolCallDelta,
@@ -87,8 +88,10 @@ class ScriptedModel:
                 case ToolCallDelta():
                     has_called = True
                     written += len(step.arguments or "")
-                case TextDelta() | ReasoningDelta():
+                case TextDelta() | ReasoningDelta() | RefusalDelta():
                     written += len(step.text)
+                case _:
+                    pass
             yield step
         if not has_usage:
             read = sum(len(content_text(message.get("content"))) for message in request.messages)

@@ -32,6 +32,8 @@ from callboard_protocol import (
 
 FINISH_NOTES = {
     "length": "The answer was cut at the model's length limit.",
+    "content_filter": "The answer was cut by the content filter of the model's endpoint.",
+    "refusal": "The model refused to answer.",
     "max_turns": "The agent was stopped: it used all the turns that it may take for one answer.",
     "cancelled": "Stopped.",
 }

@@ -28,6 +28,8 @@ _STATUS = {
     "model_unauthorized": HTTPStatus.BAD_GATEWAY,
     "model_unreachable": HTTPStatus.BAD_GATEWAY,
     "model_cut_off": HTTPStatus.BAD_GATEWAY,
+    "model_aborted": HTTPStatus.BAD_GATEWAY,
+    "model_malformed_call": HTTPStatus.BAD_GATEWAY,
     "model_error": HTTPStatus.BAD_GATEWAY,
     "storage": HTTPStatus.SERVICE_UNAVAILABLE,
     "interrupted": HTTPStatus.SERVICE_UNAVAILABLE,

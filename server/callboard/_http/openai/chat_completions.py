@@ -1,7 +1,8 @@
 """Chat completions: the body of a request, and a run's events as chunks or all of them as one completion. Pure.
 
 The shape is that of https://platform.openai.com/docs/api-reference/chat, with
-`reasoning_content` (as DeepSeek, vLLM and llama.cpp have it) beside `content`. `tool_calls` are
+`reasoning_content` (as DeepSeek, vLLM and llama.cpp have it) and `images` (as OpenRouter has them: pictures
+that the model made) beside `content`. `tool_calls` are
 those of functions that the client offered, never what has run here.
 
 What an agent takes back is not in the whole completion. A stream cannot unsay it: a chunk then
@@ -26,6 +27,7 @@ from callboard._http.openai.answer import (
 )
 from callboard._http.openai.client_functions import ClientCalls, Offer
 from callboard._http.openai.request import ClientContext, RequestBody, ToolActivity
+from callboard._loop.answer import PICTURE_TOOL
 from callboard._openwebui.details import DetailsWriter, write_block
 from callboard._openwebui.status_lines import StatusLines
 from callboard.errors import RequestError
@@ -53,8 +55,12 @@ from callboard_protocol.wire import Wire
 
 Json = dict[str, Any]
 
-_NOT_THE_MODELS = frozenset({"annotations", "reasoning_content"})
+_NOT_THE_MODELS = frozenset({"annotations", "images", "reasoning_content"})
 """Fields that our own answers carry beside the text; few endpoints take them back."""
+
+
+_FINISH_REASONS = {"length": "length", "content_filter": "content_filter", "refusal": "content_filter"}
+"""OpenAI's words for the endings that are not `stop`. It has none for a refusal, whose words are in `refusal` too."""
 
 
 class StreamOptions(Wire):
@@ -118,6 +124,8 @@ class ChatAnswer(Answer):
         self._status = StatusLines() if activity == "status" else None
         self._text: list[str] = []
         self._reasoning: list[str] = []
+        self._refusal: list[str] = []
+        self._images: list[Json] = []
         self._annotations: list[Json] = []
         self._client_calls = ClientCalls(run_id, body.offer.form)
         self._tool_calls: list[Json] = []
@@ -135,9 +143,11 @@ class ChatAnswer(Answer):
 
     def whole(self) -> Json:
         """Return the completion, once all events were fed."""
-        message: Json = {"role": "assistant", "content": "".join(self._text), "refusal": None}
+        message: Json = {"role": "assistant", "content": "".join(self._text), "refusal": "".join(self._refusal) or None}
         if self._reasoning:
             message["reasoning_content"] = "".join(self._reasoning)
+        if self._images:
+            message["images"] = self._images
         if self._annotations:
             message["annotations"] = self._annotations
         if self._tool_calls:
@@ -154,8 +164,8 @@ class ChatAnswer(Answer):
         if words := self._client_calls.release_words(event):
             yield from self._say(words)
         match event:
-            case Message(content=content):
-                yield from self._say(content)
+            case Message():
+                yield from self._tell_words(event)
             case Reasoning(content=content):
                 self._reasoning.append(content)
                 yield self._build_chunk({"reasoning_content": content})
@@ -197,9 +207,17 @@ class ChatAnswer(Answer):
                     is_from_text = event.tool_call_id in self._from_text
                     block = write_block(start, format_result(event), is_failed=is_failed, is_from_text=is_from_text)
                     yield from self._append(self._blocks.add_block(block))
+                if isinstance(event, ToolCallComplete) and event.tool_name == PICTURE_TOOL:
+                    yield from self._show_pictures(event)
                 self._mark()
             case _:
                 pass
+
+    def _show_pictures(self, made: ToolCallComplete) -> Iterator[Json]:
+        urls = [file.get("url") for file in made.files]
+        images = [{"type": "image_url", "image_url": {"url": url}} for url in urls if url]
+        self._images += images
+        yield self._build_chunk({"images": images})
 
     def _mark(self) -> None:
         """Remember how far the answer is: no rewind goes further back."""
@@ -222,6 +240,13 @@ class ChatAnswer(Answer):
                 "callboard": {"rewind": {"content_chars": kept_chars}}
             }
 
+    def _tell_words(self, message: Message) -> Iterator[Json]:
+        """Add what the model says: words of refusal as text too, since many clients show nothing else."""
+        yield from self._say(message.content)
+        if message.refusal:
+            self._refusal.append(message.content)
+            yield self._build_chunk({"refusal": message.content})
+
     def _say(self, words: str) -> Iterator[Json]:
         """Add the model's words, in which no block can be faked."""
         yield from self._append(self._blocks.add_text(words) if self._blocks else words)
@@ -243,7 +268,7 @@ class ChatAnswer(Answer):
         if self._blocks:
             yield from self._append(self._blocks.finish())
         # An agent over its tool calls has answered with what it knew: that answer is whole.
-        self._finish_reason = "length" if event.finish_reason == "length" else "stop"
+        self._finish_reason = _FINISH_REASONS.get(event.finish_reason, "stop")
         if calls:
             self._finish_reason = "tool_calls"
             self._tool_calls = [call.model_dump() for call in calls]

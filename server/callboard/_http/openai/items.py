@@ -43,6 +43,8 @@ class ItemWriter(ABC):
     """The beginning of the ids of its kind."""
     text_event: ClassVar[str]
     """The name of its pieces on the stream."""
+    text_field: ClassVar[str] = "text"
+    """The field of the event that has the whole text."""
     extra: ClassVar[Json] = {}
     """Fields that OpenAI adds to each piece."""
 
@@ -77,7 +79,7 @@ class ItemWriter(ABC):
 
     def end(self, status: Written = "completed") -> Iterator[Json]:
         """Tell that it is whole."""
-        yield {"type": f"{self.text_event}.done", **self._where, "text": self.text, **self.extra}
+        yield {"type": f"{self.text_event}.done", **self._where, self.text_field: self.text, **self.extra}
         yield {"type": "response.content_part.done", **self._where, "part": self._part()}
         yield format_item_event("done", self.index, self.item(status))
 
@@ -112,6 +114,20 @@ class TextWriter(ItemWriter):
 
     def _part(self) -> Json:
         return {"type": "output_text", "text": self.text, "annotations": list(self._annotations), "logprobs": []}
+
+
+class RefusalWriter(ItemWriter):
+    """A writer of the words in which the model refuses to answer."""
+
+    prefix = "msg"
+    text_event = "response.refusal"
+    text_field = "refusal"
+
+    def _head(self) -> Json:
+        return {"type": "message", "role": "assistant"}
+
+    def _part(self) -> Json:
+        return {"type": "refusal", "refusal": self.text}
 
 
 class ReasoningWriter(ItemWriter):

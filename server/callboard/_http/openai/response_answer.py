@@ -23,6 +23,7 @@ from callboard._http.openai.client_functions import ClientCalls
 from callboard._http.openai.items import (
     McpCallWriter,
     ReasoningWriter,
+    RefusalWriter,
     TextWriter,
     format_clients_item_id,
     format_item_event,
@@ -48,6 +49,9 @@ from callboard_protocol import (
 
 Json = dict[str, Any]
 
+_INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter", "refusal": "content_filter"}
+"""OpenAI's words for the endings of an answer that is not whole; one whose words are a refusal is."""
+
 NO_ENDING = "Error: the answer ended before this call did; whether it took effect is not known."
 
 
@@ -68,10 +72,11 @@ class ResponseAnswer(Answer):
         """The round in which the model called functions of the client's beside the server's."""
         self._output: dict[int, Json] = {}
         self._items = 0
-        self._open: TextWriter | ReasoningWriter | None = None
+        self._open: TextWriter | ReasoningWriter | RefusalWriter | None = None
         self._space = ""
         self._sources: list[Source] = []
         self._client_calls = ClientCalls(run_id, body.offer.form)
+        self._has_refused = False
         self._ending: Json = {"status": "in_progress"}
         self._usage: Json | None = None
         self._events = 0
@@ -104,8 +109,8 @@ class ResponseAnswer(Answer):
             case RunStart():
                 yield self._tell_state("response.created")
                 yield self._tell_state("response.in_progress")
-            case Message(content=content):
-                yield from self._say(content)
+            case Message():
+                yield from self._tell_words(event)
             case Reasoning(content=content):
                 yield from self._write(ReasoningWriter, content)
             case Rewind():
@@ -162,6 +167,14 @@ class ResponseAnswer(Answer):
             self._output.pop(index, None)
         self._mark()
 
+    def _tell_words(self, message: Message) -> Iterator[Json]:
+        # Open WebUI shows texts alone.
+        if message.refusal and self._guard is None:
+            self._has_refused = True
+            yield from self._write(RefusalWriter, message.content)
+        else:
+            yield from self._say(message.content)
+
     def _say(self, content: str) -> Iterator[Json]:
         yield from self._say_guarded(self._guard.add_text(content) if self._guard else content)
 
@@ -176,7 +189,9 @@ class ResponseAnswer(Answer):
             return
         yield from self._write(TextWriter, content)
 
-    def _write(self, kind: type[TextWriter] | type[ReasoningWriter], content: str) -> Iterator[Json]:
+    def _write(
+        self, kind: type[TextWriter] | type[ReasoningWriter] | type[RefusalWriter], content: str
+    ) -> Iterator[Json]:
         if not isinstance(self._open, kind):
             yield from self._close()
             index = self._next_index()
@@ -260,8 +275,9 @@ class ResponseAnswer(Answer):
         for call in calls:
             item_id = format_clients_item_id(self._run_id, self._clients_round_index, call.id)
             yield from self._write_call(item_id, call.id, call.function.name, call.function.arguments)
-        if event.finish_reason == "length":
-            self._ending = {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}
+        reason = None if self._has_refused else _INCOMPLETE.get(event.finish_reason)
+        if reason:
+            self._ending = {"status": "incomplete", "incomplete_details": {"reason": reason}}
             yield self._tell_state("response.incomplete")
         else:
             self._ending = {"status": "completed"}

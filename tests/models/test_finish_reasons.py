@@ -1,0 +1,71 @@
+"""The reasons that endpoints give for the end of an answer."""
+
+import pytest
+
+from callboard.models.finish_reasons import read_finish
+from callboard.models.model import Finish
+
+REASONS: list[tuple[object, str]] = [
+    ("stop", "stop"),
+    ("STOP", "stop"),
+    ("end_turn", "stop"),
+    ("eos", "stop"),
+    ({"type": "stop", "matched": 2}, "stop"),
+    ("tool_calls", "tool_calls"),
+    ("tool_use", "tool_calls"),
+    ("length", "length"),
+    ("MAX_TOKENS", "length"),
+    ("model_length", "length"),
+    ({"type": "length", "length": 16}, "length"),
+    ("content_filter", "content_filter"),
+    ("content-filter", "content_filter"),
+    ("SAFETY", "content_filter"),
+    ("content_filter: PROHIBITED_CONTENT", "content_filter"),
+    ("sensitive", "content_filter"),
+    ("guardrail_intervened", "content_filter"),
+    ("refusal", "refusal"),
+    ("malformed_function_call", "malformed_function_call"),
+    ("MALFORMED_FUNCTION_CALL", "malformed_function_call"),
+    ("MalformedFunctionCall", "malformed_function_call"),
+    ("function_call_filter: MALFORMED_FUNCTION_CALL", "malformed_function_call"),
+    ("error", "error"),
+    ("abort", "error"),
+    ("network_error", "error"),
+    ("insufficient_system_resource", "error"),
+    ("FinishReason.STOP", "stop"),
+    ("quota of the moon", "quota of the moon"),
+]
+
+
+@pytest.mark.parametrize(("said", "reason"), REASONS, ids=str)
+def test_each_makers_words_have_one_meaning_and_are_kept(said: object, reason: str) -> None:
+    finish = read_finish(said)
+    assert finish is not None
+    assert finish.reason == reason
+    assert isinstance(said, dict) or (finish.word or finish.reason) == said
+
+
+@pytest.mark.parametrize(
+    ("said", "native", "reason"),
+    [
+        ("stop", "MALFORMED_FUNCTION_CALL", "malformed_function_call"),
+        ("error", "MALFORMED_FUNCTION_CALL", "malformed_function_call"),
+        ("stop", "refusal", "refusal"),
+        ("stop", "STOP", "stop"),
+        ("stop", "max_tokens", "stop"),
+        ("tool_calls", "end_turn", "tool_calls"),
+        (None, "SAFETY", None),
+    ],
+)
+def test_openrouters_native_reason_counts_where_it_says_more(said: object, native: str, reason: str | None) -> None:
+    finish = read_finish(said, native)
+    assert (finish.reason if finish else None) == reason
+
+
+@pytest.mark.parametrize("said", [None, "", "null", "None", False, {}, []])
+def test_no_reason_is_no_end(said: object) -> None:
+    assert read_finish(said) is None
+
+
+def test_a_long_reason_is_cut() -> None:
+    assert read_finish("x" * 1000) == Finish("x" * 100)
