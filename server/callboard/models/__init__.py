@@ -6,7 +6,7 @@ Above: the tool loop. Below: settings and errors. Knows nothing of tools' code.
 from callboard.models.embeddings import EmbeddingEndpoint
 from callboard.models.local_endpoints import LOCAL_ENDPOINTS, LocalEndpoint, LocalModel, find_local_model
 from callboard.models.model import (
-    MODEL_OPTIONS,
+    RESERVED_OPTIONS,
     ChatDict,
     ChatModel,
     DescribedModel,
@@ -19,13 +19,14 @@ from callboard.models.model import (
     TextDelta,
     TokenUsage,
     ToolCallDelta,
+    select_options,
 )
 from callboard.models.openai_compatible import OpenAICompatible
 from callboard.models.scripted import Pause, Script, ScriptedModel, content_text, task_answer, typed, user_text
 
 __all__ = [
     "LOCAL_ENDPOINTS",
-    "MODEL_OPTIONS",
+    "RESERVED_OPTIONS",
     "ChatDict",
     "ChatModel",
     "DescribedModel",
@@ -47,6 +48,7 @@ __all__ = [
     "ToolCallDelta",
     "content_text",
     "find_local_model",
+    "select_options",
     "task_answer",
     "typed",
     "user_text",

@@ -39,7 +39,7 @@ from callboard.models.endpoint_stream import (
     read_json,
     send,
 )
-from callboard.models.model import MODEL_OPTIONS, Finish, ModelDelta, ModelDescription, ModelRequest, TokenUsage
+from callboard.models.model import Finish, ModelDelta, ModelDescription, ModelRequest, TokenUsage, select_options
 from callboard.models.refusals import CONTEXT_TOO_LONG, REFUSED, upstream_code
 from callboard.models.retries import RetryPolicy
 from callboard.models.tls import tls_context
@@ -50,6 +50,11 @@ MAX_IDLE_CONNECTIONS = 100
 DETAIL_CHARS = 500
 MAX_STOPS = 4
 """The most stop sequences of a request: OpenAI takes four; so do most that copy it."""
+
+DISPENSABLE_OPTIONS = frozenset(
+    {"parallel_tool_calls", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "safety_identifier"}
+)
+"""Options without which the answer is the same, sent by clients such as Codex unasked: an endpoint may refuse them."""
 
 _FAILURES = (EndpointError, CutOff, httpx.HTTPError, TimeoutError, ValueError, RecursionError)
 """The errors that asking an endpoint can end in; `ValueError` is for an answer or a request that is no JSON."""
@@ -80,7 +85,7 @@ class OpenAICompatible:
         self._timeout_seconds = timeout_seconds
         self._retries = RetryPolicy(max_retries)
         self._client = _make_client(httpx.URL(base_url), self._secret, timeout_seconds)
-        self._takes_one_call = True
+        self._refused_options: set[str] = set()
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -179,24 +184,25 @@ class OpenAICompatible:
             "stream": True,
             "stream_options": {"include_usage": True},
         }
-        body |= {name: value for name, value in request.options.items() if name in MODEL_OPTIONS}
+        body |= select_options(request.options)
         if request.tools:
             body["tools"] = list(request.tools)
             if request.must_call:
                 body["tool_choice"] = "required"
-            if request.one_call and self._takes_one_call:
+            if request.one_call:
                 body["parallel_tool_calls"] = False
         if stops := _merge_stops(body.pop("stop", None), request.stops):
             body["stop"] = stops
-        try:
-            return await self._send("POST", "chat/completions", deadline, body)
-        except EndpointError as error:
-            is_about_it = error.status in REFUSED and "parallel_tool_calls" in f"{error.detail} {error.body}"
-            if body.pop("parallel_tool_calls", None) is None or not is_about_it:
-                raise
-            # Not every endpoint knows it: what it is for, the loop holds to by itself.
-            self._takes_one_call = False
-            return await self._send("POST", "chat/completions", deadline, body)
+        while True:
+            body = {name: value for name, value in body.items() if name not in self._refused_options}
+            try:
+                return await self._send("POST", "chat/completions", deadline, body)
+            except EndpointError as error:
+                words = f"{error.detail} {error.body}"
+                refused = {name for name in DISPENSABLE_OPTIONS & body.keys() if name in words}
+                if error.status not in REFUSED or not refused:
+                    raise
+                self._refused_options |= refused
 
     async def _send(self, method: str, path: str, deadline: float, body: object = None) -> httpx.Response:
         """Return an answer that has begun, sending the request again as `callboard.models.retries` says.
