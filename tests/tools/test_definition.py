@@ -245,6 +245,16 @@ def with_field_default(a: int = Field(ge=1)) -> str:
     return str(a)
 
 
+def of_open_webui(a: int, __event_emitter__=None) -> str:  # type: ignore[no-untyped-def] # as those are written
+    """Documented."""
+    return str(a)
+
+
+def of_open_webui_for_a_user(a: int, __user__: dict[str, Any]) -> str:
+    """Documented."""
+    return str(a)
+
+
 def übung(a: int) -> str:
     """Documented."""
     return str(a)
@@ -262,6 +272,8 @@ def übung(a: int) -> str:
         (indescribable, "JSON"),
         (with_field_default, "Annotated"),
         (übung, "cannot be named"),
+        (of_open_webui, r"'__event_emitter__', which Open WebUI gives .* `context: ToolContext`"),
+        (of_open_webui_for_a_user, "'__user__'.*ToolContext"),
     ],
 )
 def test_a_function_that_a_model_could_not_call_is_refused_when_it_is_defined(
@@ -289,6 +301,7 @@ def test_names_that_models_do_not_take_are_refused(name: str) -> None:
         ({"parameters": {}}, "of type 'object'"),
         ({"parameters": {"type": "object", "properties": {"a": {"type": "strnig"}}}}, "no JSON schema"),
         ({"timeout_seconds": 0}, "above 0"),
+        ({"function": of_open_webui}, "'__event_emitter__'.*ToolContext"),
     ],
 )
 def test_a_hand_written_tool_that_cannot_work_is_refused(fields: dict[str, Any], told: str) -> None:
