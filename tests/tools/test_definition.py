@@ -97,6 +97,30 @@ def test_arguments_that_do_not_fit_are_told_one_by_one(arguments: dict[str, Any]
     assert told in str(raised.value)
 
 
+def test_an_optional_argument_that_is_empty_counts_as_not_given() -> None:
+    @tool
+    def look(
+        word: str,
+        zone: str = "UTC",
+        note: str | None = None,
+        kind: Literal["a", "b"] = "a",
+        limit: Annotated[int, Field(ge=1)] = 10,
+        offset: int = 5,
+        only: list[str] | None = None,
+        tags: list[str] = ["x"],  # noqa: B006 - only read
+        deep: bool = True,
+    ) -> None:
+        """Looks."""
+
+    filled = {"zone": " ", "note": "", "kind": "", "limit": 0, "offset": 0, "only": [], "tags": [], "deep": False}
+    defaults = {"zone": "UTC", "note": None, "kind": "a", "limit": 10, "only": None}
+    assert check_arguments(look, {"word": "", **filled}) == {"word": "", **filled, **defaults}
+    nulls = dict.fromkeys(filled)
+    assert check_arguments(look, {"word": "w", **nulls})["limit"] == 10
+    with pytest.raises(InvalidArguments, match=r"argument 'word': .* not null"):
+        check_arguments(look, {"word": None, "limit": 0})
+
+
 def test_a_decorated_function_can_still_be_called_as_one() -> None:
     @tool(name="plus", timeout_seconds=3)
     def add(a: int, b: int = 1) -> int:
