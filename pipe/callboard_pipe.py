@@ -107,8 +107,8 @@ LABEL_CHARS = 80
 NOTICE_CHARS = 1_000
 CUT_LINE_CHARS = 40
 
-# What of a chat's options goes to the agent.
-OPTIONS = ("temperature", "top_p", "max_tokens", "seed", "stop")
+# All else in the body of a request is a parameter for the model, such as temperature.
+NOT_PARAMETERS = {"model", "messages", "stream", "stream_options", "metadata", "files", "tools", "tool_choice"}
 
 
 # --- Words ----------------------------------------------------------------------------------------------------------
@@ -1764,7 +1764,7 @@ def build_request(body: Json, user: Json, groups: list[str], metadata: Json, tas
         "user": known or None,
         "messages": select_dicts(body.get("messages")),
         "task": str(task) if task else None,
-        "options": {name: body[name] for name in OPTIONS if body.get(name) is not None},
+        "options": {name: body[name] for name in body if name not in NOT_PARAMETERS and body[name] is not None},
         "run_id": uuid.uuid4().hex,
     }
 

@@ -27,6 +27,7 @@ CallboardError
 │   └── Unauthorized
 ├── StorageError             the database cannot be read or written
 │   ├── UnknownChat          no chat of that id that this user may see
+│   ├── UnknownResponse      no response of that id that this user may see
 │   └── UnknownToolCall      no tool call of that id in the chat
 ├── ModelError               the model's endpoint failed
 │   ├── ModelRefused         it does not take this request, and would not take it again
@@ -215,6 +216,12 @@ class UnknownChat(StorageError):
     """No chat of that id that this user may see."""
 
     code = "unknown_chat"
+
+
+class UnknownResponse(StorageError):
+    """No response of that id that this user may see, or one that was not stored."""
+
+    code = "unknown_response"
 
 
 class UnknownToolCall(StorageError):

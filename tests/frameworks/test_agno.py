@@ -89,6 +89,25 @@ async def test_a_generator_reports_from_within_and_ends_when_it_does(tmp_path: P
     ]
 
 
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, SystemExit, GeneratorExit])
+@pytest.mark.parametrize("threaded", [False, True], ids=["async", "thread"])
+async def test_a_tool_that_raises_what_ends_processes_fails_alone(
+    raised: type[BaseException], threaded: bool, tmp_path: Path
+) -> None:
+    async def fail() -> str:
+        """Fails."""
+        raise raised("enough")
+
+    def fail_in_thread() -> str:
+        """Fails."""
+        raise raised("enough")
+
+    made = solo(fail_in_thread if threaded else fail)
+    name = "fail_in_thread" if threaded else "fail"
+    seen, _ = await perform(made, scenario([calls((name, "{}")), says("It failed.")]), tmp_path)
+    assert seen.lines(in_order=True) == [f"call 1 {name} {{}}", "failed 1 tool_failed", "say It failed.", "done stop"]
+
+
 class Weather(BaseModel):
     """What a structured answer is."""
 

@@ -17,7 +17,7 @@ from callboard.errors import (
     ModelUnauthorized,
     ModelUnreachable,
 )
-from callboard.frameworks.failures import model_error
+from callboard.frameworks.failures import model_error, tool_error
 
 REQUEST: Any = httpx.Request("POST", "http://127.0.0.1/v1/chat/completions")
 KEY = "sk-very-secret"
@@ -60,6 +60,15 @@ def test_the_cause_that_says_most_decides(raised: Exception, expected: type[Mode
     failure = model_error(raised, "travel")
     assert type(failure) is expected
     assert KEY not in str(failure)
+
+
+def test_an_exception_whose_words_cannot_be_read_is_named() -> None:
+    class Unreadable(Exception):
+        def __str__(self) -> str:
+            raise ValueError("no words")
+
+    assert str(tool_error(Unreadable())) == "Unreadable"
+    assert "Unreadable" in str(model_error(Unreadable(), "travel", always=True))
 
 
 def test_what_the_endpoint_refuses_keeps_its_code() -> None:

@@ -40,6 +40,8 @@ def wanted(file_id: str) -> dict[tuple[str, str], Wanted]:
         ("GET", "/ready"): Wanted("GET", "/ready"),
         ("GET", "/metrics"): Wanted("GET", "/metrics"),
         ("GET", "/v1/models"): Wanted("GET", "/v1/models"),
+        ("GET", "/v1/models/{agent_id:path}"): Wanted("GET", "/v1/models/scripted"),
+        ("GET", "/v1/responses/{response_id}"): Wanted("GET", "/v1/responses/resp_kept"),
         ("GET", "/v1/runs/{run_id}"): Wanted("GET", "/v1/runs/waiting"),
         ("GET", "/v1/runs/{run_id}/events"): Wanted("GET", "/v1/runs/waiting/events"),
         ("GET", "/v1/runs/{run_id}/files/{file_id}"): Wanted("GET", f"/v1/runs/waiting/files/{file_id}"),
@@ -109,6 +111,8 @@ async def target(folder: Path, key: str | None = None, **settings: Any) -> Async
     agent = ScriptedAgent(script, description=SECRET)
     async with serving(folder, agent, api_key=key, detach_grace_seconds=600, **settings) as service:
         found = Target(service, key, started)
+        kept = {"id": "resp_kept", "metadata": {"a": SECRET}, "item_ids": []}
+        await service.state.store.responses(None).keep([kept], None)
         body = request(run_id="waiting", chat_id="c")
         async with service.client.stream("POST", "/v1/runs", json=body, headers=found.own_headers) as response:
             async for _, event in numbered(response):

@@ -19,7 +19,7 @@ from tests.fakes.openai_server import OpenAIServer, chunks, finish, text
 from tests.http.test_consent import Shop
 from tests.loop.conftest import wants
 from tests.openai_client import EVERYTHING, QUESTION, asking
-from tests.serving import ScriptedAgent, Service
+from tests.serving import ScriptedAgent, Service, request
 
 OPEN_WEBUI = {
     "X-OpenWebUI-User-Id": "u",
@@ -148,13 +148,43 @@ async def test_parameters_of_a_completion_reach_the_model(tmp_path: Path) -> Non
         "stop": ["."],
         "seed": 7,
         "response_format": {"type": "json_object"},
+        "verbosity": "low",
+        "prompt_cache_key": "key",
     }
+    own = {
+        "top_k": 40,
+        "min_p": 0.1,
+        "repetition_penalty": 1.1,
+        "chat_template_kwargs": {"enable_thinking": False},
+        "provider": {"order": ["a"]},
+    }
+    kept = {"user": "u", "metadata": {"a": "b"}, "store": True, "n": 1, "extra_body": {"models": ["other"], **own}}
     async with OpenAIServer([chunks(text("{}"), finish("stop"))]) as endpoint:
         async with asking(tmp_path, Agent("naked"), model_base_url=endpoint.base_url, model="m") as (_, client):
-            await complete(client, "naked", logprobs=True, **given)
+            await complete(client, "naked", logprobs=True, tools=[], **given, **kept)
     sent = endpoint.requests[-1]
-    assert {name: sent.get(name) for name in given} == given
-    assert "logprobs" not in sent
+    assert sent.pop("messages")
+    assert sent == {"model": "m", "stream": True, "stream_options": {"include_usage": True}, **given, **own}
+
+
+async def test_parameters_of_a_chat_in_open_webui_reach_the_model(tmp_path: Path) -> None:
+    given = {"reasoning_effort": "low", "top_k": 40, "repeat_penalty": 1.1}
+    own = {"model": "other", "stream": False, "tool_choice": "required", "seed": None}
+    async with OpenAIServer([chunks(text("Hi"), finish("stop"))]) as endpoint:
+        async with asking(tmp_path, Agent("naked"), model_base_url=endpoint.base_url, model="m") as (service, _):
+            await service.events(request(agent="naked", options={**given, **own, "logit_bias": "5: 100, 413:-100"}))
+            wrong = request(agent="naked", options={"logit_bias": "much"})
+            refused = await service.client.post("/v1/runs", json=wrong)
+    sent = endpoint.requests[-1]
+    assert sent.pop("messages")
+    assert sent == {
+        "model": "m",
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        **given,
+        "logit_bias": {"5": 100, "413": -100},
+    }
+    assert "write it as 5432:100" in refused.json()["error"]["message"]
 
 
 async def test_parameters_of_a_response_reach_the_model_under_the_names_it_knows(tmp_path: Path) -> None:
@@ -167,9 +197,24 @@ async def test_parameters_of_a_response_reach_the_model_under_the_names_it_knows
                 top_p=0.5,
                 max_output_tokens=50,
                 reasoning={"effort": "low"},
-                text={"format": {"type": "json_schema", **schema}},
+                text={"format": {"type": "json_schema", **schema}, "verbosity": "low"},
+                truncation="auto",
+                extra_body={"min_p": 0.1, "chat_template_kwargs": {"enable_thinking": False}},
             )
     sent = endpoint.requests[-1]
+    assert sent.pop("messages")
+    assert sorted(sent) == [
+        "chat_template_kwargs",
+        "max_tokens",
+        "min_p",
+        "model",
+        "reasoning_effort",
+        "response_format",
+        "stream",
+        "stream_options",
+        "top_p",
+        "verbosity",
+    ]
     assert (sent["top_p"], sent["max_tokens"], sent["reasoning_effort"]) == (0.5, 50, "low")
     assert sent["response_format"] == {"type": "json_schema", "json_schema": schema}
 
@@ -377,4 +422,60 @@ async def test_a_reader_too_slow_for_its_run_is_told_so(tmp_path: Path) -> None:
 async def test_agents_are_models_to_the_client(tmp_path: Path) -> None:
     async with asking(tmp_path, EVERYTHING) as (_, client):
         models = [model async for model in await client.models.list()]
+        assert models == [await client.models.retrieve("scripted")]
+        with pytest.raises(openai.NotFoundError, match="The agents are: scripted"):
+            await client.models.retrieve("no/body")
     assert [(model.id, model.owned_by) for model in models] == [("scripted", "callboard")]
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+async def test_a_stored_response_is_returned_as_it_was_answered(tmp_path: Path, stream: bool) -> None:
+    async with asking(tmp_path, EVERYTHING) as (_, client):
+        answer = await respond(client, stream=stream, instructions="Be brief.", metadata={"a": "b"}, user="u")
+        response = [event async for event in answer][-1].response if stream else answer
+        mine = await client.responses.retrieve(response.id, extra_query={"user": "u"})
+        assert mine.model_dump() == response.model_dump()
+        unknown = [response.id, response.output[0].id, "resp_1", "resp_%00"]
+        unknown.append((await respond(client, store=False)).id)
+        for response_id in unknown:
+            with pytest.raises(openai.NotFoundError, match="there is no response") as caught:
+                await client.responses.retrieve(response_id)
+            assert (caught.value.code, caught.value.type) == ("unknown_response", "invalid_request_error")
+        with pytest.raises(openai.BadRequestError, match="stream is not supported here"):
+            await client.responses.retrieve(response.id, stream=True)
+        named: Any = [{"type": "item_reference", "id": response.id}]
+        with pytest.raises(openai.BadRequestError, match="there is no item"):
+            await client.responses.create(model="scripted", input=named, user="u")
+
+
+async def test_a_response_is_stored_without_secrets(tmp_path: Path) -> None:
+    async with asking(tmp_path, EVERYTHING, model_api_key="secret-key-1234") as (_, client):
+        response = await respond(client, instructions="The key is secret-key-1234.")
+        kept = await client.responses.retrieve(response.id)
+    assert "secret-key-1234" not in kept.model_dump_json()
+
+
+async def test_calls_of_openais_older_form_are_calls(tmp_path: Path) -> None:
+    listener = Listener()
+    messages: Any = [
+        *QUESTION,
+        {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}},
+        {"role": "function", "name": "f", "content": "one"},
+        {"role": "assistant", "content": "Again.", "function_call": {"name": "f", "arguments": '{"a": 1}'}},
+        {"role": "function", "name": "f", "content": "two"},
+    ]
+    async with asking(tmp_path, listener.agent) as (_, client):
+        await client.chat.completions.create(model="scripted", messages=messages)
+    told = listener.contexts[0].messages[1:]
+    assert [(message["role"], message["content"]) for message in told] == [
+        ("assistant", None),
+        ("tool", "one"),
+        ("assistant", "Again."),
+        ("tool", "two"),
+    ]
+    assert [message["tool_calls"][0]["function"] for message in told[::2]] == [
+        {"name": "f", "arguments": "{}"},
+        {"name": "f", "arguments": '{"a": 1}'},
+    ]
+    assert [message["tool_calls"][0]["id"] for message in told[::2]] == [one["tool_call_id"] for one in told[1::2]]
+    assert all("function_call" not in message for message in told)

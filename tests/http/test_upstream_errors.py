@@ -119,10 +119,8 @@ async def test_a_client_that_leaves_before_the_first_word_ends_the_run(tmp_path:
         await cancelled.wait()
 
 
-async def test_a_stream_begins_without_a_word_where_that_takes_too_long(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("callboard._http.openai.streams.BEGINNING_SECONDS", 0.0)
+@both
+async def test_a_stream_begins_before_the_model_answers(tmp_path: Path, ask: Ask) -> None:
     may_fail = asyncio.Event()
 
     async def script(context: RunContext) -> AsyncIterator[Event]:
@@ -131,11 +129,14 @@ async def test_a_stream_begins_without_a_word_where_that_takes_too_long(
         yield Message(content="")
 
     async with asking(tmp_path, ScriptedAgent(script)) as (_, client):
-        stream = await complete(client, stream=True)
+        stream = await ask(client, stream=True)
         may_fail.set()
-        with pytest.raises(openai.APIError, match="slow down"):
-            async for _ in stream:
-                pass
+        if ask is complete:
+            with pytest.raises(openai.APIError, match="slow down"):
+                async for _ in stream:
+                    pass
+        else:
+            assert [event async for event in stream][-1].response.error.message == "slow down"
 
 
 async def counted(client: AsyncOpenAI, ask: Ask, stream: bool) -> Any:

@@ -1,5 +1,6 @@
 """Earlier answers go back to the model as the calls that they were."""
 
+import html
 import json
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from callboard._openwebui.details import END
 from callboard._openwebui.details_parser import translate
 from callboard_protocol import ChatMessage
 from tests.pipe.loader import PIPE, told
@@ -176,6 +178,57 @@ def test_notices_and_reasoning_are_not_the_models_words() -> None:
 def test_a_result_in_the_body_is_read_too() -> None:
     block = '<details type="tool_calls" done="true" id="c" name="f">\n<summary>Ran</summary>\n&lt;b&gt;\n</details>'
     assert told([{"role": "assistant", "content": block}])[1]["content"] == "<b>"
+
+
+def block_of_early_2025(calls: object, results: object = None, done: str = "true") -> str:
+    """As Open WebUI 0.5.17 to 0.6.4 wrote it: all calls of a round in one block."""
+    told = f' results="{html.escape(json.dumps(results))}"' if results is not None else ""
+    shown = html.escape(json.dumps(calls))
+    return f'<details type="tool_calls" done="{done}" content="{shown}"{told}>\n<summary>Tool Executed</summary>\n{END}'
+
+
+def listed(call_id: str, name: str = "f", arguments: str = "{}") -> dict[str, Any]:
+    return {"index": 0, "id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def test_blocks_that_list_their_calls_are_read() -> None:
+    first = block_of_early_2025(
+        [listed("c1", arguments='{"a": "x>y"}'), listed("c2", "g")],
+        [{"tool_call_id": "c2", "content": "second"}, {"tool_call_id": "c1", "content": 'a "b"', "files": []}],
+    )
+    second = block_of_early_2025([listed("c3")], [{"tool_call_id": "c3", "content": ["a", 1]}])
+    running = block_of_early_2025([listed("c4")], done="false")
+    content = f"Let me see.\n{first}\n{second}\n{running}\nok"
+    translated = told([{"role": "assistant", "content": content}])
+    shown = [
+        (message["content"], message.get("tool_call_id"), [call["function"] for call in message.get("tool_calls", ())])
+        for message in translated
+    ]
+    assert shown == [
+        ("Let me see.", None, [{"name": "f", "arguments": '{"a": "x>y"}'}, {"name": "g", "arguments": "{}"}]),
+        ('a "b"', "c1", []),
+        ("second", "c2", []),
+        (None, None, [{"name": "f", "arguments": "{}"}]),
+        ('["a", 1]', "c3", []),
+        (None, None, [{"name": "f", "arguments": "{}"}]),
+        ("ok", None, []),
+    ]
+
+
+NAMELESS = [
+    f'<details type="tool_calls" done="true" id="c" arguments="{{}}" result="r">\n<summary>Ran</summary>\n{END}',
+    '<details type="tool_calls" done="true" name="">\n</details>',
+    block_of_early_2025([listed("c", "")]),
+    block_of_early_2025([{"id": "c"}], [{"tool_call_id": "c", "content": "r"}]),
+    block_of_early_2025("no list", {"no": "list"}),
+    '<details type="tool_calls" done="true" content="[{&quot;id&quot;">\n</details>',
+]
+
+
+@pytest.mark.parametrize("block", NAMELESS)
+def test_a_block_that_names_no_tool_is_text(block: str) -> None:
+    message = ChatMessage(role="assistant", content=f"See:\n{block}\nok")
+    assert translate([message]) == (message,)
 
 
 def test_parts_of_a_message_are_translated_as_well() -> None:

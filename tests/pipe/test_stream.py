@@ -94,12 +94,14 @@ async def test_after_a_normal_end_no_cancel_is_sent(server: ScriptedServer) -> N
 async def test_the_request_is_what_the_protocol_says(server: ScriptedServer) -> None:
     server.on("POST", "runs", stream(frames(START, Done())))
     user = {"id": "u1", "name": "Ada", "email": "ada@example.org", "role": "admin", "settings": {"secret": 1}}
-    await content(a_pipe(server.url), body={"model": "board.team.lead", "temperature": 0.2, "foo": 1}, __user__=user)
+    given = {"temperature": 0.2, "reasoning_effort": "low", "top_k": 40, "chat_template_kwargs": {"thinking": False}}
+    rest: dict[str, Any] = {"model": "board.team.lead", "files": [], "metadata": {"a": 1}, "tools": [], "seed": None}
+    await content(a_pipe(server.url), body={**rest, **given}, __user__=user)
     sent = server.requests[0].json
     request = RunRequest.model_validate(sent)
     assert (request.agent, request.chat_id, request.message_id) == ("team.lead", "chat", "message")
     assert sent["user"] == {"id": "u1", "name": "Ada", "email": "ada@example.org", "role": "admin", "groups": []}
-    assert request.options == {"temperature": 0.2}
+    assert request.options == given
     assert request.run_id
     assert "authorization" not in server.requests[0].headers
 

@@ -1,16 +1,21 @@
 """A skill is made once; what it keeps open belongs to the application that opened it."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
-from callboard import Agent, Skill, tool
+import pytest
+
+from callboard import Agent, Skill, ToolContext, tool
 from callboard._agents import Registry
-from callboard._tools import Services
+from callboard._tools import Services, StatusChannel
+from callboard.errors import AgentError
 from callboard.skills import SkillState
 from callboard_protocol import ToolCallComplete
 from tests.fakes.openai_server import OpenAIServer, call, chunks, finish, text
 from tests.serving import request, serving
+from tests.tools.calling import run_tool
 
 
 class Counter(Skill):
@@ -93,3 +98,68 @@ async def test_a_skill_can_be_had_with_another_limit() -> None:
     counter = Counter()
     limited = counter.copy(max_tool_calls=1)
     assert (limited.name, limited.max_tool_calls, limited.lifespan) == ("counter", 1, counter.lifespan)
+
+
+SCHEMA = {"type": "function", "function": {"name": "add", "description": "Adds.", "parameters": {"type": "object"}}}
+
+
+class OldSkill:
+    """A skill as earlier projects wrote them."""
+
+    def get_tools(self) -> list[dict[str, Any]]:
+        return [SCHEMA]
+
+    async def _execute(self, name: str, args: dict[str, Any]) -> str:
+        return f"{name}: {sum(args.values())}"
+
+
+async def with_context(name: str, args: Mapping[str, Any], context: ToolContext) -> str:
+    return f"{context.tool_name}: {sum(args.values())}"
+
+
+async def with_optional_context(name: str, args: Mapping[str, Any], context: ToolContext | None = None) -> str:
+    return f"{context.tool_name if context else ''}: {sum(args.values())}"
+
+
+async def with_another_default(name: str, args: Mapping[str, Any], sign: int = 1) -> str:
+    return f"{name}: {sign * sum(args.values())}"
+
+
+EXECUTES: list[Any] = [OldSkill()._execute, with_context, with_optional_context, with_another_default]
+
+
+@pytest.mark.parametrize("execute", EXECUTES, ids=lambda one: one.__name__)
+async def test_a_skill_of_schemas_is_served_with_and_without_a_context(execute: Any) -> None:
+    [tool] = Skill("old", "Adds.", tools=OldSkill().get_tools(), execute=execute).copy(max_tool_calls=3).current_tools()
+    context = ToolContext("call_1", "add", None, None, StatusChannel(lambda _: None))
+    assert (await run_tool(tool, context, a=1, b=2)).text == "add: 3"
+
+
+async def with_emitter(name: str, args: dict[str, Any], __event_emitter__: Any = None) -> None: ...
+
+
+async def with_too_much(name: str, args: dict[str, Any], context: ToolContext, more: int) -> None: ...
+
+
+async def with_nothing() -> None: ...
+
+
+@pytest.mark.parametrize("execute", [with_emitter, with_too_much, with_nothing], ids=lambda one: one.__name__)
+def test_an_execute_that_cannot_be_called_is_refused(execute: Any) -> None:
+    with pytest.raises(AgentError, match=r"`execute` of the skill 'old'.*ToolContext"):
+        Skill("old", "Adds.", tools=[SCHEMA], execute=execute)
+
+
+@pytest.mark.parametrize(
+    ("skills", "words"),
+    [
+        (["clock"], "lists 'clock' in its skills, which is a name"),
+        ("clock", "lists 'clock' in its skills, which is a name"),
+        ([OldSkill()], r"make one of it as Skill\(name, description, tools=old.get_tools\(\), execute=old._execute\)"),
+        ([Skill], "no Skill of callboard.skills"),
+    ],
+    ids=["a name", "one name", "an old skill", "a class"],
+)
+def test_an_agent_refuses_what_is_no_skill(skills: Any, words: str) -> None:
+    with pytest.raises(AgentError, match=words):
+        Agent("scripted", skills=skills)

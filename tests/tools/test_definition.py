@@ -97,6 +97,30 @@ def test_arguments_that_do_not_fit_are_told_one_by_one(arguments: dict[str, Any]
     assert told in str(raised.value)
 
 
+def test_an_optional_argument_that_is_empty_counts_as_not_given() -> None:
+    @tool
+    def look(
+        word: str,
+        zone: str = "UTC",
+        note: str | None = None,
+        kind: Literal["a", "b"] = "a",
+        limit: Annotated[int, Field(ge=1)] = 10,
+        offset: int = 5,
+        only: list[str] | None = None,
+        tags: list[str] = ["x"],  # noqa: B006 - only read
+        deep: bool = True,
+    ) -> None:
+        """Looks."""
+
+    filled = {"zone": " ", "note": "", "kind": "", "limit": 0, "offset": 0, "only": [], "tags": [], "deep": False}
+    defaults = {"zone": "UTC", "note": None, "kind": "a", "limit": 10, "only": None}
+    assert check_arguments(look, {"word": "", **filled}) == {"word": "", **filled, **defaults}
+    nulls = dict.fromkeys(filled)
+    assert check_arguments(look, {"word": "w", **nulls})["limit"] == 10
+    with pytest.raises(InvalidArguments, match=r"argument 'word': .* not null"):
+        check_arguments(look, {"word": None, "limit": 0})
+
+
 def test_a_decorated_function_can_still_be_called_as_one() -> None:
     @tool(name="plus", timeout_seconds=3)
     def add(a: int, b: int = 1) -> int:
@@ -245,6 +269,16 @@ def with_field_default(a: int = Field(ge=1)) -> str:
     return str(a)
 
 
+def of_open_webui(a: int, __event_emitter__=None) -> str:  # type: ignore[no-untyped-def] # as those are written
+    """Documented."""
+    return str(a)
+
+
+def of_open_webui_for_a_user(a: int, __user__: dict[str, Any]) -> str:
+    """Documented."""
+    return str(a)
+
+
 def übung(a: int) -> str:
     """Documented."""
     return str(a)
@@ -262,6 +296,8 @@ def übung(a: int) -> str:
         (indescribable, "JSON"),
         (with_field_default, "Annotated"),
         (übung, "cannot be named"),
+        (of_open_webui, r"'__event_emitter__', which Open WebUI gives .* `context: ToolContext`"),
+        (of_open_webui_for_a_user, "'__user__'.*ToolContext"),
     ],
 )
 def test_a_function_that_a_model_could_not_call_is_refused_when_it_is_defined(
@@ -289,6 +325,7 @@ def test_names_that_models_do_not_take_are_refused(name: str) -> None:
         ({"parameters": {}}, "of type 'object'"),
         ({"parameters": {"type": "object", "properties": {"a": {"type": "strnig"}}}}, "no JSON schema"),
         ({"timeout_seconds": 0}, "above 0"),
+        ({"function": of_open_webui}, "'__event_emitter__'.*ToolContext"),
     ],
 )
 def test_a_hand_written_tool_that_cannot_work_is_refused(fields: dict[str, Any], told: str) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -15,6 +15,18 @@ from callboard_protocol import Source
 from tests.tools.conftest import Stage
 
 ByHand = Callable[..., Tool]
+
+
+class Unreadable(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+class UnreadableToolError(ToolError):
+    code = "its_own"
+
+    def __str__(self) -> str:
+        raise ValueError("no words")
 
 
 @tool
@@ -39,6 +51,41 @@ async def test_plain_and_async_functions_and_those_that_return_awaitables_all_ru
         assert (await stage.run(by_hand(function), x=5)).text == "5"
 
 
+async def test_what_generators_yield_is_the_result(stage: Stage, by_hand: ByHand) -> None:
+    ended: list[str] = []
+
+    @tool
+    async def counts(x: int) -> AsyncIterator[int]:
+        """Counts."""
+        for number in range(x):
+            yield number
+        ended.append("async")
+
+    def plain(x: int) -> Iterator[int]:
+        assert threading.current_thread() is not threading.main_thread()
+        yield from range(x)
+        ended.append("plain")
+
+    for generator in (counts, by_hand(plain), by_hand(lambda x: counts(x))):
+        assert (await stage.run(generator, x=3)).text == "[0,1,2]"
+    assert ended == ["async", "plain", "async"]
+
+
+async def test_an_async_generator_out_of_time_is_closed(stage: Stage, by_hand: ByHand) -> None:
+    closed = asyncio.Event()
+
+    async def hangs() -> AsyncIterator[int]:
+        try:
+            yield 1
+            await asyncio.Event().wait()
+        finally:
+            closed.set()
+
+    with pytest.raises(ToolTimeout):
+        await stage.run(by_hand(hangs), 0.01)
+    assert closed.is_set()
+
+
 async def test_plain_functions_run_in_threads_and_do_not_hold_up_the_loop(stage: Stage, by_hand: ByHand) -> None:
     together = threading.Barrier(2, timeout=10)
     meets = by_hand(lambda: together.wait() * 0)
@@ -52,6 +99,10 @@ async def test_plain_functions_run_in_threads_and_do_not_hold_up_the_loop(stage:
         (ZeroDivisionError(), "ZeroDivisionError"),
         (StopIteration("s"), "RuntimeError: coroutine raised StopIteration"),
         (SystemExit(3), "SystemExit: 3"),
+        (KeyboardInterrupt(), "KeyboardInterrupt"),
+        (GeneratorExit(), "GeneratorExit"),
+        (BaseExceptionGroup("two", [KeyboardInterrupt()]), "BaseExceptionGroup: two (1 sub-exception)"),
+        (Unreadable(), "Unreadable"),
         (TimeoutError("net"), "TimeoutError: net"),
         (ValueError("half \ud83d"), "ValueError: half \ufffd"),
     ],
@@ -81,6 +132,15 @@ async def test_a_tool_error_keeps_its_words_and_its_code(stage: Stage, by_hand: 
     with pytest.raises(SoldOut, match="No seats left") as caught:
         await stage.run(by_hand(fails))
     assert caught.value.code == "sold_out"
+
+
+async def test_a_tool_error_whose_words_cannot_be_read_keeps_its_code(stage: Stage, by_hand: ByHand) -> None:
+    async def fails() -> None:
+        raise UnreadableToolError
+
+    with pytest.raises(ToolError, match=r"^UnreadableToolError$") as caught:
+        await stage.run(by_hand(fails))
+    assert caught.value.code == "its_own"
 
 
 async def test_a_tool_that_cancels_itself_is_an_error_and_not_the_end_of_the_run(stage: Stage, by_hand: ByHand) -> None:

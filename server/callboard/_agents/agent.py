@@ -91,7 +91,10 @@ class Agent:
             )
         check_on_owner_loss(self.agent_id, self.on_owner_loss)
         object.__setattr__(self, "name", self.name or self.agent_id)
-        object.__setattr__(self, "skills", tuple(self.skills))
+        given = (self.skills,) if isinstance(self.skills, str) else tuple(self.skills)
+        for skill in given:
+            self._refuse_other(skill)
+        object.__setattr__(self, "skills", given)
         object.__setattr__(self, "confirm", tuple(self.confirm))
         self._refuse_doubles()
 
@@ -193,6 +196,18 @@ class Agent:
     def _list_tools(self) -> list[tuple[str, Tool]]:
         """Return every tool with the name of its skill."""
         return [(skill.name, tool) for skill in self.skills for tool in skill.current_tools()]
+
+    def _refuse_other(self, skill: object) -> None:
+        """Raise `AgentError` for anything in `skills` that is no `Skill`."""
+        if isinstance(skill, Skill):
+            return
+        where = f"The agent '{self.agent_id}' lists {skill!r:.80} in its skills"
+        if isinstance(skill, str):
+            raise AgentError(f"{where}, which is a name: give the skill itself, such as Clock() of callboard.skills.")
+        if hasattr(skill, "get_tools") and hasattr(skill, "_execute"):
+            made = "Skill(name, description, tools=old.get_tools(), execute=old._execute)"
+            raise AgentError(f"{where}, which is no Skill: make one of it as {made}.")
+        raise AgentError(f"{where}, which is no Skill of callboard.skills.")
 
     def _refuse_doubles(self) -> None:
         for name, skills in _find_doubles(self._list_tools()).items():

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from callboard._call_ids import new_call_id
 from callboard._history.message_order import in_order
 from callboard._history.records import ChatDict, HistoryCall
+from callboard._history.result_parts import move_parts
 from callboard._history.sources import read_sources, source_number
 from callboard_protocol import EXTERNAL_ID_PREFIX
 
@@ -61,7 +62,7 @@ def replay(messages: Sequence[ChatDict], calls: Sequence[HistoryCall]) -> Replay
             replayed.append(_leave_out(message, "id"))
     kept = in_order(replayed)
     sources = _collect_sources(calls, kept)
-    return Replayed(kept, max(sources, default=NO_SOURCE), sources)
+    return Replayed(move_parts(kept), max(sources, default=NO_SOURCE), sources)
 
 
 def _find_turn(message_id: object, by_message: Mapping[str, list[HistoryCall]]) -> list[HistoryCall] | None:

@@ -24,6 +24,7 @@ STATUS: Mapping[type[errors.CallboardError], HTTPStatus] = {
     errors.UnknownInput: HTTPStatus.NOT_FOUND,
     errors.UnknownFile: HTTPStatus.NOT_FOUND,
     errors.UnknownChat: HTTPStatus.NOT_FOUND,
+    errors.UnknownResponse: HTTPStatus.NOT_FOUND,
     errors.UnknownToolCall: HTTPStatus.NOT_FOUND,
     errors.RunConflict: HTTPStatus.CONFLICT,
     errors.LogExpired: HTTPStatus.GONE,

@@ -4,15 +4,19 @@
 for anybody else, and without `user_id`, the answer is 404.
 """
 
+from typing import Any
+
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from callboard._agents import AgentLike
 from callboard._http.auth import caller_of
 from callboard._http.body import read_body, read_past_answers
 from callboard._http.chat_routes import read_user_id
 from callboard._http.sse import RunStream
 from callboard._http.state import server_state
+from callboard._openwebui.requests import read_parameters
 from callboard._runs import FollowedRun, Run
 from callboard._version import __version__
 from callboard.errors import RequestError, StorageError
@@ -45,18 +49,32 @@ async def models(request: Request) -> Response:
     state = server_state(request)
     signed = state.vouching.read_signed(request.headers)
     entries = [
-        {
-            "id": agent.agent_id,
-            "object": "model",
-            "created": state.started_at,
-            "owned_by": "callboard",
-            "name": agent.name,
-            "description": agent.description,
-        }
+        _describe(agent, state.started_at)
         for agent in state.registry
         if signed is None or state.runs.access.admits(agent.agent_id, signed)
     ]
     return JSONResponse({"object": "list", "data": entries})
+
+
+async def model(request: Request) -> Response:
+    """Return one of the agents that `GET /v1/models` lists."""
+    state = server_state(request)
+    signed = state.vouching.read_signed(request.headers)
+    agent = state.registry.get(request.path_params["agent_id"])
+    if signed is not None:
+        state.runs.access.check(agent.agent_id, signed)
+    return JSONResponse(_describe(agent, state.started_at))
+
+
+def _describe(agent: AgentLike, created: int) -> dict[str, Any]:
+    return {
+        "id": agent.agent_id,
+        "object": "model",
+        "created": created,
+        "owned_by": "callboard",
+        "name": agent.name,
+        "description": agent.description,
+    }
 
 
 async def start_run(request: Request) -> Response:
@@ -65,7 +83,7 @@ async def start_run(request: Request) -> Response:
     with state.bodies.take_place() as place:
         body = await read_body(request, RunRequest, place)
         signed = state.vouching.check(body.user.id if body.user else None, request.headers)
-        body = body.model_copy(update={"user": signed}) if signed else body
+        body = body.model_copy(update={"user": signed or body.user, "options": read_parameters(body.options)})
         is_new = all(run.run_id != body.run_id for run in state.runs)
         run = await state.runs.start_or_follow(await read_past_answers(body), caller_of(request))
         if is_new and isinstance(run, Run):
@@ -142,6 +160,7 @@ ROUTES = [
     Route("/health", health),
     Route("/ready", ready),
     Route("/v1/models", models),
+    Route("/v1/models/{agent_id:path}", model),
     Route("/v1/runs", start_run, methods=["POST"]),
     Route("/v1/runs/{run_id}", run_state),
     Route("/v1/runs/{run_id}/events", run_events),

@@ -56,14 +56,14 @@ def count_blocks(message: ChatMessage) -> int:
 
 
 def read_answer(content: str) -> Iterator[str | PastCall]:
-    """Yield the texts and the tool calls of an earlier answer, in order."""
+    """Yield the texts and the tool calls of an earlier answer, in order; a block that names no tool is text."""
     start = at = 0
     for chunk in content.split(END)[:-1]:
         for tag_begin, tag_end, attributes in _find_own_tags(chunk):
-            if attributes.get("type") in ("tool_calls", "reasoning"):
+            calls = _read_calls(attributes, chunk[tag_end:], at) if attributes.get("type") == "tool_calls" else []
+            if calls or attributes.get("type") == "reasoning":
                 yield from _read_own_words(content[start : at + tag_begin].removesuffix("\n").removesuffix("\n"))
-                if attributes["type"] == "tool_calls":
-                    yield _read_call(attributes, chunk[tag_end:])
+                yield from calls
                 start = at + len(chunk) + len(END)
                 # Two line breaks stand after it and before it: its own, and the one that joins it to the text.
                 start += content.startswith("\n", start) + content.startswith("\n\n", start)
@@ -124,8 +124,40 @@ def _remove_source_numbers(words: str) -> str:
     return "".join(pieces)
 
 
-def _read_call(attributes: Mapping[str, str], body: str) -> PastCall:
+def _read_calls(attributes: Mapping[str, str], body: str, place: int) -> list[PastCall]:
+    """Return the calls of a block, none if it names no tool; `place` tells the blocks of an answer apart."""
     values = {name: html.unescape(value) for name, value in attributes.items()}
+    if values.get("name"):
+        return [_read_call(values, body)]
+    # Open WebUI 0.5.17 to 0.6.4 had all calls of a round in one block, as OpenAI's API has them.
+    calls = _read_list(values.get("content", ""))
+    results = _read_list(values.get("results", "")) if values.get("done") != "false" else []
+    told = {result.get("tool_call_id"): result.get("content") for result in results}
+    return [read for call in calls if (read := _read_listed_call(call, told, f"block at {place}"))]
+
+
+def _read_list(text: str) -> list[dict[str, Any]]:
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError):
+        return []
+    return [value for value in values if isinstance(value, dict)] if isinstance(values, list) else []
+
+
+def _read_listed_call(call: Mapping[str, Any], told: Mapping[Any, Any], round_key: str) -> PastCall | None:
+    match call:
+        case {"id": str(call_id), "function": {"name": str(name), "arguments": arguments}} if call_id and name:
+            result = told.get(call_id)
+            return PastCall(call_id, name, _to_text(arguments), None if result is None else _to_text(result), round_key)
+        case _:
+            return None
+
+
+def _to_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _read_call(values: Mapping[str, str], body: str) -> PastCall:
     # Some versions of Open WebUI put the result below the summary.
     result = html.unescape(_remove_summary(body).strip("\n")) or _decode(values.get("result", ""))
     name = values.get("name", "")

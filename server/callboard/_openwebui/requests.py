@@ -1,4 +1,4 @@
-"""Requests of Open WebUI: the headers that say who asks in which chat, and the prompts of its background tasks.
+"""Requests of Open WebUI: the headers that say who asks in which chat, parameters, prompts of its background tasks.
 
 On OpenAI's routes it sends headers of the user and the chat where ENABLE_FORWARD_USER_INFO_HEADERS is on, and any
 header that an admin writes into the connection, as `X-OpenWebUI-Task: {{TASK}}`.
@@ -6,7 +6,10 @@ header that an admin writes into the connection, as `X-OpenWebUI-Task: {{TASK}}`
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from callboard.errors import RequestError
 
 CHAT_ID = "x-openwebui-chat-id"
 MESSAGE_ID = "x-openwebui-message-id"
@@ -33,6 +36,21 @@ _LAST_USER_LINE = re.compile(r"^USER: (.+)$", re.MULTILINE)
 def has_own_header(names: Iterable[str]) -> bool:
     """Return true where any of these headers, in lower case, is Open WebUI's own."""
     return any(name.startswith("x-openwebui-") for name in names)
+
+
+def read_parameters(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters of a chat's settings as an endpoint takes them.
+
+    `logit_bias` comes as it was typed: `5432:100, 413:-100`. Raises `RequestError` for any other text.
+    """
+    bias = given.get("logit_bias")
+    if not isinstance(bias, str):
+        return dict(given)
+    pairs = (pair.rpartition(":") for pair in bias.split(",") if pair.strip())
+    try:
+        return {**given, "logit_bias": {token.strip(): int(value) for token, _, value in pairs}}
+    except ValueError:
+        raise RequestError(f"logit_bias is {bias!r}: write it as 5432:100, 413:-100") from None
 
 
 def is_placeholder(value: str) -> bool:

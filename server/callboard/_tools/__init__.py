@@ -14,7 +14,7 @@ from callboard._tools.context import (
 from callboard._tools.decorator import tool
 from callboard._tools.executor import check_arguments, execute, runs_in_thread
 from callboard._tools.result import ToolResult, as_result
-from callboard._tools.tool import NeedsConfirmation, Tool
+from callboard._tools.tool import NeedsConfirmation, Tool, refuse_special_parameter
 
 __all__ = [
     "ClientTool",
@@ -32,6 +32,7 @@ __all__ = [
     "checked_schema_arguments",
     "execute",
     "new_external_id",
+    "refuse_special_parameter",
     "report_status",
     "runs_in_thread",
     "tool",

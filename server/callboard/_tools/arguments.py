@@ -59,17 +59,37 @@ def checked_schema_arguments(schema: Mapping[str, Any]) -> ReadArguments:
 def typed_arguments(model: type[BaseModel]) -> ReadArguments:
     """Return the reader for a pydantic model whose fields are the function's parameters, by alias.
 
-    It gives every parameter its typed value, defaults included.
+    It gives every parameter its typed value, defaults included. Some models fill in every argument: an optional one
+    counts as not given if it is a blank text, None or an empty list in place of None, or empty and refused.
     """
+    defaults = {one.alias or name: one.default for name, one in model.model_fields.items() if not one.is_required()}
+
+    def is_left_out(name: str, value: object) -> bool:
+        return name in defaults and is_blank(value) and (isinstance(value, str) or defaults[name] is None)
 
     def read(arguments: Mapping[str, Any]) -> dict[str, Any]:
+        given = {name: value for name, value in arguments.items() if not is_left_out(name, value)}
         try:
-            values = model.model_validate(dict(arguments))
+            values = model.model_validate(given)
         except PydanticValidationError as error:
+            wrong = {str(one["loc"][0]) for one in error.errors(include_url=False) if one["loc"]}
+            empty = {name for name in wrong & defaults.keys() if is_empty(given.get(name))}
+            if empty:
+                return read({name: value for name, value in given.items() if name not in empty})
             raise _invalid([_describe_type_error(dict(one)) for one in error.errors(include_url=False)]) from error
         return {field.alias or name: getattr(values, name) for name, field in model.model_fields.items()}
 
     return read
+
+
+def is_blank(value: object) -> bool:
+    """Return whether a value says nothing: None, a text of spaces alone, a list or an object without entries."""
+    return not value.strip() if isinstance(value, str) else value is None or value == [] or value == {}
+
+
+def is_empty(value: object) -> bool:
+    """Return whether models write such a value in place of an argument that they do not want to give: blank, or 0."""
+    return is_blank(value) or (isinstance(value, int | float) and not isinstance(value, bool) and value == 0)
 
 
 def _invalid(problems: list[str]) -> InvalidArguments:

@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
 
 from callboard._tools.arguments import typed_arguments
-from callboard._tools.tool import NeedsConfirmation, P, R, Tool, is_context
+from callboard._tools.tool import NeedsConfirmation, P, R, Tool, is_context, refuse_special_parameter
 from callboard.errors import AgentError
 
 Function = Callable[..., Any]
@@ -134,6 +134,7 @@ def _derive(function: Function, name: str | None) -> Tool:
 def _make_field(
     parameter: inspect.Parameter, hints: dict[str, Any], explained: str | None, where: str
 ) -> tuple[Any, Any]:
+    refuse_special_parameter(parameter.name, where)
     if parameter.kind in _UNNAMED:
         raise AgentError(f"{where}: '{parameter}' cannot be given by name: models pass every argument by its name.")
     if parameter.name not in hints:

@@ -16,7 +16,7 @@ import structlog
 from anyio.lowlevel import RunVar
 
 from callboard._redaction import without_paths
-from callboard._text import storable
+from callboard._text import error_text, storable
 from callboard._tools.arguments import ReadArguments
 from callboard._tools.context import ToolContext
 from callboard._tools.result import ToolResult, as_result
@@ -39,8 +39,10 @@ def check_arguments(tool: Tool, arguments: Mapping[str, Any]) -> Mapping[str, An
     read: ReadArguments = tool.read_arguments or dict
     try:
         return read(arguments)
-    except ToolError:
-        raise
+    except ToolError as error:
+        if error_text(error):
+            raise
+        raise _named(error) from error
     except Exception as error:
         raise _wrap(error) from error
 
@@ -76,8 +78,8 @@ async def execute(
 
 def runs_in_thread(tool: Tool) -> bool:
     """Return whether the tool's function runs in a thread, where it cannot be ended from outside."""
-    function = tool.function
-    return not (inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__))
+    kinds = (inspect.iscoroutinefunction, inspect.isasyncgenfunction)
+    return not any(is_kind(one) for is_kind in kinds for one in (tool.function, type(tool.function).__call__))
 
 
 class _Thread:
@@ -120,31 +122,56 @@ async def _attempt(tool: Tool, arguments: Mapping[str, Any], context: ToolContex
     given = {} if tool.context_parameter is None else {tool.context_parameter: context}
     try:
         value = await _call(tool, {**arguments, **given}, thread)
-    except ToolError:
+    except asyncio.CancelledError:
         raise
-    except (Exception, SystemExit) as error:
-        # SystemExit too: a tool that calls sys.exit() must not end the server.
+    except ToolError as error:
+        if error_text(error):
+            raise
+        raise _named(error) from error
+    except BaseException as error:
+        # SystemExit, KeyboardInterrupt and GeneratorExit too: they end this call, and neither the run nor the server.
         raise _wrap(error) from error
     try:
         return as_result(value)
     except ToolError:
         raise
     except Exception as error:
-        message = f"{context.tool_name} returned a {type(value).__name__} that cannot be JSON: {error}"
+        message = f"{context.tool_name} returned a {type(value).__name__} that cannot be JSON: {error_text(error)}"
         raise ToolError(storable(message)) from error
 
 
 async def _call(tool: Tool, arguments: dict[str, Any], thread: _Thread) -> object:
     work = partial(tool.function, **arguments)
-    if not runs_in_thread(tool):
-        return await work()
-    value = await anyio.to_thread.run_sync(thread.run, work, abandon_on_cancel=True, limiter=_limiter())
-    return await value if inspect.isawaitable(value) else value
+    if runs_in_thread(tool):
+        value = await anyio.to_thread.run_sync(
+            thread.run, partial(_collect, work), abandon_on_cancel=True, limiter=_limiter()
+        )
+    else:
+        value = work()
+    if inspect.isawaitable(value):
+        value = await value
+    if inspect.isasyncgen(value):
+        async with contextlib.aclosing(value):
+            return [part async for part in value]
+    return value
+
+
+def _collect(work: Callable[[], object]) -> object:
+    """Return what the function returns, of a generator all that it yields: its code runs in this thread too."""
+    value = work()
+    return list(value) if inspect.isgenerator(value) else value
+
+
+def _named(error: ToolError) -> ToolError:
+    """Return an error of the same code that says the class of this one, which has no words or cannot tell them."""
+    named = ToolError(type(error).__name__)
+    named.code = error.code
+    return named
 
 
 def _wrap(error: BaseException) -> ToolError:
     # The words are not the tool author's own: they may say where things lie.
-    text = without_paths(str(error))
+    text = without_paths(error_text(error))
     return ToolError(storable(f"{type(error).__name__}: {text}" if text else type(error).__name__))
 
 

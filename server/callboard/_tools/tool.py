@@ -30,6 +30,21 @@ NAME_PATTERN = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 """The pattern of the names that OpenAI's API takes for a function."""
 
 
+_SPECIAL_NAME = re.compile(r"__\w+__")
+
+
+def refuse_special_parameter(name: str, where: str) -> None:
+    """Raise `AgentError` for a parameter that Open WebUI gives to its tools, such as `__user__`.
+
+    https://docs.openwebui.com/features/plugin/tools/development
+    """
+    if _SPECIAL_NAME.fullmatch(name):
+        raise AgentError(
+            f"{where} has the parameter '{name}', which Open WebUI gives to its own tools: take a parameter "
+            "`context: ToolContext` in its place, which has status(), user, chat_id and tool_call_id."
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Tool(Generic[P, R]):
     """A function that a model may call: `Tool[[int], str]` takes an integer and returns text.
@@ -135,6 +150,8 @@ class Tool(Generic[P, R]):
             reader = schema_arguments(self.parameters)
         except ValueError as error:
             raise AgentError(f"The parameters of the tool '{self.name}' are no JSON schema: {error}.") from error
+        for name in _list_parameters(self.function):
+            refuse_special_parameter(name, f"The tool '{self.name}'")
         object.__setattr__(self, "read_arguments", reader)
         object.__setattr__(self, "context_parameter", _find_context_parameter(self.function))
 
@@ -142,6 +159,14 @@ class Tool(Generic[P, R]):
 def is_context(annotation: object) -> bool:
     """Return whether a parameter so annotated is to be given the call's `ToolContext`."""
     return annotation is ToolContext or ToolContext in get_args(annotation)
+
+
+def _list_parameters(function: Callable[..., Any]) -> list[str]:
+    try:
+        return list(inspect.signature(function).parameters)
+    except ValueError:
+        # Some built-in functions do not tell their parameters.
+        return []
 
 
 def _find_context_parameter(function: Callable[..., Any]) -> str | None:

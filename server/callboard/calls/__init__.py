@@ -20,7 +20,7 @@ from callboard.calls.event_buffer import EventBuffer
 from callboard.calls.limits import Allowance, Budget, Limits
 from callboard.calls.masking import mask_result
 from callboard.calls.runner import CallRunner
-from callboard.calls.running_tool import RunningTool, running_tool
+from callboard.calls.running_tool import RunningTool, contain, running_tool
 
 __all__ = [
     "Allowance",
@@ -38,6 +38,7 @@ __all__ = [
     "Spend",
     "ToolCall",
     "ToolOutcome",
+    "contain",
     "mask_result",
     "running_tool",
     "spend_nothing",

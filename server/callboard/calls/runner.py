@@ -31,7 +31,7 @@ from callboard.calls.call import (
 from callboard.calls.event_buffer import EventBuffer
 from callboard.calls.limits import Allowance, Budget, Limits
 from callboard.calls.masking import mask_result
-from callboard.calls.running_tool import running_a_tool, stopping_time, tools_around
+from callboard.calls.running_tool import contain, running_a_tool, stopping_time, tools_around
 from callboard.errors import ToolError, ToolLimit, ToolTimeout
 from callboard_protocol import (
     FROM_TEXT_STATUS,
@@ -250,7 +250,7 @@ class CallRunner:
             with self.reporting(call_id):
                 async with asyncio.timeout(limit) as timeout:
                     with running_a_tool(call_id, timeout):
-                        return await mask_result(await perform(), self._context.redaction)
+                        return await mask_result(await contain(perform()), self._context.redaction)
         except TimeoutError:
             if timeout.expired():
                 self._fail_inside(call_id, name)

@@ -2,7 +2,7 @@
 
 import asyncio
 import concurrent.futures
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar
@@ -120,3 +120,14 @@ def stopping_time() -> Iterator[None]:
     finally:
         for tool in tools:
             tool.resume_time()
+
+
+async def contain(work: Awaitable[R]) -> R:
+    """Return what a framework's tool gives.
+
+    Raises `ToolError` in place of an exception that would end the run or, out of a task of its own, the server.
+    """
+    try:
+        return await work
+    except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
+        raise ToolError(f"{type(error).__name__}: {error}".removesuffix(": ")) from error

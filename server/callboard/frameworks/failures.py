@@ -4,6 +4,7 @@ import asyncio
 import sys
 from collections.abc import Iterator
 
+from callboard._text import error_text
 from callboard.errors import (
     ModelCutOff,
     ModelError,
@@ -25,7 +26,7 @@ def model_error(error: BaseException, agent_id: str, *, always: bool = False) ->
     Frameworks wrap what their clients raise: the first cause that says more than "failed" decides.
     `always`: it is known to be one, whatever its causes say.
     """
-    said = " ".join(str(error).split())[:DETAIL_CHARS].rstrip(" .") or type(error).__name__
+    said = " ".join(error_text(error).split())[:DETAIL_CHARS].rstrip(" .") or type(error).__name__
     where = f"The model of the agent '{agent_id}'"
     found = always
     for cause in _causes(error):
@@ -83,4 +84,5 @@ def tool_error(raised: BaseException) -> ToolError:
     """Return what a tool has raised as Callboard's own error: the same, or one that names it."""
     if isinstance(raised, ToolError):
         return raised
-    return ToolError(f"{type(raised).__name__}: {raised}" if str(raised) else type(raised).__name__)
+    words = error_text(raised)
+    return ToolError(f"{type(raised).__name__}: {words}" if words else type(raised).__name__)

@@ -8,7 +8,7 @@ from callboard.models.embeddings import EmbeddingEndpoint
 from callboard.models.finish_reasons import KNOWN_REASONS
 from callboard.models.local_endpoints import LOCAL_ENDPOINTS, LocalEndpoint, LocalModel, find_local_model
 from callboard.models.model import (
-    MODEL_OPTIONS,
+    RESERVED_OPTIONS,
     ChatDict,
     ChatModel,
     DescribedModel,
@@ -24,6 +24,7 @@ from callboard.models.model import (
     TextDelta,
     TokenUsage,
     ToolCallDelta,
+    select_options,
 )
 from callboard.models.openai_compatible import OpenAICompatible
 from callboard.models.scripted import Pause, Script, ScriptedModel, content_text, task_answer, typed, user_text
@@ -31,8 +32,8 @@ from callboard.models.scripted import Pause, Script, ScriptedModel, content_text
 __all__ = [
     "KNOWN_REASONS",
     "LOCAL_ENDPOINTS",
-    "MODEL_OPTIONS",
     "REASONING",
+    "RESERVED_OPTIONS",
     "ChatDict",
     "ChatModel",
     "DescribedModel",
@@ -58,6 +59,7 @@ __all__ = [
     "content_text",
     "find_local_model",
     "merge_details",
+    "select_options",
     "task_answer",
     "typed",
     "user_text",

@@ -7,6 +7,10 @@ from callboard._call_ids import nine_characters
 
 OWN_FIELDS = frozenset({"role", "content", "tool_calls", "tool_call_id", "name"})
 """The fields of a message that every endpoint takes."""
+DISPENSABLE_OPTIONS = frozenset(
+    {"parallel_tool_calls", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "safety_identifier"}
+)
+"""Options without which the answer is the same, sent by clients such as Codex unasked: an endpoint may refuse them."""
 _WANTS_NINE = re.compile(r"length of 9\b|9 alphanumeric")
 _IS_WANTED = re.compile(r"missing|required|must be|pass(?:ed)? back", re.IGNORECASE)
 NO_REASONING = " "
@@ -40,7 +44,7 @@ class Accepted:
             self._wants_reasoning = True
             return True
         fields = {name for message in body["messages"] for name in message} - OWN_FIELDS - self._refused
-        fields |= {"parallel_tool_calls"} & body.keys()
+        fields |= DISPENSABLE_OPTIONS & body.keys()
         refused = {name for name in fields if re.search(rf"\b{re.escape(name)}\b", words)}
         self._refused |= refused
         return bool(refused)

@@ -117,19 +117,33 @@ ModelDelta = (
 )
 
 
-MODEL_OPTIONS = frozenset(
-    {"temperature", "top_p", "max_tokens", "max_completion_tokens", "seed", "stop", "presence_penalty"}
-    | {"frequency_penalty", "logit_bias", "reasoning_effort", "response_format"}
+RESERVED_OPTIONS = frozenset(
+    {"model", "models", "fallbacks", "api_base", "base_url", "api_key"}
+    | {"messages", "prompt", "stream", "stream_options", "n"}
+    | {"tools", "tool_choice", "parallel_tool_calls", "functions", "function_call"}
+    | {"user", "metadata", "store", "callboard"}
+    | {"logprobs", "top_logprobs", "modalities", "audio"}
 )
-"""The options in which a client may say how the model answers; everything else about a request is the loop's."""
+"""The fields of a request that no client may set at the endpoint.
+
+They belong to the tool loop, to the server that keeps the chat, or ask for output that no answer carries.
+"""
+
+
+def select_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that go to the endpoint: all that have a value and are not reserved.
+
+    Which parameters an endpoint knows only the endpoint can tell, so it accepts or refuses them.
+    """
+    return {name: value for name, value in given.items() if name not in RESERVED_OPTIONS and value is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
     """A call of a model. `tools` are OpenAI function schemas; empty means that it must answer in text.
 
-    `stops`: texts at which the model is to stop, four at most; a model may ignore them, and
-    `options`, OpenAI's parameters of a request (`MODEL_OPTIONS`), as well. `must_call`: the model
+    `stops`: texts at which the model is to stop, four at most; a model may ignore them. `options`: parameters for the
+    endpoint, such as `temperature` or `top_k`; those in `RESERVED_OPTIONS` are not sent. `must_call`: the model
     may answer with calls of its tools alone; `one_call`: with no more than one of them.
     """
 

@@ -42,7 +42,6 @@ from callboard.models.endpoint_stream import (
 )
 from callboard.models.finish_reasons import KNOWN_REASONS
 from callboard.models.model import (
-    MODEL_OPTIONS,
     Finish,
     ModelDelta,
     ModelDescription,
@@ -50,6 +49,7 @@ from callboard.models.model import (
     TextDelta,
     TokenUsage,
     ToolCallDelta,
+    select_options,
 )
 from callboard.models.refusals import CONTEXT_TOO_LONG, FILTERED, REFUSED, upstream_code
 from callboard.models.retries import RetryPolicy
@@ -197,7 +197,7 @@ class OpenAICompatible:
             "stream": True,
             "stream_options": {"include_usage": True},
         }
-        body |= {name: value for name, value in request.options.items() if name in MODEL_OPTIONS}
+        body |= select_options(request.options)
         if request.tools:
             body["tools"] = list(request.tools)
             if request.must_call:

@@ -1,12 +1,13 @@
 """Skills: something an agent can do, as a piece of prompt and the tools for it, and what it knows of a user."""
 
+import inspect
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
-from callboard._tools import Services, Tool, ToolContext
+from callboard._tools import Services, Tool, ToolContext, refuse_special_parameter
 from callboard.errors import AgentError
 
 if TYPE_CHECKING:
@@ -16,8 +17,13 @@ if TYPE_CHECKING:
 Execute = Callable[[str, Mapping[str, Any], ToolContext], Awaitable[object]]
 """Serves every tool of a skill: the tool's name, its arguments, the call's context; returns as a tool does."""
 
+ExecuteWithoutContext = Callable[[str, Mapping[str, Any]], Awaitable[object]]
+"""The same for tools that need no context."""
+
 Prompt = str | Callable[[], str]
 """A text, or a function that gives it for the moment."""
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 RECALLED_LINE_CHARS = 400
 """Of one memory, value or note; the tool that keeps it has the whole."""
@@ -101,7 +107,7 @@ class Skill:
     description: str
     prompt_fragment: Prompt = ""
     tools: Tools = ()
-    execute: Execute | None = field(default=None, repr=False)
+    execute: Execute | ExecuteWithoutContext | None = field(default=None, repr=False)
     max_tool_calls: int | None = None
     lifespan: Lifespan | None = field(default=None, repr=False)
     missing: Sequence[str] = ()
@@ -114,6 +120,8 @@ class Skill:
     def __post_init__(self) -> None:
         if self.max_tool_calls is not None and self.max_tool_calls < 1:
             raise AgentError(f"The skill '{self.name}' needs max_tool_calls of 1 or more, not {self.max_tool_calls}.")
+        if self.execute is not None:
+            object.__setattr__(self, "execute", self._give_context(self.execute))
         object.__setattr__(self, "missing", (self.missing,) if isinstance(self.missing, str) else tuple(self.missing))
         object.__setattr__(self, "routes", tuple(self.routes))
         object.__setattr__(self, "secrets", tuple(self.secrets))
@@ -162,12 +170,33 @@ class Skill:
         name = str(function["name"])
         if self.execute is None:
             raise AgentError(f"The skill '{self.name}' lists '{name}' as a schema: give it `execute`, which serves it.")
-        execute = self.execute
+        execute: Any = self.execute
 
         async def serve(callboard_context: ToolContext, **arguments: Any) -> object:
             return await execute(name, arguments, callboard_context)
 
         return Tool(name, str(function.get("description", "")), function.get("parameters", {}), serve)
+
+    def _give_context(self, execute: Any) -> Execute:
+        """Return `execute` with a parameter for the call's context. Raises `AgentError` if it takes anything else."""
+        parameters = inspect.signature(execute).parameters.values()
+        for parameter in parameters:
+            refuse_special_parameter(parameter.name, f"`execute` of the skill '{self.name}'")
+        positional = [one for one in parameters if one.kind in _POSITIONAL]
+        needed = sum(one.default is one.empty for one in positional)
+        takes_any = any(one.kind is one.VAR_POSITIONAL for one in parameters)
+        names_context = any("ToolContext" in str(one.annotation) for one in positional[2:3])
+        if needed == 3 or takes_any or (names_context and needed < 3):
+            served: Execute = execute
+            return served
+        if needed > 3 or len(positional) < 2:
+            raise AgentError(f"`execute` of the skill '{self.name}' must take a name, arguments and a ToolContext.")
+
+        async def without_context(name: str, arguments: Mapping[str, Any], _context: ToolContext) -> object:
+            result: object = await execute(name, arguments)
+            return result
+
+        return without_context
 
 
 def find_clash(prefix: str, others: Sequence[str]) -> str | None:

@@ -27,6 +27,7 @@ from callboard.storage.store import (
 from callboard.storage.values import (
     ANY_USER,
     OWN_CHAT_PREFIX,
+    RESPONSE_PREFIX,
     Attribute,
     AttributeKind,
     AttributeValue,
@@ -72,6 +73,7 @@ __all__ = [
     "ANY_USER",
     "INTERRUPTED_CALL",
     "OWN_CHAT_PREFIX",
+    "RESPONSE_PREFIX",
     "UNANSWERED_CALL",
     "Attribute",
     "AttributeKind",

@@ -58,6 +58,7 @@ from callboard.storage.store import (
 from callboard.storage.values import (
     ANY_USER,
     OWN_CHAT_PREFIX,
+    RESPONSE_PREFIX,
     SECONDS_A_DAY,
     Attribute,
     AttributeKind,
@@ -370,11 +371,11 @@ class MemoryStore:
         return len(old)
 
     async def drop_response_items(self, before: float) -> int:
-        """Forget the items of responses that were written before then; returns how many."""
+        """Forget the responses that were written before then; returns how many items they had."""
         old = [item_id for item_id, item in self._items.items() if item.created_at < before]
         for item_id in old:
             del self._items[item_id]
-        return len(old)
+        return sum(not item_id.startswith(RESPONSE_PREFIX) for item_id in old)
 
     def _calls(self) -> Iterator[_Row]:
         return (row for chat in self._chats.values() for row in chat.calls)

@@ -153,7 +153,10 @@ class Responses(Protocol):
         """Return the response of a run, None where there is none of this user's."""
 
     async def keep(self, items: Sequence[Item], chat_id: str | None) -> None:
-        """Write the items of one response, each with an `id` of its own; whoever deletes the chat deletes them."""
+        """Write the items of one response, each with an `id` of its own; whoever deletes the chat deletes them.
+
+        The response itself may be among them, with an id that begins with `RESPONSE_PREFIX`.
+        """
 
     async def find(self, ids: Collection[str]) -> dict[str, Item]:
         """Return the items of these ids, by id; one that was never kept, or is another user's, is not among them."""
@@ -479,7 +482,7 @@ class Store(Protocol):
         """Forget the chats that no client has named and nobody went on with since then; returns how many."""
 
     async def drop_response_items(self, before: float) -> int:
-        """Forget the items of responses that were written before then; returns how many."""
+        """Forget the responses that were written before then; returns how many items they had."""
 
 
 @runtime_checkable

@@ -29,6 +29,9 @@ ANY_USER = object()
 
 SECONDS_A_DAY = 86_400
 
+RESPONSE_PREFIX = "resp_"
+"""The beginning of the id of a response, as OpenAI has it; the rest is the id of its run."""
+
 OWN_CHAT_PREFIX = "own:"
 """The beginning of the ids of chats that no client has named."""
 

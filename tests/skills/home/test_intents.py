@@ -59,3 +59,24 @@ async def test_the_intents_that_read_are_known_to_change_nothing(assistant: Home
     async with running(HomeAssistantIntents(assistant.url, TOKEN), store) as opened:
         changing = {tool.name for tool in opened.current_tools() if tool.does_change({})}
         assert changing == {"home_HassTurnOn", "home_HassTurnOff", "home_HassLightSet"}
+
+
+FILLED: dict[str, object] = {"area": "", "floor": None, "domain": [], "color": " "}
+
+
+@pytest.mark.parametrize(
+    ("intent", "arguments", "sent"),
+    [
+        ("HassTurnOn", {}, {}),
+        ("HassLightSet", {"brightness": 40, "temperature": 0}, {"brightness": 40}),
+        ("HassLightSet", {"brightness": 0, "temperature": 2700}, {"temperature": 2700}),
+        ("HassLightSet", {"brightness": 0}, {"brightness": 0}),
+        ("HassLightSet", {"brightness": 0, "temperature": 0}, {"brightness": 0}),
+    ],
+)
+async def test_arguments_that_a_model_filled_in_with_nothing_are_not_sent(
+    assistant: HomeAssistantServer, store: Store, intent: str, arguments: dict[str, object], sent: dict[str, object]
+) -> None:
+    async with running(HomeAssistantIntents(assistant.url, TOKEN), store) as opened:
+        await called(opened, f"home_{intent}", name="Bed Light", **FILLED | arguments)
+    assert assistant.called == [(intent, "light.bed_light", {"name": "Bed Light", **sent})]

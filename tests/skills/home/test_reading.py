@@ -92,6 +92,24 @@ async def test_a_query_that_finds_nothing_says_what_there_is(room: Room) -> None
         await room.home("query", area="attic")
 
 
+async def test_an_area_tells_of_things_that_have_its_name_and_no_area(
+    room: Room, assistant: HomeAssistantServer
+) -> None:
+    assistant.add("sensor.pressure", "Kitchen scale pressure", "12")
+    assistant.add("light.spot", "Spot over the kitchen table", "on")
+    assistant.add("update.kitchen", "Kitchen firmware", "on")
+    found = await room.home("query", area="kitchen")
+    _, _, apart = found.partition("Not assigned to Kitchen, but named after it:\nNo area:\n")
+    assert re.findall(r"\((\w+\.\w+)\)", apart) == [
+        *("light.spot", "lock.kitchen_door", "media_player.kitchen", "sensor.pressure")
+    ]
+    found = await room.home("query", area="kitchen", kind="sensor")
+    assert found == (
+        "Not assigned to Kitchen, but named after it:\nNo area:\n- Kitchen scale pressure (sensor.pressure): 12"
+    )
+    assert "lock.kitchen_door" in await room.home("query", "door", area="kitchen")
+
+
 async def test_details_say_what_a_thing_can_be_told(room: Room) -> None:
     details = await room.home("get", "hvac", "garage door", "outside temperature")
     assert '  hvac_modes: ["off", "heat", "cool", "auto", "dry", "fan_only"]\n' in details

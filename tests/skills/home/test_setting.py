@@ -187,6 +187,65 @@ async def test_a_state_that_cannot_be_read_afterwards_does_not_make_it_undone(
         )
 
 
-async def test_a_set_needs_targets(room: Room) -> None:
+@pytest.mark.parametrize("where", [{"area": "kitchen"}, {"kind": "light"}, {"area": "kitchen", "kind": " "}])
+async def test_a_set_needs_targets(room: Room, where: dict[str, str]) -> None:
     with pytest.raises(InvalidArguments, match="needs the argument 'targets'"):
-        await room.home("set", area="kitchen", command="off")
+        await room.home("set", command="off", **where)
+
+
+async def test_an_area_with_a_kind_means_everything_of_that_kind_there(
+    room: Room, assistant: HomeAssistantServer
+) -> None:
+    assistant.add("light.hob", "Hob", "on", "kitchen", supported_color_modes=["onoff"])
+    assistant.add("binary_sensor.dusk", "Dusk", "on", "kitchen", device_class="light")
+    await room.home("set", area="the kitchen", kind="lights", command="off", targets=[""])
+    assert [entity_id for _, entity_id, _ in assistant.called] == ["light.kitchen_lights", "light.hob"]
+    with pytest.raises(ToolLimit, match="a turn may make 3 changes"):
+        await room.home("set", area="kitchen", kind="light", command="on")
+    room.next_turn()
+    with pytest.raises(ToolError, match="Nothing of the kind cover in Kitchen takes that"):
+        await room.home("set", area="kitchen", kind="cover", command="on")
+    assert len(assistant.called) == 2
+
+
+FILLED = {
+    "area": "",
+    "kind": "",
+    "color": "",
+    "color_temperature_kelvin": 0,
+    "temperature": 0,
+    "option": "",
+    "value": 0,
+}
+
+
+@pytest.mark.parametrize(
+    ("target", "arguments", "call"),
+    [
+        ("bed light", {"command": "on", "level_percent": 0}, ("light.turn_on", {})),
+        ("bed light", {"command": "", "level_percent": 40}, ("light.turn_on", {"brightness_pct": 40})),
+        ("bed light", {"command": None, "level_percent": 0}, ("light.turn_on", {"brightness_pct": 0})),
+        ("living room window", {"level_percent": 0}, ("cover.set_cover_position", {"position": 0})),
+        ("hvac", {"level_percent": 0, "temperature": 21}, ("climate.set_temperature", {"temperature": 21})),
+        ("garage door", {"command": "close", "level_percent": 0}, ("cover.close_cover", {})),
+    ],
+)
+async def test_arguments_that_a_model_filled_in_with_nothing_are_not_given(
+    room: Room, assistant: HomeAssistantServer, target: str, arguments: dict[str, Any], call: tuple[str, Any]
+) -> None:
+    await room.home("set", target, **FILLED | arguments)
+    assert [(name, data) for name, _, data in assistant.called] == [call]
+
+
+async def test_of_two_things_of_which_one_is_unavailable_the_other_is_set(
+    room: Room, assistant: HomeAssistantServer
+) -> None:
+    assistant.add("light.lost", "Lost lamp", "unavailable", supported_color_modes=["onoff"])
+    with pytest.raises(ToolError) as raised:
+        await room.home("set", "lost lamp", "bed light", command="on")
+    assert str(raised.value) == (
+        "This failed:\n- Lost lamp (light.lost) is unavailable: Home Assistant has no connection to it. "
+        "Ask the user to check it.\nThis was done:\n- Bed Light (light.bed_light): on (was off)"
+    )
+    # What was not tried is no change.
+    await room.home("set", "bed light", "kitchen lights", command="off")

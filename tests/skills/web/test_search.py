@@ -102,7 +102,7 @@ async def test_the_engines_that_are_set_up_come_before_the_one_that_needs_nothin
 async def test_arguments_that_make_no_sense_are_told(web: MakeWeb) -> None:
     with pytest.raises(ToolError, match="query is empty"):
         await web().run("search", query="  ")
-    for arguments in ({"action": "images"}, {"page": 0}, {"page": 11}, {"time_range": "hour"}):
+    for arguments in ({"action": "images"}, {"page": -1}, {"page": 11}, {"time_range": "hour"}):
         with pytest.raises(InvalidArguments):
             await web().run("search", query="lamps", **arguments)
 

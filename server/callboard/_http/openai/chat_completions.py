@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field
+from pydantic import BeforeValidator, ConfigDict, Field
 
 from callboard._http.openai.answer import (
     Answer,
@@ -31,7 +31,7 @@ from callboard._loop.answer import PICTURE_TOOL
 from callboard._openwebui.details import DetailsWriter, write_block
 from callboard._openwebui.status_lines import StatusLines
 from callboard.errors import RequestError
-from callboard.models import MODEL_OPTIONS
+from callboard.models import select_options
 from callboard_protocol import (
     FROM_TEXT_STATUS,
     ChatMessage,
@@ -63,6 +63,24 @@ _FINISH_REASONS = {"length": "length", "content_filter": "content_filter", "refu
 """OpenAI's words for the endings that are not `stop`. It has none for a refusal, whose words are in `refusal` too."""
 
 
+def _translate_functions(messages: Any) -> Any:
+    """Return the messages with calls of OpenAI's older form (`function_call`, `role: function`) in today's."""
+    if not isinstance(messages, list):
+        return messages
+    translated = []
+    count = 0
+    for message in messages:
+        match message:
+            case {"role": "assistant", "function_call": {} as function, **rest}:
+                count += 1
+                call = {"id": f"fn{count:07d}", "type": "function", "function": function}
+                message = {"role": "assistant", **rest, "tool_calls": [call]}
+            case {"role": "function", **rest}:
+                message = {**rest, "role": "tool", "tool_call_id": f"fn{count:07d}"}
+        translated.append(message)
+    return translated
+
+
 class StreamOptions(Wire):
     """`include_usage`: a last chunk tells the tokens."""
 
@@ -70,11 +88,11 @@ class StreamOptions(Wire):
 
 
 class ChatBody(RequestBody):
-    """OpenAI's body. What it says of how a model answers (`MODEL_OPTIONS`) goes to the agent's model."""
+    """OpenAI's body. Fields that are not named here are options for the agent's model (`select_options`)."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
-    messages: tuple[ChatMessage, ...] = Field(min_length=1)
+    messages: Annotated[tuple[ChatMessage, ...], BeforeValidator(_translate_functions)] = Field(min_length=1)
     stream_options: StreamOptions | None = None
     n: int | None = None
     functions: tuple[Any, ...] | None = None
@@ -92,8 +110,7 @@ class ChatBody(RequestBody):
             raise RequestError(f"n is {self.n}: an agent gives one answer; ask again for another")
         if self.function_call not in (None, "auto", "none"):
             raise RequestError("function_call is OpenAI's older form, which no agent takes: use tools and tool_choice")
-        extra = self.model_extra or {}
-        options = {name: extra[name] for name in extra if name in MODEL_OPTIONS and extra[name] is not None}
+        options = select_options(self.model_extra or {})
         return self._build_run(client, user, [_remove_own_fields(message) for message in self.messages], options)
 
 

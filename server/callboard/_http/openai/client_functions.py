@@ -7,7 +7,7 @@ are the form of the answer instead, and the answer is told as that call: nothing
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import ValidationError
@@ -43,17 +43,28 @@ ANSWER_FORM = (
 
 
 @dataclass(frozen=True, slots=True)
+class OfferedTool:
+    """A tool as the client offered it; `is_custom`: its input is free text and no JSON."""
+
+    name: str
+    namespace: str | None = None
+    is_custom: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Offer:
     """An offer of functions by a client.
 
     `functions` may be called; with `must_call` one has to be. `form` is the one function whose
-    arguments the answer is. `left_out` names what no agent can call.
+    arguments the answer is. `left_out` names what no agent can call. `origins` are the tools for which
+    functions stand, by the functions' names.
     """
 
     functions: tuple[OfferedFunction, ...] = ()
     must_call: bool = False
     form: OfferedFunction | None = None
     left_out: tuple[str, ...] = ()
+    origins: Mapping[str, OfferedTool] = field(default_factory=dict)
 
     def apply_to(self, wanted: RunRequest) -> RunRequest:
         """Return the run with the functions that are offered, or in the form that is asked for."""

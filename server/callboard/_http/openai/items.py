@@ -1,4 +1,4 @@
-"""The items of a response: those of its output, as they are written, and those of a request's input. Pure.
+"""The items of a response's output, as they are written. Pure.
 
 A `function_call` asks the client to run something; an `mcp_call` tells it that a tool ran elsewhere, with its result
 in the same item. The shapes are those of https://platform.openai.com/docs/api-reference/responses-streaming.
@@ -7,15 +7,11 @@ in the same item. The shapes are those of https://platform.openai.com/docs/api-r
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, Literal
 
-from pydantic import Discriminator, StringConstraints, Tag
-
-from callboard._http.openai.answer import format_arguments, format_error, format_result
-from callboard_protocol import ChatMessage, FunctionCall, ToolCallComplete, ToolCallError, ToolCallPart, ToolCallStart
-from callboard_protocol.wire import Wire
+from callboard._http.openai.answer import format_arguments, format_result
+from callboard_protocol import ToolCallComplete, ToolCallError, ToolCallStart
 
 Json = dict[str, Any]
 Written = Literal["completed", "incomplete"]
@@ -27,8 +23,8 @@ SERVER_LABEL = "callboard"
 CUT_OFF = frozenset({"cancelled", "interrupted"})
 """The codes of calls that did not come to an end of their own: how far they got is not known."""
 
-_MCP_ITEM_ID = re.compile(r"mcp_([0-9a-f]{32}_\d{1,9})_(\d{1,9})_(.+)", re.DOTALL)
-_CLIENTS_ITEM_ID = re.compile(r"fc_([0-9a-f]{32}_\d{1,9})_.+", re.DOTALL)
+MCP_ITEM_ID = re.compile(r"mcp_([0-9a-f]{32}_\d{1,9})_(\d{1,9})_(.+)", re.DOTALL)
+CLIENTS_ITEM_ID = re.compile(r"(?:fc|ctc)_([0-9a-f]{32}_\d{1,9})_.+", re.DOTALL)
 
 
 def format_item_event(change: Literal["added", "done"], index: int, item: Json) -> Json:
@@ -194,9 +190,9 @@ def list_attachments(end: ToolCallComplete | ToolCallError) -> Json:
     return {name: value for name, value in fields.items() if value}
 
 
-def format_clients_item_id(run_id: str, round_index: int | None, call_id: str) -> str:
+def format_clients_item_id(prefix: Literal["fc", "ctc"], run_id: str, round_index: int | None, call_id: str) -> str:
     """Return the id of a call for the client; `round_index` is given where the server ran calls of the same round."""
-    return f"fc_{call_id}" if round_index is None else f"fc_{run_id}_{round_index}_{call_id}"
+    return f"{prefix}_{call_id}" if round_index is None else f"{prefix}_{run_id}_{round_index}_{call_id}"
 
 
 def _write_json(arguments: str) -> str:
@@ -206,173 +202,3 @@ def _write_json(arguments: str) -> str:
     except (ValueError, RecursionError):
         return json.dumps(arguments, ensure_ascii=False)
     return arguments
-
-
-KeptId = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
-"""An id that is looked for in the store, which keeps none with a NUL."""
-
-
-class Part(Wire):
-    """A part of a message or of a call's output: text, an image or a file, by its `type`."""
-
-    type: str
-    text: str = ""
-    refusal: str = ""
-    image_url: str | None = None
-    detail: str | None = None
-    filename: str | None = None
-    file_data: str | None = None
-
-    def to_chat(self) -> Json:
-        """Return the part as a chat message has it."""
-        match self.type:
-            case "input_image":
-                detail = {"detail": self.detail} if self.detail else {}
-                return {"type": "image_url", "image_url": {"url": self.image_url or "", **detail}}
-            case "input_file":
-                return {"type": "file", "file": {"filename": self.filename, "file_data": self.file_data}}
-            case _:
-                return {"type": "text", "text": self.text or self.refusal}
-
-
-class MessageItem(Wire):
-    """A message of anybody."""
-
-    type: Literal["message"] = "message"
-    role: Literal["system", "developer", "user", "assistant"]
-    content: str | tuple[Part, ...]
-
-    def to_chat(self) -> ChatMessage:
-        """Return the message as chat completions have it."""
-        content: str | list[Json] = _join_text(self.content)
-        if self.role != "assistant" and not isinstance(self.content, str):
-            parts = [part.to_chat() for part in self.content]
-            # A plain text is what every model takes.
-            if any(part["type"] != "text" for part in parts):
-                content = parts
-        return ChatMessage(role=self.role, content=content)
-
-
-class CallItem(Wire):
-    """A call of an earlier answer; `arguments` is JSON text."""
-
-    type: Literal["function_call"]
-    id: str | None = None
-    call_id: str
-    name: str
-    arguments: str = ""
-
-    @property
-    def round_key(self) -> str | None:
-        """The key that it shares with the server's calls that the model made beside it; None where there were none."""
-        found = _CLIENTS_ITEM_ID.fullmatch(self.id or "")
-        return found[1] if found else None
-
-    def to_chat(self) -> ToolCallPart:
-        """Return the call as a chat message has it."""
-        return ToolCallPart(id=self.call_id, function=FunctionCall(name=self.name, arguments=self.arguments))
-
-
-class OutputItem(Wire):
-    """The output of a call."""
-
-    type: Literal["function_call_output"]
-    call_id: str
-    output: str | tuple[Part, ...]
-
-    def to_chat(self) -> ChatMessage:
-        """Return the output as chat completions have it."""
-        return ChatMessage(role="tool", tool_call_id=self.call_id, content=_join_text(self.output))
-
-
-class McpItem(Wire):
-    """A call of an earlier answer that the server has run, with what came back; `arguments` is JSON text."""
-
-    type: Literal["mcp_call"]
-    id: KeptId
-    name: str
-    arguments: str = ""
-    output: str | None = None
-    error: Any = None
-
-    @cached_property
-    def place(self) -> tuple[str, int, str]:
-        """The key of its round, its place in that, and the call's id; an item of another maker is a round by itself."""
-        if found := _MCP_ITEM_ID.fullmatch(self.id):
-            return found[1], int(found[2]), found[3]
-        return self.id, 0, self.id
-
-    @property
-    def round_key(self) -> str:
-        """The key that it shares with the calls that the model made beside it."""
-        return self.place[0]
-
-    @property
-    def call_id(self) -> str:
-        """The id that the call had in its run."""
-        return self.place[2]
-
-    def to_chat(self) -> ToolCallPart:
-        """Return the call as a chat message has it: with arguments as the model wrote them."""
-        try:
-            read = json.loads(self.arguments)
-        except (ValueError, RecursionError):
-            read = None
-        # What was no JSON stands in the item as a JSON string.
-        written = read if isinstance(read, str) else self.arguments
-        return ToolCallPart(id=self.call_id, function=FunctionCall(name=self.name, arguments=written))
-
-    @property
-    def result(self) -> str | None:
-        """The text that the model was told of the call; None where the item does not say."""
-        match self.error:
-            case None:
-                return self.output
-            case str(text):
-                return format_error(text)
-            case {"content": [*parts]}:
-                texts = [part.get("text") for part in parts if isinstance(part, Mapping)]
-                return format_error("\n".join(text for text in texts if isinstance(text, str)))
-            case {"message": str(text)}:
-                return format_error(text)
-            case _:
-                return format_error(json.dumps(self.error, ensure_ascii=False, default=str))
-
-
-class ReferenceItem(Wire):
-    """The id of an item of an earlier response, in its place."""
-
-    type: Literal["item_reference"] = "item_reference"
-    id: KeptId
-
-
-class OtherItem(Wire):
-    """Reasoning, and items of tools that only OpenAI has: the model is not told of them."""
-
-    type: str
-
-
-_KINDS = frozenset({"message", "function_call", "function_call_output", "mcp_call", "item_reference"})
-
-
-def _kind(item: object) -> str:
-    if not isinstance(item, dict):
-        return getattr(item, "type", "other")
-    # OpenAI lets both messages and references go without a type.
-    kind = item.get("type") or ("message" if "role" in item or "id" not in item else "item_reference")
-    return kind if kind in _KINDS else "other"
-
-
-InputItem = Annotated[
-    Annotated[MessageItem, Tag("message")]
-    | Annotated[CallItem, Tag("function_call")]
-    | Annotated[OutputItem, Tag("function_call_output")]
-    | Annotated[McpItem, Tag("mcp_call")]
-    | Annotated[ReferenceItem, Tag("item_reference")]
-    | Annotated[OtherItem, Tag("other")],
-    Discriminator(_kind),
-]
-
-
-def _join_text(content: str | tuple[Part, ...]) -> str:
-    return content if isinstance(content, str) else "".join(part.text or part.refusal for part in content)

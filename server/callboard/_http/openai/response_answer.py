@@ -9,7 +9,7 @@ left; since who reads the deltas alone has read on, the last of them says so in 
 """
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 from callboard._http.openai.answer import (
     Answer,
@@ -19,7 +19,7 @@ from callboard._http.openai.answer import (
     format_result,
     write_note_below,
 )
-from callboard._http.openai.client_functions import ClientCalls
+from callboard._http.openai.client_functions import ClientCalls, OfferedTool
 from callboard._http.openai.items import (
     McpCallWriter,
     ReasoningWriter,
@@ -31,7 +31,9 @@ from callboard._http.openai.items import (
 )
 from callboard._http.openai.request import ToolActivity
 from callboard._http.openai.response_request import ResponseBody
+from callboard._http.openai.tool_registry import read_input
 from callboard._openwebui.details import DetailsWriter
+from callboard.storage import RESPONSE_PREFIX
 from callboard_protocol import (
     Done,
     Event,
@@ -43,6 +45,7 @@ from callboard_protocol import (
     ToolCallComplete,
     ToolCallError,
     ToolCallExternal,
+    ToolCallPart,
     ToolCallStart,
     Usage,
 )
@@ -77,6 +80,7 @@ class ResponseAnswer(Answer):
         self._sources: list[Source] = []
         self._client_calls = ClientCalls(run_id, body.offer.form)
         self._has_refused = False
+        self._origins = body.offer.origins
         self._ending: Json = {"status": "in_progress"}
         self._usage: Json | None = None
         self._events = 0
@@ -241,10 +245,36 @@ class ResponseAnswer(Answer):
         self._items += 1
         return self._items - 1
 
-    def _write_call(self, item_id: str, call_id: str, name: str, arguments: str) -> Iterator[Json]:
+    def _write_clients_call(self, call: ToolCallPart) -> Iterator[Json]:
+        """Yield the events of a call of a tool of the client's, named as the client offered it."""
+        name, arguments = call.function.name, call.function.arguments
+        origin = self._origins.get(name) or OfferedTool(name)
+        kind: Literal["fc", "ctc"] = "ctc" if origin.is_custom else "fc"
+        item_id = format_clients_item_id(kind, self._run_id, self._clients_round_index, call.id)
+        if origin.is_custom:
+            yield from self._write_custom_call(item_id, call.id, origin, read_input(arguments))
+        else:
+            yield from self._write_call(item_id, call.id, origin.name, arguments, origin.namespace)
+
+    def _write_custom_call(self, item_id: str, call_id: str, tool: OfferedTool, text: str) -> Iterator[Json]:
+        """Yield the events of a `custom_tool_call`, whole."""
+        index = self._next_index()
+        head = {"type": "custom_tool_call", "id": item_id, "call_id": call_id, "name": tool.name}
+        head |= {"namespace": tool.namespace} if tool.namespace else {}
+        where = {"item_id": item_id, "output_index": index}
+        yield format_item_event("added", index, {**head, "input": "", "status": "in_progress"})
+        yield {"type": "response.custom_tool_call_input.delta", **where, "delta": text}
+        yield {"type": "response.custom_tool_call_input.done", **where, "input": text}
+        self._output[index] = {**head, "input": text, "status": "completed"}
+        yield format_item_event("done", index, self._output[index])
+
+    def _write_call(
+        self, item_id: str, call_id: str, name: str, arguments: str, namespace: str | None = None
+    ) -> Iterator[Json]:
         """Yield the events of a `function_call`, whole."""
         index = self._next_index()
         head = {"type": "function_call", "id": item_id, "call_id": call_id, "name": name}
+        head |= {"namespace": namespace} if namespace else {}
         where = {"item_id": item_id, "output_index": index}
         yield format_item_event("added", index, {**head, "arguments": "", "status": "in_progress"})
         yield {"type": "response.function_call_arguments.delta", **where, "delta": arguments}
@@ -273,8 +303,7 @@ class ResponseAnswer(Answer):
             yield from self._say(words)
         yield from self._close()
         for call in calls:
-            item_id = format_clients_item_id(self._run_id, self._clients_round_index, call.id)
-            yield from self._write_call(item_id, call.id, call.function.name, call.function.arguments)
+            yield from self._write_clients_call(call)
         reason = None if self._has_refused else _INCOMPLETE.get(event.finish_reason)
         if reason:
             self._ending = {"status": "incomplete", "incomplete_details": {"reason": reason}}
@@ -304,7 +333,7 @@ def _format_usage(event: Usage) -> Json:
 def _build_head(run_id: str, body: ResponseBody, created: int) -> Json:
     """Return what a response repeats of its request, and what is the same for all."""
     return {
-        "id": f"resp_{run_id}",
+        "id": f"{RESPONSE_PREFIX}{run_id}",
         "object": "response",
         "created_at": created,
         "error": None,

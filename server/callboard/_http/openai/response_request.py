@@ -9,13 +9,19 @@ item, or an `mcp_call` without its result.
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
 from itertools import groupby
 from typing import Any, assert_never
 
-from pydantic import Field, TypeAdapter
+from pydantic import ConfigDict, Field, TypeAdapter
 
-from callboard._http.openai.items import (
+from callboard._http.openai.client_functions import Offer
+from callboard._http.openai.input_items import (
+    AgentMessageItem,
     CallItem,
+    ClientCallItem,
+    ClientOutputItem,
     InputItem,
     KeptId,
     McpItem,
@@ -23,11 +29,14 @@ from callboard._http.openai.items import (
     OtherItem,
     OutputItem,
     ReferenceItem,
+    ToolsItem,
 )
 from callboard._http.openai.request import ClientContext, RequestBody
+from callboard._http.openai.tool_registry import ToolRegistry
 from callboard._runs import Continuation
 from callboard.errors import RequestError
-from callboard.storage import Responses
+from callboard.models import select_options
+from callboard.storage import RESPONSE_PREFIX, Responses
 from callboard_protocol import ChatMessage, RunRequest, ToolCallPart, User
 from callboard_protocol.wire import Wire
 
@@ -44,10 +53,20 @@ class TextOptions(Wire):
     """Options for the form that the answer is to have."""
 
     format: dict[str, Any] | None = None
+    verbosity: str | None = None
+
+
+NOT_OPTIONS = frozenset(
+    {"include", "truncation", "max_tool_calls", "context_management", "background_options", "moderation"}
+    | {"client_metadata", "access_programs", "image"}
+)
+"""Fields of the Responses API that chat completions do not have; Codex adds `client_metadata`."""
 
 
 class ResponseBody(RequestBody):
-    """OpenAI's body."""
+    """OpenAI's body. Fields that are not named here are options for the agent's model (`select_options`)."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
 
     input: str | tuple[InputItem, ...] = Field(min_length=1)
     instructions: str | None = None
@@ -71,8 +90,17 @@ class ResponseBody(RequestBody):
     @property
     def continuation(self) -> Continuation:
         """The response that it goes on from, and whether others may go on from it."""
-        previous = self.previous_response_id.removeprefix("resp_") if self.previous_response_id else None
+        previous = self.previous_response_id.removeprefix(RESPONSE_PREFIX) if self.previous_response_id else None
         return Continuation(previous, self.is_kept, has_instructions=bool(self.instructions))
+
+    @cached_property
+    def offer(self) -> Offer:
+        """The tools that the client offers, those in its input too. Raises `RequestError`."""
+        items = () if isinstance(self.input, str) else self.input
+        added = [tool for item in items if isinstance(item, (ToolsItem, ClientOutputItem)) for tool in item.tools]
+        offer = ToolRegistry(self.tools or (), added).read_offer(self.tool_choice)
+        left_out = [item.type for item in items if isinstance(item, OtherItem) and item.type != "reasoning"]
+        return replace(offer, left_out=(*offer.left_out, *left_out))
 
     async def with_kept_items(self, kept: Responses) -> "ResponseBody":
         """Return the body with the items themselves where it names them alone.
@@ -84,7 +112,8 @@ class ResponseBody(RequestBody):
         named = [item_id for item in self.input if (item_id := _read_id_alone(item))]
         if not named:
             return self
-        return self.model_copy(update={"input": tuple(_put_back(self.input, await kept.find(named)))})
+        found = {key: item for key, item in (await kept.find(named)).items() if not key.startswith(RESPONSE_PREFIX)}
+        return self.model_copy(update={"input": tuple(_put_back(self.input, found))})
 
     def build_run(self, client: ClientContext, user: User | None) -> RunRequest:
         """Return the run. Raises `RequestError` for what no agent can do."""
@@ -99,15 +128,16 @@ class ResponseBody(RequestBody):
         else:
             messages += [*_build_results(self.input), *_build_messages(self.input)]
         # OpenAI's parameters under the names that they have for chat completions.
-        options = {
+        extra = self.model_extra or {}
+        options = {name: extra[name] for name in extra if name not in NOT_OPTIONS} | {
             "temperature": self.temperature,
             "top_p": self.top_p,
             "max_tokens": self.max_output_tokens,
             "reasoning_effort": self.reasoning.effort if self.reasoning else None,
             "response_format": _translate_format(self.text.format if self.text else None),
+            "verbosity": self.text.verbosity if self.text else None,
         }
-        given = {name: value for name, value in options.items() if value is not None}
-        return self._build_run(client, user, messages, given)
+        return self._build_run(client, user, messages, select_options(options))
 
 
 def _translate_format(asked: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -151,9 +181,9 @@ def _read_id_alone(item: InputItem) -> str | None:
 
 def _build_results(items: Sequence[InputItem]) -> Iterator[ChatMessage]:
     """Yield the outputs of calls that are not among the items: those of the response that the request goes on from."""
-    called = {item.call_id for item in items if isinstance(item, CallItem)}
+    called = {item.call_id for item in items if isinstance(item, (CallItem, ClientCallItem))}
     for item in items:
-        if isinstance(item, OutputItem) and item.call_id not in called:
+        if isinstance(item, (OutputItem, ClientOutputItem)) and item.call_id not in called:
             yield item.to_chat()
 
 
@@ -187,9 +217,11 @@ def _translate(items: Iterable[InputItem]) -> Iterator[ToolCallPart | ChatMessag
         if round_key is None:
             for item in of_round:
                 match item:
-                    case MessageItem() | CallItem() | OutputItem():
+                    case MessageItem() | AgentMessageItem() | CallItem() | ClientCallItem():
                         yield item.to_chat()
-                    case OtherItem() | McpItem() | ReferenceItem():
+                    case OutputItem() | ClientOutputItem():
+                        yield item.to_chat()
+                    case OtherItem() | ToolsItem() | McpItem() | ReferenceItem():
                         pass
                     case _:
                         assert_never(item)

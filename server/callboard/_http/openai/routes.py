@@ -1,4 +1,4 @@
-"""The routes of OpenAI's API, beside `GET /v1/models`."""
+"""The routes of OpenAI's API, beside those of models."""
 
 import time
 from collections.abc import Awaitable, Callable
@@ -6,7 +6,7 @@ from functools import partial, wraps
 from http import HTTPStatus
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from callboard._http.auth import caller_of
@@ -24,12 +24,12 @@ from callboard._http.openai.request import (
 )
 from callboard._http.openai.response_answer import ResponseAnswer
 from callboard._http.openai.response_request import ResponseBody
-from callboard._http.openai.streams import RunAnswer, collect_answer, stream_answer
+from callboard._http.openai.streams import RunAnswer, collect_answer, load_response, stream_answer
 from callboard._http.state import server_state
 from callboard._openwebui.requests import has_own_header
 from callboard._runs import Continuation, Run
 from callboard._threads import REQUESTS
-from callboard.errors import CallboardError, RequestError
+from callboard.errors import CallboardError, RequestError, UnknownResponse
 from callboard.storage import Responses
 
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -74,6 +74,22 @@ async def responses(request: Request) -> Response:
     return await _respond(request, run, answer, body, kept if body.is_kept else None)
 
 
+async def response(request: Request) -> Response:
+    """Return a stored response, as it was answered; `user` in the query is that of its request."""
+    state = server_state(request)
+    if request.query_params.get("stream", "false") not in ("false", "0"):
+        raise RequestError("stream is not supported here: without it the response comes whole")
+    response_id = request.path_params["response_id"]
+    user = read_user(request.query_params.get("user"), request.headers, state.vouching)
+    kept = await load_response(response_id, state.store.responses(user.id if user else None))
+    if kept is None:
+        raise UnknownResponse(
+            f"there is no response {response_id!r} of this user: it was not stored (store: false), has not ended yet, "
+            "or is older than CALLBOARD_RESPONSE_RETENTION_DAYS"
+        )
+    return JSONResponse(kept)
+
+
 def _read_activity(client: ClientContext, default: ToolActivity, *others: ToolActivity) -> ToolActivity:
     activity = client.tool_activity or default
     if activity not in (default, *others):
@@ -104,7 +120,8 @@ async def _respond(
     request: Request, run: Run, answer: Answer, body: RequestBody, responses: Responses | None = None
 ) -> Response:
     respond = stream_answer if body.stream else collect_answer
-    response = await respond(request, RunAnswer(run, answer, responses))
+    redaction = server_state(request).services.redaction
+    response = await respond(request, RunAnswer(run, answer, redaction, responses))
     response.headers.update(format_ignored_header([*run.left_out, *body.offer.left_out]))
     return response
 
@@ -124,4 +141,5 @@ def _with_openais_errors(endpoint: Endpoint) -> Endpoint:
 ROUTES = [
     Route("/v1/chat/completions", _with_openais_errors(chat_completions), methods=["POST"]),
     Route("/v1/responses", _with_openais_errors(responses), methods=["POST"]),
+    Route("/v1/responses/{response_id}", _with_openais_errors(response)),
 ]

@@ -16,15 +16,19 @@ from callboard._http.lifetime import Stopping
 from callboard._http.openai.answer import CANCELLED, Answer, Failure, read_failure
 from callboard._http.sse import RunStream
 from callboard._http.state import server_state
+from callboard._redaction import Redaction
 from callboard._runs import Run
 from callboard.errors import LogExpired, StorageError, UnknownInput
-from callboard.storage import GivenAnswer, Responses
+from callboard.storage import RESPONSE_PREFIX, GivenAnswer, Responses
 from callboard_protocol import Done, Error, Event, InputRequest, RunStart, ToolCallComplete
 
 Json = dict[str, Any]
 
-BEGINNING_SECONDS = 45
-"""The wait of an answer for its first word before it is begun: proxies give up on one that is not begun in 60 s."""
+BEGINNING_SECONDS = 0.5
+"""The time in which a failure is still a status; then the stream begins, since clients wait for its headers."""
+
+ITEM_IDS = "item_ids"
+"""The field that stands for `output` in a response as it is kept."""
 
 _NOT_KEPT = frozenset({"files", "embeds"})
 """Fields that are shown of a call and never told to a model; a picture may be megabytes."""
@@ -35,12 +39,13 @@ _log = structlog.get_logger(__name__)
 class RunAnswer:
     """The answer of one run, as frames; a response is kept, once, for later requests that name it or an item of it.
 
-    `responses` is None where nothing is to be kept.
+    `responses` is None where nothing is to be kept. `redaction` takes secrets out of what the client wrote.
     """
 
-    def __init__(self, run: Run, answer: Answer, responses: Responses | None = None) -> None:
+    def __init__(self, run: Run, answer: Answer, redaction: Redaction, responses: Responses | None = None) -> None:
         self.run = run
         self.answer = answer
+        self._redaction = redaction
         self._responses = responses
 
     async def feed(self, event: Event) -> bytes:
@@ -62,14 +67,15 @@ class RunAnswer:
         self._responses = None
         if responses is None:
             return
+        whole = self.answer.whole()
         output = [
-            {name: value for name, value in item.items() if name not in _NOT_KEPT}
-            for item in self.answer.whole()["output"]
+            {name: value for name, value in item.items() if name not in _NOT_KEPT} for item in whole.pop("output")
         ]
+        head = await self._redaction.large({**whole, ITEM_IDS: [item["id"] for item in output]})
         try:
             # The client may leave just now; it has heard of these items all the same.
             with anyio.CancelScope(shield=True):
-                await responses.keep(output, self.run.owner.chat_id)
+                await responses.keep([*output, head], self.run.owner.chat_id)
             _log.info("response_kept", run_id=self.run.run_id, items=len(output))
         except StorageError as error:
             _log.warning("response_not_kept", run_id=self.run.run_id, error=str(error))
@@ -121,6 +127,19 @@ async def stream_answer(request: Request, answer: RunAnswer) -> Response:
             run.cancel()
             return _refuse(failure)
     return AnswerStream(answer, server_state(request).stopping, _stream_frames(beginning, events, answer))
+
+
+async def load_response(response_id: str, responses: Responses) -> Json | None:
+    """Return a response that was kept, None where there is none of this user's. Raises `StorageError`."""
+    if not response_id.startswith(RESPONSE_PREFIX) or "\0" in response_id:
+        return None
+    head = (await responses.find([response_id])).get(response_id)
+    if head is None:
+        return None
+    whole = dict(head)
+    ids: list[str] = whole.pop(ITEM_IDS)
+    items = await responses.find(ids)
+    return {**whole, "output": [items[item_id] for item_id in ids if item_id in items]}
 
 
 async def collect_answer(request: Request, answer: RunAnswer) -> Response:

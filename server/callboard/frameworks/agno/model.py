@@ -27,7 +27,7 @@ from agno.tools.function import Function, FunctionCall, FunctionExecutionResult
 from agno.utils.timer import Timer
 
 from callboard._tools import report_status
-from callboard.calls import RejectedCall, ToolCall, mask_result, running_tool
+from callboard.calls import RejectedCall, ToolCall, contain, mask_result, running_tool
 from callboard.errors import InvalidArguments, ModelError, ToolError, ToolLimit, UnknownTool
 from callboard.frameworks.agno.messages import result_of, with_one_system_message
 from callboard.frameworks.failures import model_error
@@ -194,7 +194,7 @@ class _HookedModel(Model):
 
         async def execute() -> object:
             nonlocal ended
-            ended = await super(_HookedModel, self).arun_function_call(function_call)
+            ended = await contain(super(_HookedModel, self).arun_function_call(function_call))
             # It alone is searched for secrets: around it stand the tool, and its agent.
             return ended[3].result
 

@@ -21,7 +21,7 @@ from langgraph.pregel import Pregel
 from langgraph.types import Command
 from pydantic import ValidationError
 
-from callboard.calls import ToolCall, running_tool
+from callboard.calls import ToolCall, contain, running_tool
 from callboard.errors import InvalidArguments, ToolError, UnknownTool
 from callboard.frameworks.failures import tool_error
 from callboard.frameworks.langgraph.hooks import Hooks, Path, current_hooks
@@ -158,7 +158,7 @@ def _with_progress(where: Any) -> Any:
 
 async def _outcome(execute: Execute) -> Result | BaseException:
     """Return what the call gives or raises: a tool may raise anything, and none of it is to end the run."""
-    [outcome] = await asyncio.gather(execute(), return_exceptions=True)
+    [outcome] = await asyncio.gather(contain(execute()), return_exceptions=True)
     return outcome
 
 

@@ -48,6 +48,7 @@ from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
 from pydantic_core import to_json
 from typing_extensions import override
 
+from callboard._text import error_text
 from callboard._tools import report_status
 from callboard.calls import RejectedCall, ToolCall
 from callboard.errors import InvalidArguments, ToolDenied, ToolError, UnknownTool
@@ -263,7 +264,7 @@ class InnerHooks(Hooks):
         try:
             return await super().wrap_tool_execute(ctx, call=call, tool_def=tool_def, args=args, handler=handler)
         except ModelRetry as error:
-            self.turn.calls.fail(call.tool_call_id, ToolError(str(error) or type(error).__name__))
+            self.turn.calls.fail(call.tool_call_id, ToolError(error_text(error) or type(error).__name__))
             raise
 
     @override

@@ -3,11 +3,11 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any, Self, get_args
 
 from callboard._tools import ToolContext
 from callboard.errors import ToolError, ToolLimit
-from callboard.skills.home.snapshot import UNAVAILABLE, Entity
+from callboard.skills.home.snapshot import Entity
 from callboard.skills.home.vocabulary import COLORS, COMMANDS, SETTINGS, Command, Setting, SettingName
 
 COLOR_MODES = frozenset({"hs", "rgb", "rgbw", "rgbww", "xy"})
@@ -28,11 +28,19 @@ class Change:
     command: Command | None
     settings: Mapping[SettingName, int | float | str]
 
+    @classmethod
+    def of(cls, command: Command | None, settings: Mapping[SettingName, int | float | str | None]) -> Self:
+        """Return the change. A 0 beside anything else counts as not given: some models fill in every argument."""
+        given = {name: value for name, value in settings.items() if value is not None}
+        if command is not None or any(given.values()):
+            given = {name: value for name, value in given.items() if value != 0}
+        return cls(command, given)
+
     def suits(self, entity: Entity) -> bool:
         """Return whether things of this kind take the command and all settings."""
         domain = entity.domain
         taken = self.command is None or self.command in COMMANDS.get(domain, {})
-        return taken and self.settings.keys() <= SETTINGS.get(domain, {}).keys()
+        return taken and self._asked_of(entity).keys() <= SETTINGS.get(domain, {}).keys()
 
     def plan(self, entity: Entity) -> dict[str, dict[str, Any]]:
         """Return the data of each service (`light.turn_on`) that Home Assistant is to call, in their order.
@@ -42,19 +50,23 @@ class Change:
         """
         self._refuse_contradictions()
         self._refuse_what_does_not_suit(entity)
-        if entity.state.state == UNAVAILABLE:
-            raise ToolError(
-                f"{entity} is unavailable: Home Assistant has no connection to it. Ask the user to check it."
-            )
+        settings = self._asked_of(entity)
         calls: dict[str, dict[str, Any]] = {}
         if self.command is not None:
             muting = {"is_volume_muted": self.command == "mute"} if self.command in ("mute", "unmute") else {}
             calls[f"{entity.domain}.{COMMANDS[entity.domain][self.command]}"] = muting
         for name, setting in SETTINGS.get(entity.domain, {}).items():
-            if (value := self.settings.get(name)) is not None:
+            if (value := settings.get(name)) is not None:
                 data = calls.setdefault(f"{entity.domain}.{setting.service}", {})
                 data[setting.argument] = _convert(entity, name, setting, value)
         return calls
+
+    def _asked_of(self, entity: Entity) -> Mapping[SettingName, int | float | str]:
+        """Return the settings that are meant: of several that are all 0, those that the thing takes."""
+        if len(self.settings) < 2 or any(self.settings.values()):
+            return self.settings
+        able = list_abilities(entity)
+        return {name: value for name, value in self.settings.items() if name in able} or self.settings
 
     def _refuse_contradictions(self) -> None:
         if self.command is None and not self.settings:
@@ -66,7 +78,7 @@ class Change:
 
     def _refuse_what_does_not_suit(self, entity: Entity) -> None:
         able = list_abilities(entity)
-        asked = [*([self.command] if self.command else []), *self.settings]
+        asked = [*([self.command] if self.command else []), *self._asked_of(entity)]
         wrong = [word for word in asked if word not in able]
         if not able:
             raise ToolError(f"{entity} is a {entity.domain}: it can be read, not set.")

@@ -10,6 +10,7 @@ import structlog
 
 from callboard._extras import how_to_install, is_installed
 from callboard._tools import Services, Tool, ToolContext, ToolResult, as_result
+from callboard._tools.arguments import ReadArguments, is_blank, is_empty
 from callboard.errors import AgentError, ToolError
 from callboard.skills.home.address import HomeAddress, HomeAssistantSettings
 from callboard.skills.home.change import MAX_CHANGES_PER_TURN, correct_changes, take_changes
@@ -126,6 +127,7 @@ class HomeAssistantIntents(Skill):
     def _limit(self, tool: Tool) -> Tool:
         """Return the tool, held to the turn's limit where it changes something."""
         intent = intent_of(tool.name)
+        tool = replace(tool, read_arguments=_without_empty(tool.read_arguments or dict, tool.parameters))
         if tool.read_only or intent in READING:
             return replace(tool, read_only=True, changes=lambda _: False)
 
@@ -177,6 +179,28 @@ def write_guidance(tools: Sequence[Tool]) -> str:
 
 
 _WIDE = ("area", "floor", "domain", "device_class")
+
+
+_PLACE = frozenset({"name", *_WIDE})
+"""The arguments that say which things are meant, and not how they are to be."""
+
+
+def _without_empty(read: ReadArguments, schema: Mapping[str, Any]) -> ReadArguments:
+    """Return the reader, for arguments without the optional ones that are empty: some models fill in all.
+
+    A 0 is a value if it is the only one, as in HassSetPosition: of several, Home Assistant takes the first.
+    """
+    required = frozenset(schema.get("required") or ())
+
+    def read_given(arguments: Mapping[str, Any]) -> dict[str, Any]:
+        given = {name: value for name, value in arguments.items() if name in required or not is_blank(value)}
+        optional = given.keys() - required - _PLACE
+        values = [name for name in given if name in optional and not is_empty(given[name])]
+        zeros = [name for name in given if name in optional and is_empty(given[name])]
+        dropped = zeros if values else zeros[1:]
+        return read({name: value for name, value in given.items() if name not in dropped})
+
+    return read_given
 
 
 def _find_meant(home: HomeSnapshot, intent: str, arguments: Mapping[str, Any]) -> list[Entity]:

@@ -100,6 +100,22 @@ def find_entity(
     raise ToolError(f"There is no '{name}'{place}. {hint}")
 
 
+def find_all(home: HomeSnapshot, area: Area, kind: str, change: Change) -> list[Entity]:
+    """Return everything of `kind` in `area` that takes the change. Raises `ToolError` if there is nothing."""
+    found = [
+        one
+        for one in home.entities
+        if one.area == area
+        and one.exposed
+        and not (one.minor or one.hidden)
+        and words(kind) <= kind_words(one)
+        and change.suits(one)
+    ]
+    if not found:
+        raise ToolError(f"Nothing of the kind {kind} in {area.name} takes that. Use action query to see what there is.")
+    return found
+
+
 def fits(entity: Entity, name: str) -> bool:
     """Return whether its name, area and kind have all words of `name`; it may also be its id."""
     wanted = words(name)

@@ -1,6 +1,6 @@
 """The `home` skill: what is there, how it is, and changing it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Annotated, Literal, Self, assert_never
 
@@ -12,9 +12,9 @@ from callboard.errors import ToolError
 from callboard.skills.actions import missing_argument
 from callboard.skills.home.address import HomeAddress, HomeAssistantSettings
 from callboard.skills.home.change import MAX_CHANGES_PER_TURN, Change, take_changes
-from callboard.skills.home.names import find_area, find_entity, fits, kind_words, words
+from callboard.skills.home.names import find_all, find_area, find_entity, fits, kind_words, words
 from callboard.skills.home.rendering import MAX_LISTED, render_details, render_list, render_overview, render_state
-from callboard.skills.home.snapshot import Area, Entity, HomeSnapshot
+from callboard.skills.home.snapshot import UNAVAILABLE, Area, Entity, HomeSnapshot
 from callboard.skills.home.vocabulary import Command, SettingName
 from callboard.skills.skill import Skill
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from callboard.skills.home.connection import HomeConnection
 
 MAX_TARGETS_READ = 10
+
+NO_CONNECTION = "Home Assistant has no connection to it. Ask the user to check it."
 
 QUIET = frozenset({"conversation", "event", "image", "notify", "stt", "tts", "update", "wake_word", "zone"})
 """Domains that are listed only where they are asked for."""
@@ -88,7 +90,8 @@ class HomeAssistant(Skill):
 
         Args:
             action: `query` to find and list, `get` for details, `set` to change something.
-            targets: Names as the user says them ("kitchen ceiling light") or entity ids; `get` and `set` need them.
+            targets: Names as the user says them ("kitchen ceiling light") or entity ids; `get` and `set` need them, but
+                `set` with both `area` and `kind` means everything of that kind there.
             area: A room or other area, to look only there.
             kind: Only this kind of thing: light, cover, lock, climate, media_player, sensor, temperature, door …
             command: For `set`. `activate` is for scenes, scripts and buttons, `start` and `dock` for vacuums.
@@ -118,11 +121,18 @@ class HomeAssistant(Skill):
                     "option": option,
                     "value": value,
                 }
-                change = Change(command, {name: given for name, given in settings.items() if given is not None})
-                names = _read_targets(action, targets, MAX_CHANGES_PER_TURN)
+                change = Change.of(command, settings)
+                # As with Home Assistant's own intents, where HassTurnOff may have an area and a domain alone.
+                is_wide = bool(area and kind and not any(targets or ()))
+                names = [] if is_wide else _read_targets(action, targets, MAX_CHANGES_PER_TURN)
                 async with self._connect() as assistant:
                     snapshot = await assistant.snapshot()
-                    entities = _resolve(snapshot, names, find_area(snapshot, area), kind, change)
+                    place = find_area(snapshot, area)
+                    entities = (
+                        find_all(snapshot, place, kind, change)
+                        if place and kind and is_wide
+                        else _resolve(snapshot, names, place, kind, change)
+                    )
                     return await _carry_out(assistant, entities, change, context)
             case _:
                 assert_never(action)
@@ -136,28 +146,44 @@ class HomeAssistant(Skill):
 
 def _render_found(home: HomeSnapshot, names: Sequence[str], area: str | None, kind: str | None) -> str:
     place = find_area(home, area)
-    seen = [entity for entity in home.entities if not entity.hidden and place in (None, entity.area)]
-    if kind:
-        seen = [entity for entity in seen if words(kind) <= kind_words(entity)]
-    if names:
-        seen = [entity for entity in seen if any(fits(entity, name) for name in names)]
-    if not (kind or names):
-        seen = [entity for entity in seen if not entity.minor and entity.domain not in QUIET]
-    if not seen:
+
+    def select(entities: Iterable[Entity]) -> list[Entity]:
+        found = [entity for entity in entities if not kind or words(kind) <= kind_words(entity)]
+        if names:
+            return [entity for entity in found if any(fits(entity, name) for name in names)]
+        return found if kind else [entity for entity in found if not entity.minor and entity.domain not in QUIET]
+
+    shown = [entity for entity in home.entities if not entity.hidden]
+    seen = select(entity for entity in shown if place in (None, entity.area))
+    apart = select(entity for entity in shown if place and entity.area is None and _is_called_as(entity, place))
+    if not (seen or apart):
         kinds = ", ".join(sorted({entity.domain for entity in home.entities}))
         areas = ", ".join(sorted(one.name for one in home.areas)) or "none"
         return f"Nothing fits. The areas are: {areas}. The kinds are: {kinds}."
-    return render_overview(seen) if len(seen) > MAX_LISTED and not (kind or names or place) else render_list(seen)
+    if len(seen) > MAX_LISTED and not (kind or names or place):
+        return render_overview(seen)
+    note = [f"Not assigned to {place.name}, but named after it:", render_list(apart)] if place and apart else []
+    return "\n".join([*([render_list(seen)] if seen else []), *note])
+
+
+def _is_called_as(entity: Entity, place: Area) -> bool:
+    """Return whether a thing's name has the area's name in it."""
+    own = words(" ".join((entity.name, *entity.aliases)))
+    return any(name <= own for name in map(words, (place.name, *place.aliases)) if name)
 
 
 async def _carry_out(
     assistant: "HomeConnection", entities: Sequence[Entity], change: Change, context: ToolContext
 ) -> str:
     # All is planned before any is done: what is wrong with the last leaves the first as it was.
-    plans = [(entity, change.plan(entity)) for entity in entities]
+    lost = [entity for entity in entities if entity.state.state == UNAVAILABLE and change.suits(entity)]
+    plans = [(entity, change.plan(entity)) for entity in entities if entity not in lost]
+    unavailable = [f"{entity} is unavailable: {NO_CONNECTION}" for entity in lost]
+    if not plans:
+        raise ToolError("\n".join(unavailable))
     take_changes(context, len(plans))
     done: list[str] = []
-    failed: list[str] = []
+    failed = [f"- {line}" for line in unavailable]
     for entity, calls in plans:
         await context.status("processing", entity.name)
         try:

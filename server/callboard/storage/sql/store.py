@@ -25,7 +25,7 @@ from callboard.storage.sql.sqlite import SqliteDatabase
 from callboard.storage.sql.tables import chats, messages, response_items, responses, runs
 from callboard.storage.sql.usage import SqlUsage, UsageStatements, drop_usage
 from callboard.storage.store import RunLog
-from callboard.storage.values import OWN_CHAT_PREFIX, Line, StoreAccess, StoreQueues
+from callboard.storage.values import OWN_CHAT_PREFIX, RESPONSE_PREFIX, Line, StoreAccess, StoreQueues
 
 if TYPE_CHECKING:
     from callboard.storage.redis import RedisServer
@@ -189,8 +189,10 @@ class SqlStore:
         return await self.database.delete_in_batches(chats, is_old)
 
     async def drop_response_items(self, before: float) -> int:
-        """Forget the items of responses that were written before then; returns how many."""
-        return await self.database.delete_in_batches(response_items, response_items.c.created_at < before)
+        """Forget the responses that were written before then; returns how many items they had."""
+        is_old = response_items.c.created_at < before
+        await self.database.delete_in_batches(response_items, is_old & response_items.c.id.startswith(RESPONSE_PREFIX))
+        return await self.database.delete_in_batches(response_items, is_old)
 
 
 def _make_database(url: str) -> Database:

@@ -1,0 +1,291 @@
+"""The items of a request's input. Pure.
+
+The shapes are those of https://platform.openai.com/docs/api-reference/responses/create. An item of an unknown type is
+refused, because the model would miss what it says.
+"""
+
+import json
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import AliasChoices, ConfigDict, Discriminator, Field, StringConstraints, Tag
+
+from callboard._http.openai.answer import format_error
+from callboard._http.openai.items import CLIENTS_ITEM_ID, MCP_ITEM_ID, Json
+from callboard._http.openai.tool_registry import join_name, write_input
+from callboard.errors import RequestError
+from callboard_protocol import ChatMessage, FunctionCall, ToolCallPart
+from callboard_protocol.wire import Wire
+
+KeptId = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
+"""An id that is looked for in the store, which keeps none with a NUL."""
+
+
+_TEXTS = frozenset({"input_text", "output_text", "text", "summary_text", "reasoning_text", "refusal"})
+
+
+class Part(Wire):
+    """A part of a message or of a call's output: text, an image, a file or sound, by its `type`."""
+
+    type: str
+    text: str = ""
+    refusal: str = ""
+    image_url: str | None = None
+    detail: str | None = None
+    filename: str | None = None
+    file_data: str | None = None
+    input_audio: Json | None = None
+
+    def to_chat(self) -> Json:
+        """Return the part as a chat message has it. Raises `RequestError` for a part without its content."""
+        match self.type:
+            case "input_image" if self.image_url:
+                detail = {"detail": self.detail} if self.detail else {}
+                return {"type": "image_url", "image_url": {"url": self.image_url, **detail}}
+            case "input_file" if self.file_data:
+                return {"type": "file", "file": {"filename": self.filename, "file_data": self.file_data}}
+            case "input_audio" if self.input_audio:
+                return {"type": "input_audio", "input_audio": self.input_audio}
+            case "input_image":
+                raise RequestError("input: an input_image needs its image_url, since no file_id is known here")
+            case "input_file":
+                raise RequestError(
+                    "input: an input_file needs its file_data, since no file_id or file_url is read here"
+                )
+            case kind if kind in _TEXTS:
+                return {"type": "text", "text": self.text or self.refusal}
+            case kind:
+                raise RequestError(
+                    f"input: a part of type {kind!r} is not known here: leave it out, or send it as text"
+                )
+
+
+def _translate_parts(content: str | tuple[Part, ...]) -> str | list[Json]:
+    """Return the content as chat messages have it; text alone is what every model takes."""
+    if isinstance(content, str):
+        return content
+    parts = [part.to_chat() for part in content]
+    if any(part["type"] != "text" for part in parts):
+        return parts
+    return "".join(part["text"] for part in parts)
+
+
+class MessageItem(Wire):
+    """A message of anybody."""
+
+    type: Literal["message"] = "message"
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | tuple[Part, ...]
+
+    def to_chat(self) -> ChatMessage:
+        """Return the message as chat completions have it. Raises `RequestError` for parts that no model takes."""
+        content = _translate_parts(self.content)
+        if self.role == "assistant" and not isinstance(content, str):
+            raise RequestError("input: an assistant's message holds a part that is not text, which no model takes")
+        return ChatMessage(role=self.role, content=content)
+
+
+class AgentMessageItem(Wire):
+    """A message of one of the client's own agents to another; Codex has several."""
+
+    type: Literal["agent_message"]
+    author: str = ""
+    content: tuple[Part, ...]
+
+    def to_chat(self) -> ChatMessage:
+        """Return the message as one of the user's that names its author. Raises `RequestError`."""
+        name: list[Json] = [{"type": "text", "text": f"Message from the agent {self.author!r}:"}]
+        return ChatMessage(role="user", content=[*name, *(part.to_chat() for part in self.content)])
+
+
+class CallItem(Wire):
+    """A call of an earlier answer: `arguments` is JSON text, `input` the free text of a custom tool."""
+
+    type: Literal["function_call", "custom_tool_call"]
+    id: str | None = None
+    call_id: str
+    name: str
+    namespace: str | None = None
+    arguments: str = ""
+    input: str | None = None
+
+    @property
+    def round_key(self) -> str | None:
+        """The key that it shares with the server's calls that the model made beside it; None where there were none."""
+        found = CLIENTS_ITEM_ID.fullmatch(self.id or "")
+        return found[1] if found else None
+
+    def to_chat(self) -> ToolCallPart:
+        """Return the call as a chat message has it."""
+        arguments = self.arguments if self.input is None else write_input(self.input)
+        function = FunctionCall(name=join_name(self.namespace, self.name), arguments=arguments)
+        return ToolCallPart(id=self.call_id, function=function)
+
+
+class ClientCallItem(Wire):
+    """A call of a tool that OpenAI defines and the client ran, such as its shell."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    type: Literal["local_shell_call", "shell_call", "apply_patch_call", "tool_search_call"]
+    call_id: str
+    id: Any = None
+    status: Any = None
+
+    def to_chat(self) -> ToolCallPart:
+        """Return the call as one of a function of that name."""
+        arguments = json.dumps(self.model_extra, ensure_ascii=False)
+        function = FunctionCall(name=self.type.removesuffix("_call"), arguments=arguments)
+        return ToolCallPart(id=self.call_id, function=function)
+
+
+class OutputItem(Wire):
+    """The output of a call."""
+
+    type: Literal["function_call_output", "custom_tool_call_output"]
+    call_id: str
+    output: str | tuple[Part, ...]
+
+    def to_chat(self) -> ChatMessage:
+        """Return the output as chat completions have it. Raises `RequestError` for parts without their content."""
+        return ChatMessage(role="tool", tool_call_id=self.call_id, content=_translate_parts(self.output))
+
+
+class ClientOutputItem(Wire):
+    """The output of a `ClientCallItem`: text, or any JSON."""
+
+    type: Literal["local_shell_call_output", "shell_call_output", "apply_patch_call_output", "tool_search_output"]
+    # The local shell's output has the id of the call as its own.
+    call_id: str = Field(validation_alias=AliasChoices("call_id", "id"))
+    output: Any = None
+    tools: tuple[Any, ...] = ()
+
+    def to_chat(self) -> ChatMessage:
+        """Return the output as chat completions have it; of a search for tools, the tools that were found."""
+        output = self.output if self.output is not None else list(self.tools)
+        text = output if isinstance(output, str) else json.dumps(output, ensure_ascii=False)
+        return ChatMessage(role="tool", tool_call_id=self.call_id, content=text)
+
+
+class McpItem(Wire):
+    """A call of an earlier answer that the server has run, with what came back; `arguments` is JSON text."""
+
+    type: Literal["mcp_call"]
+    id: KeptId
+    name: str
+    arguments: str = ""
+    output: str | None = None
+    error: Any = None
+
+    @cached_property
+    def place(self) -> tuple[str, int, str]:
+        """The key of its round, its place in that, and the call's id; an item of another maker is a round by itself."""
+        if found := MCP_ITEM_ID.fullmatch(self.id):
+            return found[1], int(found[2]), found[3]
+        return self.id, 0, self.id
+
+    @property
+    def round_key(self) -> str:
+        """The key that it shares with the calls that the model made beside it."""
+        return self.place[0]
+
+    @property
+    def call_id(self) -> str:
+        """The id that the call had in its run."""
+        return self.place[2]
+
+    def to_chat(self) -> ToolCallPart:
+        """Return the call as a chat message has it: with arguments as the model wrote them."""
+        try:
+            read = json.loads(self.arguments)
+        except (ValueError, RecursionError):
+            read = None
+        # What was no JSON stands in the item as a JSON string.
+        written = read if isinstance(read, str) else self.arguments
+        return ToolCallPart(id=self.call_id, function=FunctionCall(name=self.name, arguments=written))
+
+    @property
+    def result(self) -> str | None:
+        """The text that the model was told of the call; None where the item does not say."""
+        match self.error:
+            case None:
+                return self.output
+            case str(text):
+                return format_error(text)
+            case {"content": [*parts]}:
+                texts = [part.get("text") for part in parts if isinstance(part, Mapping)]
+                return format_error("\n".join(text for text in texts if isinstance(text, str)))
+            case {"message": str(text)}:
+                return format_error(text)
+            case _:
+                return format_error(json.dumps(self.error, ensure_ascii=False, default=str))
+
+
+class ReferenceItem(Wire):
+    """The id of an item of an earlier response, in its place."""
+
+    type: Literal["item_reference"] = "item_reference"
+    id: KeptId
+
+
+class ToolsItem(Wire):
+    """Tools that the client offers, beside those of the request's field `tools`."""
+
+    type: Literal["additional_tools"]
+    tools: tuple[Any, ...]
+
+
+class OtherItem(Wire):
+    """The model's reasoning, and calls that OpenAI's servers ran: the model is not told of them."""
+
+    type: Literal[
+        "reasoning",
+        "web_search_call",
+        "file_search_call",
+        "code_interpreter_call",
+        "image_generation_call",
+        "mcp_list_tools",
+    ]
+
+
+_ITEMS = (
+    MessageItem,
+    AgentMessageItem,
+    CallItem,
+    ClientCallItem,
+    OutputItem,
+    ClientOutputItem,
+    McpItem,
+    ReferenceItem,
+    ToolsItem,
+    OtherItem,
+)
+_KINDS = {kind: item.__name__ for item in _ITEMS for kind in get_args(item.model_fields["type"].annotation)}
+
+
+def _kind(item: object) -> str | None:
+    if not isinstance(item, dict):
+        return type(item).__name__
+    # OpenAI lets both messages and references go without a type.
+    kind = item.get("type") or ("message" if "role" in item or "id" not in item else "item_reference")
+    return _KINDS.get(kind) if isinstance(kind, str) else None
+
+
+InputItem = Annotated[
+    Annotated[MessageItem, Tag("MessageItem")]
+    | Annotated[AgentMessageItem, Tag("AgentMessageItem")]
+    | Annotated[CallItem, Tag("CallItem")]
+    | Annotated[ClientCallItem, Tag("ClientCallItem")]
+    | Annotated[OutputItem, Tag("OutputItem")]
+    | Annotated[ClientOutputItem, Tag("ClientOutputItem")]
+    | Annotated[McpItem, Tag("McpItem")]
+    | Annotated[ReferenceItem, Tag("ReferenceItem")]
+    | Annotated[ToolsItem, Tag("ToolsItem")]
+    | Annotated[OtherItem, Tag("OtherItem")],
+    Discriminator(
+        _kind,
+        custom_error_type="unknown_item",
+        custom_error_message=f"the type of an item must be one of {', '.join(sorted(_KINDS))}",
+    ),
+]
