@@ -404,7 +404,7 @@ class _Block:
             return (yield from self._named(name, value.text, whole=value.whole, fenced=fenced))
         if self._row.name_alone and not head.lower().rstrip().endswith("]"):
             # Where the text ends in a name, it may be the beginning of a longer one, and arguments may have followed.
-            is_alone = "\n" in head
+            is_alone = "\n" in head and not (tape.is_cut and following == "")
             return [WrittenCall(name, "", truncated=not is_alone)] if following == "" or is_alone else None
         words, closed = yield from self._words()
         return [WrittenCall(name, words.strip(), truncated=not closed)]

@@ -119,9 +119,11 @@ class Unmarked(Syntax):
             if not found:
                 return [tape.cut(start, tape.at)]
             calls += found
-            match (yield from _what_follows(tape) if self._last else _what_ends_the_line(tape)):
+            match (yield from what_follows(tape) if self._last else _what_ends_the_line(tape)):
                 case Following.NOTHING:
                     break
+                case Following.CUT:
+                    return if_cut_off(calls) or [tape.cut(start, tape.at)]
                 case Following.TEXT:
                     return [tape.cut(start, tape.at)]
         return calls
@@ -200,6 +202,16 @@ class Following(Enum):
     NOTHING = 0
     CALL = 1
     TEXT = 2
+    CUT = 3
+    """Nothing has come, but the answer was cut off."""
+
+
+def if_cut_off(calls: Sequence[WrittenCall]) -> list[WrittenCall]:
+    """Return calls that count only at the answer's end, of an answer that was cut off: none of them can run.
+
+    If the last one was cut off too, the model is told of all. Otherwise what followed is unknown, and they are text.
+    """
+    return [replace(call, truncated=True) for call in calls] if calls and calls[-1].truncated else []
 
 
 def _what_ends_the_line(tape: Tape) -> Reading[Following]:
@@ -221,8 +233,11 @@ def _pass_blanks(tape: Tape) -> Reading[str]:
     return following
 
 
-def _what_follows(tape: Tape) -> Reading[Following]:
-    """Move behind the tokens that end the turn, or up to what follows; nothing counts of what a model imagines."""
+def what_follows(tape: Tape) -> Reading[Following]:
+    """Return what follows a call, and move up to it, or behind the tokens that end the turn.
+
+    Nothing counts of what a model imagines.
+    """
     behind = tape.keep()
     yield from tape.space()
     if (yield from tape.peek()) in (";", ","):
@@ -234,7 +249,7 @@ def _what_follows(tape: Tape) -> Reading[Following]:
             yield from tape.space()
     following = yield from tape.peek()
     if not following:
-        return Following.NOTHING
+        return Following.CUT if tape.is_cut else Following.NOTHING
     if (yield from tape.match(_CALL)):
         return Following.CALL
     if (yield from tape.take(END_OF_TURN)):
@@ -247,7 +262,9 @@ def _what_follows(tape: Tape) -> Reading[Following]:
     if (yield from tape.match(_IMAGINED)) or (yield from tape.match(_MARKED)):
         return Following.NOTHING
     is_half = following in "<[" and any(tape.cut_off(one) for one in (END_OF_TURN, _IMAGINED, _MARKED, _CLOSER))
-    return Following.NOTHING if tape.final and is_half else Following.TEXT
+    if not (tape.final and is_half):
+        return Following.TEXT
+    return Following.CUT if tape.is_cut else Following.NOTHING
 
 
 class LastCalls(Syntax):
@@ -280,7 +297,12 @@ class LastCalls(Syntax):
             yield from tape.space()
         if not calls:
             return None
-        return calls if (yield from _what_follows(tape)) is Following.NOTHING else [tape.cut(start, tape.at)]
+        match (yield from what_follows(tape)):
+            case Following.NOTHING:
+                return calls
+            case Following.CUT:
+                return if_cut_off(calls) or [tape.cut(start, tape.at)]
+        return [tape.cut(start, tape.at)]
 
 
 class UnmarkedNotation(LastCalls):

@@ -10,7 +10,7 @@ from callboard._formats.native_reader import NativeReader
 from callboard._formats.rescuing.rescuer import Rescuer
 from callboard._formats.rescuing.scaffold import Scaffold
 from callboard._formats.rescuing.thought import LeadingThought
-from callboard.models import ChatDict, ModelDelta, ReasoningDelta, TextDelta, ToolCallDelta, content_text
+from callboard.models import ChatDict, Finish, ModelDelta, ReasoningDelta, TextDelta, ToolCallDelta, content_text
 from callboard_formats import ReasoningPiece, TextPiece
 from callboard_formats.calls import tool_meant
 
@@ -20,7 +20,7 @@ class RescuingReader:
 
     Reasoning that the answer begins with (`<think>`) is shown as such; calls in it are none.
     `messages` are what the model was sent. Native calls go before what stands in the text, and
-    end the looking there.
+    end the looking there. Of an answer that was cut off nobody saw the end, so nothing in it is a call.
     """
 
     def __init__(self, known: Collection[str], claim_id: ClaimId, messages: Sequence[ChatDict]) -> None:
@@ -45,6 +45,10 @@ class RescuingReader:
             case ReasoningDelta() if delta.text.strip():
                 # A call that the model thinks on after was not its last word.
                 return [*self._shown("", self._rescuer.release()), *self._native.feed(delta)]
+            case Finish(reason="length"):
+                released = self._release()
+                self._rescuer.stop()
+                return [*released, *self._native.feed(delta)]
             case _:
                 return self._native.feed(delta)
 
