@@ -248,6 +248,8 @@ class _Action:
         yield from tape.space()
         if (yield from tape.match(_ANY_LABEL)) or (not self._leaked and (yield from tape.match(_CLOSING_FENCE))):
             return Following.CALL
+        if tape.final and (label := tape.cut_off(_ANY_LABEL)) and label[0]:
+            return Following.CUT if tape.is_cut else Following.NOTHING
         return (yield from what_follows(tape))
 
     def _take(self, pattern: "regex.Pattern[str]") -> Reading[str]:
@@ -505,8 +507,9 @@ class _Action:
         end = tape.keep()
         follows = yield from self._what_follows()
         tape.rewind(end)
-        if follows is Following.CUT and all(isinstance(item, WrittenCall) for item in items):
-            return if_cut_off(items) or [tape.cut(start, end)]
+        if follows is Following.CUT:
+            calls = [item for item in items if isinstance(item, WrittenCall)]
+            return if_cut_off(calls) or [tape.cut(start, end)]
         return [tape.cut(start, end)] if follows is Following.TEXT else items
 
     def _next_fence(self) -> Reading[Items]:

@@ -140,7 +140,7 @@ class Row(Syntax):
         over = f"{self.value_end} (?:{self.end})"
         # The call's end alone may be the value's, and the rest cut off: something more has to say that it is over.
         unclosed = rf"(?:{self.end}) (?:(?:{self.tail or _NEVER}) (?:{self._end_of_turn}|\Z)|{self._end_of_turn})"
-        return self._tag_patterns(over, over, unclosed)
+        return self._tag_patterns(over, over, unclosed, f"{_groupless(self.head)}|{self._any_stop}")
 
     @cached_property
     def tags_in_section(self) -> TagPatterns:
@@ -152,9 +152,9 @@ class Row(Syntax):
         inside = f"(?:(?:{self.end}) ){{1,2}}{tail}(?:{next_call})|{forgotten}"
         over_at_end = rf"{self.value_end} (?:{inside}|(?:{self.end}) {tail}\Z|{self.section_end} \Z)"
         unclosed = rf"(?:{self.end}) {tail}{self.section_end} (?:{self._end_of_turn}|\Z)"
-        return self._tag_patterns(f"{self.value_end} (?:{inside})", over_at_end, unclosed)
+        return self._tag_patterns(f"{self.value_end} (?:{inside})", over_at_end, unclosed, f"{tail}(?:{next_call})")
 
-    def _tag_patterns(self, over: str, over_at_end: str, unclosed: str) -> TagPatterns:
+    def _tag_patterns(self, over: str, over_at_end: str, unclosed: str, goes_on: str) -> TagPatterns:
         key = _groupless(self.key)
         cdata = re.escape("<![CDATA[") if self.cdata else _NEVER
         return TagPatterns(
@@ -164,7 +164,8 @@ class Row(Syntax):
             over=pattern(over),
             over_at_end=pattern(over_at_end),
             over_alone=pattern(f"{self.value_end} (?:{self.end})"),
-            section_end=pattern(f" (?:{self.section_end or _NEVER})"),
+            closer=pattern(self.value_end or _NEVER),
+            goes_on=pattern(f" (?:{goes_on})"),
             unclosed=pattern(unclosed),
             ends=pattern(self._ends_or_head),
             call=pattern(rf"(?:{_groupless(self.head)}) (?:{key}|{self.end or _NEVER}|\{{)"),
@@ -257,7 +258,7 @@ class _Block:
             # Some models write the opener of a call twice, too.
             yield from tape.take(patterns.doubled)
             found = yield from self._call(first=not calls)
-            if found is None and self._in_section and calls and not (yield from tape.match(patterns.ends)):
+            if found is None and self._in_section and calls and not (yield from self._ends_here()):
                 found = yield from self._refused()
             if found is None:
                 break
@@ -275,6 +276,12 @@ class _Block:
         if calls or closed or self._calls_nothing or (tape.final and tape.is_at_end()):
             return calls
         return None
+
+    def _ends_here(self) -> Reading[bool]:
+        """Return whether the end of a call, a section or a turn stands here, or the text ends in a part of one."""
+        tape = self._tape
+        ends = self._patterns.ends
+        return (yield from tape.match(ends)) is not None or (tape.final and tape.cut_off(ends) is not None)
 
     def refuse(self) -> Reading[Sequence[WrittenCall] | None]:
         """Read calls, of which the first cannot be read."""
@@ -366,7 +373,8 @@ class _Block:
             return None
         opener = next((one for one in self._row.openers if cut[0].lower().startswith(one.lower())), "")
         # A group that the text ends in has no text yet.
-        name = cut.groupdict().get("name") or _LAST_WORD.search(cut[0])[0]
+        is_tag = any(one.lower().startswith(cut[0].lower()) for one in self._row.openers)
+        name = cut.groupdict().get("name") or ("" if is_tag else _LAST_WORD.search(cut[0])[0])
         is_begun = any(is_tool_name(name, [one]) or one.startswith(name) for one in self._spot.schemas)
         is_marked = self._in_section or opener.endswith((">", "]"))
         if not is_marked and not (self._spot.line_start and name and is_begun):
