@@ -5,6 +5,7 @@ JSON, values between tags, Python, or Gemma's notation. Everything is read forwa
 structure: a marker within a value is the value's, for the value ends only where more of the structure follows.
 """
 
+import html
 import json
 import re
 from collections.abc import Sequence
@@ -80,6 +81,8 @@ class Row(Syntax):
     """A call is an object of one member, `{name: arguments}`."""
     cdata: bool = False
     """A value between tags may stand in `<![CDATA[`."""
+    entities: bool = False
+    """Names are written with HTML's entities, `&amp;` for `&`."""
     name_alone: bool = False
     """A name without arguments, alone on its line, is a call."""
     reasoning: tuple[Tags, ...] = (THINK,)
@@ -348,7 +351,7 @@ class _Block:
         head = yield from tape.take(self._patterns.head)
         if head is None:
             return self._cut_off_head()
-        name = head.groupdict().get("name") or ""
+        name = self._unescaped(head.groupdict().get("name") or "")
         watcher = self._watcher if first else None
         match self._row.body:
             case "tags":
@@ -547,7 +550,7 @@ class _Block:
         broken = False
         while tag := (yield from reader.take_opening()):
             value = yield from reader.read(tag)
-            arguments.append((tag.key.strip(), _as_json(value.text, tag.kind)))
+            arguments.append((self._unescaped(tag.key.strip()), _as_json(value.text, tag.kind)))
             untyped = untyped and tag.kind is None
             broken = broken or value.garbled
             if not value.closed:
@@ -593,9 +596,13 @@ class _Block:
         return not (yield from tape.peek()) or (yield from tape.match(self._patterns.ends_line)) is not None
 
     def _parameters(self, name: str) -> set[str]:
-        """Return the names of the parameters of a tool."""
+        """Return the names of the parameters of a tool, as they are written."""
         resolved = resolve_name(name, self._spot.schemas)
-        return set(self._spot.schemas[resolved.name].get("properties", ())) if resolved else set()
+        names = set(self._spot.schemas[resolved.name].get("properties", ())) if resolved else set()
+        return {html.escape(one) for one in names} if self._row.entities else names
+
+    def _unescaped(self, name: str) -> str:
+        return html.unescape(name) if self._row.entities else name
 
 
 _ANYBODYS = regex.compile(r"<\w+\s*>")

@@ -25,6 +25,7 @@ from tests.loop.conftest import text_of
 from tests.serving import Service, numbered, request, serving
 
 WRITE = '{"name": "write_line", "arguments": {"text": "front"}}'
+WRITE_TAGGED = f"<tool_call>{WRITE}</tool_call>"
 LOOK = '<tool_call>\n{"name": "look_up", "arguments": {"word": "storm"}}\n</tool_call>'
 PIECE_CHARS = 5
 QUOTED = {
@@ -98,12 +99,10 @@ def kinds(events: Sequence[Event], *types: type[Event]) -> list[Any]:
 
 
 @pytest.mark.parametrize("quoted", QUOTED)
-@pytest.mark.parametrize("tool_format", ["native", "auto", "react", "kimi"])
+@pytest.mark.parametrize("tool_format", ["native", "auto", "react", "rescue", "kimi"])
 async def test_a_call_that_is_quoted_is_shown_whole_and_does_not_run(
     tmp_path: Path, tool_format: str, quoted: str
 ) -> None:
-    if (tool_format, quoted) == ("react", "a ReAct example"):
-        return
     async with desk(tmp_path, [says(QUOTED[quoted])], tool_format=tool_format) as one:
         events = await one.ask(True)
     assert text_of(events) == QUOTED[quoted]
@@ -178,7 +177,7 @@ async def test_where_nobody_can_be_asked_it_is_denied(tmp_path: Path, activity: 
 
 
 async def test_with_rescue_any_call_runs_unasked_but_says_where_it_came_from(tmp_path: Path) -> None:
-    answers = [says(QUOTED["a ReAct example"]), says("Written.")]
+    answers = [says(f"I write it. {WRITE_TAGGED} Now I wait."), says("Written.")]
     async with desk(tmp_path, answers, tool_format="rescue") as one:
         events = await one.ask(False)
         [stored] = await one.timeline()
