@@ -219,7 +219,7 @@ class _Turn:
 
         Where the client is to run one of them, it `is_handed_over` instead.
         """
-        made = resolve_calls(calls, tools, runner.budget, cut_short=cut_short)
+        made = resolve_calls(calls, tools, runner.budget, text_calls=runner.approval.text_calls, cut_short=cut_short)
         self.thoughts.update(
             (one.call.id, asked.thought) for one, asked in zip(made, calls, strict=True) if asked.thought
         )

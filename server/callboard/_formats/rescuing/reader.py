@@ -5,6 +5,8 @@ Pure: the same deltas give the same pieces. Above: formats.
 
 from collections.abc import Collection, Sequence
 
+import structlog
+
 from callboard._formats.format import ArgumentsPiece, ClaimId, Piece, RequestedCall
 from callboard._formats.native_reader import NativeReader
 from callboard._formats.rescuing.rescuer import Rescuer
@@ -13,6 +15,8 @@ from callboard._formats.rescuing.thought import LeadingThought
 from callboard.models import ChatDict, Finish, ModelDelta, ReasoningDelta, TextDelta, ToolCallDelta, content_text
 from callboard_formats import ReasoningPiece, TextPiece
 from callboard_formats.calls import tool_meant
+
+_log = structlog.get_logger(__name__)
 
 
 class RescuingReader:
@@ -58,6 +62,8 @@ class RescuingReader:
         text, calls = self._rescuer.finish(self._told)
         pieces += self._shown("", text)
         pieces += _said(*self._scaffold.finish())
+        if calls:
+            _log.warning("calls_in_another_format", chosen="auto", found=[self._rescuer.syntax], calls=len(calls))
         for call in calls:
             call_id = self._claim_id("")
             self._rescued.append(
