@@ -147,9 +147,9 @@ FAULTS = (
     ),
     Fault(
         "an empty message of the assistant stays if a question stands before it",
-        "server/callboard/_history/replay.py",
-        'if not (kept and kept[-1]["role"] == "user" and following == "user"):',
-        'if not (kept and kept[-1]["role"] == "user"):',
+        "server/callboard/_history/message_order.py",
+        'elif role == "assistant" and _is_empty(message):',
+        'elif role == "assistant" and _is_empty(message) and before["role"] != "user":',
         HISTORY,
     ),
     Fault(

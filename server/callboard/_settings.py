@@ -88,6 +88,10 @@ ToolFormat = Literal[
 """The way in which a model's tool calls are asked for and read."""
 
 
+TextCalls = Literal["run", "ask", "refuse"]
+"""What becomes of a call that nobody asked the model to write into its text, of a tool that does more than read."""
+
+
 def split_list(value: object) -> object:
     """Return the parts of a text with commas; what is no text stays as it is."""
     return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
@@ -159,6 +163,12 @@ class Settings(BaseSettings):
         description="How tools are called: `native`; `auto`: native, and a call that is the text's end, asking first "
         "unless it only reads; `rescue`: native, and any call in the text; `react`, `xml` or a family (`hermes` …): "
         "as that has it in the text",
+    )
+    text_calls: TextCalls = Field(
+        default="ask",
+        description="A call in the text of a model that was asked for native ones, of a tool that does more than read: "
+        "`ask`: it runs once the user has agreed, and not at all over the OpenAI routes, where nobody can be asked; "
+        "`run`: as a native call; `refuse`: never",
     )
     react_models: Words = Field(
         default=(), description="Models for which `auto` means `react`: name patterns such as `*llama-2*`, with commas"

@@ -221,11 +221,12 @@ class SchemaViews:
         extra = flat.get("additionalProperties")
         # JSON Schema allows what it does not mention. A tool's schema that lists arguments means just these.
         is_open = extra is True or isinstance(extra, Mapping) or any(key in flat for key in OPENING)
+        is_open = is_open or (not properties and extra is not False)
         return View(
             types=_types(flat),
             properties=properties,
             required=tuple(key for key in _list(flat.get("required")) if isinstance(key, str)),
-            open=is_open or ("properties" not in flat and extra is not False),
+            open=is_open,
             extra=extra if isinstance(extra, Mapping) else None,
             items=flat["items"] if isinstance(flat.get("items"), Mapping) else None,
             options=_options(flat),
@@ -317,6 +318,12 @@ MAX_KEYS = 20
 MAX_DEPTH = 50
 WRAPPERS = frozenset({"arguments", "parameters", "params", "args", "kwargs", "input", "toolinput"})
 """Keys, folded, that models put around the whole of the arguments."""
+
+_TYPES_OF_TEXTS = ("null", "integer", "number", "boolean", "object", "array")
+"""The order in which a text between tags is read as one of the types of a union; otherwise it stays text.
+
+As `coerce_to_schema_type` in https://github.com/vllm-project/vllm/blob/main/vllm/tool_parsers/utils.py does.
+"""
 
 EMPTY: tuple[Any, ...] = (None, "", [], {})
 
@@ -414,12 +421,9 @@ class _Gate:
         if not text and "string" not in types:
             # An element without any is an empty list or object.
             return next((empty for name, empty in (("array", []), ("object", {})) if name in types), text)
-        # "null" is the word only where there may be no null; the other types in their order.
-        for name in sorted(types, key=lambda name: name != "null"):
-            if name == "string":
-                return text
+        for name in (name for name in _TYPES_OF_TEXTS if name in types):
             converted = convert(text, (name,))
-            if converted is NOT_CONVERTED and name in ("array", "object"):
+            if converted is NOT_CONVERTED and name in ("array", "object") and "string" not in types:
                 converted = _from_python(text, name)
             if converted is not NOT_CONVERTED:
                 return converted

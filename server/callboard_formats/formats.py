@@ -20,7 +20,8 @@ from callboard_formats.unmarked import PythonTag, Unmarked, UnmarkedNotation
 from callboard_formats.wrapped import WrappedJson
 
 REACT = React()
-LEAKED_REACT = React(leaked=True)
+LEAKED_REACT = React(leaked=True, last=False)
+LAST_REACT = React(leaked=True)
 UNMARKED = Unmarked()
 LAST_UNMARKED = Unmarked(last=True)
 FUNCTIONARY = Functionary()
@@ -32,10 +33,11 @@ SYNTAXES: tuple[Syntax, ...] = (
 )  # fmt: skip
 """Every syntax, in the order in which they are asked about a place that several claim."""
 
-_IN_ANSWERS = tuple(LAST_UNMARKED if one is UNMARKED else one for one in SYNTAXES)
+_LAST: Mapping[Syntax, Syntax] = {UNMARKED: LAST_UNMARKED, LEAKED_REACT: LAST_REACT}
+_IN_ANSWERS = tuple(_LAST.get(one, one) for one in SYNTAXES)
 """Every syntax for `StreamParser`; whoever looks himself at what follows a call takes `SYNTAXES`."""
 
-_ASKED_FOR: Mapping[Syntax, Syntax] = {LEAKED_REACT: REACT, LEAKED_FUNCTIONARY: FUNCTIONARY}
+_ASKED_FOR: Mapping[Syntax, Syntax] = {LAST_REACT: REACT, LEAKED_FUNCTIONARY: FUNCTIONARY}
 """Syntaxes that accept more where they were asked for than where they leak."""
 
 
@@ -67,7 +69,7 @@ class FencedJson(Syntax):
         """Read the fence as ReAct does."""
         if not (yield from tape.match(_JSON_FENCE)):
             return None
-        return (yield from LEAKED_REACT.read(tape, spot, watcher))
+        return (yield from LAST_REACT.read(tape, spot, watcher))
 
 
 class XmlFence(Syntax):
@@ -97,7 +99,7 @@ class XmlFence(Syntax):
             yield from tape.space()
         while (yield from tape.take(END_OF_TURN)):
             yield from tape.space()
-        is_last = not (yield from tape.peek()) or (yield from tape.match(_RESULT))
+        is_last = (yield from tape.ends_here()) or (yield from tape.match(_RESULT))
         return calls if is_last else None
 
     def _calls(self, tape: Tape, spot: Spot) -> Reading[list[WrittenCall | str]]:
@@ -230,7 +232,7 @@ def prompt_ends_in_separator(model: str, formats: Sequence[str] | None) -> bool:
 @cache
 def stops_of(name: str) -> tuple[str, ...]:
     """Return the stop sequences of a syntax."""
-    every = (_ASKED_FOR.get(one, one) for one in SYNTAXES)
+    every = (_ASKED_FOR.get(one, one) for one in _IN_ANSWERS)
     return tuple(dict.fromkeys(stop for one in every if one.name == name for stop in one.stops))
 
 

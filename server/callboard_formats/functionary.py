@@ -113,7 +113,9 @@ def _line_ends(tape: Tape) -> Reading[bool]:
     """Return whether nothing more of the message stands in this line."""
     while (following := (yield from tape.peek())) in (" ", "\t"):
         tape.at += 1
-    return following in ("", "\r", "\n") or (yield from tape.match(_MESSAGE_END)) is not None
+    if following in ("", "\r", "\n") or (yield from tape.match(_MESSAGE_END)):
+        return True
+    return tape.final and tape.cut_off(_MESSAGE_END) is not None
 
 
 def _is_over(tape: Tape) -> Reading[bool]:

@@ -11,6 +11,11 @@ from callboard_formats.names import resolve_name
 from callboard_formats.syntax import Schemas, WrittenCall
 
 MAX_HELD_SPACE = 80
+MAX_MARKS = 8
+"""The characters at the end of a text by which it is known whether a sentence ends there."""
+
+_SENTENCE_ENDS = (".", "!", "?", "…", "。", "！", "？")
+_BEHIND_SENTENCES = " \t\r\n*_`\"'”’»)"
 
 
 # Not frozen: there is one for each token of a model, and a frozen one takes three times as long to make.
@@ -75,6 +80,8 @@ class Outlet:
         """True once the model went on with results that it imagined: nothing counts from there on."""
         self.said = False
         """True once there was text."""
+        self._last_chars = ""
+        """The last characters of the text so far."""
         self._out: list[Shown] = []
         self._waiting: list[TextPiece | ReasoningPiece] = []
         self._space = ""
@@ -92,6 +99,11 @@ class Outlet:
     def waiting(self) -> str:
         """The words that have followed the last call."""
         return "".join(piece.text for piece in self._waiting)
+
+    @property
+    def is_in_sentence(self) -> bool:
+        """Whether the text so far ends no sentence."""
+        return self.said and not self._last_chars.rstrip(_BEHIND_SENTENCES).endswith(_SENTENCE_ENDS)
 
     def take(self) -> list[Shown]:
         """Return what has come since it was last asked."""
@@ -121,6 +133,7 @@ class Outlet:
             text = "\n\n" + text
         self._separate = False
         self.said = True
+        self._last_chars = (self._last_chars + text)[-MAX_MARKS:]
         (self._waiting if self.called else self._out).append(TextPiece(text, quoted))
 
     def _hold_space(self, text: str) -> str:

@@ -173,5 +173,5 @@ def schemas_of(tools: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any
     found: dict[str, Mapping[str, Any]] = {}
     for tool in tools:
         function = tool.get("function", tool)
-        found[function["name"]] = function.get("parameters") or {"type": "object", "properties": {}}
+        found[function["name"]] = function.get("parameters") or {"type": "object"}
     return found

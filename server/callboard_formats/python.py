@@ -365,9 +365,12 @@ def calls_before_cut(source: str) -> Sequence[WrittenCall] | None:
         return whole
     for place, closer in _separators(source)[-1:]:
         calls = calls_in_source(source[:place] + closer)
-        named = _NAMED.match(source, place)
-        if calls and named:
+        if not calls:
+            return None
+        if named := _NAMED.match(source, place):
             return [*calls, WrittenCall(named[1], "{" + source[named.end() :], truncated=True)]
+        if half := _HALF_NAME.match(source, place):
+            return [*calls, WrittenCall(half[1], "", truncated=True)]
     return None
 
 
@@ -403,6 +406,7 @@ def _read_separators(tape: Tape) -> Reading[list[tuple[int, str]]]:
 
 _MARK_OR_COMMA = regex.compile(r"[\"'()\[\]{},\n]")
 _NAMED = regex.compile(r"[,\s]*+([A-Za-z_][\w.]{0,127}+)\(")
+_HALF_NAME = regex.compile(r"[,\s]*+([A-Za-z_][\w.]{0,127}+)\Z")
 
 
 _COMMANDS = ("#", "@", "%", "!")

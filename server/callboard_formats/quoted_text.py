@@ -164,7 +164,7 @@ class QuotedText:
         for closer in self._quotations.closers():
             if closer == '"' and tape.before(tape.at, 1) != '"':
                 yield from self._read_marks(self._double_marks)
-                end = self._double_marks.closer(tape.at)
+                end = self._closed_in_line(self._double_marks)
             else:
                 end = yield from self._closed_at(closer)
             if end is not None:
@@ -183,15 +183,24 @@ class QuotedText:
             self._sought[closer] = tape.base + found.start() if found else tape.end
             # Another back-tick may follow the last one.
             if tape.final or (found and not found.partial and found.end() < len(tape.text)):
+                if found is None and tape.is_cut:
+                    return tape.end
                 return tape.base + found.start() if found and found["closer"] else None
             yield
+
+    def _closed_in_line(self, marks: StraightMarks) -> int | None:
+        """Return where a quotation in straight marks is closed; None if that is not in its line."""
+        tape = self._tape
+        end = marks.closer(tape.at)
+        # Of a line that was cut off nobody saw the other mark.
+        return tape.end if end is None and tape.is_cut and marks.end == tape.end else end
 
     def _is_in_string(self) -> Reading[bool]:
         """Return whether the marker here stands in a program's string that ends in its line."""
         if not self._quotations.is_in_string():
             return False
         yield from self._read_marks(self._single_marks)
-        end = self._single_marks.closer(self._tape.at)
+        end = self._closed_in_line(self._single_marks)
         self._end = end if end is not None else self._end
         return end is not None
 

@@ -14,7 +14,8 @@ line, `Action: search({"query": …})`, `Action: search[storms]`, `Action: searc
 with or without a label, `Action: Final Answer` and the paper's `Action: Finish[…]`.
 
 Anybody may write "Action:". A call has a known tool's name and arguments, or, at the beginning
-of a line, both labels.
+of a line, both labels. Words behind it say that it is spoken of: always where nobody asked for calls, otherwise where
+they or the text before it are in the middle of a sentence. So does text behind a fence.
 
 Bare text is an input up to where the structure goes on: a label on a line of its own, tokens that end the turn,
 the end of the answer; in a fence, the end of a fence behind which such a thing stands. Where that may be meant
@@ -22,6 +23,7 @@ otherwise, the call is refused.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 
 import regex
@@ -30,8 +32,9 @@ from callboard_formats.json_text import NAME_KEYS, Value, call_in, describes_a_t
 from callboard_formats.names import is_tool_name, resolve_name
 from callboard_formats.python import Brackets, calls_in_source, read_brackets
 from callboard_formats.quotation import introduces_example
-from callboard_formats.syntax import END_OF_TURN, Spot, Syntax, Tags, Watcher, Within, WrittenCall
+from callboard_formats.syntax import END_OF_TURN, NOBODY, Spot, Syntax, Tags, Watcher, Within, WrittenCall
 from callboard_formats.tape import LOOK_BACK_CHARS, Reading, Tape
+from callboard_formats.unmarked import MAX_TOGETHER, Following, if_cut_off, what_follows
 
 Items = Sequence[WrittenCall | str] | None
 
@@ -110,6 +113,7 @@ _FENCE = regex.compile(
     regex.IGNORECASE,
 )
 _FENCE_END = regex.compile(r"\s{0,99}```[ \t]{0,9}(?=[\r\n])")
+_CLOSING_FENCE = regex.compile(r"```[ \t]{0,9}(?:[\r\n]|\Z)")
 _FENCE_END_OF_ALL = regex.compile(r"\s{0,99}```[ \t]{0,9}\Z")
 _OBJECT = regex.compile(
     r"\[?\s{0,99}\{\s{0,99}\"(?:name|tool|tool_name|function|action|type|id|arguments|parameters|action_input)\"\s{0,9}:"
@@ -151,16 +155,17 @@ _FINISHES = ("final answer", "final", "finish")
 class React(Syntax):
     """The syntax; `leaked` is what a model writes that was not asked for it, so it is taken less easily.
 
-    Then only a whole call is one, a fence of JSON must be the answer's end, and a thought is
-    one only where the answer begins with it.
+    Then only a whole call is one, with nothing behind it but the structure, and a thought is one only where the answer
+    begins with it. Without `last`, whoever asks looks himself at what follows a call.
     """
 
     name = "react"
     stops = ("\nObservation:", "\n**Observation", "\n`Observation", "\n# Observation")
     answers = True
 
-    def __init__(self, *, leaked: bool = False) -> None:
+    def __init__(self, *, leaked: bool = False, last: bool = True) -> None:
         self._leaked = leaked
+        self._last = last
         self.openers = _openers(leaked=leaked)
         self.reasoning = _reasoning(leaked=leaked)
 
@@ -170,7 +175,7 @@ class React(Syntax):
 
     def read(self, tape: Tape, spot: Spot, watcher: Watcher) -> Reading[Items]:
         """Read an action with its input, a fence of calls, or the marker of the final answer."""
-        return (yield from _Action(tape, spot, watcher, leaked=self._leaked).read())
+        return (yield from _Action(tape, spot, watcher, leaked=self._leaked, last=self._last).read())
 
 
 def _openers(*, leaked: bool) -> list[str]:
@@ -195,12 +200,14 @@ def _reasoning(*, leaked: bool) -> list[Tags]:
 class _Action:
     """The reading of one action."""
 
-    def __init__(self, tape: Tape, spot: Spot, watcher: Watcher, *, leaked: bool) -> None:
+    def __init__(self, tape: Tape, spot: Spot, watcher: Watcher, *, leaked: bool, last: bool) -> None:
         self._tape = tape
         self._spot = spot
         self._known = spot.schemas
-        self._watcher = watcher
+        # Words behind the call may yet say that it is none.
+        self._watcher = NOBODY if leaked or spot.is_introduced else watcher
         self._leaked = leaked
+        self._last = last
 
     def read(self) -> Reading[Items]:
         tape = self._tape
@@ -214,10 +221,36 @@ class _Action:
                 return None
             return (yield from self._fenced())
         items = yield from self._action()
-        # Amid words an action may only be spoken of: then the sentence goes on behind it.
-        if items and not self._spot.line_start and not (yield from self._structure_goes_on()):
+        calls = [item for item in items or () if isinstance(item, WrittenCall)]
+        return (yield from self._judged(calls)) if calls else items
+
+    def _judged(self, calls: Sequence[WrittenCall]) -> Reading[Items]:
+        """Return the calls; None if what follows says that they are only spoken of."""
+        tape = self._tape
+        counts_anywhere = self._spot.line_start and not (self._leaked and self._last)
+        end = tape.keep()
+        yield from self._take(_BEHIND_OBJECT)
+        follows = yield from self._what_follows()
+        place = tape.at
+        tape.rewind(end)
+        if follows is Following.CUT:
+            return calls if counts_anywhere else (if_cut_off(calls) or None)
+        if follows is not Following.TEXT or (counts_anywhere and self._leaked):
+            return calls
+        if not counts_anywhere or self._spot.is_introduced:
             return None
-        return items
+        goes_on = tape.cut(place, place + 1).islower()
+        return [replace(call, broken=call.broken or goes_on) for call in calls]
+
+    def _what_follows(self) -> Reading[Following]:
+        """Move up to what follows a call: a label is one more."""
+        tape = self._tape
+        yield from tape.space()
+        if (yield from tape.match(_ANY_LABEL)) or (not self._leaked and (yield from tape.match(_CLOSING_FENCE))):
+            return Following.CALL
+        if tape.final and (label := tape.cut_off(_ANY_LABEL)) and label[0]:
+            return Following.CUT if tape.is_cut else Following.NOTHING
+        return (yield from what_follows(tape))
 
     def _take(self, pattern: "regex.Pattern[str]") -> Reading[str]:
         """Move behind all that `pattern` matches here and return it: at the end of the text it may yet grow."""
@@ -229,20 +262,6 @@ class _Action:
                 tape.at += len(text)
                 return text
             yield
-
-    def _structure_goes_on(self) -> Reading[bool]:
-        """Return whether the text ends here, or a label or the end of the turn follows."""
-        tape = self._tape
-        end = tape.keep()
-        yield from self._take(_BEHIND_OBJECT)
-        yield from tape.space()
-        goes_on = (
-            not (yield from tape.peek())
-            or (yield from tape.match(_ANY_LABEL)) is not None
-            or (yield from tape.match(END_OF_TURN)) is not None
-        )
-        tape.rewind(end)
-        return goes_on
 
     def _action(self) -> Reading[Items]:
         """Read an action whose label stands here."""
@@ -348,7 +367,7 @@ class _Action:
         following = yield from tape.find(_MARKER)
         region = tape.cut(start, tape.at)
         words = _without_tokens(region).strip()
-        if following is None and _ends_in_half_a_label(region):
+        if following is None and (_ends_in_half_a_label(region) or (tape.is_cut and _is_open(region))):
             return WrittenCall(name, words, truncated=True)
         if mark and words.endswith(mark[0]) and not words.endswith(mark):
             return WrittenCall(name, words, truncated=True)
@@ -396,8 +415,9 @@ class _Action:
         if closes is not None:
             tape.at += len(closes[0])
         else:
+            is_cut = tape.is_cut and _is_open(body)
             body, _, last = _without_tokens(body).rstrip().rpartition("\n")
-            if last.strip(" \t") != "```":
+            if is_cut or last.strip(" \t") != "```":
                 return WrittenCall(name, body + last, truncated=True)
         # A bare one within may have been the end already, with text behind it; but then the last one opens a fence,
         # and no label follows that.
@@ -447,9 +467,9 @@ class _Action:
             tape.at += 1
             depth += 1 if mark[0] == "[" else -1
         end = tape.at - 1
-        if (yield from tape.match(_LINE_ENDS)) or (yield from self._structure_goes_on()):
-            return [WrittenCall(name, tape.cut(start, end).strip(), words=True)]
-        return None
+        call = WrittenCall(name, tape.cut(start, end).strip(), words=True)
+        ends_line = yield from tape.match(_LINE_ENDS)
+        return [call] if ends_line else (yield from self._judged([call]))
 
     def _finish(self) -> Reading[Items]:
         """Read the answer in square brackets."""
@@ -474,11 +494,35 @@ class _Action:
         named = yield from tape.match(_NAMED)
         if named and not is_tool_name(named[1], self._known) and named[1] != FINAL_ANSWER:
             return None
-        items = yield from self._objects(fenced=True)
-        if items and not self._leaked and (yield from self._answers_behind()):
+        items = list((yield from self._objects(fenced=True)) or ())
+        for _ in range(MAX_TOGETHER):
+            more = (yield from self._next_fence()) if items else None
+            items += more or ()
+            if not more:
+                break
+        if not items:
             return None
-        if items and self._leaked and not (yield from self._is_last()):
-            return [tape.cut(start, tape.at)]
+        if not self._leaked and (yield from self._answers_behind()):
+            return None
+        end = tape.keep()
+        follows = yield from self._what_follows()
+        tape.rewind(end)
+        if follows is Following.CUT:
+            calls = [item for item in items if isinstance(item, WrittenCall)]
+            return if_cut_off(calls) or [tape.cut(start, end)]
+        return [tape.cut(start, end)] if follows is Following.TEXT else items
+
+    def _next_fence(self) -> Reading[Items]:
+        """Read the next fence of calls."""
+        tape = self._tape
+        end = tape.keep()
+        yield from tape.space()
+        items: Items = None
+        if (yield from tape.take(_FENCE)):
+            yield from tape.space()
+            items = yield from self._objects(fenced=True)
+        if not items:
+            tape.rewind(end)
         return items
 
     def _objects(self, *, fenced: bool) -> Reading[Items]:
@@ -510,16 +554,17 @@ class _Action:
         return None
 
     def _is_example(self) -> Reading[bool]:
-        """Return whether behind the end of the fence in which this stands the final answer follows."""
+        """Return whether behind the end of the fence in which this stands the final answer follows, or text."""
         tape = self._tape
         start = tape.keep()
         closes = yield from tape.find(_FENCE_CLOSES)
         if closes is None:
             # It may have been cut off; of several that never close the others are code.
-            is_example = not tape.may_look_back("react")
+            is_example = tape.is_cut or not tape.may_look_back("react")
         else:
             tape.at += len(closes[0])
             is_example = yield from self._answers_behind()
+            is_example = is_example or (yield from self._what_follows()) in (Following.TEXT, Following.CUT)
         tape.rewind(start)
         return is_example
 
@@ -536,16 +581,6 @@ class _Action:
         if (yield from tape.take(_FENCE_END)):
             return True
         return tape.final and (yield from tape.take(_FENCE_END_OF_ALL)) is not None
-
-    def _is_last(self) -> Reading[bool]:
-        """Return whether nothing but other calls follows: JSON that the model goes on to speak about is an example."""
-        tape = self._tape
-        end = tape.at
-        yield from tape.space()
-        following = yield from tape.peek()
-        scaffold = yield from tape.match(_SCAFFOLD)
-        tape.rewind(end)
-        return following in ("", "`") or scaffold is not None
 
     def _no_tool(self) -> Reading[Items]:
         """Read `Action: None`, and its input: no call, and nothing for the user."""
@@ -576,6 +611,12 @@ def _without_tokens(text: str) -> str:
             break
         end = token.start()
     return text[:end]
+
+
+def _is_open(text: str) -> bool:
+    """Return whether no token at the end of the text ends the turn."""
+    text = text.rstrip()
+    return _without_tokens(text) == text
 
 
 def _ends_in_half_a_label(text: str) -> bool:

@@ -5,6 +5,7 @@ JSON, values between tags, Python, or Gemma's notation. Everything is read forwa
 structure: a marker within a value is the value's, for the value ends only where more of the structure follows.
 """
 
+import html
 import json
 import re
 from collections.abc import Sequence
@@ -80,6 +81,8 @@ class Row(Syntax):
     """A call is an object of one member, `{name: arguments}`."""
     cdata: bool = False
     """A value between tags may stand in `<![CDATA[`."""
+    entities: bool = False
+    """Names are written with HTML's entities, `&amp;` for `&`."""
     name_alone: bool = False
     """A name without arguments, alone on its line, is a call."""
     reasoning: tuple[Tags, ...] = (THINK,)
@@ -140,7 +143,7 @@ class Row(Syntax):
         over = f"{self.value_end} (?:{self.end})"
         # The call's end alone may be the value's, and the rest cut off: something more has to say that it is over.
         unclosed = rf"(?:{self.end}) (?:(?:{self.tail or _NEVER}) (?:{self._end_of_turn}|\Z)|{self._end_of_turn})"
-        return self._tag_patterns(over, over, unclosed)
+        return self._tag_patterns(over, over, unclosed, f"{_groupless(self.head)}|{self._any_stop}")
 
     @cached_property
     def tags_in_section(self) -> TagPatterns:
@@ -152,9 +155,9 @@ class Row(Syntax):
         inside = f"(?:(?:{self.end}) ){{1,2}}{tail}(?:{next_call})|{forgotten}"
         over_at_end = rf"{self.value_end} (?:{inside}|(?:{self.end}) {tail}\Z|{self.section_end} \Z)"
         unclosed = rf"(?:{self.end}) {tail}{self.section_end} (?:{self._end_of_turn}|\Z)"
-        return self._tag_patterns(f"{self.value_end} (?:{inside})", over_at_end, unclosed)
+        return self._tag_patterns(f"{self.value_end} (?:{inside})", over_at_end, unclosed, f"{tail}(?:{next_call})")
 
-    def _tag_patterns(self, over: str, over_at_end: str, unclosed: str) -> TagPatterns:
+    def _tag_patterns(self, over: str, over_at_end: str, unclosed: str, goes_on: str) -> TagPatterns:
         key = _groupless(self.key)
         cdata = re.escape("<![CDATA[") if self.cdata else _NEVER
         return TagPatterns(
@@ -164,7 +167,8 @@ class Row(Syntax):
             over=pattern(over),
             over_at_end=pattern(over_at_end),
             over_alone=pattern(f"{self.value_end} (?:{self.end})"),
-            section_end=pattern(f" (?:{self.section_end or _NEVER})"),
+            closer=pattern(self.value_end or _NEVER),
+            goes_on=pattern(f" (?:{goes_on})"),
             unclosed=pattern(unclosed),
             ends=pattern(self._ends_or_head),
             call=pattern(rf"(?:{_groupless(self.head)}) (?:{key}|{self.end or _NEVER}|\{{)"),
@@ -257,7 +261,7 @@ class _Block:
             # Some models write the opener of a call twice, too.
             yield from tape.take(patterns.doubled)
             found = yield from self._call(first=not calls)
-            if found is None and self._in_section and calls and not (yield from tape.match(patterns.ends)):
+            if found is None and self._in_section and calls and not (yield from self._ends_here()):
                 found = yield from self._refused()
             if found is None:
                 break
@@ -275,6 +279,12 @@ class _Block:
         if calls or closed or self._calls_nothing or (tape.final and tape.is_at_end()):
             return calls
         return None
+
+    def _ends_here(self) -> Reading[bool]:
+        """Return whether the end of a call, a section or a turn stands here, or the text ends in a part of one."""
+        tape = self._tape
+        ends = self._patterns.ends
+        return (yield from tape.match(ends)) is not None or (tape.final and tape.cut_off(ends) is not None)
 
     def refuse(self) -> Reading[Sequence[WrittenCall] | None]:
         """Read calls, of which the first cannot be read."""
@@ -341,7 +351,7 @@ class _Block:
         head = yield from tape.take(self._patterns.head)
         if head is None:
             return self._cut_off_head()
-        name = head.groupdict().get("name") or ""
+        name = self._unescaped(head.groupdict().get("name") or "")
         watcher = self._watcher if first else None
         match self._row.body:
             case "tags":
@@ -366,7 +376,8 @@ class _Block:
             return None
         opener = next((one for one in self._row.openers if cut[0].lower().startswith(one.lower())), "")
         # A group that the text ends in has no text yet.
-        name = cut.groupdict().get("name") or _LAST_WORD.search(cut[0])[0]
+        is_tag = any(one.lower().startswith(cut[0].lower()) for one in self._row.openers)
+        name = cut.groupdict().get("name") or ("" if is_tag else _LAST_WORD.search(cut[0])[0])
         is_begun = any(is_tool_name(name, [one]) or one.startswith(name) for one in self._spot.schemas)
         is_marked = self._in_section or opener.endswith((">", "]"))
         if not is_marked and not (self._spot.line_start and name and is_begun):
@@ -404,7 +415,7 @@ class _Block:
             return (yield from self._named(name, value.text, whole=value.whole, fenced=fenced))
         if self._row.name_alone and not head.lower().rstrip().endswith("]"):
             # Where the text ends in a name, it may be the beginning of a longer one, and arguments may have followed.
-            is_alone = "\n" in head
+            is_alone = "\n" in head and not (tape.is_cut and following == "")
             return [WrittenCall(name, "", truncated=not is_alone)] if following == "" or is_alone else None
         words, closed = yield from self._words()
         return [WrittenCall(name, words.strip(), truncated=not closed)]
@@ -539,7 +550,7 @@ class _Block:
         broken = False
         while tag := (yield from reader.take_opening()):
             value = yield from reader.read(tag)
-            arguments.append((tag.key.strip(), _as_json(value.text, tag.kind)))
+            arguments.append((self._unescaped(tag.key.strip()), _as_json(value.text, tag.kind)))
             untyped = untyped and tag.kind is None
             broken = broken or value.garbled
             if not value.closed:
@@ -585,9 +596,13 @@ class _Block:
         return not (yield from tape.peek()) or (yield from tape.match(self._patterns.ends_line)) is not None
 
     def _parameters(self, name: str) -> set[str]:
-        """Return the names of the parameters of a tool."""
+        """Return the names of the parameters of a tool, as they are written."""
         resolved = resolve_name(name, self._spot.schemas)
-        return set(self._spot.schemas[resolved.name].get("properties", ())) if resolved else set()
+        names = set(self._spot.schemas[resolved.name].get("properties", ())) if resolved else set()
+        return {html.escape(one) for one in names} if self._row.entities else names
+
+    def _unescaped(self, name: str) -> str:
+        return html.unescape(name) if self._row.entities else name
 
 
 _ANYBODYS = regex.compile(r"<\w+\s*>")

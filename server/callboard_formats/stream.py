@@ -95,8 +95,6 @@ class Scanner:
         """True in a message to the user, in which nothing is a call, so that it is shown to the letter."""
         self._thought_ended = False
         """True once the end of a thought was seen."""
-        self._is_cut = False
-        """True at the end of a text that would have gone on."""
         self._answering = False
         """True behind the marker of the final answer."""
         self._spoken_of = False
@@ -148,7 +146,7 @@ class Scanner:
     def finish(self, *, cut: bool = False) -> list[Shown]:
         """Return what was held back; `cut`: more would have come."""
         self._tape.final = True
-        self._is_cut = cut
+        self._tape.is_cut = cut
         if not self._outlet.stopped:
             for _ in self._reading:
                 pass
@@ -274,6 +272,7 @@ class Scanner:
             first=not self._outlet.said and not self._outlet.called,
             schemas=self.schemas,
             answering=self._answering,
+            is_introduced=self._outlet.is_in_sentence,
         )
         is_in_sentence = self._quoted.is_in_sentence()
         asked = [(place, False) for place in owners]
@@ -285,7 +284,7 @@ class Scanner:
                 items = yield from syntax.refuse(tape, spot)
             else:
                 items = yield from syntax.read(tape, spot, NOBODY if is_in_sentence else self._watcher)
-            if items and is_in_sentence and (yield from tape.match(_SENTENCE_GOES_ON)):
+            if items and is_in_sentence and (yield from self._may_be_example(items)):
                 # It was an example in the sentence.
                 self._quoted.quote_up_to(tape.at)
                 items = None
@@ -302,6 +301,14 @@ class Scanner:
                 break
         self._leave_block()
         return False
+
+    def _may_be_example(self, items: Items) -> Reading[bool]:
+        """Return whether the sentence that these calls stand in goes on behind them, or was cut off there."""
+        tape = self._tape
+        if (yield from tape.match(_SENTENCE_GOES_ON)):
+            return True
+        is_whole = not any(isinstance(item, WrittenCall) and item.truncated for item in items)
+        return is_whole and tape.is_cut and tape.is_at_end()
 
     def _leave_block(self) -> None:
         # What was read of it is text: said now, while it is kept.
@@ -480,7 +487,7 @@ class Scanner:
         self._say()
         if not self._thought_ended:
             follows_call = self._outlet.called and self._is_opener(self._outlet.waiting, closer)
-            is_stray = follows_call and (yield from self._ends_behind(len(closer))) and not self._is_cut
+            is_stray = follows_call and (yield from self._ends_behind(len(closer))) and not self._tape.is_cut
             if not is_stray:
                 self._thought_ended = True
                 self._outlet.all_was_thought()
@@ -580,7 +587,7 @@ class Scanner:
                 yield from tape.space()
             if not (yield from tape.peek()):
                 # Where the answer was cut off, the thought would have gone on.
-                calls.end_the_answer = is_over or not self._is_cut
+                calls.end_the_answer = is_over or not self._tape.is_cut
                 return calls
             if (yield from self._take_literal(results)):
                 calls.end_the_answer = True

@@ -95,13 +95,14 @@ class Spot:
     """The place where a block may begin.
 
     `line_start`: at the beginning of a line; `first`: no text and no call came before; `schemas`: those of the tools;
-    `answering`: within the final answer.
+    `answering`: within the final answer; `is_introduced`: the text before it ends no sentence ("A model writes").
     """
 
     line_start: bool
     first: bool
     schemas: Schemas
     answering: bool = False
+    is_introduced: bool = False
 
 
 class Watcher(Protocol):

@@ -396,6 +396,8 @@ KIMI_K3 = Row(
     key=r"<\|open\|>argument\s{1,9}key=\"(?P<key>[^\"<>]{1,128})\"(?:\s{1,9}type=\"(?P<type>\w{1,20})\")?\s{0,9}<\|sep\|>",
     value_end=r"<\|close\|>argument<\|sep\|>",
     exact=True,
+    # https://github.com/sgl-project/sglang/blob/main/python/sglang/srt/function_call/kimik3_detector.py
+    entities=True,
     reasoning=(
         Tags("<|open|>think<|sep|>", "<|close|>think<|sep|>"),
         Tags("<|open|>response<|sep|>", "<|close|>response<|sep|>", Within.MESSAGE),

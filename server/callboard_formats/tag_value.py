@@ -23,9 +23,10 @@ class TagPatterns:
 
     `key` opens a value. `mark`: a tag that closes or opens one, or the beginning of CDATA. `more`: a closing tag with
     the next opening one behind it; `over`: with the call's end behind it, and in a section with what may follow that;
-    `over_at_end` is the same where the text ends, `over_alone` without what may follow. `section_end`: the section's,
-    behind white space. `unclosed`: the call's end, the section's, and nothing more of the turn. `ends`: whatever may
-    stand behind the last value; `call`: the beginning of a call; `behind_stray`: what makes a closing tag one too many.
+    `over_at_end` is the same where the text ends, `over_alone` without what may follow. `closer`: a closing tag.
+    `goes_on`: what may follow a call, behind white space. `unclosed`: the call's end, the section's, and nothing more
+    of the turn. `ends`: whatever may stand behind the last value; `call`: the beginning of a call; `behind_stray`: what
+    makes a closing tag one too many.
     """
 
     key: "regex.Pattern[str]"
@@ -34,7 +35,8 @@ class TagPatterns:
     over: "regex.Pattern[str]"
     over_at_end: "regex.Pattern[str]"
     over_alone: "regex.Pattern[str]"
-    section_end: "regex.Pattern[str]"
+    closer: "regex.Pattern[str]"
+    goes_on: "regex.Pattern[str]"
     unclosed: "regex.Pattern[str]"
     ends: "regex.Pattern[str]"
     call: "regex.Pattern[str]"
@@ -165,16 +167,16 @@ class TagReader:
         return found
 
     def _over_where_cut(self) -> "regex.Match[str] | None":
-        """Return the match of the closing tag and the call's end where the text ends in a part of the section's end."""
+        """Return the match of the closing tag and the call's end where the text ends in a part of what may follow."""
         tape = self._tape
         place = tape.at
         over = self._patterns.over_alone.match(tape.text, place - tape.base)
         if over is None:
             return None
         tape.at += len(over[0].rstrip())
-        section_end = tape.cut_off(self._patterns.section_end)
+        goes_on = tape.cut_off(self._patterns.goes_on)
         tape.rewind(place)
-        return over if section_end and section_end[0].strip() else None
+        return over if goes_on and goes_on[0].strip() else None
 
     def _closes_again(self, after: int) -> Reading[bool]:
         """Return whether after the call's end a closing tag comes that nothing there has opened.
@@ -184,11 +186,18 @@ class TagReader:
         tape = self._tape
         tape.at = after
         mark = yield from tape.find(self._patterns.mark)
-        return mark["close"] is not None if mark else self._ends_in_half_of_a_mark(after)
+        return mark["close"] is not None if mark else self._ends_in_half_of_a_closer(after)
 
-    def _ends_in_half_of_a_mark(self, start: int) -> bool:
-        half = self._patterns.mark.search(self._tape.cut(start, self._tape.end), partial=True)
-        return half is not None and half.end() > half.start()
+    def _ends_in_half_of_a_closer(self, start: int) -> bool:
+        """Return whether the text ends in a part of a closing tag, and of no opening one or next call."""
+        text = self._tape.cut(start, self._tape.end)
+        half = self._patterns.closer.search(text, partial=True)
+        if half is None or half.start() == len(text):
+            return False
+        if self._patterns.goes_on.match(text, half.start(), partial=True):
+            return False
+        first = self._patterns.mark.search(text, partial=True)
+        return first is None or first.start() == half.start()
 
     def _unclosed(self, start: int, openings: int) -> TagValue:
         """Return the value that no closing tag follows up to the end of the text.
@@ -224,7 +233,7 @@ class TagReader:
             if nearest(found["key"].strip(), self._awaited) or not is_amid_words:
                 return False
         holds_call = self._patterns.call.search(text) is not None
-        return not holds_call and not self._ends_in_half_of_a_mark(place + 1)
+        return not holds_call and not self._ends_in_half_of_a_closer(place + 1)
 
     def _close(self, opening: OpeningTag, start: int, place: int) -> Reading[TagValue]:
         """Return the value that ends at `place`, and move behind its closing tag.

@@ -24,11 +24,15 @@ _SPACE = regex.compile(r"\s*+")
 
 
 class Tape:
-    """The text so far, the place `at` that is read next, and `final`, once no more text comes."""
+    """The text so far, the place `at` that is read next, and `final`, once no more text comes.
+
+    `is_cut`: no more text comes although the answer would have gone on, so its end was not seen.
+    """
 
     def __init__(self, text: str = "", *, final: bool = False) -> None:
         self.at = 0
         self.final = final
+        self.is_cut = False
         self.text = text
         self.base = 0
         self.said = 0
@@ -136,6 +140,10 @@ class Tape:
     def is_at_end(self) -> bool:
         """Return whether all that has come was read."""
         return self.at >= self.end
+
+    def ends_here(self) -> Reading[bool]:
+        """Return whether the answer ends at `at`: False if it was cut off there."""
+        return not (yield from self.peek()) and not self.is_cut
 
     def match(self, pattern: "regex.Pattern[str]") -> "Reading[regex.Match[str] | None]":
         """Return what `pattern` matches at `at`, once that is sure."""

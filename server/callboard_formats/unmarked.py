@@ -25,6 +25,7 @@ from callboard_formats.python import (
     SOURCE_CHARS,
     Brackets,
     begins_program,
+    calls_before_cut,
     calls_in_source,
     escaped_json,
     read_brackets,
@@ -116,12 +117,20 @@ class Unmarked(Syntax):
             found = yield from self._value(tape, spot)
             if found is None and not calls:
                 return None
-            if not found:
+            found = found or ()
+            is_half = bool(found) and _is_half(tape, found[-1], spot)
+            found = found[:-1] if is_half else found
+            if is_half and (calls or found):
+                calls += found
+                return [replace(call, truncated=True) for call in calls] if tape.is_cut else calls
+            if not found or any(resolve_name(call.name, spot.schemas) is None for call in found):
                 return [tape.cut(start, tape.at)]
             calls += found
-            match (yield from _what_follows(tape) if self._last else _what_ends_the_line(tape)):
+            match (yield from what_follows(tape) if self._last else _what_ends_the_line(tape)):
                 case Following.NOTHING:
                     break
+                case Following.CUT:
+                    return if_cut_off(calls) or [tape.cut(start, tape.at)]
                 case Following.TEXT:
                     return [tape.cut(start, tape.at)]
         return calls
@@ -129,12 +138,8 @@ class Unmarked(Syntax):
     def _value(self, tape: Tape, spot: Spot) -> Reading[Sequence[WrittenCall] | None]:
         """Read one object or list; none where it is data, None where it begins as no call does."""
         if (yield from tape.match(_PYTHON)):
-            calls = yield from self._python(tape, spot)
-        else:
-            calls = yield from self._json(tape, spot)
-        if calls is None:
-            return None
-        return [] if any(resolve_name(call.name, spot.schemas) is None for call in calls) else calls
+            return (yield from self._python(tape, spot))
+        return (yield from self._json(tape, spot))
 
     def _python(self, tape: Tape, spot: Spot) -> Reading[Sequence[WrittenCall] | None]:
         start = tape.keep()
@@ -146,7 +151,9 @@ class Unmarked(Syntax):
         if became is Brackets.TOO_DEEP:
             return None
         source = tape.cut(start, tape.at)
-        calls = calls_in_source(source if became is Brackets.CLOSED else source + "]")
+        if became is Brackets.CLOSED:
+            return calls_in_source(source) or []
+        calls = calls_before_cut(source)
         if calls is None and (_is_cut_off(source) or len(source) > SOURCE_CHARS):
             return [WrittenCall(name, "{" + source[source.index("(") + 1 :], truncated=True)]
         return calls or []
@@ -194,12 +201,30 @@ class Unmarked(Syntax):
         return named["name"] is None or resolve_name(named["name"], spot.schemas) is not None
 
 
+def _is_half(tape: Tape, call: WrittenCall, spot: Spot) -> bool:
+    """Return whether the text ends in this call before its tool is known."""
+    if not (call.truncated and tape.final and tape.is_at_end()) or call.name in spot.schemas:
+        return False
+    name = call.name.lstrip("\"'")
+    return not name or (not call.arguments and any(one.startswith(name) for one in spot.schemas))
+
+
 class Following(Enum):
     """What follows a call."""
 
     NOTHING = 0
     CALL = 1
     TEXT = 2
+    CUT = 3
+    """Nothing has come, but the answer was cut off."""
+
+
+def if_cut_off(calls: Sequence[WrittenCall]) -> list[WrittenCall]:
+    """Return calls that count only at the answer's end, of an answer that was cut off: none of them can run.
+
+    If the last one was cut off too, the model is told of all. Otherwise what followed is unknown, and they are text.
+    """
+    return [replace(call, truncated=True) for call in calls] if calls and calls[-1].truncated else []
 
 
 def _what_ends_the_line(tape: Tape) -> Reading[Following]:
@@ -221,8 +246,11 @@ def _pass_blanks(tape: Tape) -> Reading[str]:
     return following
 
 
-def _what_follows(tape: Tape) -> Reading[Following]:
-    """Move behind the tokens that end the turn, or up to what follows; nothing counts of what a model imagines."""
+def what_follows(tape: Tape) -> Reading[Following]:
+    """Return what follows a call, and move up to it, or behind the tokens that end the turn.
+
+    Nothing counts of what a model imagines.
+    """
     behind = tape.keep()
     yield from tape.space()
     if (yield from tape.peek()) in (";", ","):
@@ -234,7 +262,7 @@ def _what_follows(tape: Tape) -> Reading[Following]:
             yield from tape.space()
     following = yield from tape.peek()
     if not following:
-        return Following.NOTHING
+        return Following.CUT if tape.is_cut else Following.NOTHING
     if (yield from tape.match(_CALL)):
         return Following.CALL
     if (yield from tape.take(END_OF_TURN)):
@@ -246,8 +274,10 @@ def _what_follows(tape: Tape) -> Reading[Following]:
         return Following.TEXT if is_spoken_of else Following.NOTHING
     if (yield from tape.match(_IMAGINED)) or (yield from tape.match(_MARKED)):
         return Following.NOTHING
-    is_half = following in "<[" and any(tape.cut_off(one) for one in (END_OF_TURN, _IMAGINED, _MARKED, _CLOSER))
-    return Following.NOTHING if tape.final and is_half else Following.TEXT
+    is_half = following in "<[{" and any(tape.cut_off(one) for one in (_CALL, END_OF_TURN, _IMAGINED, _MARKED, _CLOSER))
+    if not (tape.final and is_half):
+        return Following.TEXT
+    return Following.CUT if tape.is_cut else Following.NOTHING
 
 
 class LastCalls(Syntax):
@@ -280,7 +310,12 @@ class LastCalls(Syntax):
             yield from tape.space()
         if not calls:
             return None
-        return calls if (yield from _what_follows(tape)) is Following.NOTHING else [tape.cut(start, tape.at)]
+        match (yield from what_follows(tape)):
+            case Following.NOTHING:
+                return calls
+            case Following.CUT:
+                return if_cut_off(calls) or [tape.cut(start, tape.at)]
+        return [tape.cut(start, tape.at)]
 
 
 class UnmarkedNotation(LastCalls):

@@ -126,6 +126,42 @@ def test_prose_is_prose(text: str) -> None:
     assert (parsed.content, parsed.tool_calls) == (text, ())
 
 
+ACTION = 'Action: search\nAction Input: {"query": "storms"}'
+FENCED = '```json\n{"name": "search", "arguments": {"query": "storms"}}\n```'
+
+
+@pytest.mark.parametrize("format_name", ["react", "rescue"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"In ReAct a model writes\n\n{ACTION}\n\nand waits for an Observation.",
+        f"A step looks like this:\n\n{ACTION}\n\nThen the tool runs.",
+        f"## A step\n\n{ACTION.replace('search', '`search`')}\n\nThe model stops there.",
+        "One writes:\n\nAction: search[storms]\n\nas in the paper.",
+        "One writes:\n\nAction: search(query='storms')\n\nas Python does.",
+        f"{FENCED}\nReplace the query with yours.",
+        f"{FENCED}\n\n{FENCED}\n\nBoth search for storms.",
+        f"A step is:\n```\n{ACTION}\n```\nThe model stops there.",
+    ],
+)
+def test_an_action_with_words_behind_it_that_is_spoken_of_is_text(text: str, format_name: str) -> None:
+    parsed = parse(text, TOOLS, format_name)
+    assert (parsed.content, parsed.tool_calls) == (text, ())
+
+
+@pytest.mark.parametrize("behind", ["\n\nI will wait.", "\nand waits.", " is a call.", "\n\n## Result"])
+def test_an_action_with_words_behind_it_is_text_where_nobody_asked_for_it(behind: str) -> None:
+    for before in ("", "I will look.\n"):
+        text = before + ACTION + behind
+        parsed = parse(text, TOOLS, "rescue")
+        assert (parsed.content, parsed.tool_calls) == (text, ())
+
+
+def test_an_action_in_a_thought_that_goes_on_in_the_same_sentence_is_refused() -> None:
+    [call] = react(f"Thought: A model writes\n{ACTION}\n\nand waits for an Observation.").tool_calls
+    assert call.error_code == "invalid_args"
+
+
 @pytest.mark.parametrize(
     ("text", "name", "error"),
     [

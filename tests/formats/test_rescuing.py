@@ -280,6 +280,13 @@ def test_a_call_that_the_model_thinks_on_after_stays_text_in_its_place() -> None
     assert read_deltas("auto", deltas) == (f"{OBJECT}\n", "Hm.", [])
 
 
+@pytest.mark.parametrize("written", CALLS)
+def test_nothing_is_rescued_from_an_answer_that_was_cut_off(written: str) -> None:
+    answer = f"So:\n\n{CALLS[written]}"
+    for deltas in ([TextDelta(answer)], [TextDelta(one) for one in answer]):
+        assert read_deltas("auto", [*deltas, Finish("length")]) == (answer, "", [])
+
+
 def escaped(text: str) -> str:
     return json.dumps({"page": f"Hello.\n{text}\n"})
 

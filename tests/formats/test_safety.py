@@ -15,7 +15,8 @@ TOOL: dict[str, Any] = {
         "properties": {
             "text": {"type": "string"},
             "count": {"type": ["integer", "null"]},
-            "either": {"anyOf": [{"type": "integer"}, {"type": "string"}]},
+            "either": {"anyOf": [{"type": "string"}, {"type": "integer"}]},
+            "more": {"type": ["string", "object", "boolean", "null"]},
             "flags": {"type": "array", "items": {"type": "boolean"}},
         },
     },
@@ -44,11 +45,35 @@ def tagged(key: str, value: str) -> str:
         ("count", "5", 5),
         ("either", "5", 5),
         ("either", "five", "five"),
+        ("either", "05", "05"),
+        ("more", '{"a": [1]}', {"a": [1]}),
+        ("more", "{a}", "{a}"),
+        ("more", "{'a': 1}", "{'a': 1}"),
+        ("more", "true", True),
+        ("more", "null", None),
+        ("more", "5", "5"),
+        ("more", '"5"', '"5"'),
         ("flags", "[true, false]", [True, False]),
     ],
 )
 def test_a_value_between_tags_is_what_the_schema_says(key: str, value: str, meant: Any) -> None:
     assert ran(tagged(key, value)) == [{key: meant}]
+
+
+def test_a_tool_without_parameters_is_given_what_was_written() -> None:
+    text = '<tool_call>{"name": "ping", "arguments": {"times": 2}}</tool_call>'
+    for parameters in ({}, {"parameters": {}}, {"parameters": {"type": "object", "properties": {}}}):
+        [call] = parse(text, [{"name": "ping", **parameters}]).tool_calls
+        assert (call.error, call.arguments) == (None, {"times": 2})
+
+
+def test_names_in_the_attributes_of_kimi_k3_are_unescaped() -> None:
+    tool = {"name": "q&a", "parameters": {"type": "object", "properties": {'a&"b': {"type": "string"}}}}
+    call = '<|open|>call tool="q&amp;a" index="0"<|sep|>'
+    argument = '<|open|>argument key="a&amp;&quot;b" type="string"<|sep|>&amp;<|close|>argument<|sep|>'
+    text = f"<|open|>tools<|sep|>{call}{argument}<|close|>call<|sep|><|close|>tools<|sep|>"
+    [parsed] = parse(text, [tool]).tool_calls
+    assert (parsed.name, parsed.arguments) == ("q&a", {'a&"b': "&amp;"})
 
 
 @pytest.mark.parametrize("value", ["[NaN]", "[1e999]", '["\\ud800"]'])

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from callboard._agents import Agent
 from callboard._tools import tool
@@ -25,6 +26,7 @@ from tests.loop.conftest import text_of
 from tests.serving import Service, numbered, request, serving
 
 WRITE = '{"name": "write_line", "arguments": {"text": "front"}}'
+WRITE_TAGGED = f"<tool_call>{WRITE}</tool_call>"
 LOOK = '<tool_call>\n{"name": "look_up", "arguments": {"word": "storm"}}\n</tool_call>'
 PIECE_CHARS = 5
 QUOTED = {
@@ -98,12 +100,10 @@ def kinds(events: Sequence[Event], *types: type[Event]) -> list[Any]:
 
 
 @pytest.mark.parametrize("quoted", QUOTED)
-@pytest.mark.parametrize("tool_format", ["native", "auto", "react", "kimi"])
+@pytest.mark.parametrize("tool_format", ["native", "auto", "react", "rescue", "kimi"])
 async def test_a_call_that_is_quoted_is_shown_whole_and_does_not_run(
     tmp_path: Path, tool_format: str, quoted: str
 ) -> None:
-    if (tool_format, quoted) == ("react", "a ReAct example"):
-        return
     async with desk(tmp_path, [says(QUOTED[quoted])], tool_format=tool_format) as one:
         events = await one.ask(True)
     assert text_of(events) == QUOTED[quoted]
@@ -175,10 +175,72 @@ async def test_where_nobody_can_be_asked_it_is_denied(tmp_path: Path, activity: 
     assert said.endswith("I cannot.")
     assert ('name="write_line · from text"' in said) == (activity == "details")
     assert one.written == []
+    told = one.endpoint.requests[1]["messages"][-1]["content"]
+    assert "the text of the answer" in told
+    assert "cannot be asked" in told
+    assert "did not answer" not in told
+
+
+def over_openai(route: str) -> dict[str, Any]:
+    """The body of a request over one of OpenAI's routes."""
+    return {
+        "model": "desk",
+        "messages" if route == "chat/completions" else "input": [{"role": "user", "content": "go"}],
+    }
+
+
+@pytest.mark.parametrize("route", ["chat/completions", "responses"])
+@pytest.mark.parametrize(("text_calls", "written"), [("run", ["front"]), ("ask", []), ("refuse", [])])
+async def test_the_operator_says_what_becomes_of_a_call_in_the_text_over_the_openai_routes(
+    tmp_path: Path, text_calls: str, written: list[str], route: str
+) -> None:
+    with capture_logs() as logged:
+        async with desk(tmp_path, [says(WRITE), says("Well.")], text_calls=text_calls) as one:
+            response = await one.service.client.post(f"/v1/{route}", json=over_openai(route))
+    assert response.status_code == 200
+    assert one.written == written
+    warned = [entry["advice"] for entry in logged if entry["event"] == "nobody_to_ask"]
+    assert warned == (["CALLBOARD_TEXT_CALLS=run lets it run unasked"] if text_calls == "ask" else [])
+    assert [entry["chosen"] for entry in logged if entry["event"] == "calls_in_another_format"] == ["auto"]
+
+
+@pytest.mark.parametrize(("text_calls", "written", "errors"), [("run", ["front"], []), ("refuse", [], ["denied"])])
+async def test_with_run_and_refuse_nobody_is_asked_about_a_call_in_the_text(
+    tmp_path: Path, text_calls: str, written: list[str], errors: list[str]
+) -> None:
+    async with desk(tmp_path, [says(WRITE), says("Well.")], text_calls=text_calls) as one:
+        events = await one.ask(True)
+    assert kinds(events, InputRequest) == []
+    assert (one.written, [event.code for event in kinds(events, ToolCallError)]) == (written, errors)
+
+
+async def test_with_refuse_a_tool_that_only_reads_still_runs(tmp_path: Path) -> None:
+    async with desk(tmp_path, [says(LOOK), says("A wind.")], text_calls="refuse") as one:
+        events = await one.ask()
+    assert [event.result for event in kinds(events, ToolCallComplete)] == ["storm: nothing"]
+
+
+async def test_with_run_a_tool_that_always_asks_still_asks(tmp_path: Path) -> None:
+    async with desk(tmp_path, [says(WRITE), says("Well.")], text_calls="run", confirm_tools=("*",)) as one:
+        events = await one.ask(False)
+    assert len(kinds(events, InputRequest)) == 1
+    assert one.written == []
+
+
+@pytest.mark.parametrize(("text_calls", "reason"), [("run", "tool_calls"), ("ask", "stop")])
+async def test_a_clients_function_in_the_text_is_the_clients_only_with_run(
+    tmp_path: Path, text_calls: str, reason: str
+) -> None:
+    function = {"name": "ring", "parameters": {"type": "object", "properties": {"bell": {"type": "string"}}}}
+    body = over_openai("chat/completions") | {"tools": [{"type": "function", "function": function}]}
+    said = '<tool_call>\n{"name": "ring", "arguments": {"bell": "front"}}\n</tool_call>'
+    async with desk(tmp_path, [says(said), says("I cannot.")], text_calls=text_calls) as one:
+        response = await one.service.client.post("/v1/chat/completions", json=body)
+    assert response.json()["choices"][0]["finish_reason"] == reason
 
 
 async def test_with_rescue_any_call_runs_unasked_but_says_where_it_came_from(tmp_path: Path) -> None:
-    answers = [says(QUOTED["a ReAct example"]), says("Written.")]
+    answers = [says(f"I write it. {WRITE_TAGGED} Now I wait."), says("Written.")]
     async with desk(tmp_path, answers, tool_format="rescue") as one:
         events = await one.ask(False)
         [stored] = await one.timeline()

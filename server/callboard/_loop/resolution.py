@@ -6,6 +6,7 @@ from typing import Any
 
 from callboard._formats import RequestedCall, tool_meant, understand
 from callboard._redaction import MASK
+from callboard._settings import TextCalls
 from callboard._tools import ClientTool, Tool, check_arguments, new_external_id, written_arguments
 from callboard.calls import Budget, RejectedCall, ResolvedCall, ToolCall
 from callboard.calls.call import write_arguments
@@ -13,10 +14,16 @@ from callboard.errors import InvalidArguments, ToolDenied, ToolError
 
 
 def resolve_calls(
-    requested: Sequence[RequestedCall], tools: Mapping[str, Tool], budget: Budget, *, cut_short: bool = False
+    requested: Sequence[RequestedCall],
+    tools: Mapping[str, Tool],
+    budget: Budget,
+    *,
+    text_calls: TextCalls = "ask",
+    cut_short: bool = False,
 ) -> list[ResolvedCall | RejectedCall]:
     """Return what becomes of each call; the budget is spent in their order.
 
+    `text_calls`: a client's functions are given calls out of the model's text only with "run".
     `cut_short`: the model ran out of tokens, so a last call without arguments may have lost them.
     """
     calls: list[ResolvedCall | RejectedCall] = []
@@ -25,7 +32,7 @@ def resolve_calls(
         try:
             if cut_short and call is requested[-1] and not call.arguments_text.strip():
                 raise InvalidArguments("The call was cut off before its arguments: the answer was too long. Try again.")
-            resolved = _resolve(call, tools)
+            resolved = _resolve(call, tools, text_calls)
             if not resolved.is_external:
                 budget.spend_execution(resolved.tool.name, resolved.arguments)
             calls.append(resolved)
@@ -34,7 +41,7 @@ def resolve_calls(
     return calls
 
 
-def _resolve(call: RequestedCall, tools: Mapping[str, Tool]) -> ResolvedCall:
+def _resolve(call: RequestedCall, tools: Mapping[str, Tool], text_calls: TextCalls) -> ResolvedCall:
     """Return the call that `call` means. Raises `ToolError` and its kin."""
     schemas = {name: tool.parameters for name, tool in tools.items()}
     meant = understand(call, schemas)
@@ -42,6 +49,8 @@ def _resolve(call: RequestedCall, tools: Mapping[str, Tool]) -> ResolvedCall:
     arguments = check_arguments(tool, meant.arguments)
     written = _make_call(call, meant.name)
     if isinstance(tool, ClientTool):
+        if call.asks_first and text_calls != "run":
+            raise ToolDenied("Not run: it was read from the text of the answer. Call the function natively.")
         return ResolvedCall(_make_client_call(call, written, arguments), tool, arguments, meant.repairs)
     if not meant.repairs:
         return ResolvedCall(written, tool, arguments)
@@ -56,7 +65,5 @@ def _make_call(call: RequestedCall, name: str) -> ToolCall:
 
 
 def _make_client_call(call: RequestedCall, written: ToolCall, arguments: Mapping[str, Any]) -> ToolCall:
-    """Return the call as the client is given it. Raises `ToolDenied` for one that the model may only have quoted."""
-    if call.asks_first:
-        raise ToolDenied("Not run: it was read from the text of the answer. Call the function natively.")
+    """Return the call as the client is given it."""
     return replace(written, id=new_external_id(), arguments=written_arguments(call.arguments_text, arguments))

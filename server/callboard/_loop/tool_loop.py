@@ -242,7 +242,7 @@ class _Turn:
         `message`: the details that came with the answer. If the client is to run one of them, it `is_handed_over`
         instead.
         """
-        made = resolve_calls(calls, tools, runner.budget, cut_short=cut_short)
+        made = resolve_calls(calls, tools, runner.budget, text_calls=runner.approval.text_calls, cut_short=cut_short)
         self.details.note_calls([(one.call.id, asked) for one, asked in zip(made, calls, strict=True)], message)
         running = asyncio.create_task(runner.run_round(made))
         try:

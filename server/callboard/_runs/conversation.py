@@ -35,8 +35,8 @@ class Conversation:
     """`request` in the chat that it belongs to; `messages` with the calls that the client did not tell of.
 
     `results` are what the client's own functions returned, by the ids of their calls. `is_asked`: the question is
-    stored already. Of a turn that goes on `calls_made` are the tools of the calls that have ended, `unfinished` the
-    calls that are to be run again.
+    stored already. `can_ask`: the client shows the run's questions to somebody. Of a turn that goes on `calls_made` are
+    the tools of the calls that have ended, `unfinished` the calls that are to be run again.
     """
 
     request: RunRequest
@@ -45,6 +45,7 @@ class Conversation:
     results: Mapping[str, str] = field(default_factory=dict)
     response: NewResponse | None = None
     is_asked: bool = False
+    can_ask: bool = True
     calls_made: Sequence[str] = ()
     unfinished: Sequence[RequestedCall] = ()
 

@@ -188,6 +188,8 @@ class Runs:
             # Not before: while this run waited for its place, others may have used up what was left.
             await self._quota.check(user)
             conversation = await open_conversation(self._store, request, run_id, continuation)
+            # The OpenAI routes name a continuation, and have no event for a question.
+            conversation = replace(conversation, can_ask=continuation is None)
             # While the database answered, the same request may have come in a second time, and the server have ended.
             if run := self._attached(run_id, owner):
                 return run
@@ -334,7 +336,13 @@ class Runs:
                 len(conversation.calls_made)
             ),
             formats=self._formats,
-            approval=Approval(self._settings.confirm_tools, inputs.wait, self._settings.input_timeout_seconds),
+            approval=Approval(
+                self._settings.confirm_tools,
+                inputs.wait,
+                self._settings.input_timeout_seconds,
+                self._settings.text_calls,
+                can_ask=conversation.can_ask,
+            ),
             services=self._services,
             functions=functions,
             must_call=request.must_call,

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
+import structlog
 from pydantic_core import to_json
 
+from callboard._settings import TextCalls
 from callboard._tools import Tool
 from callboard.errors import ToolDenied
 from callboard_protocol import InputRequest
@@ -27,6 +29,21 @@ WAITING = "waiting for approval"
 APPROVED = "approved"
 """Its words from then on: written before its tool runs, so that whoever goes on with the run does not ask again."""
 
+NOT_ANSWERED = "Not run: the user was asked and did not answer."
+NOT_ALLOWED = "Not run: nobody allowed it. The user was asked and did not answer."
+CANNOT_ASK = "the user cannot be asked over the API that this request came by"
+DO_NOT_RETRY = "Do not try again: tell the user what was not done."
+ALWAYS_ASKS = "This tool runs only after the user has agreed"
+WRITTEN_IN_TEXT = (
+    "The call stood in the text of the answer instead of being made natively, so it runs only after the user has agreed"
+)
+TEXT_REFUSED = (
+    "Not run: the call stood in the text of the answer, and this server runs only native calls of tools that change "
+    f"something. {DO_NOT_RETRY}"
+)
+
+_log = structlog.get_logger(__name__)
+
 REQUEST_PREFIX = "approve:"
 
 
@@ -41,15 +58,46 @@ async def nobody_answers(_: InputRequest) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """The calls that need the user's approval (their tools say so, or their names fit a pattern), and who is asked."""
+    """The calls that need the user's approval (their tools say so, or their names fit a pattern), and who is asked.
+
+    `text_calls`: what becomes of calls that were read from the model's text, of tools that do more than read.
+    `can_ask`: False for the OpenAI routes, whose clients are shown no question.
+    """
 
     patterns: Sequence[str] = ()
     answer_to: AnswerTo = nobody_answers
     timeout_seconds: float = 120.0
+    text_calls: TextCalls = "ask"
+    can_ask: bool = True
 
     def is_needed(self, tool: Tool, arguments: Mapping[str, Any]) -> bool:
         """Return whether the user is asked before the call runs."""
         return tool.asks_first(arguments) or (self.names(tool.name) and tool.does_change(arguments))
+
+    def is_needed_for_text(self, tool: Tool) -> bool:
+        """Return whether the user is asked before a call runs that was read from the model's text.
+
+        Raises `ToolDenied` if the server's settings refuse such calls.
+        """
+        if tool.read_only or self.text_calls == "run":
+            return False
+        if self.text_calls == "refuse":
+            raise ToolDenied(TEXT_REFUSED)
+        return True
+
+    def check_can_ask(self, tool_name: str, *, is_from_text: bool = False) -> None:
+        """Raise `ToolDenied` if nobody can be asked whether this call may run."""
+        if self.can_ask:
+            return
+        advice = "CALLBOARD_TEXT_CALLS=run lets it run unasked" if is_from_text else "ask over the pipe or /v1/runs"
+        _log.warning("nobody_to_ask", tool=tool_name, is_from_text=is_from_text, advice=advice)
+        because = WRITTEN_IN_TEXT if is_from_text else ALWAYS_ASKS
+        raise ToolDenied(f"Not run: nobody allowed it. {because}, and {CANNOT_ASK}. {DO_NOT_RETRY}")
+
+    @property
+    def not_answered(self) -> str:
+        """The words for a question that got no answer."""
+        return NOT_ANSWERED if self.can_ask else f"Not run: {CANNOT_ASK}. {DO_NOT_RETRY}"
 
     def names(self, tool_name: str) -> bool:
         """Return whether the server's or the agent's settings name a tool whose user is asked before it runs."""
@@ -79,6 +127,6 @@ class Approval:
         """Return once the user has agreed; raise `ToolDenied` where they refuse or do not answer."""
         answer = await self.answer_to(request)
         if answer is None:
-            raise ToolDenied("Not run: nobody allowed it. The user was asked and did not answer.")
+            raise ToolDenied(NOT_ALLOWED)
         if answer is not True:
             raise ToolDenied("Not run: the user refused it. Do not try again; ask what they would like instead.")

@@ -165,8 +165,9 @@ class CallRunner:
         try:
             if spending and (refused := await spending):
                 raise refused
-            needs_approval = call.call.is_doubtful and not tool.read_only
-            if needs_approval or self.approval.is_needed(tool, call.arguments):
+            is_from_text = call.call.is_doubtful and self.approval.is_needed_for_text(tool)
+            if is_from_text or self.approval.is_needed(tool, call.arguments):
+                self.approval.check_can_ask(tool.name, is_from_text=is_from_text)
                 reason = FROM_TEXT if call.call.is_rescued else ""
                 await self.approve(ToolCall(call_id, tool.name, tool.without_secrets(call.arguments)), reason)
             with within_call(call_id):
@@ -289,6 +290,7 @@ class CallRunner:
 
     async def approve(self, call: ToolCall, reason: str = "") -> None:
         """Ask the user whether a call that has been started may run; raise `ToolDenied` unless they agree."""
+        self.approval.check_can_ask(call.name)
         request = self.approval.request(call.name, _read_object(call.arguments), call.id, reason)
         self.report(call.id, StatusReport(PENDING, WAITING))
         self._events.send(request)

@@ -160,7 +160,9 @@ class Turn:
         self.events.send(source)
 
     async def ask(self, request: InputRequest) -> Any:
-        """Ask the user, and return their answer; None where they give none in time."""
+        """Ask the user, and return their answer; None if they give none in time, or cannot be asked."""
+        if not self.context.approval.can_ask:
+            return None
         self.events.send(request)
         return await self.context.approval.answer_to(request)
 

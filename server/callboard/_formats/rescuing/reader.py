@@ -5,14 +5,18 @@ Pure: the same deltas give the same pieces. Above: formats.
 
 from collections.abc import Collection, Sequence
 
+import structlog
+
 from callboard._formats.format import ArgumentsPiece, ClaimId, Piece, RequestedCall
 from callboard._formats.native_reader import NativeReader
 from callboard._formats.rescuing.rescuer import Rescuer
 from callboard._formats.rescuing.scaffold import Scaffold
 from callboard._formats.rescuing.thought import LeadingThought
-from callboard.models import ChatDict, ModelDelta, ReasoningDelta, TextDelta, ToolCallDelta, content_text
+from callboard.models import ChatDict, Finish, ModelDelta, ReasoningDelta, TextDelta, ToolCallDelta, content_text
 from callboard_formats import ReasoningPiece, TextPiece
 from callboard_formats.calls import tool_meant
+
+_log = structlog.get_logger(__name__)
 
 
 class RescuingReader:
@@ -20,7 +24,7 @@ class RescuingReader:
 
     Reasoning that the answer begins with (`<think>`) is shown as such; calls in it are none.
     `messages` are what the model was sent. Native calls go before what stands in the text, and
-    end the looking there.
+    end the looking there. Of an answer that was cut off nobody saw the end, so nothing in it is a call.
     """
 
     def __init__(self, known: Collection[str], claim_id: ClaimId, messages: Sequence[ChatDict]) -> None:
@@ -45,6 +49,10 @@ class RescuingReader:
             case ReasoningDelta() if delta.text.strip():
                 # A call that the model thinks on after was not its last word.
                 return [*self._shown("", self._rescuer.release()), *self._native.feed(delta)]
+            case Finish(reason="length"):
+                released = self._release()
+                self._rescuer.stop()
+                return [*released, *self._native.feed(delta)]
             case _:
                 return self._native.feed(delta)
 
@@ -54,6 +62,8 @@ class RescuingReader:
         text, calls = self._rescuer.finish(self._told)
         pieces += self._shown("", text)
         pieces += _said(*self._scaffold.finish())
+        if calls:
+            _log.warning("calls_in_another_format", chosen="auto", found=[self._rescuer.syntax], calls=len(calls))
         for call in calls:
             call_id = self._claim_id("")
             self._rescued.append(

@@ -119,7 +119,7 @@ async def _ask(
     )
     answer: object = await turn.ask(request)
     if answer is None:
-        raise ToolDenied("Not run: the user was asked and did not answer.")
+        raise ToolDenied(turn.context.approval.not_answered)
     return answer
 
 

@@ -16,7 +16,6 @@ from callboard.frameworks.langgraph.messages import read_arguments, unreadable_e
 from callboard_protocol import InputRequest
 
 QUESTION = "The agent asks"
-NOT_ANSWERED = "Not run: the user was asked and did not answer."
 WORDS = {"yes": True, "true": True, "no": False, "false": False}
 """Answers that are no text: graphs ask for consent in a condition, where the text `no` is as good as `yes`."""
 
@@ -53,8 +52,12 @@ class _Questions:
                 yes_or_no = isinstance(schema, Mapping) and schema.get("type") == "boolean"
                 answer = await self._ask(question, call_id, yes_or_no=yes_or_no)
                 if answer is None and call_id is not None:
-                    self._turn.calls.fail(call_id, ToolDenied(NOT_ANSWERED))
+                    self._turn.calls.fail(call_id, ToolDenied(self._not_answered))
                 return answer
+
+    @property
+    def _not_answered(self) -> str:
+        return self._turn.context.approval.not_answered
 
     def _call(self, action: Mapping[str, Any]) -> ToolCall:
         """Return the call that is to be decided; one of its own where a graph asks about what no model wrote."""
@@ -75,7 +78,7 @@ class _Questions:
         await self._hooks.start(call.id, call.name, arguments)
         if "respond" in allowed and "approve" not in allowed:
             answer = await self._ask(arguments, call.id)
-            return {"type": "respond", "message": NOT_ANSWERED if answer is None else str(answer)}
+            return {"type": "respond", "message": self._not_answered if answer is None else str(answer)}
         try:
             await self._turn.calls.approve(replace(call, arguments=arguments))
         except ToolDenied as denied:
