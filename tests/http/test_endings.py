@@ -219,6 +219,27 @@ async def test_responses_end_with_openais_word_for_it(tmp_path: Path, ending: En
         assert deltas == done == contents[-1].refusal
 
 
+FORM: Any = {"type": "function", "function": {"name": "place", "parameters": {"type": "object", "properties": {}}}}
+NO_FORMS = {
+    "a refusal": chunks(refuses(NO), finish("stop")),
+    "a refusal beside it": chunks(text('{"city": "Oslo"}'), refuses(NO), finish("stop")),
+    "a filter": chunks(text('{"city": "Oslo"}'), finish("content_filter")),
+}
+
+
+@pytest.mark.parametrize("answer", NO_FORMS.values(), ids=NO_FORMS.keys())
+async def test_words_that_a_filter_cut_or_that_refuse_are_no_answer_in_the_clients_form(
+    tmp_path: Path, answer: Answer
+) -> None:
+    choose: Any = {"type": "function", "function": {"name": "place"}}
+    async with answering(tmp_path, [answer]) as (_, client, _):
+        completion = await complete(client, "house", tools=[FORM], tool_choice=choose)
+    [one] = completion.choices
+    assert (one.finish_reason, one.message.tool_calls) == ("content_filter", None)
+    assert one.message.refusal in (NO, None)
+    assert one.message.content
+
+
 async def test_a_call_that_the_endpoint_could_not_read_is_asked_for_once_more(tmp_path: Path) -> None:
     malformed = chunks(choice(delta={"reasoning": "hm"}), text("I look."), finish("MALFORMED_FUNCTION_CALL"))
     events, changed = await events_of(

@@ -10,7 +10,7 @@ vLLM, llama.cpp) and `reasoning` (OpenRouter, Ollama), Mistral's parts of `think
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -109,15 +109,25 @@ class ChunkReader:
 
 
 def _read_words(fields: Mapping[str, Any]) -> list[_Words]:
-    """Return the words of a delta or message, those of one kind that follow each other as one."""
+    """Return the words of a delta or message."""
+    words: list[_Words] = []
+    if reasoning := _read_text(fields.get("reasoning_content")) or _read_text(fields.get("reasoning")):
+        words.append(ReasoningDelta(reasoning))
     content = fields.get("content")
-    pieces: list[_Words] = [
-        ReasoningDelta(_read_text(fields.get("reasoning_content")) or _read_text(fields.get("reasoning"))),
-        *map(_read_part, content if isinstance(content, list) else [content]),
-        RefusalDelta(_read_text(fields.get("refusal"))),
-    ]
-    runs = groupby((piece for piece in pieces if piece.text), key=type)
-    return [kind("".join(piece.text for piece in run)) for kind, run in runs]
+    if isinstance(content, list):
+        words += _read_parts(content)
+    elif text := _read_text(content):
+        words.append(TextDelta(text))
+    if refusal := _read_text(fields.get("refusal")):
+        words.append(RefusalDelta(refusal))
+    return words
+
+
+def _read_parts(parts: Sequence[object]) -> Iterator[_Words]:
+    """Yield the words of a content in parts, those of one kind that follow each other as one."""
+    for kind, run in groupby(map(_read_part, parts), key=type):
+        if text := "".join(piece.text for piece in run):
+            yield kind(text)
 
 
 def _read_part(part: object) -> TextDelta | ReasoningDelta:
@@ -222,18 +232,13 @@ def _read_count(tokens: object, key: str) -> int:
 
 def _read_text(content: object) -> str:
     """Return a text, or that of a part or a list of parts, as requests have them: Mistral answers that way too."""
-    match content:
-        case str():
-            return storable(content)
-        case Mapping():
-            return _read_text(content.get("text"))
-        case list():
-            return "".join(map(_read_text, content))
-        case bool() | None:
-            return ""
-        case int() | float():
-            return str(content)
-    return ""
+    if content is None or isinstance(content, bool):
+        return ""
+    if isinstance(content, str):
+        return storable(content)
+    if isinstance(content, Mapping):
+        return _read_text(content.get("text"))
+    return "".join(map(_read_text, content)) if isinstance(content, list) else str(content)
 
 
 def _read_list(value: object) -> list[Any]:

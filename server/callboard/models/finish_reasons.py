@@ -40,6 +40,8 @@ def read_finish(reason: object, native: object = None) -> Finish | None:
     `stop` or `error`. Case, `_` and `-` make no difference. Of several words the first that is known counts, for
     example in Gemini's `content_filter: PROHIBITED_CONTENT`.
     """
+    if reason is None:
+        return None
     if isinstance(reason, Mapping):
         # SGLang's own form: {"type": "stop", "matched": 2}.
         reason = reason.get("type", reason)

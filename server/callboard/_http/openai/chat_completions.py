@@ -280,7 +280,7 @@ class ChatAnswer(Answer):
             yield self._build_chunk({"annotations": [annotation]})
 
     def _end(self, event: Done) -> Iterator[Json]:
-        words, calls = self._client_calls.end()
+        words, calls = self._client_calls.end(event)
         yield from self._say(words)
         if self._blocks:
             yield from self._append(self._blocks.finish())

@@ -17,6 +17,7 @@ from callboard.errors import InvalidArguments, RequestError
 from callboard_protocol import (
     FORM_ID_PREFIX,
     ChatMessage,
+    Done,
     Event,
     FunctionCall,
     Message,
@@ -212,7 +213,7 @@ class ClientCalls:
             case ToolCallExternal():
                 self._pieces.setdefault(event.tool_call_id, (event.tool_name, []))[1].append(event.arguments)
                 return True
-            case Message() if self._form:
+            case Message(refusal=False) if self._form:
                 self._held.append(event.content)
                 return True
             case _:
@@ -226,15 +227,16 @@ class ClientCalls:
         self._held.clear()
         return text
 
-    def end(self) -> tuple[str, tuple[ToolCallPart, ...]]:
-        """Return the words that are left to say, and the calls."""
+    def end(self, done: Done) -> tuple[str, tuple[ToolCallPart, ...]]:
+        """Return the words that are left to say, and the calls; a refusal or filtered words are no such answer."""
         calls = tuple(
             ToolCallPart(id=call_id, function=FunctionCall(name=name, arguments="".join(pieces)))
             for call_id, (name, pieces) in self._pieces.items()
         )
         words = "".join(self._held)
         self._held.clear()
-        if self._form and not calls and (arguments := _read_object(words)) is not None:
+        may_be_form = self._form is not None and not calls and done.finish_reason not in ("content_filter", "refusal")
+        if self._form and may_be_form and (arguments := _read_object(words)) is not None:
             form = FunctionCall(name=self._form.name, arguments=arguments)
             return "", (ToolCallPart(id=f"{FORM_ID_PREFIX}{self._run_id}", function=form),)
         return words, calls

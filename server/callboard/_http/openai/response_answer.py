@@ -298,7 +298,7 @@ class ResponseAnswer(Answer):
         yield format_item_event("done", index, self._output[index])
 
     def _end(self, event: Done) -> Iterator[Json]:
-        words, calls = self._client_calls.end()
+        words, calls = self._client_calls.end(event)
         if words:
             yield from self._say(words)
         yield from self._close()
