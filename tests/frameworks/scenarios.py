@@ -249,7 +249,7 @@ SCENARIOS = (
         [says("A picture.")],
         ["say A picture.", "done stop"],
         before=[{"role": "user", "content": [{"type": "image_url", "image_url": {"url": PICTURE_URL}}]}],
-        sent=[f"user {PICTURE_URL}", "user go"],
+        sent=[f"user {PICTURE_URL}go"],
     ),
     Scenario(
         "a system message of the client's",
