@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -32,31 +33,38 @@ def listening(port: int, **environment: str) -> Iterator[subprocess.Popen[bytes]
             process.kill()
 
 
+@pytest.fixture(scope="module")
+def shared_port() -> Iterator[int]:
+    """The port of one server for the tests that leave it as it is."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = int(listener.getsockname()[1])
+    with listening(port):
+        yield port
+
+
 def at(port: int, **headers: str) -> Played:
     return Played(RunningServer(ServerDeclaration("far", url=f"http://127.0.0.1:{port}/mcp", headers=headers), QUICK))
 
 
-async def test_calls_progress_and_cancellation_work_as_over_pipes(free_port: int, log: Log) -> None:
-    far = at(free_port)
-    with listening(free_port):
-        async with far.lifespan():
-            await log.until("mcp_server_ready")
-            assert (await far.call("count", steps=2)).text == "counted to 2"
-            assert [report.progress for report in far.reports] == [50, 100]
-            with pytest.raises(ToolTimeout):
-                await far.call("wait", 0.3)
-            assert (await far.call("was_cancelled")).text == "yes"
-            results = await asyncio.gather(*(far.call("meet", guests=4) for _ in range(4)))
-            assert [result.text for result in results] == ["met"] * 4
+async def test_calls_progress_and_cancellation_work_as_over_pipes(shared_port: int, log: Log) -> None:
+    far = at(shared_port)
+    async with far.lifespan():
+        await log.until("mcp_server_ready")
+        assert (await far.call("count", steps=2)).text == "counted to 2"
+        assert [report.progress for report in far.reports] == [50, 100]
+        with pytest.raises(ToolTimeout):
+            await far.call("wait", 0.3)
+        assert (await far.call("was_cancelled")).text == "yes"
+        results = await asyncio.gather(*(far.call("meet", guests=4) for _ in range(4)))
+        assert [result.text for result in results] == ["met"] * 4
 
 
-async def test_changed_tools_are_told_of_over_http_too(free_port: int, log: Log) -> None:
-    far = at(free_port)
-    with listening(free_port):
-        async with far.lifespan():
-            count = (await log.until("mcp_server_ready"))["tools"]
-            await far.call("grow")
-            assert (await log.until("mcp_server_ready"))["tools"] == count + 1
+async def test_changed_tools_are_told_of_over_http_too(shared_port: int, log: Log) -> None:
+    far = at(shared_port)
+    async with far.lifespan():
+        count = (await log.until("mcp_server_ready"))["tools"]
+        await far.call("grow")
+        assert (await log.until("mcp_server_ready"))["tools"] == count + 1
 
 
 async def test_a_server_that_comes_back_is_found_again(free_port: int, log: Log) -> None:
@@ -93,26 +101,24 @@ async def test_a_server_that_refuses_the_key_says_what_to_do(free_port: int, log
             await log.until("mcp_server_lost", reason="ConnectionRefusedError: it answered HTTP 401: check its headers")
 
 
-async def test_an_answer_that_is_too_large_for_us_is_not_read_to_its_end(free_port: int, log: Log) -> None:
-    far = at(free_port)
-    with listening(free_port):
-        async with far.lifespan():
-            await log.until("mcp_server_ready")
-            with pytest.raises(ToolError, match="the answer is over 33554432 bytes"):
-                await far.call("big", characters=40_000_000)
-            assert len((await far.call("big", characters=90_000)).text) == 90_000
+async def test_an_answer_that_is_too_large_for_us_is_not_read_to_its_end(shared_port: int, log: Log) -> None:
+    far = at(shared_port)
+    async with far.lifespan():
+        await log.until("mcp_server_ready")
+        with pytest.raises(ToolError, match="the answer is over 33554432 bytes"):
+            await far.call("big", characters=40_000_000)
+        assert len((await far.call("big", characters=90_000)).text) == 90_000
 
 
 async def test_a_server_is_told_of_which_trace_a_call_is_in_the_message_and_in_its_headers(
-    free_port: int, log: Log
+    shared_port: int, log: Log
 ) -> None:
-    far = at(free_port)
-    with listening(free_port):
-        async with far.lifespan():
-            await log.until("mcp_server_ready")
-            with within(read({"traceparent": TRACEPARENT})):
-                assert (await far.call("trace")).text == f"{TRACEPARENT} {TRACEPARENT}"
-            assert (await far.call("trace")).text == "None None"
+    far = at(shared_port)
+    async with far.lifespan():
+        await log.until("mcp_server_ready")
+        with within(read({"traceparent": TRACEPARENT})):
+            assert (await far.call("trace")).text == f"{TRACEPARENT} {TRACEPARENT}"
+        assert (await far.call("trace")).text == "None None"
 
 
 NO_SESSION = {"code": -32000, "message": "Bad Request: No valid session ID provided"}
