@@ -20,6 +20,7 @@ class ForgetfulServer:
 
     A request of a session that it does not know is answered with `status` and `body`. `has_stream`: whether GET opens
     a stream of notifications, which ends when the sessions are forgotten. `is_always_forgetful`: each call is refused.
+    `raw`: the parts of the body that answers a call, in which `ID` stands for its id.
     """
 
     def __init__(self, status: int = 404, body: str | dict[str, Any] = "", *, has_stream: bool = False) -> None:
@@ -27,6 +28,8 @@ class ForgetfulServer:
         self.runs = 0
         self.initialized = 0
         self.is_always_forgetful = False
+        self.raw: list[bytes] = []
+        self.raw_type = "application/json"
         self._refusal = body
         self._status = status
         self._has_stream = has_stream
@@ -76,6 +79,9 @@ class ForgetfulServer:
                     self.forget()
                     return self._refuse()
                 self.runs += 1
+                if self.raw:
+                    parts = [part.replace(b"ID", str(message["id"]).encode()) for part in self.raw]
+                    return StreamingResponse(iter(parts), media_type=self.raw_type)
                 return self._answer(message, {"content": [{"type": "text", "text": f"run {self.runs}"}]})
             case _ if "id" in message:
                 error = {"code": -32601, "message": "no such method"}

@@ -172,6 +172,25 @@ async def test_error_with_status_400_that_is_about_no_session_is_an_error_of_the
         assert server.initialized == 1
 
 
+@pytest.mark.parametrize("media_type", ["application/json", "text/event-stream"])
+async def test_half_a_character_in_an_answer_is_replaced_and_an_answer_that_is_no_json_ends_its_call(
+    media_type: str,
+) -> None:
+    text = rb'"cut \ud83d, \ud83d\ude00, \\ud83d"}]}}'
+    answer = b'{"jsonrpc": "2.0", "id": ID, "result": {"content": [{"type": "text", "text": ' + text
+    begin, end = (b"event: message\ndata: ", b"\n\n") if media_type == "text/event-stream" else (b"", b"")
+    async with ForgetfulServer() as server, beside(server).running() as far:
+        server.raw_type = media_type
+        for cut in (90, 91, 100):
+            server.raw = [begin + answer[:cut], answer[cut:] + end]
+            assert (await far.call("run")).text == "cut \ufffd, \U0001f600, \\ud83d"
+        server.raw = [begin + answer[:50] + end]
+        with pytest.raises(
+            ToolError, match=r"The answer of the MCP server 'far' cannot be read \(.*may have taken effect"
+        ):
+            await far.call("run")
+
+
 async def test_server_of_the_older_transport_is_spoken_to_if_its_type_says_so(log: Log) -> None:
     older = MCPServer("older")
     older.add_tool(lambda: "here", "where", description="Says where it is.")

@@ -91,7 +91,7 @@ async def test_of_tools_with_one_name_none_is_offered_and_the_inspector_says_so(
     hub = McpServer("git_hub", command=sys.executable, args=[plain, str(tmp_path / "delete.json")], confirm="always")
     own = Skill("own", "Has a tool of its own.", tools=(git_other,))
     async with OpenAIServer([chunks(text("There."), finish("stop"))]) as endpoint, speaking_to(endpoint) as model:
-        with pytest.raises(AgentError, match="names begin with 'git_' and 'git_hub_'"):
+        with pytest.raises(AgentError, match="names begin with 'git_', and others with 'git_hub_'"):
             Agent("scripted", skills=(git, hub), model=model)
         agent = Agent("scripted", skills=(git.copy(tool_prefix=""), hub, own), model=model)
         async with serving(tmp_path, agent) as service:

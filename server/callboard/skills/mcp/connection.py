@@ -25,6 +25,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from callboard._trace_context import pass_on
 from callboard._version import __version__
 from callboard.skills.mcp.declaration import ServerDeclaration
+from callboard.skills.mcp.messages import replace_lone_surrogates
 from callboard.skills.mcp.session import Session
 from callboard.skills.mcp.signals import Signals, sent_call
 from callboard.skills.mcp.watched_stream import WatchedStream
@@ -152,9 +153,11 @@ def _http_client(declaration: ServerDeclaration, signals: Signals) -> httpx2.Asy
     async def guard(response: httpx2.Response) -> None:
         if response.status_code in (401, 403):
             raise ConnectionRefusedError(f"it answered HTTP {response.status_code}: check its headers")
+        assert isinstance(response.stream, httpx2.AsyncByteStream)
         if not response.headers.get("content-type", "").startswith("text/event-stream"):
-            assert isinstance(response.stream, httpx2.AsyncByteStream)
             response.stream = _BoundedStream(response.stream)
+        if "content-encoding" not in response.headers:
+            response.stream = _RepairedStream(response.stream)
         sent = sent_call.get()
         if sent is not None and await _is_session_forgotten(response):
             sent.is_refused = True
@@ -198,6 +201,29 @@ class _BoundedStream(httpx2.AsyncByteStream):
             if size > MAX_MESSAGE_BYTES:
                 raise httpx2.StreamError(f"the answer is over {MAX_MESSAGE_BYTES} bytes")
             yield chunk
+
+    async def aclose(self) -> None:
+        """End the answer."""
+        await self._inner.aclose()
+
+
+class _RepairedStream(httpx2.AsyncByteStream):
+    """A body of JSON or events whose lone surrogates are replaced: the SDK takes no message that has one."""
+
+    def __init__(self, inner: httpx2.AsyncByteStream) -> None:
+        self._inner = inner
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        waiting: list[bytes] = []
+        async for chunk in self._inner:
+            # No escape goes over the end of a line.
+            lines, end, rest = chunk.rpartition(b"\n")
+            waiting += [lines, end] if end else []
+            if end:
+                yield replace_lone_surrogates(b"".join(waiting))
+                waiting.clear()
+            waiting.append(rest)
+        yield replace_lone_surrogates(b"".join(waiting))
 
     async def aclose(self) -> None:
         """End the answer."""

@@ -20,6 +20,12 @@ _BLOCK: TypeAdapter[ContentBlock] = TypeAdapter(ContentBlock)
 _NEEDLESS = frozenset({"_meta", "annotations", "icons", "size"})
 """Fields of blocks that nobody is shown, and that are no reason to lose the block."""
 
+_ESCAPE = re.compile(
+    rb"""
+    \\\\ | \\u [dD][89abAB][0-9a-fA-F]{2} \\u [dD][c-fC-F][0-9a-fA-F]{2} | (?P<lone> \\u [dD][89a-fA-F][0-9a-fA-F]{2} )
+    """,
+    re.VERBOSE,
+)
 _ID = re.compile(
     r"""
     \s* \{ \s* (?: "jsonrpc" \s*:\s* "2\.0" \s*,\s* )? "id" \s*:\s* (?P<first> \d+ | "[^"\\]*" ) \s*, (?! \s* "method" )
@@ -128,13 +134,18 @@ def _complete(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read_json(text: str) -> object:
-    """Return the JSON value with U+FFFD for lone surrogates, which JavaScript writes where it cuts text in two."""
     try:
-        value = json.loads(text)
-        whole = json.dumps(value, ensure_ascii=False).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        return json.loads(whole)
+        return json.loads(replace_lone_surrogates(text.encode("utf-8", "replace")))
     except (ValueError, RecursionError):
         return None
+
+
+def replace_lone_surrogates(text: bytes) -> bytes:
+    """Return JSON text with U+FFFD for lone surrogates, which JavaScript writes where it cuts text in two.
+
+    `text` may be any part of JSON that ends between two escapes.
+    """
+    return _ESCAPE.sub(lambda match: rb"\ufffd" if match["lone"] else match[0], text)
 
 
 def _find_id(text: str) -> int | str | None:

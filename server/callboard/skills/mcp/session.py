@@ -125,8 +125,9 @@ class Session:
                     "not. It is being restarted; try again in a few seconds."
                 ) from error
             if error.code == PARSE_ERROR:
+                reason = " ".join(said.split("[type=")[0].split())
                 raise ToolError(
-                    f"The answer of the MCP server '{name}' cannot be read ({said}). The call may have taken effect."
+                    f"The answer of the MCP server '{name}' cannot be read ({reason}). The call may have taken effect."
                 ) from error
             raise ToolError(f"The MCP server '{name}' refused the call: {said}") from error
         except (RuntimeError, ValueError) as error:
