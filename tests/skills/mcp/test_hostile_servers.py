@@ -112,7 +112,9 @@ async def test_names_are_made_fit_and_kept_apart(plain: Make) -> None:
 
 
 async def test_what_is_no_message_is_passed_over(plain: Make, log: Log) -> None:
-    played = plain(listed("a"), noisy=True, results={"a": text("fine")})
+    printed = ['called with {"id": ID}', '{"level": 30, "id": ID}', '{"id": ID, "method": ["x"]}', "[ID]", '{"id": ID']
+    answer = '{"jsonrpc": "2.0", "id": ID, "result": {"content": [{"type": "text", "text": "fine"}]}}'
+    played = plain(listed("a"), noisy=True, raw={"a": "\n".join([*printed, answer])})
     async with played.lifespan():
         assert (await played.call("a")).text == "fine"
     assert "Welcome" not in json.dumps(log.lines)
@@ -157,7 +159,7 @@ async def test_message_that_cannot_be_read_ends_its_call_at_once(plain: Make) ->
     refused = {
         "error_text": (answer + '"error": "the oven is cold"}', "refused the call: the oven is cold"),
         "error_without_code": (answer + '"error": {"message": "cold"}}', "refused the call: cold"),
-        "cut_off": (answer + '"result": {"content": [{"type": "te', "cannot be read"),
+        "cut_off": (answer + '"result": {"content": [{"id": 99}, {"type": "te', "cannot be read"),
         "deep": (
             '{"result": ' + '{"a":' * 2_000 + "1" + "}" * 2_000 + ', "jsonrpc": "2.0", "id": ID}',
             "cannot be read",

@@ -201,4 +201,4 @@ async def test_server_of_the_older_transport_is_spoken_to_if_its_type_says_so(lo
             assert (await far.call("where")).text == "here"
         unsaid = Played(RunningServer(ServerDeclaration("far", url=url), QUICK))
         async with unsaid.lifespan():
-            assert "it may speak another protocol at this URL than http: set its type" in unsaid.server.state.reason
+            assert unsaid.server.state.reason.endswith('with server-sent events, write "type": "sse"')

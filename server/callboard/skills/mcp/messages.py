@@ -28,12 +28,15 @@ _ESCAPE = re.compile(
 )
 _ID = re.compile(
     r"""
-    \s* \{ \s* (?: "jsonrpc" \s*:\s* "2\.0" \s*,\s* )? "id" \s*:\s* (?P<first> \d+ | "[^"\\]*" ) \s*, (?! \s* "method" )
-    | .* "id" \s*:\s* (?P<last> \d+ | "[^"\\]*" ) \s* \} \s*
+    \s* \{ \s* (?: "jsonrpc" \s*:\s* "2\.0" \s*,\s* )?
+    (?:
+        "id" \s*:\s* (?P<first> \d+ | "[^"\\]*" ) \s*,\s* "(?: result | error )"
+        | "(?: result | error )" .* "id" \s*:\s* (?P<last> \d+ | "[^"\\]*" ) \s* \} \s* \Z
+    )
     """,
     re.VERBOSE | re.DOTALL,
 )
-"""The id of an answer, in the two places where servers write it: at the beginning and at the very end."""
+"""The id of an answer, in the two places where servers write it: before the result and at the very end."""
 
 
 def repair_message(error: ValidationError) -> SessionMessage | None:
@@ -43,7 +46,7 @@ def repair_message(error: ValidationError) -> SessionMessage | None:
     """
     given = error.errors()[0]["input"]
     message = _read_json(given) if isinstance(given, str) else given
-    if isinstance(message, dict) and "method" not in message:
+    if isinstance(message, dict) and ("result" in message or "error" in message):
         try:
             return SessionMessage(jsonrpc_message_adapter.validate_python(_complete(message), by_name=False))
         except ValidationError:

@@ -198,8 +198,8 @@ class RunningServer:
                 await self._serve(session, settled)
         except (*CONNECTION_ERRORS, ExceptionGroup) as error:
             reason = self.declaration.hide(_explain(error))
-            if self._session is None and self.declaration.url and reason.endswith(_REFUSALS):
-                reason += f"; it may speak another protocol at this URL than {self.declaration.transport}: set its type"
+            if self._session is None and reason.endswith(_REFUSALS):
+                reason += '; if it speaks the older protocol, with server-sent events, write "type": "sse"'
             signals.end(reason)
             if self._session is None and signals.end_reason == ENDED:
                 return "it ended before it was ready; CALLBOARD_LOG_LEVEL=debug logs what it writes"
