@@ -81,8 +81,8 @@ def test_every_fault_is_told_and_no_value_repeated(tmp_path: Path) -> None:
             {"a": "x //no /*no*/"},
         ),
         # Gemini CLI, Windsurf, LangChain, Cline, OpenCode.
-        ('{"mcpServers": {"a": {"httpUrl": "http://a/mcp", "headers": null}}}', {"a": "http http://a/mcp"}),
-        ('{"mcpServers": {"a": {"serverUrl": "http://a/mcp"}}}', {"a": "http http://a/mcp"}),
+        ('{"mcpServers": {"a": {"httpUrl": "http://a/mcp", "headers": null}}}', {"a": "None http://a/mcp"}),
+        ('{"mcpServers": {"a": {"serverUrl": "http://a/mcp"}}}', {"a": "None http://a/mcp"}),
         ('{"mcpServers": {"a": {"url": "http://a", "transport": "streamable_http"}}}', {"a": "http http://a"}),
         ('{"mcpServers": {"a": {"url": "http://a", "type": "streamableHttp"}}}', {"a": "http http://a"}),
         ('{"mcpServers": {"a": {"url": "http://a/sse", "type": "sse"}}}', {"a": "sse http://a/sse"}),

@@ -191,14 +191,18 @@ async def test_half_a_character_in_an_answer_is_replaced_and_an_answer_that_is_n
             await far.call("run")
 
 
-async def test_server_of_the_older_transport_is_spoken_to_if_its_type_says_so(log: Log) -> None:
+async def test_server_of_the_older_transport_is_spoken_to_whether_its_type_says_so_or_not(log: Log) -> None:
     older = MCPServer("older")
     older.add_tool(lambda: "here", "where", description="Says where it is.")
     async with HttpServer(older.sse_app(), interface="asgi3") as server:
         url = f"http://127.0.0.1:{server.port}/sse"
-        far = Played(RunningServer(ServerDeclaration("far", url=url, transport="sse"), QUICK))
-        async with far.lifespan():
-            assert (await far.call("where")).text == "here"
-        unsaid = Played(RunningServer(ServerDeclaration("far", url=url), QUICK))
-        async with unsaid.lifespan():
-            assert unsaid.server.state.reason.endswith('with server-sent events, write "type": "sse"')
+        for transport in (None, "sse"):
+            far = Played(RunningServer(ServerDeclaration("far", url=url, transport=transport), QUICK))
+            async with far.running():
+                await log.until("mcp_server_ready")
+                assert (await far.call("where")).text == "here"
+        wrong = Played(RunningServer(ServerDeclaration("far", url=url, transport="http"), QUICK))
+        async with wrong.running():
+            assert wrong.server.state.status == "restarting"
+    lost = [line["reason"].partition("; ")[2] for line in log.of("mcp_server_lost")]
+    assert lost == ["it speaks the older transport, which is tried next", ""]

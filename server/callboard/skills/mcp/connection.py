@@ -34,6 +34,7 @@ REQUEST_SECONDS = 60.0
 """Time for the handshake and for a list, each: `npx` may be loading the server first."""
 
 CONNECT_SECONDS = 30.0
+EVENTS = "text/event-stream"
 LISTEN_SECONDS = 5.0
 """Time that a server has to confirm that it will tell of changes, before its list is read all the same."""
 
@@ -79,6 +80,21 @@ async def connect(declaration: ServerDeclaration, signals: Signals) -> AsyncIter
         if client.protocol_version in MODERN_PROTOCOL_VERSIONS:
             await stack.enter_async_context(_listen_while_open(client, signals))
         yield Session(declaration, client, signals)
+
+
+async def speaks_events(declaration: ServerDeclaration) -> bool:
+    """Return whether a URL that refuses streamable HTTP has a stream of events, as the older transport has.
+
+    https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#backwards-compatibility
+    """
+    try:
+        async with _http_client(declaration, Signals()) as http:
+            with anyio.move_on_after(CONNECT_SECONDS):
+                async with http.stream("GET", declaration.url, headers={"Accept": EVENTS}) as response:
+                    return response.is_success and response.headers.get("content-type", "").startswith(EVENTS)
+    except (httpx2.HTTPError, OSError):
+        pass
+    return False
 
 
 _Streams = tuple[Any, Any]
@@ -154,7 +170,7 @@ def _http_client(declaration: ServerDeclaration, signals: Signals) -> httpx2.Asy
         if response.status_code in (401, 403):
             raise ConnectionRefusedError(f"it answered HTTP {response.status_code}: check its headers")
         assert isinstance(response.stream, httpx2.AsyncByteStream)
-        if not response.headers.get("content-type", "").startswith("text/event-stream"):
+        if not response.headers.get("content-type", "").startswith(EVENTS):
             response.stream = _BoundedStream(response.stream)
         if "content-encoding" not in response.headers:
             response.stream = _RepairedStream(response.stream)

@@ -169,8 +169,8 @@ class _Entry(BaseModel):
     def declaration(self, name: str) -> ServerDeclaration:
         """Return the declaration under that name. Raises `AgentError`."""
         folder = Path(self.cwd).expanduser() if self.cwd else None
-        transport = _TYPES.get(self.type) or "http"
-        return ServerDeclaration(name, **self.model_dump(exclude={"type", "cwd"}), cwd=folder, transport=transport)
+        given = self.model_dump(exclude={"type", "cwd"})
+        return ServerDeclaration(name, **given, cwd=folder, transport=_TYPES.get(self.type))
 
 
 def _explain(place: str, detail: Mapping[str, Any]) -> str:

@@ -83,6 +83,7 @@ class Signals:
     def stop(self) -> None:
         """Say that nobody needs the server any longer."""
         self.stopping = True
+        self.renewed.set()
         self.wake.set()
 
     def begin(self) -> None:
