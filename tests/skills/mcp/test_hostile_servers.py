@@ -177,11 +177,16 @@ async def test_message_that_cannot_be_read_ends_its_call_at_once(plain: Make) ->
 
 async def test_an_error_is_said_with_the_servers_words_and_not_with_all_of_them(plain: Make) -> None:
     long = {**text("no " * 10_000), "isError": True}
-    played = plain(listed("long"), listed("silent"), results={"long": long, "silent": {"content": [], "isError": True}})
+    silent = {"content": [], "isError": True}
+    structured = {"structuredContent": {"why": "cold"}, "isError": True}
+    results = {"long": long, "silent": silent, "structured": structured}
+    played = plain(*map(listed, results), results=results)
     async with played.lifespan():
         with pytest.raises(ToolError, match=r"^no no no") as error:
             await played.call("long")
         assert len(str(error.value)) < 5_000
+        with pytest.raises(ToolError, match=r'^\{"why":"cold"\}$'):
+            await played.call("structured")
         with pytest.raises(ToolError, match="'plain' says that the call failed, and not why"):
             await played.call("silent")
 

@@ -143,12 +143,12 @@ def read_result(server: str, result: CallToolResult, hide: Callable[[str], str])
     """Return the result, `hide` having taken the secrets out; raises `ToolError` where the server says it failed."""
     files: list[dict[str, Any]] = []
     text = "\n\n".join(filter(None, [_read_block(block, files) for block in result.content]))
-    if result.is_error:
-        said = truncate(hide(text), MAX_ERROR_CHARS)
-        raise ToolError(said or f"The MCP server '{server}' says that the call failed, and not why.")
     structured = result.structured_content
     written = to_json(structured, inf_nan_mode="null").decode() if structured is not None else ""
     shown = hide(written)
+    if result.is_error:
+        said = truncate(hide(text) or shown, MAX_ERROR_CHARS)
+        raise ToolError(said or f"The MCP server '{server}' says that the call failed, and not why.")
     # Text can be cut and secrets be taken out of it; structured data is kept as it is or not at all.
     data = structured if shown == written and len(written) <= MAX_RESULT_CHARS else None
     return ToolResult(truncate(hide(text) or shown, MAX_RESULT_CHARS), files=tuple(files), data=data)
