@@ -154,6 +154,7 @@ async def test_message_that_cannot_be_read_ends_its_call_at_once(plain: Make) ->
         "surrogate": answer + r'"result": {"content": [{"type": "text", "text": "cut \ud83d, \ud83d\ude00"}]}}',
         "text": answer + '"result": "text"}',
         "list": answer + '"result": ["text"]}',
+        "control": answer + '"result": {"content": [{"type": "text", "text": "a\tb"}]}}',
         "no_version": '{"id": ID, "result": {"content": []}}',
     }
     refused = {
@@ -169,7 +170,7 @@ async def test_message_that_cannot_be_read_ends_its_call_at_once(plain: Make) ->
     played = plain(*map(listed, raw), raw=raw)
     async with played.lifespan():
         texts = [(await played.call(name)).text for name in read]
-        assert texts == ["cut \ufffd, \U0001f600", "text", "text", ""]
+        assert texts == ["cut \ufffd, \U0001f600", "text", "text", "a\tb", ""]
         for name, (_, said) in refused.items():
             with pytest.raises(ToolError, match=said):
                 await played.call(name)

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 from mcp.server import MCPServer
+from starlette.responses import PlainTextResponse
+from starlette.types import Receive, Scope, Send
 
 from callboard._trace_context import read, within
 from callboard.errors import ToolError, ToolTimeout
@@ -153,6 +155,20 @@ async def test_session_that_the_server_forgot_is_begun_again_and_refused_calls_a
         assert far.server.state.status == "ready"
 
 
+async def test_call_that_the_server_still_answers_is_not_lost_with_the_forgotten_session() -> None:
+    async with ForgetfulServer(404) as server, beside(server).running() as far:
+        server.release = asyncio.Event()
+        slow = asyncio.create_task(far.call("run"))
+        await server.waiting.wait()
+        release, server.release = server.release, None
+        server.forget()
+        refused = asyncio.create_task(far.call("run"))
+        await server.refused.wait()
+        release.set()
+        assert [(await call).text for call in (slow, refused)] == ["run 1", "run 2"]
+        assert server.initialized == 2
+
+
 async def test_call_that_is_refused_in_each_new_session_is_not_repeated_for_ever() -> None:
     async with ForgetfulServer(400, NO_SESSION) as server, beside(server).running() as far:
         server.is_always_forgetful = True
@@ -191,16 +207,34 @@ async def test_half_a_character_in_an_answer_is_replaced_and_an_answer_that_is_n
             await far.call("run")
 
 
+class ForgetfulEvents:
+    """Server of the older transport that refuses messages, if told to, until a new session is begun."""
+
+    def __init__(self) -> None:
+        server = MCPServer("older")
+        server.add_tool(lambda: "here", "where", description="Says where it is.")
+        self._app = server.sse_app()
+        self.is_forgetful = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.is_forgetful = self.is_forgetful and scope["method"] == "POST"
+        refusal = PlainTextResponse("Could not find session", 404)
+        await (refusal if self.is_forgetful else self._app)(scope, receive, send)
+
+
 async def test_server_of_the_older_transport_is_spoken_to_whether_its_type_says_so_or_not(log: Log) -> None:
-    older = MCPServer("older")
-    older.add_tool(lambda: "here", "where", description="Says where it is.")
-    async with HttpServer(older.sse_app(), interface="asgi3") as server:
+    older = ForgetfulEvents()
+    async with HttpServer(older, interface="asgi3") as server:
         url = f"http://127.0.0.1:{server.port}/sse"
         for transport in (None, "sse"):
             far = Played(RunningServer(ServerDeclaration("far", url=url, transport=transport), QUICK))
             async with far.running():
                 await log.until("mcp_server_ready")
                 assert (await far.call("where")).text == "here"
+                older.is_forgetful = True
+                assert (await far.call("where")).text == "here"
+                await log.until("mcp_session_forgotten")
+                await log.until("mcp_server_ready")
         wrong = Played(RunningServer(ServerDeclaration("far", url=url, transport="http"), QUICK))
         async with wrong.running():
             assert wrong.server.state.status == "restarting"

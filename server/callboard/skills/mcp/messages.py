@@ -138,7 +138,8 @@ def _complete(message: dict[str, Any]) -> dict[str, Any]:
 
 def _read_json(text: str) -> object:
     try:
-        return json.loads(replace_lone_surrogates(text.encode("utf-8", "replace")))
+        # Not strict: some servers write line breaks and tabs into texts as they are.
+        return json.loads(replace_lone_surrogates(text.encode("utf-8", "replace")), strict=False)
     except (ValueError, RecursionError):
         return None
 

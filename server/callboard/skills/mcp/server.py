@@ -231,7 +231,7 @@ class RunningServer:
         if signals.is_forgotten:
             # Calls of the same moment are being refused too, and those of another replica may still be answered.
             with anyio.move_on_after(LAST_CALLS_SECONDS):
-                while signals.open_calls and not signals.stopping:
+                while signals.awaits_answers and not signals.stopping:
                     await signals.wake.wait()
                     signals.wake.clear()
 

@@ -32,7 +32,7 @@ from callboard._tools import ToolContext, ToolResult
 from callboard.errors import ToolError
 from callboard.skills.mcp.catalogue import MAX_TOOLS
 from callboard.skills.mcp.declaration import ServerDeclaration
-from callboard.skills.mcp.signals import ForgottenSession, SentCall, Signals, sent_call
+from callboard.skills.mcp.signals import ForgottenSession, Signals
 
 CALL_SECONDS = 86_400.0
 """Longer than any call may take: the executor's limit comes first, and cancels the call at the server too."""
@@ -107,36 +107,35 @@ class Session:
             text = message or (f"{progress:g}" if percent is None else "")
             await context.status("processing", hide(text)[:MAX_REPORT_CHARS], progress=percent)
 
-        sent = SentCall()
-        token = sent_call.set(sent)
-        try:
-            with self.signals.calling():
+        with self.signals.calling() as sent:
+            try:
                 result = await self.client.call_tool(
                     tool_name, dict(arguments), read_timeout_seconds=CALL_SECONDS, progress_callback=report
                 )
-        except MCPError as error:
-            if sent.is_refused:
-                raise ForgottenSession from error
-            said = truncate(hide(error.message), MAX_ERROR_CHARS)
-            if error.code == CONNECTION_CLOSED or error.message == _LOST_OVER_HTTP:
-                self.signals.end("the connection was lost during a call")
-                raise ToolError(
-                    f"The MCP server '{name}' was lost during this call ({said}), which may have been carried out or "
-                    "not. It is being restarted; try again in a few seconds."
-                ) from error
-            if error.code == PARSE_ERROR:
-                reason = " ".join(said.split("[type=")[0].split())
-                raise ToolError(
-                    f"The answer of the MCP server '{name}' cannot be read ({reason}). The call may have taken effect."
-                ) from error
-            raise ToolError(f"The MCP server '{name}' refused the call: {said}") from error
-        except (RuntimeError, ValueError) as error:
-            # The SDK's checks: a result that is none, or not what the tool's output schema says.
-            said = truncate(hide(str(error)), MAX_ERROR_CHARS)
-            raise ToolError(f"The MCP server '{name}' gave a result that cannot be used: {said}") from error
-        finally:
-            sent_call.reset(token)
+            except MCPError as error:
+                raise (ForgottenSession() if sent.is_refused else self._explain(error)) from error
+            except (RuntimeError, ValueError) as error:
+                # The SDK's checks: a result that is none.
+                said = truncate(hide(str(error)), MAX_ERROR_CHARS)
+                raise ToolError(f"The MCP server '{name}' gave a result that cannot be used: {said}") from error
         return read_result(name, result, hide)
+
+    def _explain(self, error: MCPError) -> ToolError:
+        """Return what the model is told of an error of a call; a lost connection is given up."""
+        name = self.declaration.name
+        said = truncate(self.declaration.hide(error.message), MAX_ERROR_CHARS)
+        if error.code == CONNECTION_CLOSED or error.message == _LOST_OVER_HTTP:
+            self.signals.end("the connection was lost during a call")
+            return ToolError(
+                f"The MCP server '{name}' was lost during this call ({said}), which may have been carried out or "
+                "not. It is being restarted; try again in a few seconds."
+            )
+        if error.code == PARSE_ERROR:
+            reason = " ".join(said.split("[type=")[0].split())
+            return ToolError(
+                f"The answer of the MCP server '{name}' cannot be read ({reason}). The call may have taken effect."
+            )
+        return ToolError(f"The MCP server '{name}' refused the call: {said}")
 
 
 def read_result(server: str, result: CallToolResult, hide: Callable[[str], str]) -> ToolResult:
