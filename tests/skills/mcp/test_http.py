@@ -139,6 +139,8 @@ def beside(server: ForgetfulServer) -> Played:
         (400, NO_SESSION),
         (400, {"code": -32000, "message": "Bad Request: Server not initialized"}),
         (400, "unknown session"),
+        (401, "Unauthorized: Session not found"),
+        (503, {"code": -32000, "message": "No active session"}),
     ],
 )
 async def test_session_that_the_server_forgot_is_begun_again_and_refused_calls_are_repeated(
@@ -179,11 +181,17 @@ async def test_call_that_is_refused_in_each_new_session_is_not_repeated_for_ever
         assert (await far.call("run")).text == "run 1"
 
 
-async def test_error_with_status_400_that_is_about_no_session_is_an_error_of_the_call() -> None:
-    wrong = {"code": -32602, "message": "the oven is cold"}
-    async with ForgetfulServer(400, wrong) as server, beside(server).running() as far:
+@pytest.mark.parametrize(
+    "error",
+    [
+        {"code": -32000, "message": "the oven is cold"},
+        {"code": -32602, "message": "there is no browser session 7"},
+    ],
+)
+async def test_error_with_status_400_that_is_not_about_the_session_is_an_error_of_the_call(error: Any) -> None:
+    async with ForgetfulServer(400, error) as server, beside(server).running() as far:
         server.is_always_forgetful = True
-        with pytest.raises(ToolError, match="'far' refused the call: the oven is cold"):
+        with pytest.raises(ToolError, match=f"'far' refused the call: {error['message']}"):
             await far.call("run")
         assert server.initialized == 1
 

@@ -50,7 +50,10 @@ CONNECTION_ERRORS = (MCPError, OSError, RuntimeError, ValueError, httpx2.HTTPErr
 _SESSION_IN_URL = re.compile(r"[?&]session_?id=", re.IGNORECASE)
 """The older transport has its session there."""
 
+_FORGOTTEN_STATUSES = frozenset({400, 401, 410, 503})
 _FORGOTTEN_WORDS = re.compile(r"session|not initiali[sz]ed", re.IGNORECASE)
+_OTHER_CODES = re.compile(r'"code"\s*:\s*-3260[123]\b')
+"""JSON-RPC's codes for a wrong method, wrong arguments and an internal error: the call may have reached its tool."""
 
 _log = structlog.get_logger(__name__)
 
@@ -167,8 +170,6 @@ async def _listen(client: Client, signals: Signals, begun: asyncio.Event) -> Non
 
 def _http_client(declaration: ServerDeclaration, signals: Signals) -> httpx2.AsyncClient:
     async def guard(response: httpx2.Response) -> None:
-        if response.status_code in (401, 403):
-            raise ConnectionRefusedError(f"it answered HTTP {response.status_code}: check its headers")
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         if not response.headers.get("content-type", "").startswith(EVENTS):
             response.stream = _BoundedStream(response.stream)
@@ -178,6 +179,8 @@ def _http_client(declaration: ServerDeclaration, signals: Signals) -> httpx2.Asy
         if sent is not None and await _is_session_forgotten(response):
             sent.is_refused = True
             signals.forget()
+        elif response.status_code in (401, 403):
+            raise ConnectionRefusedError(f"it answered HTTP {response.status_code}: check its headers")
         elif declaration.transport == "sse" and response.request.method == "POST" and response.is_error:
             # The SDK stops sending at that, and its callers wait for ever.
             signals.end(f"it answered HTTP {response.status_code}")
@@ -189,11 +192,11 @@ def _http_client(declaration: ServerDeclaration, signals: Signals) -> httpx2.Asy
 
 
 async def _is_session_forgotten(response: httpx2.Response) -> bool:
-    """Return whether the server refused a call because it does not know the call's session.
+    """Return whether the server refused a call before it ran, because it does not know the call's session.
 
-    That is 404 by the specification. Servers of the TypeScript SDK answer 400 and say so in words.
+    That is 404 by the specification. Many servers answer with another status, and say it in words.
     """
-    if response.status_code not in (HTTPStatus.NOT_FOUND, HTTPStatus.BAD_REQUEST):
+    if response.status_code != HTTPStatus.NOT_FOUND and response.status_code not in _FORGOTTEN_STATUSES:
         return False
     request = response.request
     has_session = MCP_SESSION_ID in request.headers or _SESSION_IN_URL.search(str(request.url))
@@ -201,7 +204,8 @@ async def _is_session_forgotten(response: httpx2.Response) -> bool:
         return False
     if response.status_code == HTTPStatus.NOT_FOUND:
         return True
-    return _FORGOTTEN_WORDS.search((await response.aread()).decode(errors="replace")) is not None
+    said = (await response.aread()).decode(errors="replace")
+    return _FORGOTTEN_WORDS.search(said) is not None and _OTHER_CODES.search(said) is None
 
 
 class _BoundedStream(httpx2.AsyncByteStream):

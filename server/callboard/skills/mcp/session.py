@@ -12,7 +12,6 @@ from typing import Any
 import structlog
 from mcp import Client, MCPError
 from mcp_types import (
-    CONNECTION_CLOSED,
     METHOD_NOT_FOUND,
     PARSE_ERROR,
     AudioContent,
@@ -55,8 +54,11 @@ _log = structlog.get_logger(__name__)
 
 _IMAGE_TYPE = re.compile(r"image/[\w.+-]{1,64}", re.ASCII)
 _BASE64 = re.compile(r"[A-Za-z0-9+/\s]*={0,2}\s*", re.ASCII)
-_LOST_OVER_HTTP = "Server returned an error response"
-"""The SDK's words for a status without a JSON-RPC body, which have no code of their own: most come of a restart."""
+_LOST = ("Connection closed", "SSE stream ", "Server returned an error response")
+"""The SDK's words for a connection that broke, and for a status without a JSON-RPC body, which most come of a restart.
+
+Their code, -32000, is that of many servers for errors of their own.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +126,7 @@ class Session:
         """Return what the model is told of an error of a call; a lost connection is given up."""
         name = self.declaration.name
         said = truncate(self.declaration.hide(error.message), MAX_ERROR_CHARS)
-        if error.code == CONNECTION_CLOSED or error.message == _LOST_OVER_HTTP:
+        if error.message.startswith(_LOST):
             self.signals.end("the connection was lost during a call")
             return ToolError(
                 f"The MCP server '{name}' was lost during this call ({said}), which may have been carried out or "
