@@ -223,6 +223,19 @@ class _HookedModel(Model):
         return ended
 
 
+_AGNOS_FIELDS = frozenset(Function.model_fields) - {"name", "description", "parameters", "strict"}
+"""The fields of a function that only Agno knows. Mistral refuses a request that has one."""
+
+
+def _without_agnos_fields(tool: Any) -> Any:
+    match tool:
+        case {"function": {} as function}:
+            known = {name: value for name, value in function.items() if name not in _AGNOS_FIELDS}
+            return {**tool, "function": known}
+        case _:
+            return tool
+
+
 @contextmanager
 def _request(model: _HookedModel, request: dict[str, Any]) -> Iterator[Callable[[ModelResponse], None]]:
     """Prepare one request to the model, within this context; what is yielded is to be given each piece of the answer.
@@ -230,6 +243,8 @@ def _request(model: _HookedModel, request: dict[str, Any]) -> Iterator[Callable[
     Observers are told of it, its tokens are counted, and how it fails is noted.
     """
     request["messages"] = with_one_system_message(request["messages"])
+    if request.get("tools"):
+        request["tools"] = [_without_agnos_fields(tool) for tool in request["tools"]]
     hooks = current_hooks.get()
     if hooks is None:
         yield lambda _: None
