@@ -22,6 +22,7 @@ from agno.models.base import Model
 from agno.models.message import Message
 from agno.models.response import ModelResponse
 from agno.models.utils import get_model
+from agno.run.agent import CustomEvent
 from agno.team import Team
 from agno.tools.function import Function, FunctionCall, FunctionExecutionResult
 from agno.utils.timer import Timer
@@ -291,10 +292,27 @@ async def _read_generator(
     with turn.calls.reporting(call_id):
         if isinstance(items, AsyncIterator):
             async for item in items:
-                yield await mask_result(item, turn.context.redaction)
+                yield _without_text(await mask_result(item, turn.context.redaction))
         else:
             for item in items:
-                yield await mask_result(item, turn.context.redaction)
+                yield _without_text(await mask_result(item, turn.context.redaction))
+
+
+def _without_text(item: object) -> object:
+    """Return what a generator yields; an event as one whose text is empty.
+
+    Agno appends the text of an event to the tool's result: https://github.com/agno-agi/agno/issues/8769
+    """
+    if not isinstance(item, CustomEvent) or type(item).__str__ is not object.__str__:
+        return item
+    event = copy(item)
+    event.__class__ = _make_silent_kind(type(item))
+    return event
+
+
+@cache
+def _make_silent_kind(kind: type[CustomEvent]) -> type[CustomEvent]:
+    return type(kind.__name__, (kind,), {"__module__": kind.__module__, "__str__": lambda _: ""})
 
 
 def _reject(hooks: Hooks, call: ChatDict, reason: str, functions: dict[str, Function]) -> None:
