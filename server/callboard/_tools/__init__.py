@@ -11,7 +11,7 @@ from callboard._tools.context import (
     report_status,
 )
 from callboard._tools.decorator import tool
-from callboard._tools.executor import check_arguments, execute, runs_in_thread
+from callboard._tools.executor import check_arguments, error_text, execute, runs_in_thread
 from callboard._tools.result import ToolResult, as_result
 from callboard._tools.tool import NeedsConfirmation, Tool, refuse_special_parameter
 
@@ -28,6 +28,7 @@ __all__ = [
     "ToolResult",
     "as_result",
     "check_arguments",
+    "error_text",
     "execute",
     "new_external_id",
     "refuse_special_parameter",
