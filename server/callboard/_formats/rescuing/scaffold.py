@@ -61,7 +61,7 @@ class Scaffold:
         """Return what was held back, without the labels; `is_rescued`: a call was taken out of the text behind it."""
         if self._reads == self._begin:
             return "", self._take(len(self._held))
-        if is_rescued and self._held.startswith(_THOUGHT):
+        if is_rescued and self._held.lstrip().startswith(_THOUGHT):
             return _thoughts_before_call(self._take(len(self._held)))
         if self._reads == self._transcript:
             return self._unlabelled(self._take(len(self._held)))
@@ -83,7 +83,6 @@ class Scaffold:
             if not words.startswith(_LABELS):
                 return "", ""
             if not self._was_told(_TOLD):
-                self._held = words
                 self._reads = self._transcript
                 return self._reads()
         self._reads = self._prose
