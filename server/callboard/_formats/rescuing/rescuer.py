@@ -243,6 +243,8 @@ class Rescuer:
             if not final or (self._is_whole(group)):
                 return False
             return self._refuse(at)
+        if not group.blocks:
+            return self._next(group, at, final=final)
         if end := TURN_ENDS.match(text, at):
             group.at = at + len(end)
             return True
