@@ -6,7 +6,13 @@ from typing import Any
 
 from callboard_formats.calls import MeantCall, tool_meant, understand
 from callboard_formats.cleaning import Cleaner
-from callboard_formats.formats import prompt_ends_in_separator, read_besides, syntaxes_of, thought_opened_for
+from callboard_formats.formats import (
+    other_syntaxes,
+    prompt_ends_in_separator,
+    read_besides,
+    syntaxes_of,
+    thought_opened_for,
+)
 from callboard_formats.functionary import FirstMessage
 from callboard_formats.outlet import (
     AllWasThought,
@@ -64,6 +70,8 @@ class StreamParser:
       endpoint may leave thoughts out. So a text that is whole, and has no call either, is the content too, at its end:
       an answer is never lost.
     - One that was `cut` off stays the thought.
+
+    With `falls_back` a whole call at the answer's end is found in every other syntax too; its text is its `source`.
     """
 
     def __init__(
@@ -75,10 +83,12 @@ class StreamParser:
         thinking: bool | None = None,
         prompt_opens: bool | None = None,
         previews: bool = True,
+        falls_back: bool = False,
     ) -> None:
+        others = other_syntaxes(tuple(formats)) if falls_back and formats is not None else ()
         self.schemas = schemas_of(tools)
         self._scanner = Scanner(
-            syntaxes_of(formats),
+            (*syntaxes_of(formats), *others),
             self.schemas,
             previews=previews,
             opened=thought_opened_for(model, formats, thinking=thinking, prompt_opens=prompt_opens),

@@ -32,6 +32,9 @@ _LONGEST_END_CHARS = 200
 _LINE_CHARS = 1000
 """How far on in a line a call's end is looked for: to its end, many calls in one line would take quadratic time."""
 
+MAX_SECTIONS = 3
+"""Some models write the opener of a section twice. Each of many more would be read from again."""
+
 _NEVER = "(?!)"
 _GROUP = regex.compile(r"\(\?P<\w+>")
 _FENCE_END = regex.compile(r"\s{0,99}+```")
@@ -248,11 +251,7 @@ class _Block:
     def read(self) -> Reading[Sequence[WrittenCall | str] | None]:
         tape = self._tape
         patterns = self._patterns
-        while self._row.section and (section := (yield from tape.take(patterns.section))):
-            # Some models write it twice.
-            self._in_section = True
-            self._in_tokens = not _ANYBODYS.fullmatch(section[0])
-            yield from tape.space()
+        yield from self._open_section()
         calls: list[WrittenCall] = []
         begun = self._in_section
         while not self._calls_nothing:
@@ -279,6 +278,16 @@ class _Block:
         if calls or closed or self._calls_nothing or (tape.final and tape.is_at_end()):
             return calls
         return None
+
+    def _open_section(self) -> Reading[None]:
+        """Move behind the opener of the section, if there is one."""
+        for _ in range(MAX_SECTIONS if self._row.section else 0):
+            section = yield from self._tape.take(self._patterns.section)
+            if section is None:
+                return
+            self._in_section = True
+            self._in_tokens = not _ANYBODYS.fullmatch(section[0])
+            yield from self._tape.space()
 
     def _ends_here(self) -> Reading[bool]:
         """Return whether the end of a call, a section or a turn stands here, or the text ends in a part of one."""

@@ -32,7 +32,7 @@ from callboard._formats.rescuing.repetition import is_repeated
 from callboard._formats.rescuing.standing import Standing
 from callboard_formats.formats import SYNTAXES
 from callboard_formats.grammar import grammar, meaning
-from callboard_formats.syntax import NOBODY, Spot, Syntax, WrittenCall
+from callboard_formats.syntax import LAST_OBSERVATION, NOBODY, Spot, Syntax, WrittenCall
 from callboard_formats.tape import Tape
 
 ASK_ALWAYS_CHARS = 256
@@ -243,11 +243,16 @@ class Rescuer:
             if not final or (self._is_whole(group)):
                 return False
             return self._refuse(at)
+        if not group.blocks:
+            return self._next(group, at, final=final)
         if end := TURN_ENDS.match(text, at):
             group.at = at + len(end)
             return True
         if not final and TURN_ENDS.may_grow(text, at):
             return False
+        if LAST_OBSERVATION.match(text, at, partial=not final):
+            group.at = len(text) if final else at
+            return final
         if group.closed:
             return self._refuse(at)
         if group.fence:
