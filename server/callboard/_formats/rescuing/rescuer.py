@@ -240,9 +240,7 @@ class Rescuer:
         at = after_space(text, group.at)
         group.at = at
         if at == len(text):
-            if not final or (self._is_whole(group)):
-                return False
-            return self._refuse(at)
+            return final and not self._is_whole(group) and self._refuse(at)
         if not group.blocks:
             return self._next(group, at, final=final)
         if end := TURN_ENDS.match(text, at):
