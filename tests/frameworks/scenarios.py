@@ -63,6 +63,20 @@ SCENARIOS = (
         errors_say=["kaboom: no fuel"],
     ),
     Scenario(
+        "tools that raise KeyboardInterrupt",
+        [calls(("interrupt", "{}"), ("interrupt_in_thread", "{}")), says("They failed.")],
+        [
+            "call 1 interrupt {}",
+            "call 2 interrupt_in_thread {}",
+            "failed 1 tool_failed",
+            "failed 2 tool_failed",
+            "say They failed.",
+            "done stop",
+        ],
+        tools=["interrupt", "interrupt_in_thread"],
+        errors_say=["KeyboardInterrupt: enough"],
+    ),
+    Scenario(
         "one fails, one does not",
         [calls(("kaboom", '{"reason": "no fuel"}'), ADD), says("5, and a failure.")],
         [
