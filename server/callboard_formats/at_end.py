@@ -1,4 +1,4 @@
-"""Calls in a syntax that the model was not asked for, although it was asked for another one.
+"""Calls that count only at the answer's end: in a syntax that the model was not asked for, or as bare lines.
 
 A model that is asked for ReAct may write `<tool_call>` as it was trained to, and one that is asked for XML `Action:`.
 Its answer would end in a call that nobody runs. So such a call is read if it is whole, begins a line and ends the
@@ -7,11 +7,15 @@ meant.
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
+
+import regex
 
 from callboard_formats.names import resolve_name
+from callboard_formats.python import Brackets, calls_in_source, read_brackets
 from callboard_formats.syntax import END_OF_TURN, LAST_OBSERVATION, NOBODY, Spot, Syntax, Watcher, WrittenCall
 from callboard_formats.tape import Reading, Tape
-from callboard_formats.unmarked import LastCalls
+from callboard_formats.unmarked import DEPTH, LastCalls
 
 MAX_LOOKS = 24
 """So many calls are read that turn out to be text: for each, the rest of the answer may be read to its end."""
@@ -57,3 +61,34 @@ class AtEnd(LastCalls):
         is_whole = not any(call.truncated or call.broken for call in calls)
         is_known = all(resolve_name(call.name, spot.schemas) for call in calls)
         return calls if is_whole and is_known else []
+
+
+class BareCalls(LastCalls):
+    """Calls of these tools as lines of Python that nothing marks, at the answer's end, as Granite 3.3 writes them.
+
+    https://github.com/vllm-project/vllm/blob/main/vllm/tool_parsers/granite_pythonic_tool_parser.py
+    """
+
+    name = "granite"
+
+    def __init__(self, tools: Sequence[str]) -> None:
+        self.openers = tuple(f"{tool}(" for tool in tools)
+
+    def read_calls(self, tape: Tape, spot: Spot) -> Reading[Sequence[WrittenCall] | None]:
+        """Read the call of one line."""
+        start = tape.keep()
+        head = yield from tape.take(_NAME)
+        if head is None or head[0] not in spot.schemas:
+            tape.rewind(start)
+            return None
+        became = yield from read_brackets(tape, DEPTH)
+        return (calls_in_source(tape.cut(start, tape.at)) or []) if became is Brackets.CLOSED else []
+
+
+_NAME = regex.compile(r"[A-Za-z_]\w{0,127}+(?=\()")
+
+
+@lru_cache(maxsize=64)
+def bare_calls(tools: tuple[str, ...]) -> BareCalls:
+    """Return the syntax for these tools: the same one each time, so that what is made of it is made once."""
+    return BareCalls(tools)

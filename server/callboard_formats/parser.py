@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from callboard_formats.at_end import BareCalls, bare_calls
 from callboard_formats.calls import MeantCall, tool_meant, understand
 from callboard_formats.cleaning import Cleaner
 from callboard_formats.formats import (
@@ -24,7 +25,7 @@ from callboard_formats.outlet import (
     TextPiece,
 )
 from callboard_formats.stream import Scanner
-from callboard_formats.syntax import CallError, Schemas, WrittenCall
+from callboard_formats.syntax import CallError, Schemas, Syntax, WrittenCall
 
 BYTE_ORDER_MARK = "\ufeff"
 """What some servers send before an answer, and is no text of it."""
@@ -85,8 +86,10 @@ class StreamParser:
         previews: bool = True,
         falls_back: bool = False,
     ) -> None:
-        others = other_syntaxes(tuple(formats)) if falls_back and formats is not None else ()
         self.schemas = schemas_of(tools)
+        others: Sequence[Syntax] = other_syntaxes(tuple(formats)) if falls_back and formats is not None else ()
+        if formats is not None and BareCalls.name in formats and self.schemas:
+            others = (*others, bare_calls(tuple(self.schemas)))
         self._scanner = Scanner(
             (*syntaxes_of(formats), *others),
             self.schemas,

@@ -86,6 +86,8 @@ class Row(Syntax):
     """A value between tags may stand in `<![CDATA[`."""
     entities: bool = False
     """Names are written with HTML's entities, `&amp;` for `&`."""
+    words: bool = False
+    """What is no JSON is the one text that the tool takes."""
     name_alone: bool = False
     """A name without arguments, alone on its line, is a call."""
     reasoning: tuple[Tags, ...] = (THINK,)
@@ -427,7 +429,7 @@ class _Block:
             is_alone = "\n" in head and not (tape.is_cut and following == "")
             return [WrittenCall(name, "", truncated=not is_alone)] if following == "" or is_alone else None
         words, closed = yield from self._words()
-        return [WrittenCall(name, words.strip(), truncated=not closed)]
+        return [WrittenCall(name, words.strip(), truncated=not closed, words=self._row.words)]
 
     def _no_calls(self, *, fenced: bool = False) -> Reading[list[WrittenCall] | None]:
         """Move behind the end of a list without calls, and of the turn: so a model says that it calls nothing.
