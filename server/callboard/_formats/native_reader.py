@@ -59,12 +59,13 @@ class NativeReader:
         ]
 
     def _tool_call(self, delta: ToolCallDelta) -> list[Piece]:
-        if not (delta.id or delta.name or delta.arguments):
+        if not (delta.id or delta.name or delta.arguments or delta.details):
             return []
         if delta.is_whole:
             return self._whole_call(delta)
         known = self._latest.get((None, delta.id)) if delta.id else None
         if known and known.is_repeated_by(delta):
+            known.details |= delta.details
             return []
         call = self._match(delta)
         if call is None:
@@ -176,6 +177,7 @@ class _Call:
         """Take what a whole message adds to this call."""
         self.name = self.name or whole.name or ""
         self.given_id = self.given_id or whole.id or ""
+        self.details |= whole.details
         known = self.arguments
         written = whole.arguments or ""
         if not written or not self.is_unfinished():
