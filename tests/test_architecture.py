@@ -33,8 +33,9 @@ LAYERS = [
     {"storage"},
     {"_history"},
     {"_settings"},
-    {"_keys", "_named_keys", "_openwebui", "_reading"},
+    {"_keys", "_logging", "_named_keys", "_openwebui", "_reading"},
     {
+        "_call_ids",
         "_data_urls",
         "errors",
         "_extras",
@@ -202,6 +203,7 @@ def test_what_a_handler_catches_is_seen_in_each_of_its_forms(source: str, names:
 
 def test_only_the_boundaries_catch_everything() -> None:
     assert {path for path, classes in handlers() if EVERYTHING & set(classes)} <= {
+        "server/callboard/_text.py",
         "server/callboard/_tools/executor.py",
         "server/callboard/_application/application.py",
         "server/callboard/_formats/described.py",

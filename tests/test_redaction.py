@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard._redaction import MASK, Redaction, secrets_in_url, without_paths
+from callboard._redaction import MASK, Redaction, hide_key, secrets_in_url, without_paths
 
 KEY = 'sk-live/47"ä+\\x'
 """Every escape makes something else of it."""
@@ -70,10 +70,40 @@ def test_a_value_that_is_too_deep_to_be_walked_is_searched_all_the_same() -> Non
     assert "token-of-mine" not in str(redaction.value(deep))
 
 
+SHORT = "1ndex9"
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        (f"the {SHORT} of it", f"the {MASK} of it"),
+        (f"{SHORT}es, re{SHORT} and {SHORT}2", f"{SHORT}es, re{SHORT} and {SHORT}2"),
+        (f"key={SHORT}&a=b, x_{SHORT}_y, /{SHORT}/", f"key={MASK}&a=b, x_{MASK}_y, /{MASK}/"),
+        (f"a%3A{SHORT} and a\\n{SHORT}", f"a%3A{MASK} and a\\n{MASK}"),
+        (base64.b64encode(f"user:{SHORT}".encode()).decode(), f"dXNlcjo{MASK}k="),
+    ],
+)
+def test_a_secret_shorter_than_eight_characters_is_not_found_inside_a_word(said: str, shown: str) -> None:
+    assert Redaction([SHORT])(said) == shown
+
+
+@pytest.mark.parametrize(
+    ("key", "said", "shown"),
+    [
+        ("x", "x is no key: index", "… is no key: index"),
+        ("secret", "the secret of secrets", "the … of secrets"),
+        ("sk-12345678", "sk-123456789", "…9"),
+        ("", "nothing", "nothing"),
+    ],
+)
+def test_a_key_is_hidden_where_it_is_no_part_of_a_word(key: str, said: str, shown: str) -> None:
+    assert hide_key(said, key) == shown
+
+
 @given(st.data())
 def test_however_a_stream_is_cut_the_secret_does_not_come_through_and_nothing_else_is_lost(data: st.DataObject) -> None:
-    secrets = ["abab-ab", "abab-ab-abc", KEY]
-    parts = st.sampled_from([*secrets, "ab", "a", "abab-", " ", "x", json.dumps(KEY), "sk-live"])
+    secrets = ["abab-ab", "abab-ab-abc", KEY, SHORT]
+    parts = st.sampled_from([*secrets, "ab", "a", "abab-", " ", "x", "%3A", "\\n", json.dumps(KEY), "sk-live"])
     text = "".join(data.draw(st.lists(parts, max_size=12)))
     stream = Redaction(secrets).stream()
     shown = ""

@@ -31,11 +31,20 @@ MIN_SECRET_CHARS = 6
 MIN_WORD_CHARS = 12
 """Letters of one case, and digits, below this length are as likely a word or a number as a secret."""
 
+MIN_INSIDE_CHARS = 8
+"""A shorter secret is found where it stands apart, and not inside a word: `1ndex` is no part of `1ndexes`."""
+
 LARGE_CHARS = 200_000
 """The length from which a text is searched in a thread: a million characters take some ten milliseconds."""
 
 SECRET_NAME = re.compile(r"key|token|secret|passw|auth|credential|cookie", re.IGNORECASE)
 """The pattern of the names of headers, variables and parameters that hold a secret."""
+
+# Before a secret that stands apart may be an escape, whose last character is a letter or a digit too.
+_APART_BEFORE = r"(?:(?<![^\W_])|(?<=%[0-9A-Fa-f]{2})|(?<=\\[abfnrtv]))"
+_APART_AFTER = r"(?![^\W_])"
+_CONTEXT_CHARS = 3
+"""The characters before a text on which `_APART_BEFORE` may depend."""
 
 _HEX_ESCAPE = re.compile(r"%[0-9A-F]{2}")
 _BASE64_URL = re.compile(r"data:[^,]{0,200};base64,", re.IGNORECASE)
@@ -98,21 +107,26 @@ class Redaction:
         """Return a redacted stream, for a text that comes in pieces."""
         return RedactedStream(self)
 
-    def split(self, text: str) -> tuple[str, str]:
-        """Return `text` redacted up to where a secret may have begun that is not complete, and the rest as it is."""
+    def split(self, piece: str, before: str = "", *, is_last: bool = False) -> tuple[str, str]:
+        """Return `piece` redacted up to where a secret may have begun that is not complete, and the rest as it is.
+
+        `before` is the text that it follows. Nothing follows the last piece, so of that there is no rest.
+        """
         self._refresh()
         if not self._forms:
-            return text, ""
+            return piece, ""
+        text = before + piece
         done: list[str] = []
-        start = 0
-        for match in self._pattern.finditer(text):
-            # It may be the beginning of a longer one.
-            if text[match.start() :] in self._beginnings:
+        start = len(before)
+        for match in self._pattern.finditer(text, start):
+            # It may be the beginning of a longer one, or of a word.
+            if not is_last and text[match.start() :] in self._beginnings:
                 break
             done += [text[start : match.start()], MASK]
             start = match.end()
         places = range(max(start, len(text) - self._longest), len(text))
-        cut = next((place for place in places if text[place:] in self._beginnings), len(text))
+        unfinished = (place for place in places if text[place:] in self._beginnings)
+        cut = len(text) if is_last else next(unfinished, len(text))
         return "".join([*done, text[start:cut]]), text[cut:]
 
     def _data_url(self, url: str, content_begins: int) -> str:
@@ -162,8 +176,10 @@ class Redaction:
             return
         # The longest first: one may be the beginning of another.
         self._forms = tuple(sorted({form for secret in known for form in _forms(secret)}, key=len, reverse=True))
-        self._pattern = re.compile("|".join(map(re.escape, self._forms)) or r"(?!)")
-        self._beginnings = frozenset(form[:end] for form in self._forms for end in range(1, len(form)))
+        short = {form for secret in known if len(secret) < MIN_INSIDE_CHARS for form in _written_forms(secret)}
+        patterns = (_stand_apart(form) if form in short else re.escape(form) for form in self._forms)
+        self._pattern = re.compile("|".join(patterns) or r"(?!)")
+        self._beginnings = frozenset(form[:end] for form in self._forms for end in range(1, len(form))) | short
         self._longest = max(map(len, self._forms), default=0)
         # Last, since a thread that sees it reads the others.
         self._known = known
@@ -174,18 +190,21 @@ class RedactedStream:
 
     def __init__(self, redaction: Redaction) -> None:
         self._redaction = redaction
+        self._before = ""
         self._held = ""
 
     def feed(self, piece: str) -> str:
         """Take a piece; return what can be shown once it has come."""
-        shown, self._held = self._redaction.split(self._held + piece)
+        text = self._held + piece
+        shown, self._held = self._redaction.split(text, self._before)
+        self._before = (self._before + text[: len(text) - len(self._held)])[-_CONTEXT_CHARS:]
         return shown
 
     def flush(self) -> str:
         """Return what was held, since nothing follows it."""
-        held = self._held
-        self._held = ""
-        return self._redaction(held)
+        shown, _ = self._redaction.split(self._held, self._before, is_last=True)
+        self._held = self._before = ""
+        return shown
 
 
 current: ContextVar[Redaction | None] = ContextVar("callboard_redaction", default=None)
@@ -198,6 +217,18 @@ def is_secret(value: str) -> bool:
     if len(value) < MIN_WORD_CHARS and (reads_like_one or (value.isdigit() and len(value) < MIN_SECRET_CHARS + 2)):
         return False
     return len(value.strip()) >= MIN_SECRET_CHARS
+
+
+def hide_key(text: str, key: str) -> str:
+    """Return `text` with `…` in the place of a key of any length; a short one may be a part of many words."""
+    if not key:
+        return text
+    pattern = re.escape(key) if len(key) >= MIN_INSIDE_CHARS else _stand_apart(key)
+    return re.sub(pattern, "…", text)
+
+
+def _stand_apart(form: str) -> str:
+    return f"{_APART_BEFORE}{re.escape(form)}{_APART_AFTER}"
 
 
 def secrets_in_url(url: str) -> tuple[str, ...]:
@@ -239,6 +270,10 @@ def _count_chars(value: Any) -> int:
 
 @lru_cache(maxsize=1024)
 def _forms(secret: str) -> frozenset[str]:
+    return _written_forms(secret) | frozenset(_base64_forms(secret.encode("utf-8", "surrogatepass")))
+
+
+def _written_forms(secret: str) -> frozenset[str]:
     content = secret.encode("utf-8", "surrogatepass")
     encoded = {quote(content, safe=""), quote(content), quote_plus(content)}
     written = {
@@ -256,7 +291,6 @@ def _forms(secret: str) -> frozenset[str]:
             *(json.dumps(form)[1:-1] for form in written),
             *encoded,
             *(_HEX_ESCAPE.sub(lambda match: match[0].lower(), form) for form in encoded),
-            *_base64_forms(content),
         }
     )
 

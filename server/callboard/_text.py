@@ -37,14 +37,6 @@ def write_json_line(value: Any) -> str:
     return f"{json.dumps(value)}\n"
 
 
-def error_text(error: BaseException) -> str:
-    """Return the words of an exception; none if its own `__str__` fails."""
-    try:
-        return str(error)
-    except Exception:  # noqa: BLE001 - the exception's class is its author's, and may raise anything
-        return ""
-
-
 def cut_note(shown: str, whole_chars: int) -> str:
     """Return `shown`, with a line on what is missing where that is not all."""
     missing = whole_chars - len(shown)

@@ -6,6 +6,7 @@ from functools import cache
 
 import regex
 
+from callboard_formats.at_end import AtEnd
 from callboard_formats.functionary import Functionary
 from callboard_formats.harmony import Harmony
 from callboard_formats.minimax import MiniMaxM3
@@ -183,6 +184,12 @@ def syntaxes_of(formats: Sequence[str] | None) -> tuple[Syntax, ...]:
     if formats is None:
         return _IN_ANSWERS
     return _of(tuple(formats))
+
+
+@cache
+def other_syntaxes(formats: tuple[str, ...]) -> tuple[Syntax, ...]:
+    """Return the syntaxes of all other names, for calls at an answer's end."""
+    return tuple(AtEnd(one) for one in SYNTAXES if one.name not in formats)
 
 
 def read_besides(formats: Sequence[str]) -> tuple[str, ...]:

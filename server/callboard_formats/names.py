@@ -1,8 +1,7 @@
 """The way from the name that a model wrote to a tool that there is.
 
 A name is only ever resolved to a known tool: by how it is spelled, or by the table of names
-that models invent. A typo is not enough to run something; it is enough for an error message
-and for telling a failed call from prose.
+that models invent. A typo is not enough to run something; it is enough for an error message.
 """
 
 import difflib
@@ -17,9 +16,6 @@ from callboard_formats.aliases import MEANINGS, NAMESPACES, SUFFIXES, Meaning
 
 MAX_NAME_CHARS = 128
 """The longest name: longer ones are none. OpenAI allows 64; a namespace and decoration come on top."""
-
-MIN_TYPO_CHARS = 5
-"""The shortest name that may have a typo: among shorter ones everything is a typo of everything."""
 
 CLOSEST_RATIO = 0.6
 
@@ -94,31 +90,11 @@ def nearest(written: str, names: Collection[str]) -> str | None:
 
 
 def is_tool_name(written: str, known: Collection[str]) -> bool:
-    """Return whether a model that wrote this meant a tool: a known one, or one with a typo.
-
-    For telling a call from prose, so it is strict about typos: `written` must be one word, and
-    either look like an identifier (`web_serch`, `getWether`) with one wrong letter in five, two
-    at most, or differ only by two letters swapped or one doubled (`serach`). An English word
-    that is one letter away from a tool's name (`models`, `starch`) is a word.
-    """
-    if resolve_name(written, known) is not None:
-        return True
-    bare = written.strip(_DECORATION)
-    if len(bare) > MAX_NAME_CHARS or not _WORD.fullmatch(bare):
-        return False
-    allowed = 2 if _IDENTIFIER.search(bare) else 0
-    for key in _keys(bare):
-        for name in spellings(known):
-            if min(len(key), len(name)) < MIN_TYPO_CHARS or abs(len(key) - len(name)) > 2:
-                continue
-            if _slip(key, name) or _within(key, name, min(allowed, len(name) // 5)):
-                return True
-    return False
+    """Return whether `written` means one of the `known` tools."""
+    return resolve_name(written, known) is not None
 
 
 _DECORATION = " \t\r\n`*_\"'()[]:;,"
-_WORD = re.compile(r"[A-Za-z][\w.:/-]*")
-_IDENTIFIER = re.compile(r"[a-z][A-Z]|\w[_./:-]\w|[a-z]\d")
 _SEPARATORS = re.compile(r"[\s_\-.:/]+")
 _INDEX = re.compile(r":\d+$")
 _ID = re.compile(r"functions[._]?(.+?)(\d{0,4})", re.IGNORECASE)
@@ -204,30 +180,3 @@ def _meant(written: str, meaning: Meaning) -> Resolved:
 
 def _repair(written: str, name: str) -> str:
     return f"tool name '{written}' taken as '{name}'"
-
-
-def _slip(written: str, name: str) -> bool:
-    """Return whether two neighbouring letters are swapped, or one is doubled: what no other word looks like."""
-    if len(written) == len(name):
-        at = [i for i, (a, b) in enumerate(zip(written, name, strict=True)) if a != b]
-        return len(at) == 2 and at[1] == at[0] + 1 and written[at[0]] == name[at[1]] and written[at[1]] == name[at[0]]
-    if len(written) == len(name) + 1:
-        return any(written[i] == written[i + 1] and written[:i] + written[i + 1 :] == name for i in range(len(name)))
-    return False
-
-
-def _within(one: str, other: str, limit: int) -> bool:
-    """Return whether at most `limit` letters must be changed, added or taken away (Levenshtein)."""
-    if limit == 0:
-        return one == other
-    row = list(range(len(other) + 1))
-    for i, a in enumerate(one, 1):
-        diagonal = row[0]
-        row[0] = i
-        for j, b in enumerate(other, 1):
-            above = row[j]
-            row[j] = min(above + 1, row[j - 1] + 1, diagonal + (a != b))
-            diagonal = above
-        if min(row) > limit:
-            return False
-    return row[-1] <= limit

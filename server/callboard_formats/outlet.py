@@ -47,13 +47,15 @@ class CallPiece:
 class FoundCall:
     """A call that has ended; `syntax` is the name of the one that read it.
 
-    `thought` is what the model wrote between `Thought:` and it, since the call before.
+    `thought` is what the model wrote between `Thought:` and it, since the call before. `source` is the text of its
+    block if the model was asked for another syntax: whoever does not take it for a call shows that.
     """
 
     number: int
     syntax: str
     call: WrittenCall
     thought: str = ""
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +176,7 @@ class Outlet:
         if answers and not self.called:
             self._out.append(AnswerBegan())
 
-    def block(self, items: Sequence[WrittenCall | str], syntax: str) -> None:
+    def block(self, items: Sequence[WrittenCall | str], syntax: str, source: str = "") -> None:
         """Put out a block that is no text: its calls, and the text in it."""
         self._begin_part()
         self._reasoning = False
@@ -182,7 +184,7 @@ class Outlet:
             self._out.append(AnswerBegan())
         for item in items:
             if isinstance(item, WrittenCall):
-                self._call(item, syntax)
+                self._call(item, syntax, source)
             else:
                 self.say(item)
         self._previewed = None
@@ -225,7 +227,7 @@ class Outlet:
         self._begins = True
         self._separate = True
 
-    def _call(self, call: WrittenCall, syntax: str) -> None:
+    def _call(self, call: WrittenCall, syntax: str, source: str) -> None:
         self._flush()
         self._space = ""
         self.called = True
@@ -239,7 +241,7 @@ class Outlet:
             number = self._number()
         if rest:
             self._out.append(CallPiece(number, call.name, rest))
-        self._out.append(FoundCall(number, syntax, call, "".join(self._before_call)))
+        self._out.append(FoundCall(number, syntax, call, "".join(self._before_call), source))
         self._before_call.clear()
 
     def _shown_arguments(self, call: WrittenCall) -> str:

@@ -4,9 +4,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from callboard_formats.at_end import BareCalls, bare_calls
 from callboard_formats.calls import MeantCall, tool_meant, understand
 from callboard_formats.cleaning import Cleaner
-from callboard_formats.formats import prompt_ends_in_separator, read_besides, syntaxes_of, thought_opened_for
+from callboard_formats.formats import (
+    other_syntaxes,
+    prompt_ends_in_separator,
+    read_besides,
+    syntaxes_of,
+    thought_opened_for,
+)
 from callboard_formats.functionary import FirstMessage
 from callboard_formats.outlet import (
     AllWasThought,
@@ -18,7 +25,7 @@ from callboard_formats.outlet import (
     TextPiece,
 )
 from callboard_formats.stream import Scanner
-from callboard_formats.syntax import CallError, Schemas, WrittenCall
+from callboard_formats.syntax import CallError, Schemas, Syntax, WrittenCall
 
 BYTE_ORDER_MARK = "\ufeff"
 """What some servers send before an answer, and is no text of it."""
@@ -64,6 +71,8 @@ class StreamParser:
       endpoint may leave thoughts out. So a text that is whole, and has no call either, is the content too, at its end:
       an answer is never lost.
     - One that was `cut` off stays the thought.
+
+    With `falls_back` a whole call at the answer's end is found in every other syntax too; its text is its `source`.
     """
 
     def __init__(
@@ -75,10 +84,14 @@ class StreamParser:
         thinking: bool | None = None,
         prompt_opens: bool | None = None,
         previews: bool = True,
+        falls_back: bool = False,
     ) -> None:
         self.schemas = schemas_of(tools)
+        others: Sequence[Syntax] = other_syntaxes(tuple(formats)) if falls_back and formats is not None else ()
+        if formats is not None and BareCalls.name in formats and self.schemas:
+            others = (*others, bare_calls(tuple(self.schemas)))
         self._scanner = Scanner(
-            syntaxes_of(formats),
+            (*syntaxes_of(formats), *others),
             self.schemas,
             previews=previews,
             opened=thought_opened_for(model, formats, thinking=thinking, prompt_opens=prompt_opens),

@@ -32,6 +32,9 @@ _LONGEST_END_CHARS = 200
 _LINE_CHARS = 1000
 """How far on in a line a call's end is looked for: to its end, many calls in one line would take quadratic time."""
 
+MAX_SECTIONS = 3
+"""Some models write the opener of a section twice. Each of many more would be read from again."""
+
 _NEVER = "(?!)"
 _GROUP = regex.compile(r"\(\?P<\w+>")
 _FENCE_END = regex.compile(r"\s{0,99}+```")
@@ -83,6 +86,8 @@ class Row(Syntax):
     """A value between tags may stand in `<![CDATA[`."""
     entities: bool = False
     """Names are written with HTML's entities, `&amp;` for `&`."""
+    words: bool = False
+    """What is no JSON is the one text that the tool takes."""
     name_alone: bool = False
     """A name without arguments, alone on its line, is a call."""
     reasoning: tuple[Tags, ...] = (THINK,)
@@ -248,11 +253,7 @@ class _Block:
     def read(self) -> Reading[Sequence[WrittenCall | str] | None]:
         tape = self._tape
         patterns = self._patterns
-        while self._row.section and (section := (yield from tape.take(patterns.section))):
-            # Some models write it twice.
-            self._in_section = True
-            self._in_tokens = not _ANYBODYS.fullmatch(section[0])
-            yield from tape.space()
+        yield from self._open_section()
         calls: list[WrittenCall] = []
         begun = self._in_section
         while not self._calls_nothing:
@@ -279,6 +280,16 @@ class _Block:
         if calls or closed or self._calls_nothing or (tape.final and tape.is_at_end()):
             return calls
         return None
+
+    def _open_section(self) -> Reading[None]:
+        """Move behind the opener of the section, if there is one."""
+        for _ in range(MAX_SECTIONS if self._row.section else 0):
+            section = yield from self._tape.take(self._patterns.section)
+            if section is None:
+                return
+            self._in_section = True
+            self._in_tokens = not _ANYBODYS.fullmatch(section[0])
+            yield from self._tape.space()
 
     def _ends_here(self) -> Reading[bool]:
         """Return whether the end of a call, a section or a turn stands here, or the text ends in a part of one."""
@@ -418,7 +429,7 @@ class _Block:
             is_alone = "\n" in head and not (tape.is_cut and following == "")
             return [WrittenCall(name, "", truncated=not is_alone)] if following == "" or is_alone else None
         words, closed = yield from self._words()
-        return [WrittenCall(name, words.strip(), truncated=not closed)]
+        return [WrittenCall(name, words.strip(), truncated=not closed, words=self._row.words)]
 
     def _no_calls(self, *, fenced: bool = False) -> Reading[list[WrittenCall] | None]:
         """Move behind the end of a list without calls, and of the turn: so a model says that it calls nothing.

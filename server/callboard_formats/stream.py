@@ -318,7 +318,8 @@ class Scanner:
     def _accept(self, items: Items, syntax: Syntax, start: int) -> None:
         if not items and syntax.answers:
             self._answering = syntax.begins_answer(self._tape.cut(start, self._tape.at))
-        self._outlet.block(items, syntax.name)
+        source = self._tape.cut(start, self._tape.at) if syntax.is_leak else ""
+        self._outlet.block(items, syntax.name, source)
         self._within = ()
         self._skip(self._tape.at)
         self._tape.forget()
@@ -606,6 +607,7 @@ class Scanner:
         """Read calls that are closed, or whole and on lines of their own, or have no end and stand behind a token."""
         tape = self._tape
         owners = [self.syntaxes[place] for place in meaning(self.grammar, opener.lower()).owners]
+        owners = [syntax for syntax in owners if not syntax.is_leak]
         is_token = _OPENING_TOKEN.fullmatch(opener) is not None
         start = tape.at
         for syntax in owners:

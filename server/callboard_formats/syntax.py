@@ -31,6 +31,8 @@ END_OF_TURN = regex.compile(f"(?:{'|'.join(map(regex.escape, END_TOKENS))})", re
 """The tokens that end a model's turn, which a server may have left in the text."""
 ENDS_OF_TURN = regex.compile(rf"(?:\s|{END_OF_TURN.pattern})*\Z", regex.IGNORECASE)
 """Such tokens and white space, up to the end."""
+LAST_OBSERVATION = regex.compile(r"(?:\*\*)?observation:(?:\*\*)?\s*+\Z", regex.IGNORECASE)
+"""ReAct's label of a result, without one: the model waits for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +150,8 @@ class Syntax(ABC):
     """Its blocks begin at the beginning of a line, so it need not be asked amid words."""
     refuses = False
     """It knows a call of its own though it is not quite right, and has `refuse`."""
+    is_leak = False
+    """The model was not asked for it, and was asked for another one."""
     answers = False
     """It has a marker of the final answer, and `begins_answer`."""
 

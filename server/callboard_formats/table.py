@@ -48,6 +48,8 @@ HERMES = Row(
         r"smollm-?3",
         r"exaone-?4",
         r"afm-?4[.-]5",
+        # https://github.com/Aleph-Alpha/aleph-alpha-inference registers Hermes' parser for it.
+        r"kolibri-?1",
     ),
     # The chat templates of Qwen/QwQ-32B and Qwen/Qwen3-235B-A22B-Thinking-2507 at https://huggingface.co; Qwen 3 itself
     # writes the tag. Ring 2 by https://github.com/modelscope/ms-swift/blob/main/swift/template/templates/llm.py, where
@@ -84,11 +86,18 @@ QWEN3_CODER = Row(
         r"step-?3[.-]?[57]",
         r"mimo-?v2",
         r"intellect-?3",
+        # https://github.com/vllm-project/vllm/blob/main/vllm/parser/berrylm.py
+        r"(?<![a-z])berry-?lm",
     ),
     # https://docs.vllm.ai/en/v0.20.1/api/vllm/reasoning/qwen3_reasoning_parser/ (Qwen3.5 and later),
     # https://github.com/ggml-org/llama.cpp/blob/master/models/templates/StepFun3.7-Flash.jinja,
     # https://github.com/ggml-org/llama.cpp/blob/master/models/templates/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16.jinja
-    prompt_opens=(r"(?<!deepseek.*)qwen-?3[.-]?[5-9](?!\d*b)(?!.*coder)", r"nemotron-?3", r"step-?3[.-]?[57]"),
+    prompt_opens=(
+        r"(?<!deepseek.*)qwen-?3[.-]?[5-9](?!\d*b)(?!.*coder)",
+        r"nemotron-?3",
+        r"step-?3[.-]?[57]",
+        r"(?<![a-z])berry-?lm",
+    ),
     template=("<function=", "<parameter="),
 )
 GLM = Row(
@@ -104,8 +113,17 @@ GLM = Row(
     value_end="</arg_value>",
     stops=("<|observation|>", "<tool_response>", "<|user|>"),
     markers=("<|begin_of_box|>", "<|end_of_box|>"),
-    # Ring 2.6 by https://github.com/sgl-project/sglang/pull/25366
-    models=(r"glm-?(4[.-][5-9](?!\d*b)|[5-9])", r"(?<![a-z])ling-?3", r"(?<![a-z])(ling|ring)-?2[.-]?6"),
+    # Ring 2.6 by https://github.com/sgl-project/sglang/pull/25366; the others by poolside_v1_tool_parser.py,
+    # hyperclovax_seed_think_tool_parser.py and spark3_tool_parser.py in
+    # https://github.com/vllm-project/vllm/tree/main/vllm/tool_parsers
+    models=(
+        r"glm-?(4[.-][5-9](?!\d*b)|[5-9])",
+        r"(?<![a-z])ling-?3",
+        r"(?<![a-z])(ling|ring)-?2[.-]?6",
+        r"(?<![a-z])laguna",
+        r"hyperclova-?x.*think",
+        r"(?<![a-z])spark-?3",
+    ),
     # https://huggingface.co/zai-org/GLM-4.7/blob/main/chat_template.jinja, https://ollama.com/frob/glm-5 (template),
     # https://docs.rs/crate/llama-cpp-sys-2/0.1.157/source/llama.cpp/common/parsers/ling3.cpp; 4.5 and 4.6 write it.
     prompt_opens=(r"glm-?(4[.-][7-9](?!\d*b)|[5-9])", r"(?<![a-z])ling-?3"),
@@ -118,6 +136,15 @@ GLM_JSON = Row(
     body="json",
     openers=("<tool_call>",),
     head=r"<tool_call> (?P<name>[A-Za-z_][\w.:-]{0,127}+) (?=\{)",
+    end="</tool_call>",
+)
+GLM_FLASH = Row(
+    name="glm",
+    title="GLM 5.3 Flash",
+    source=("https://github.com/sgl-project/sglang/blob/main/python/sglang/srt/function_call/glm53_flash_detector.py",),
+    body="json",
+    openers=("<tool_call>",),
+    head=r"<tool_call> (?:[\w.-]{1,128}+/)?(?P<name>[A-Za-z_][\w.:-]{0,127}+) > (?=\{)",
     end="</tool_call>",
 )
 MISTRAL = Row(
@@ -434,7 +461,8 @@ HUNYUAN_3 = Row(
         "</tool_calls:opensource>", "</tool_call:opensource>", "</arg_key:opensource>", "</arg_value:opensource>",
         "<tool_sep>", "<tool_sep:opensource>", "<tool_calls:opensource>", "<tool_call:opensource>",
     ),
-    models=(r"(?<![a-z])hy-?v?3", r"hunyuan-?v?3"),
+    # Hunyuan 4 by https://github.com/vllm-project/vllm/blob/main/vllm/tool_parsers/hy_v4_tool_parser.py
+    models=(r"(?<![a-z])hy-?v?[34]", r"hunyuan-?v?[34](?!\d*b)"),
     template=("<tool_sep",),
 )  # fmt: skip
 HUNYUAN_A13B = Row(
@@ -447,7 +475,8 @@ HUNYUAN_A13B = Row(
     end="</tool_calls>",
     stops=("<tool_response>", "<|extra_0|>", "<beginning_of_sentence>"),
     markers=("</tool_calls>", "<|eos|>"),
-    models=(r"hunyuan.*a13b", r"minimax-?m1"),
+    # Jamba by https://github.com/vllm-project/vllm/blob/main/vllm/tool_parsers/jamba_tool_parser.py
+    models=(r"hunyuan.*a13b", r"minimax-?m1", r"(?<![a-z])jamba"),
     template=("<tool_calls>",),
 )
 MINIMAX_M2 = Row(
@@ -479,7 +508,8 @@ LFM2 = Row(
     reasoning=(THINK, Tags("<|thought_start|>", "<|thought_end|>")),
     stops=("<|tool_response_start|>", "<|im_end|>"),
     markers=("<|tool_call_end|>", "<|tool_response_end|>"),
-    models=(r"lfm-?2",),
+    # openPangu 2 by https://github.com/vllm-project/vllm/blob/main/vllm/tool_parsers/openpangu_v2_tool_parser.py
+    models=(r"lfm-?2", r"pangu"),
     template=("<|tool_call_start|>",),
 )
 LFM2_JSON = Row(
@@ -490,6 +520,17 @@ LFM2_JSON = Row(
     openers=("<|tool_call_start|>",),
     head=r"<\|tool_call_start\|>",
     end=r"<\|tool_call_end\|>",
+)
+PANGU_EMBEDDED = Row(
+    name="lfm2",
+    title="openPangu Embedded",
+    source=("https://github.com/vllm-project/vllm/blob/main/vllm/tool_parsers/pangu_tool_parser.py",),
+    body="json",
+    openers=("[unused11]",),
+    head=r"\[unused11\]",
+    end=r"\[unused12\]",
+    reasoning=(Tags("[unused16]", "[unused17]"),),
+    markers=("[unused12]",),
 )
 MINICPM_5 = Row(
     name="minicpm",
@@ -663,6 +704,16 @@ STEP3 = Row(
     models=(r"step-?3(?![.-]?[57])",),
     template=("<steptml:",),
 )
+STEP_AUDIO_2 = Row(
+    name="step3",
+    title="Step-Audio 2",
+    source=("https://github.com/vllm-project/vllm/blob/main/vllm/tool_parsers/step_audio_2_tool_parser.py",),
+    body="json",
+    openers=("<tool_call>",),
+    head=r"<tool_call> function[\x20\t]{0,9}+\r?\n (?P<name>[A-Za-z_][\w.:-]{0,127}+)[\x20\t]{0,9}+\r?\n (?=\{)",
+    end="</tool_call>",
+    models=(r"step-?audio-?2",),
+)
 DOTS = Row(
     name="dots",
     title="dots",
@@ -788,11 +839,140 @@ K2_HORIZON_JSON = Row(
     end=r"</ifm\|tool_call>",
     reasoning=K2_HORIZON.reasoning,
 )
+SOLAR_OPEN_2 = Row(
+    name="solar_open_2",
+    title="Solar Open 2",
+    source=("https://github.com/vllm-project/vllm/blob/main/vllm/tool_parsers/solar_open2_tool_parser.py",),
+    body="tags",
+    openers=("<|tool_call:start|>",),
+    head=r"<\|tool_call:start\|> (?P<name>[A-Za-z_][\w.:-]{0,127}+) (?=<\|tool_arg:start\|>|<\|tool_call:end\|>)",
+    end=r"<\|tool_call:end\|>",
+    key=r"<\|tool_arg:start\|>(?P<key>[^<]{1,128})<\|tool_arg:value\|>",
+    value_end=r"<\|tool_arg:end\|>",
+    exact=True,
+    reasoning=(Tags("<|think:start|>", "<|think:end|>"),),
+    prompt_opens=(r"solar-?open-?2",),
+    markers=("<|tool_call:end|>", "<|tool_arg:start|>", "<|tool_arg:value|>", "<|tool_arg:end|>"),
+    models=(r"solar-?open-?2",),
+    template=("<|tool_call:start|>",),
+)
+MUSE_GLIMMER = Row(
+    name="muse_glimmer",
+    title="Muse Glimmer",
+    source=(
+        "https://github.com/sgl-project/sglang/blob/main/python/sglang/srt/function_call/muse_glimmer_detector.py",
+    ),
+    body="tags",
+    openers=("<|start|>assistant to=", "<atem:function_calls>", "<atem:invoke name"),
+    section=r"(?:<\|start\|>assistant to=[\w.-]{1,128}+<\|message\|> )?<atem:function_calls>",
+    section_end="</atem:function_calls>",
+    head=rf"<atem:invoke\s{{1,9}}name = {_NAME_IN_QUOTES} >",
+    end="</atem:invoke>",
+    key=rf"<atem:parameter\s{{1,9}}name = {_KEY_IN_QUOTES} >",
+    value_end="</atem:parameter>",
+    reasoning=(
+        Tags("to=self<|message|>", "<|eom|>"),
+        Tags("<|start|>assistant to=self<|message|>", "<|eom|>"),
+        Tags("to=user<|message|>", "<|eot|>", Within.MESSAGE),
+        Tags("<|start|>assistant to=user<|message|>", "<|eot|>", Within.MESSAGE),
+    ),
+    stops=("<|start|>user",),
+    markers=("</atem:function_calls>", "<|eom|>", "<|eot|>"),
+    models=(r"muse-?glimmer",),
+    template=("<atem:function_calls>",),
+)
+INKLING = Row(
+    name="inkling",
+    title="Inkling",
+    source=("https://github.com/sgl-project/sglang/blob/main/python/sglang/srt/function_call/inkling_detector.py",),
+    body="json",
+    openers=("<|message_model|>", "<|content_invoke_tool_json|>"),
+    head=r"(?:<\|message_model\|>[\w.-]{0,128}+)?<\|content_invoke_tool_json\|>(?= [\[{])",
+    end=r"<\|end_message\|>",
+    reasoning=(
+        Tags("<|message_model|><|content_thinking|>", "<|end_message|>"),
+        Tags("<|message_model|><|content_text|>", "<|end_message|>", Within.MESSAGE),
+        Tags("<|content_thinking|>", "<|end_message|>"),
+        Tags("<|content_text|>", "<|end_message|>", Within.MESSAGE),
+    ),
+    markers=("<|end_message|>", "<|content_model_end_sampling|>"),
+    models=(r"(?<![a-z])inkling",),
+    template=("<|content_invoke_tool_json|>",),
+)
+PLAMO_3 = Row(
+    name="plamo_3",
+    title="PLaMo 3",
+    source=("https://github.com/vllm-project/vllm/blob/main/vllm/tool_parsers/plamo3_tool_parser.py",),
+    body="json",
+    openers=("<|plamo:begin_tool_requests:plamo|>", "<|plamo:begin_tool_request:plamo|>"),
+    section=r"<\|plamo:begin_tool_requests:plamo\|>",
+    section_end=r"<\|plamo:end_tool_requests:plamo\|>",
+    head=(
+        rf"<\|plamo:begin_tool_request:plamo\|> <\|plamo:begin_tool_name:plamo\|> {NAME} "
+        r"<\|plamo:end_tool_name:plamo\|> <\|plamo:begin_tool_arguments:plamo\|> "
+        r"(?:<\|plamo:constrain\|>json)?(?:<\|plamo:msg\|>)?(?= \{)"
+    ),
+    end=r"<\|plamo:end_tool_arguments:plamo\|>",
+    tail=r"<\|plamo:end_tool_request:plamo\|>",
+    reasoning=(Tags("<|plamo:begin_think:plamo|>", "<|plamo:end_think:plamo|>"),),
+    markers=(
+        "<|plamo:end_tool_requests:plamo|>", "<|plamo:end_tool_request:plamo|>",
+        "<|plamo:end_tool_arguments:plamo|>", "<|plamo:tag|>",
+    ),
+    models=(r"plamo-?3",),
+    template=("plamo:begin_tool_request",),
+)  # fmt: skip
+IQUEST = Row(
+    name="iquest",
+    title="IQuest Coder 2, IQuest Q1",
+    source=(
+        "https://github.com/vllm-project/vllm/blob/main/vllm/tool_parsers/iquest_coder_v2_tool_parser.py",
+        "https://github.com/sgl-project/sglang/blob/main/python/sglang/srt/function_call/iquest_q1_detector.py",
+    ),
+    body="tags",
+    openers=("<iquestcoder_tool_call>", "<iquest_tool_call>"),
+    head=(
+        r"<iquest(?:coder)?_tool_call> (?P<name>[A-Za-z_][\w.:-]{0,127}+) "
+        r"(?=<arg_key>|</iquest(?:coder)?_tool_call>)"
+    ),
+    end="</iquest(?:coder)?_tool_call>",
+    key="<arg_key> (?P<key>[^<]{1,128})</arg_key> <arg_value>",
+    value_end="</arg_value>",
+    exact=True,
+    markers=("</iquestcoder_tool_call>", "</iquest_tool_call>"),
+    models=(r"iquest-?coder-?v?2", r"iquest-?q1"),
+    template=("<iquestcoder_tool_call>", "<iquest_tool_call>"),
+)
+CWM = Row(
+    name="cwm",
+    title="CWM",
+    source=("https://github.com/vllm-project/vllm/blob/main/vllm/tool_parsers/cwm_tool_parser.py",),
+    body="json",
+    openers=("<tool:",),
+    head=r"<tool: \w{1,20} > (?P<name>[A-Za-z_][\w.-]{0,127}+)(?=[\s{]|</tool>)",
+    end="</tool>",
+    words=True,
+    models=(r"(?<![a-z])cwm(?![a-z])",),
+    template=("<tool:",),
+)
+RWKV = Row(
+    name="rwkv",
+    title="RWKV 7",
+    source=("https://github.com/vllm-project/vllm/blob/main/vllm/tool_parsers/rwkv_tool_parser.py",),
+    body="json",
+    openers=("**Tool Call:**",),
+    head=r"\*\*Tool\x20Call:\*\* ```json\s",
+    end="```",
+    models=(r"rwkv-?7", r"rwkv.*g1"),
+    template=("**Tool Call:**",),
+)
 
 ROWS: tuple[Row, ...] = (
-    HERMES, QWEN3_CODER, GLM, GLM_JSON, MISTRAL, DEEPSEEK, DEEPSEEK_V3_2, DEEPSEEK_V4, DEEPSEEK_V4_1, KIMI, KIMI_K3,
+    HERMES, QWEN3_CODER, GLM, GLM_JSON, GLM_FLASH, MISTRAL, DEEPSEEK, DEEPSEEK_V3_2, DEEPSEEK_V4, DEEPSEEK_V4_1,
+    KIMI, KIMI_K3,
     GEMMA_3, GEMMA, LLAMA3, LLAMA3_TAGGED, LLAMA4, LLAMA4_JSON, HUNYUAN_3, HUNYUAN_A13B, MINIMAX_M2, LFM2, LFM2_JSON,
     GRANITE, PHI4_MINI, COMMAND, OLMO3, OLMO3_JSON, NEMOTRON_NANO, SEED_OSS, STEP3, DOTS, DOTS_JSON, MINICPM_5,
     GIGACHAT_3, GIGACHAT_3_5, APERTUS, INTERNLM2, LONGCAT_JSON, LONGCAT, K2_HORIZON, K2_HORIZON_JSON,
+    STEP_AUDIO_2, PANGU_EMBEDDED, SOLAR_OPEN_2, MUSE_GLIMMER, INKLING, PLAMO_3, IQUEST, CWM, RWKV,
     XML_JSON, XML_TAGS,
 )  # fmt: skip

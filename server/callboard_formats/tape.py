@@ -95,6 +95,10 @@ class Tape:
         self._looks_back[reader] += 1
         return self._looks_back[reader] <= times
 
+    def looks_back(self, reader: str) -> int:
+        """Return how often this reader has asked whether it may look back."""
+        return self._looks_back[reader]
+
     def may_reread(self, start: int) -> bool:
         """Return whether to read from `start` on once more keeps to `MAX_REREADS` times the text so far, in all.
 

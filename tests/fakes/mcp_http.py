@@ -20,6 +20,8 @@ class ForgetfulServer:
 
     A request of a session that it does not know is answered with `status` and `body`. `has_stream`: whether GET opens
     a stream of notifications, which ends when the sessions are forgotten. `is_always_forgetful`: each call is refused.
+    `release`: an answer waits for it, if there is one; `waiting` and `refused` say that a call waits and was refused.
+    `raw`: the parts of the body that answers a call, in which `ID` stands for its id.
     """
 
     def __init__(self, status: int = 404, body: str | dict[str, Any] = "", *, has_stream: bool = False) -> None:
@@ -27,6 +29,11 @@ class ForgetfulServer:
         self.runs = 0
         self.initialized = 0
         self.is_always_forgetful = False
+        self.release: asyncio.Event | None = None
+        self.waiting = asyncio.Event()
+        self.refused = asyncio.Event()
+        self.raw: list[bytes] = []
+        self.raw_type = "application/json"
         self._refusal = body
         self._status = status
         self._has_stream = has_stream
@@ -72,18 +79,29 @@ class ForgetfulServer:
                 schema = {"type": "object", "properties": {}}
                 return self._answer(message, {"tools": [{"name": "run", "inputSchema": schema}]})
             case "tools/call":
-                if self.is_always_forgetful:
-                    self.forget()
-                    return self._refuse()
-                self.runs += 1
-                return self._answer(message, {"content": [{"type": "text", "text": f"run {self.runs}"}]})
+                return await self._run(message)
             case _ if "id" in message:
                 error = {"code": -32601, "message": "no such method"}
                 return JSONResponse({"jsonrpc": "2.0", "id": message["id"], "error": error})
             case _:
                 return Response(status_code=202)
 
+    async def _run(self, message: dict[str, Any]) -> Response:
+        if self.is_always_forgetful:
+            self.forget()
+            return self._refuse()
+        self.runs += 1
+        text = f"run {self.runs}"
+        if (release := self.release) is not None:
+            self.waiting.set()
+            await release.wait()
+        if self.raw:
+            parts = [part.replace(b"ID", str(message["id"]).encode()) for part in self.raw]
+            return StreamingResponse(iter(parts), media_type=self.raw_type)
+        return self._answer(message, {"content": [{"type": "text", "text": text}]})
+
     def _refuse(self) -> Response:
+        self.refused.set()
         if isinstance(self._refusal, dict):
             return JSONResponse({"jsonrpc": "2.0", "id": None, "error": self._refusal}, self._status)
         return PlainTextResponse(self._refusal, self._status)

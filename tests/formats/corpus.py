@@ -46,6 +46,7 @@ _TITLES = {
     "lfm2": "LFM2",
     "dots": "dots",
     "k2_horizon": "K2 Horizon",
+    "step3": "Step 3, Step-Audio 2",
 }
 FORMATS = tuple(sorted(path.stem for path in FOLDER.iterdir()))
 

@@ -138,9 +138,31 @@ def family_of(model: str) -> str | None:
         ("meetkai/functionary-small-v3.2", "functionary"),
         ("meetkai/functionary-medium-v3.0", "functionary"),
         ("meetkai/functionary-medium-v3.1", "llama3"),
+        ("upstage/Solar-Open-2", "solar_open_2"),
+        ("Muse-Glimmer", "muse_glimmer"),
+        ("thinkingmachines/Inkling", "inkling"),
+        ("pfnet/plamo-3-nict-8b", "plamo_3"),
+        ("IQuestLab/IQuest-Coder-V2-40B", "iquest"),
+        ("IQuest-Q1", "iquest"),
+        ("facebook/cwm", "cwm"),
+        ("BlinkDL/rwkv7-g1", "rwkv"),
+        ("zai-org/GLM-5.3-Flash", "glm"),
+        ("poolside/Laguna-XS.2", "glm"),
+        ("naver-hyperclovax/HyperCLOVAX-SEED-Think-14B", "glm"),
+        ("iflytek/Spark-3", "glm"),
+        ("tencent/Hunyuan-4", "hunyuan_3"),
+        ("tencent/Hy4-Instruct", "hunyuan_3"),
+        ("tencent/Hunyuan-A13B-Instruct", "hunyuan_a13b"),
+        ("tencent/Hunyuan-4B-Instruct", None),
+        ("ai21labs/AI21-Jamba-1.7-Mini", "hunyuan_a13b"),
+        ("wb/BerryLM-OS", "qwen3_coder"),
+        ("Aleph-Alpha/Kolibri-1", "hermes"),
+        ("stepfun-ai/Step-Audio-2-mini", "step3"),
+        ("FreedomIntelligence/openPangu-Embedded-7B", "lfm2"),
+        ("openPangu-2.0", "lfm2"),
     ],
 )
-def test_a_name_says_which_family_a_model_is_of(model: str, name: str) -> None:
+def test_a_name_says_which_family_a_model_is_of(model: str, name: str | None) -> None:
     assert family_of(model) == name
 
 

@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from callboard._formats import ReasoningPiece, RequestedCall, TextPiece, choose_format
+from callboard._formats import ReasoningPiece, RequestedCall, TextPiece, ToolFormat, choose_format
 from callboard.models import ChatDict, TextDelta
 from callboard_formats import StreamParser
 from callboard_formats.formats import SYNTAXES, names
@@ -145,6 +145,7 @@ def test_calls_without_an_end_in_a_thought_are_read_in_linear_time() -> None:
         "The <|python_tag|> token ",
         "[TOOL_CALLS] [] ",
         '<function name="now"><b>',
+        "<tool_call>\n",
     ],
 )
 def test_what_is_only_shown_is_read_in_linear_time(unit: str, before: str) -> None:
@@ -170,9 +171,9 @@ WHOLE = {
 }
 
 
-def seconds_in_pieces(text: str, messages: Sequence[ChatDict] = ()) -> float:
-    """How long an answer takes with `auto` that comes in small pieces."""
-    reader = choose_format("auto", "m").reader(TOOLS, str, messages)
+def seconds_in_pieces(text: str, messages: Sequence[ChatDict] = (), format_name: ToolFormat = "auto") -> float:
+    """How long an answer takes that comes in small pieces."""
+    reader = choose_format(format_name, "m").reader(TOOLS, str, messages)
     began = time.process_time()
     for place in range(0, len(text), 8):
         reader.feed(TextDelta(text[place : place + 8]))
@@ -188,6 +189,17 @@ def test_with_auto_rows_of_calls_that_were_told_or_not_are_read_in_linear_time(r
         return seconds_in_pieces(text, [{"role": "tool", "tool_call_id": "x", "content": text[: size // 2] + "?"}])
 
     assert is_linear(streamed)
+
+
+@pytest.mark.parametrize(
+    ("format_name", "unit"),
+    [
+        ("react", '<tool_call>{"name": "now", "arguments": {}}</tool_call>\n'),
+        ("xml", "Action: now\nAction Input: {}\n"),
+    ],
+)
+def test_calls_in_another_syntax_that_are_text_are_read_in_linear_time(format_name: ToolFormat, unit: str) -> None:
+    assert is_linear(lambda size: seconds_in_pieces(unit * (size // len(unit)) + "x", (), format_name))
 
 
 LONG_ANSWERS = {

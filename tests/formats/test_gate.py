@@ -307,6 +307,11 @@ HOSTILE = {
     "endless": ({"a": 1}, {"anyOf": [LOOP, LOOP, {"properties": {"a": LOOP}}]}),
     "same": ({"a": 1}, {"allOf": [LOOP, LOOP]}),
     "text": ({"a": "[" * 500_000}, {"properties": {"a": {"type": ["array", "object"]}}}),
+    "doubling": (
+        {"a": 1},
+        {f"d{number}": {"required": ["a"], "allOf": [{"$ref": f"#/d{number + 1}"}] * 2} for number in range(60)}
+        | {"$ref": "#/d0", "d60": {"required": ["a"]}},
+    ),
     "keys": ({f"k{number}": 1 for number in range(2000)}, {"properties": {f"K_{number}": {} for number in range(200)}}),
 }
 

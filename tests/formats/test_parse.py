@@ -5,6 +5,7 @@ from typing import Any, get_args
 import pytest
 
 from callboard._formats import Parsed, ParsedCall, ToolFormat, parse
+from callboard_formats import StreamParser, TextPiece
 from callboard_formats.formats import FELLOWS, UNMARKED_TOO
 from callboard_formats.table import ROWS
 
@@ -106,6 +107,28 @@ def test_a_family_is_read_with_another_section_or_without_one_and_no_marker_is_l
 @pytest.mark.parametrize(("name", "marker"), [("minicpm", "<|tool_call_end|>"), ("glm", "</tool_call>")])
 def test_what_is_left_of_calls_that_a_family_writes_besides_is_not_shown(name: str, marker: str) -> None:
     assert parse(f"It is noon.{marker}", TOOLS, name).content == "It is noon."
+
+
+@pytest.mark.parametrize("step", [1, 1000])
+@pytest.mark.parametrize(
+    ("text", "content", "calls"),
+    [
+        ('search(query="a")', "", [{"query": "a"}]),
+        ('I look.\nsearch(query="a")\nsearch(query="(b)")\n', "I look.", [{"query": "a"}, {"query": "(b)"}]),
+        ('search(query="a")\n\nfinds a.', 'search(query="a")\n\nfinds a.', []),
+        ('Write search(query="a")', 'Write search(query="a")', []),
+        ('find(query="a")', 'find(query="a")', []),
+        ('search(query="a', 'search(query="a', []),
+    ],
+)
+def test_granite_calls_in_bare_lines_of_python_at_the_end(
+    text: str, content: str, calls: list[dict[str, str]], step: int
+) -> None:
+    parser = StreamParser(TOOLS, ["granite"])
+    shown = [one for at in range(0, len(text), step) for one in parser.feed(text[at : at + step])]
+    shown += parser.finish()
+    assert "".join(one.text for one in shown if isinstance(one, TextPiece)) == content
+    assert [call.arguments for call in parser.calls] == calls
 
 
 @pytest.mark.parametrize("name", get_args(ToolFormat))

@@ -62,8 +62,8 @@ def test_a_value_between_tags_is_what_the_schema_says(key: str, value: str, mean
 
 def test_a_tool_without_parameters_is_given_what_was_written() -> None:
     text = '<tool_call>{"name": "ping", "arguments": {"times": 2}}</tool_call>'
-    forms: list[dict[str, Any]] = [{}, {"parameters": {}}, {"parameters": {"type": "object", "properties": {}}}]
-    for parameters in forms:
+    shapes: tuple[dict[str, Any], ...] = ({}, {"parameters": {}}, {"parameters": {"type": "object", "properties": {}}})
+    for parameters in shapes:
         [call] = parse(text, [{"name": "ping", **parameters}]).tool_calls
         assert (call.error, call.arguments) == (None, {"times": 2})
 

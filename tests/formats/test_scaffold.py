@@ -49,6 +49,9 @@ SCAFFOLDING = [
     ("Thought: It is warm.\nAction: None", "It is warm.", ""),
     ("It is warm.\n\nAction: None", "It is warm.\n\n", ""),
     ("It is warm.\nAction: N/A\nAction Input: {}\n", "It is warm.\n", ""),
+    ("It is warm.\nObservation:", "It is warm.\n", ""),
+    ("It is warm.\n\n<tool_call>", "It is warm.\n\n", ""),
+    ("It is warm.\n<function_call>\n", "It is warm.\n", ""),
 ]
 
 
@@ -83,6 +86,19 @@ WORDS = [
     "Actionable: None",
     "It is warm.\n\n",
     "It is warm.\nAction",
+    "It is warm.\nAction: -",
+    "| a | b |\nAction: - ",
+    "| a | b |\nAction: none",
+    "- warm\nAction: none",
+    "1. warm\nAction: none",
+    "Thought: so\nAction: - ",
+    "The tag is:\n\n<tool_call>",
+    "It is warm.\n<tool_call> is a tag.",
+    "It is warm.\nObservation: none was made.",
+    "It is warm.\nThought: why so?\n\nNobody knows.",
+    "It is warm.\nThoughts vary.",
+    "It is warm.\nThought: why so?",
+    "```\nThought: so\n<tool_call>",
 ]
 
 
@@ -102,6 +118,13 @@ def test_words_stay_words_however_they_come(text: str, data: st.DataObject) -> N
 @pytest.mark.parametrize("text", ["Final Answer: 42", "It is warm.\n\nAction: None"])
 def test_labels_that_the_model_was_told_of_are_its_words(told: str, text: str) -> None:
     assert read(text, messages=[{"role": "user", "content": told}]) == (text, "")
+
+
+def test_a_lone_tag_that_the_model_was_asked_about_is_its_answer() -> None:
+    assert read("<tool_call>", messages=[{"role": "user", "content": "Which tag opens a tool call?"}]) == (
+        "<tool_call>",
+        "",
+    )
 
 
 def test_a_thought_without_an_end_is_shown() -> None:

@@ -53,6 +53,13 @@ LINES = {
     "longcat": ("longcat", "<longcat_tool_call>{function-name}\n<longcat_arg_key>{arg-key-1}</longcat_arg_key>"),
     "functionary 3.2": ("functionary", r"Respond in this format:\n>>>${recipient}\n${content}\nAvailable functions:"),
     "functionary 3.1": ("llama3", "{{ '<|python_tag|>' + tool_call['function']['arguments'] }}"),
+    "solar open 2": ("solar_open_2", "{{- '<|tool_call:start|>' + name + '\\n' }}"),
+    "muse glimmer": ("muse_glimmer", r"writing a \"<atem:function_calls>\" block like the following:"),
+    "inkling": ("inkling", "{{- '<|content_invoke_tool_json|>' -}}"),
+    "plamo 3": ("plamo_3", "{{- '<|plamo:begin_tool_requests:plamo|><|plamo:begin_tool_request:plamo|>' }}"),
+    "iquest q1": ("iquest", "{{- '<iquest_tool_call>' + tc.name }}"),
+    "cwm": ("cwm", "<tool: function>"),
+    "rwkv 7": ("rwkv", "**Tool Call:**"),
     "internlm 2": ("internlm2", "{{ '<|action_start|><|plugin|>' }}"),
 }
 

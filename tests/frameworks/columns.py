@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from callboard._agents import AgentLike
 from tests.frameworks.stage import Deviation, Framework
-from tests.frameworks.toolbox import Toolbox
+from tests.frameworks.toolbox import PICTURE_URL, Toolbox
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,10 @@ AGNO = Column(
         ),
         "a call without an id": Deviation("the model is told an id that Agno makes", own_ids=True),
         "two calls with one id": Deviation("the model is told an id that Agno makes", own_ids=True),
+        "a picture of the user's": Deviation(
+            "Agno puts a message's words before its pictures", sent=[f"user go{PICTURE_URL}"]
+        ),
+        "an id that comes again": Deviation("the model is told an id that Agno makes", own_ids=True),
     },
 )
 LANGGRAPH = Column(

@@ -63,6 +63,20 @@ SCENARIOS = (
         errors_say=["kaboom: no fuel"],
     ),
     Scenario(
+        "tools that raise KeyboardInterrupt",
+        [calls(("interrupt", "{}"), ("interrupt_in_thread", "{}")), says("They failed.")],
+        [
+            "call 1 interrupt {}",
+            "call 2 interrupt_in_thread {}",
+            "failed 1 tool_failed",
+            "failed 2 tool_failed",
+            "say They failed.",
+            "done stop",
+        ],
+        tools=["interrupt", "interrupt_in_thread"],
+        errors_say=["KeyboardInterrupt: enough"],
+    ),
+    Scenario(
         "one fails, one does not",
         [calls(("kaboom", '{"reason": "no fuel"}'), ADD), says("5, and a failure.")],
         [
@@ -249,7 +263,7 @@ SCENARIOS = (
         [says("A picture.")],
         ["say A picture.", "done stop"],
         before=[{"role": "user", "content": [{"type": "image_url", "image_url": {"url": PICTURE_URL}}]}],
-        sent=[f"user {PICTURE_URL}", "user go"],
+        sent=[f"user {PICTURE_URL}go"],
     ),
     Scenario(
         "a system message of the client's",

@@ -24,6 +24,8 @@ if TESTS_RUN:
     from agno.models.openai import OpenAIChat
     from agno.run import RunContext as AgnoRunContext
     from agno.team import Team
+    from agno.tools import tool as agno_tool
+    from agno.tools.function import Function
     from agno.tools.reasoning import ReasoningTools
 
     from callboard.frameworks.agno import from_agno
@@ -87,6 +89,23 @@ async def test_a_generator_reports_from_within_and_ends_when_it_does(tmp_path: P
         *("status 1 processing reading x 10", "status 2 processing walking y 20"),
         *("result 1 page 1, page 2", "result 2 step", "say Done.", "done stop"),
     ]
+
+
+async def test_the_model_is_sent_no_fields_that_only_agno_knows(tmp_path: Path) -> None:
+    def wipe(disk: str) -> str:
+        """Wipes."""
+        return disk
+
+    tools = [
+        agno_tool(requires_confirmation=True, strict=False)(wipe),
+        Function(name="far", description="Far.", external_execution=True, approval_type="required"),
+        {"type": "function", "function": {"name": "own", "parameters": {"type": "object"}}, "cache": True},
+    ]
+    seen, _ = await perform(solo(*tools), scenario([says("Done.")]), tmp_path)
+    sent = seen.requests[0]["tools"]
+    assert {tool["function"]["name"] for tool in sent} == {"wipe", "far", "own"}
+    assert {name for tool in sent for name in tool["function"]} <= {"name", "description", "parameters", "strict"}
+    assert tools[2] in sent
 
 
 @pytest.mark.parametrize("raised", [KeyboardInterrupt, SystemExit, GeneratorExit])

@@ -91,7 +91,8 @@ async def test_a_custom_event_of_a_tool_is_a_step_of_its_call(tmp_path: Path) ->
         "status 1 processing half way to Rome 50",
         "status 1 processing nearly there",
     ]
-    assert lines[-2:] == ["say There.", "done stop"]
+    assert lines[3:] == ["result 1 in Rome", "say There.", "done stop"]
+    assert seen.sent()[-1] == "tool in Rome"
 
 
 async def test_an_agent_that_would_hold_up_everything_else_is_refused_by_name(tmp_path: Path) -> None:

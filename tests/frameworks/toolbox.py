@@ -78,6 +78,20 @@ class Toolbox:
 
         return kaboom
 
+    def _interrupt(self) -> Callable[..., Any]:
+        async def interrupt() -> str:
+            """Raises what ends processes."""
+            raise KeyboardInterrupt("enough")
+
+        return interrupt
+
+    def _interrupt_in_thread(self) -> Callable[..., Any]:
+        def interrupt_in_thread() -> str:
+            """Raises what ends processes, in a thread."""
+            raise KeyboardInterrupt("enough")
+
+        return interrupt_in_thread
+
     def _travel(self) -> Callable[..., Any]:
         async def travel(place: str) -> str:
             """Goes somewhere."""

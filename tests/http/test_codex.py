@@ -180,21 +180,23 @@ INPUTS: dict[str, tuple[list[Any], list[dict[str, Any]]]] = {
     ),
     "a message of another agent": (
         [
+            {"role": "assistant", "content": "I wait."},
             {
                 "type": "agent_message",
                 "author": "/root/worker",
                 "recipient": "/root",
                 "content": [{"type": "input_text", "text": "I am done."}],
-            }
+            },
         ],
         [
+            {"role": "assistant", "content": "I wait."},
             {
                 "role": "user",
                 "content": [
                     {"type": "text", "text": "Message from the agent '/root/worker':"},
                     {"type": "text", "text": "I am done."},
                 ],
-            }
+            },
         ],
     ),
 }

@@ -158,7 +158,13 @@ async def test_parameters_of_a_completion_reach_the_model(tmp_path: Path) -> Non
         "chat_template_kwargs": {"enable_thinking": False},
         "provider": {"order": ["a"]},
     }
-    kept = {"user": "u", "metadata": {"a": "b"}, "store": True, "n": 1, "extra_body": {"models": ["other"], **own}}
+    kept = {
+        "user": "u",
+        "metadata": {"a": "b"},
+        "store": True,
+        "n": 1,
+        "extra_body": {"models": ["other"], "extra_headers": {"a": "b"}, **own},
+    }
     async with OpenAIServer([chunks(text("{}"), finish("stop"))]) as endpoint:
         async with asking(tmp_path, Agent("naked"), model_base_url=endpoint.base_url, model="m") as (_, client):
             await complete(client, "naked", logprobs=True, tools=[], **given, **kept)

@@ -20,6 +20,15 @@ from tests.serving import ScriptedAgent, request
 TOO_LONG = "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens."
 streamed_or_not = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 
+
+@pytest.fixture
+def is_patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream begins with the first word, or not at all, however busy the machine is."""
+    monkeypatch.setattr("callboard._http.openai.streams.BEGINNING_SECONDS", 60.0)
+
+
+patient = pytest.mark.usefixtures("is_patient")
+
 REFUSALS = [
     (TOO_LONG, "context_length_exceeded"),
     ("the request exceeds the available context size", "context_length_exceeded"),
@@ -29,6 +38,7 @@ REFUSALS = [
 
 
 @both
+@patient
 @streamed_or_not
 @pytest.mark.parametrize(("words", "code"), REFUSALS)
 async def test_a_request_that_the_endpoint_refuses_is_a_bad_request_with_its_code(
@@ -64,6 +74,7 @@ async def test_the_pipe_is_told_what_the_endpoint_refused_and_what_to_do(tmp_pat
 
 
 @both
+@patient
 async def test_a_failure_before_the_first_word_is_a_status_and_no_stream(tmp_path: Path, ask: Ask) -> None:
     runs: list[RunContext] = []
 
@@ -89,6 +100,7 @@ async def test_a_failure_before_the_first_word_is_a_status_and_no_stream(tmp_pat
     assert len(runs) == 3
 
 
+@patient
 async def test_calls_that_the_client_is_not_told_of_are_no_word(tmp_path: Path) -> None:
     async def script(context: RunContext) -> AsyncIterator[Event]:
         yield ToolCallStart(tool_call_id="a", tool_name="look_up")
@@ -100,6 +112,7 @@ async def test_calls_that_the_client_is_not_told_of_are_no_word(tmp_path: Path) 
 
 
 @both
+@patient
 async def test_a_client_that_leaves_before_the_first_word_ends_the_run(tmp_path: Path, ask: Ask) -> None:
     begun = asyncio.Event()
     cancelled = asyncio.Event()

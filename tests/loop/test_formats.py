@@ -1,7 +1,6 @@
 """The loop over models that call tools badly: repaired, refused, in text, in another format than asked for."""
 
 import json
-from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -192,14 +191,21 @@ async def test_a_call_in_a_format_that_nobody_asked_for_runs_with_rescue_alone_a
 
 
 @pytest.mark.parametrize("written", CALLS)
-async def test_a_call_in_another_format_than_the_one_asked_for_is_text(written: str) -> None:
+async def test_a_call_in_text_is_text_if_native_ones_were_asked_for(written: str) -> None:
     said = CALLS[written].removeprefix("Thought: Sums.\n").removeprefix("<think>Sums.</think>")
-    others: dict[str, Any] = {"native": NativeFormat(), **FORMATS}
-    for asked, tool_format in others.items():
-        if asked == written:
-            continue
-        events = await Stage([tokens(said)], TOOLS, tool_format=tool_format).play()
-        assert (results(events), text_of(events)) == ([], said)
+    events = await Stage([tokens(said)], TOOLS, tool_format=NativeFormat()).play()
+    assert (results(events), text_of(events)) == ([], said)
+
+
+async def test_a_call_in_another_format_than_the_one_asked_for_asks_first(name: str) -> None:
+    [written] = CALLS.keys() - {name}
+    stage = Stage([tokens(CALLS[written]), tokens(ENDS[name])], TOOLS, tool_format=FORMATS[name])
+    with capture_logs() as logs:
+        events = await stage.play()
+    assert [code for code, _ in errors(events)] == ["denied"]
+    assert [event.data.status for event in events if isinstance(event, ToolStatus)][:1] == ["from_text"]
+    assert text_of(events) == "It is 3."
+    assert {"event": "calls_in_another_format", "chosen": name}.items() <= logs[0].items()
 
 
 async def test_native_calls_of_a_model_that_was_asked_for_text_are_run(name: str) -> None:

@@ -16,6 +16,7 @@ from callboard.skills import Skill
 from callboard_protocol import (
     Event,
     InputRequest,
+    Reasoning,
     ToolCallComplete,
     ToolCallError,
     ToolCallStart,
@@ -27,6 +28,7 @@ from tests.serving import Service, numbered, request, serving
 
 WRITE = '{"name": "write_line", "arguments": {"text": "front"}}'
 WRITE_TAGGED = f"<tool_call>{WRITE}</tool_call>"
+WRITE_REACT = 'Action: write_line\nAction Input: {"text": "front"}'
 LOOK = '<tool_call>\n{"name": "look_up", "arguments": {"word": "storm"}}\n</tool_call>'
 PIECE_CHARS = 5
 QUOTED = {
@@ -179,6 +181,62 @@ async def test_where_nobody_can_be_asked_it_is_denied(tmp_path: Path, activity: 
     assert "the text of the answer" in told
     assert "cannot be asked" in told
     assert "did not answer" not in told
+
+
+REACT_LOOK = 'Thought: I look it up.\nAction: look_up\nAction Input: {"word": "storm"}'
+
+
+@pytest.mark.parametrize(
+    ("tool_format", "said", "shown", "thought"),
+    [
+        ("react", f"Let me see.\n{LOOK}", "Let me see.", ""),
+        ("react", f"Thought: I look it up.\n{LOOK}", "", "I look it up."),
+        ("react", LOOK.replace("tool_call>", "function_call>"), "", ""),
+        ("xml", REACT_LOOK, "", "I look it up."),
+        ("xml", f"{REACT_LOOK}\nObservation:", "", "I look it up."),
+        ("xml", f"Let me see.\n\n{REACT_LOOK}", "Let me see.\n\n", "I look it up."),
+        ("auto", REACT_LOOK, "", "I look it up."),
+        ("auto", f"Let me see.\n\n{REACT_LOOK}\nObservation:\n", "Let me see.\n\n", "I look it up."),
+    ],
+)
+async def test_a_call_in_another_syntax_than_the_one_asked_for_runs_and_no_label_is_shown(
+    tmp_path: Path, tool_format: str, said: str, shown: str, thought: str
+) -> None:
+    with capture_logs() as logged:
+        async with desk(tmp_path, [says(said), says("A wind.")], tool_format=tool_format) as one:
+            events = await one.ask()
+    assert [event.result for event in kinds(events, ToolCallComplete)] == ["storm: nothing"]
+    assert text_of(events) == f"{shown}A wind."
+    assert "".join(event.content for event in kinds(events, Reasoning)) == thought
+    assert [entry["chosen"] for entry in logged if entry["event"] == "calls_in_another_format"] == [tool_format]
+
+
+@pytest.mark.parametrize(
+    ("tool_format", "said"), [("react", f"<tool_call>\n{WRITE}\n</tool_call>"), ("xml", WRITE_REACT)]
+)
+async def test_a_call_that_changes_something_in_another_syntax_than_the_one_asked_for_asks_first(
+    tmp_path: Path, tool_format: str, said: str
+) -> None:
+    for answer, written in ((True, ["front"]), (False, [])):
+        async with desk(tmp_path / str(answer), [says(said), says("Well.")], tool_format=tool_format) as one:
+            events = await one.ask(answer)
+        assert len(kinds(events, InputRequest)) == 1
+        assert one.written == written
+
+
+@pytest.mark.parametrize("told_by_user", [True, False], ids=["told", "goes on"])
+@pytest.mark.parametrize(
+    ("tool_format", "said"), [("react", f"So:\n\n<tool_call>{WRITE}</tool_call>"), ("xml", f"So:\n\n{WRITE_REACT}")]
+)
+async def test_a_call_in_another_syntax_that_is_told_or_goes_on_is_text(
+    tmp_path: Path, tool_format: str, said: str, told_by_user: bool
+) -> None:
+    answer = said if told_by_user else f"{said}\nThat is how it is done."
+    asked = f"What is {said}?" if told_by_user else "Go."
+    async with desk(tmp_path, [says(answer)], tool_format=tool_format) as one:
+        events = await one.ask(True, messages=[{"role": "user", "content": asked}])
+    assert text_of(events) == answer
+    assert kinds(events, ToolCallStart) == []
 
 
 def over_openai(route: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,7 +29,9 @@ TABLES = ("chats", "messages", "tool_events")
 
 TEXT_FIELDS = {"message": "content", "reasoning": "content", "tool_call_args_delta": "delta"}
 TIMES = frozenset({"created_at", "updated_at", "started_at", "ended_at", "duration_ms"})
-IDS = re.compile(r"(?:call|callext)_[0-9a-f]{24,}|(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f])")
+IDS = r"callext_[0-9a-f]{24,}|(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f])"
+CALL_ID = re.compile(r"[A-Za-z0-9]{9}")
+"""An id of a call that Callboard made: none in a scenario is like it."""
 
 Play = Callable[["Stage"], Any]
 
@@ -138,7 +140,7 @@ async def record(scenario: Scenario, folder: Path, opening: asyncio.Lock | None 
     if scenario.is_model_shown:
         seen["model"] = [_request_to_model(request) for request in endpoint.requests]
     seen.update(_rows(folder / "callboard.db"))
-    return json.dumps(_Normaliser().normalise(seen), indent=1, ensure_ascii=True) + "\n"
+    return json.dumps(_Normaliser(seen).normalise(seen), indent=1, ensure_ascii=True) + "\n"
 
 
 @asynccontextmanager
@@ -211,10 +213,23 @@ def _rows(database: Path) -> dict[str, list[Body]]:
         }
 
 
+def _find_call_ids(value: Any) -> Iterator[str]:
+    match value:
+        case dict():
+            if CALL_ID.fullmatch(value.get("tool_call_id") or ""):
+                yield value["tool_call_id"]
+            for one in value.values():
+                yield from _find_call_ids(one)
+        case list():
+            for one in value:
+                yield from _find_call_ids(one)
+
+
 class _Normaliser:
     """Replaces what differs from run to run; the same value has the same replacement everywhere."""
 
-    def __init__(self) -> None:
+    def __init__(self, seen: Any) -> None:
+        self._ids = re.compile("|".join([IDS, *sorted(set(_find_call_ids(seen)))]))
         self._numbers: dict[str, int] = {}
 
     def normalise(self, value: Any, name: str = "") -> Any:
@@ -232,7 +247,7 @@ class _Normaliser:
                 return value
 
     def _normalise_text(self, text: str) -> str:
-        text = IDS.sub(lambda match: f"<id {self._numbers.setdefault(match[0], len(self._numbers) + 1)}>", text)
+        text = self._ids.sub(lambda match: f"<id {self._numbers.setdefault(match[0], len(self._numbers) + 1)}>", text)
         text = re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1:<port>", text)
         text = re.sub(r"expires=\d+&signature=[\w-]+", "expires=<time>&signature=<signature>", text)
         if len(text) <= SHOWN_CHARS * 10:

@@ -43,3 +43,11 @@ async def test_what_is_older_than_its_time_is_forgotten(any_store: Store) -> Non
     assert await any_store.drop_response_items(time.time() - 60) == 0
     assert await any_store.drop_response_items(time.time() + 60) == 2
     assert await kept.find(["a", "b"]) == {}
+
+
+async def test_a_response_is_forgotten_with_its_items_and_counts_as_none(any_store: Store) -> None:
+    kept = any_store.responses("ann")
+    await kept.keep([{"id": "a"}, {"id": "response"}, {"id": "resp_1"}], None)
+    assert (await kept.find(["resp_1"]))["resp_1"] == {"id": "resp_1"}
+    assert await any_store.drop_response_items(time.time() + 60) == 2
+    assert await kept.find(["a", "response", "resp_1"]) == {}

@@ -215,14 +215,13 @@ class Agent:
                 f"The agent '{self.agent_id}' has two tools named '{name}': one of the skill "
                 f"'{skills[0]}', one of '{skills[1]}'. Give one of them another name."
             )
-        prefixes: list[str] = []
-        for prefix in (skill.tool_prefix for skill in self.skills if skill.tool_prefix):
-            if (other := find_clash(prefix, prefixes)) is not None:
+        prefixes = [skill.tool_prefix for skill in self.skills if skill.tool_prefix]
+        for index, prefix in enumerate(prefixes):
+            if (other := find_clash(prefix, [*prefixes[:index], *prefixes[index + 1 :]])) is not None:
                 raise AgentError(
-                    f"The agent '{self.agent_id}' has two skills whose tools' names begin with '{other}_' and "
-                    f"'{prefix}_': one could pass a tool off as the other's. Give one of them another name."
+                    f"The agent '{self.agent_id}' has tools whose names begin with '{prefix}_', and others with "
+                    f"'{other}_', for which they could pass. Give one of the MCP servers another name."
                 )
-            prefixes.append(prefix)
 
 
 def _find_doubles(listed: Sequence[tuple[str, Tool]]) -> dict[str, tuple[str, ...]]:

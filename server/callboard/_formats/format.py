@@ -30,6 +30,12 @@ class ArgumentsPiece:
 Piece = TextPiece | ReasoningPiece | ArgumentsPiece
 
 
+def shown_pieces(reasoning: str, text: str) -> list[Piece]:
+    """Return the pieces for reasoning and for text behind it; none for what is empty."""
+    pieces: list[Piece] = [ReasoningPiece(reasoning)] if reasoning else []
+    return [*pieces, TextPiece(text)] if text else pieces
+
+
 MAX_NAME_CHARS = 256
 """The most characters of a tool's name as a model writes it; OpenAI's own names have 64 at most."""
 

@@ -39,10 +39,10 @@ class TextFormat:
         self,
         tools: Sequence[Tool],
         claim_id: ClaimId,
-        messages: Sequence[ChatDict] = (),  # noqa: ARG002 - the contract's
+        messages: Sequence[ChatDict] = (),
     ) -> Reader:
         """Return a reader for one answer; without tools it still takes the syntax's markers out."""
-        return ScanningReader(self.name, tools, claim_id, model=self.model)
+        return ScanningReader(self.name, tools, claim_id, messages, model=self.model, falls_back=True)
 
 
 def react_format(model: str = "") -> TextFormat:

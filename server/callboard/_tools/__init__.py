@@ -12,7 +12,7 @@ from callboard._tools.context import (
     report_status,
 )
 from callboard._tools.decorator import tool
-from callboard._tools.executor import check_arguments, execute, runs_in_thread
+from callboard._tools.executor import check_arguments, error_text, execute, runs_in_thread
 from callboard._tools.result import ToolResult, as_result
 from callboard._tools.tool import NeedsConfirmation, Tool, refuse_special_parameter
 
@@ -30,6 +30,7 @@ __all__ = [
     "as_result",
     "check_arguments",
     "checked_schema_arguments",
+    "error_text",
     "execute",
     "new_external_id",
     "refuse_special_parameter",

@@ -16,7 +16,7 @@ import structlog
 from anyio.lowlevel import RunVar
 
 from callboard._redaction import without_paths
-from callboard._text import error_text, storable
+from callboard._text import storable
 from callboard._tools.arguments import ReadArguments
 from callboard._tools.context import ToolContext
 from callboard._tools.result import ToolResult, as_result
@@ -74,6 +74,14 @@ async def execute(
         raise
     finally:
         context.channel.close()
+
+
+def error_text(error: BaseException) -> str:
+    """Return the words of an exception that a tool raised; none if its own `__str__` fails."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - its class is the tool author's, and may raise anything
+        return ""
 
 
 def runs_in_thread(tool: Tool) -> bool:

@@ -20,7 +20,7 @@ from callboard.calls.event_buffer import EventBuffer
 from callboard.calls.limits import Allowance, Budget, Limits
 from callboard.calls.masking import mask_result
 from callboard.calls.runner import CallRunner
-from callboard.calls.running_tool import RunningTool, contain, running_tool
+from callboard.calls.running_tool import RunningTool, contain, containing, running_tool
 
 __all__ = [
     "Allowance",
@@ -39,6 +39,7 @@ __all__ = [
     "ToolCall",
     "ToolOutcome",
     "contain",
+    "containing",
     "mask_result",
     "running_tool",
     "spend_nothing",

@@ -122,12 +122,16 @@ def stopping_time() -> Iterator[None]:
             tool.resume_time()
 
 
-async def contain(work: Awaitable[R]) -> R:
-    """Return what a framework's tool gives.
-
-    Raises `ToolError` in place of an exception that would end the run or, out of a task of its own, the server.
-    """
+@contextmanager
+def containing() -> Iterator[None]:
+    """Raise `ToolError` in place of an exception of a tool that would end the run or, out of a task, the server."""
     try:
-        return await work
+        yield
     except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
         raise ToolError(f"{type(error).__name__}: {error}".removesuffix(": ")) from error
+
+
+async def contain(work: Awaitable[R]) -> R:
+    """Return what a framework's tool gives. Raises `ToolError` as `containing` does."""
+    with containing():
+        return await work

@@ -119,7 +119,7 @@ ModelDelta = (
 
 RESERVED_OPTIONS = frozenset(
     {"model", "models", "fallbacks", "api_base", "base_url", "api_key"}
-    | {"messages", "prompt", "stream", "stream_options", "n"}
+    | {"messages", "prompt", "stream", "stream_options", "n", "extra_body", "extra_headers", "extra_query"}
     | {"tools", "tool_choice", "parallel_tool_calls", "functions", "function_call"}
     | {"user", "metadata", "store", "callboard"}
     | {"logprobs", "top_logprobs", "modalities", "audio"}

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import httpx
 import structlog
 
+from callboard._redaction import hide_key
 from callboard._trace_context import pass_on_to_model
 from callboard._version import __version__
 from callboard.errors import (
@@ -306,7 +307,7 @@ class OpenAICompatible:
 
     def _without_key(self, text: str) -> str:
         # Some endpoints quote the key that they refuse.
-        return text.replace(self._secret, "…") if self._secret else text
+        return hide_key(text, self._secret)
 
 
 def _merge_stops(asked: object, own: Sequence[str]) -> list[str]:

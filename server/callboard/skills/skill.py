@@ -200,10 +200,8 @@ class Skill:
 
 
 def find_clash(prefix: str, others: Sequence[str]) -> str | None:
-    """Return one of the other prefixes that begins this one, or begins with it.
+    """Return one of the other prefixes that begins with this one.
 
-    The server `git` could list a tool `hub_delete`, and so offer one that looks like the tool `delete` of `git_hub`.
+    The server `git` could list a tool `hub_delete`, and so offer one that passes for the tool `delete` of `git_hub`.
     """
-    return next(
-        (one for one in others if f"{one}_".startswith(f"{prefix}_") or f"{prefix}_".startswith(f"{one}_")), None
-    )
+    return next((other for other in others if f"{other}_".startswith(f"{prefix}_")), None)

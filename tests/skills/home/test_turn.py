@@ -79,7 +79,7 @@ async def test_the_limit_holds_over_the_rounds_of_a_turn_and_calls_side_by_side(
     assert len({entity_id for _, entity_id, _ in assistant.called}) == 3
 
 
-def naming(home: HomeAssistantServer, calls: Sequence[tuple[str, Call]]) -> Agent:
+def naming(home: HomeAssistantServer, calls: Sequence[tuple[str, Call]], *, has_intents: bool = True) -> Agent:
     """An agent with all tools of the house, whose model makes these calls, one a round."""
 
     def script(asked: ModelRequest) -> list[ModelDelta]:
@@ -90,7 +90,7 @@ def naming(home: HomeAssistantServer, calls: Sequence[tuple[str, Call]]) -> Agen
         return [wants(name, arguments, call_id=f"{made}")]
 
     skills = (HomeAssistant(home.url, TOKEN), HomeAssistantIntents(home.url, TOKEN))
-    return Agent("house", skills=skills, model=ScriptedModel(script))
+    return Agent("house", skills=skills if has_intents else skills[:1], model=ScriptedModel(script))
 
 
 async def outcomes(
@@ -102,6 +102,16 @@ async def outcomes(
 
 def codes(ended: Sequence[ToolCallComplete | ToolCallError]) -> list[str]:
     return [event.code if isinstance(event, ToolCallError) else "done" for event in ended]
+
+
+@pytest.mark.parametrize("has_intents", [False, True], ids=["home alone", "with intents"])
+async def test_an_intent_for_an_area_and_a_domain_is_carried_out_by_either_skill(
+    tmp_path: Path, assistant: HomeAssistantServer, has_intents: bool
+) -> None:
+    off = ("HassTurnOff", {"area": "Kitchen", "domain": ["light"], "name": "", "floor": None})
+    events = await played(tmp_path, naming(assistant, [off], has_intents=has_intents))
+    assert [event.type for event in events if isinstance(event, ToolCallError)] == []
+    assert [entity_id for _, entity_id, _ in assistant.called] == ["light.kitchen_lights"]
 
 
 async def test_changes_by_home_assistants_own_tools_count_with_those_of_home(

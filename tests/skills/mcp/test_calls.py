@@ -1,44 +1,60 @@
 """Calls to a server of our own, made with the official SDK: what it says while it works, and how a call can end."""
 
 import asyncio
+import sys
+from collections.abc import AsyncIterator
 
 import pytest
+import pytest_asyncio
 
 from callboard.errors import InvalidArguments, ToolError, ToolTimeout
-from tests.skills.mcp.conftest import Log, Make
+from callboard.skills.mcp.declaration import ServerDeclaration
+from callboard.skills.mcp.server import RunningServer
+from tests.skills.mcp.conftest import HERE, QUICK, Log, Make, Played
+
+shared_loop = pytest.mark.asyncio(loop_scope="module")
 
 
-async def test_progress_becomes_statuses_of_the_call(ours: Make) -> None:
-    played = ours()
-    async with played.lifespan():
-        result = await played.call("count", steps=4)
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def running() -> AsyncIterator[RunningServer]:
+    """One server for the tests that leave it as it is: to start it takes longer than to call it."""
+    server = RunningServer(ServerDeclaration("ours", sys.executable, (str(HERE / "our_server.py"),)), QUICK)
+    async with Played(server).lifespan():
+        yield server
+
+
+@pytest.fixture
+def shared(running: RunningServer) -> Played:
+    return Played(running)
+
+
+@shared_loop
+async def test_progress_becomes_statuses_of_the_call(shared: Played) -> None:
+    result = await shared.call("count", steps=4)
     assert result.text == "counted to 4"
-    assert [report.progress for report in played.reports] == [25, 50, 75, 100]
-    assert played.reports[0].status == "processing"
-    assert played.reports[0].message == "step 1"
+    assert [report.progress for report in shared.reports] == [25, 50, 75, 100]
+    assert shared.reports[0].status == "processing"
+    assert shared.reports[0].message == "step 1"
 
 
-async def test_progress_without_end_does_not_fill_the_history(ours: Make) -> None:
-    played = ours()
-    async with played.lifespan():
-        await played.call("count", steps=500)
-    assert played.reports[0].message == "step 1"
-    assert len(played.reports) < 200
+@shared_loop
+async def test_progress_without_end_does_not_fill_the_history(shared: Played) -> None:
+    await shared.call("count", steps=500)
+    assert shared.reports[0].message == "step 1"
+    assert len(shared.reports) < 200
 
 
-async def test_what_a_tool_raises_is_an_error_of_the_call_and_the_server_goes_on(ours: Make) -> None:
-    played = ours()
-    async with played.lifespan():
-        with pytest.raises(ToolError, match="fail"):
-            await played.call("fail")
-        assert (await played.call("count", steps=1)).text == "counted to 1"
+@shared_loop
+async def test_what_a_tool_raises_is_an_error_of_the_call_and_the_server_goes_on(shared: Played) -> None:
+    with pytest.raises(ToolError, match="fail"):
+        await shared.call("fail")
+    assert (await shared.call("count", steps=1)).text == "counted to 1"
 
 
-async def test_arguments_are_checked_before_the_server_is_asked(ours: Make) -> None:
-    played = ours()
-    async with played.lifespan():
-        with pytest.raises(InvalidArguments, match="'steps' is a required property"):
-            await played.call("count")
+@shared_loop
+async def test_arguments_are_checked_before_the_server_is_asked(shared: Played) -> None:
+    with pytest.raises(InvalidArguments, match="'steps' is a required property"):
+        await shared.call("count")
 
 
 async def test_a_call_that_is_out_of_time_is_cancelled_at_the_server(ours: Make) -> None:
@@ -49,21 +65,19 @@ async def test_a_call_that_is_out_of_time_is_cancelled_at_the_server(ours: Make)
         assert (await played.call("was_cancelled")).text == "yes"
 
 
-async def test_a_cancelled_call_is_cancelled_at_the_server(ours: Make) -> None:
-    played = ours()
-    async with played.lifespan():
-        waiting = asyncio.create_task(played.call("wait"))
-        await played.reported.wait()
-        waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
-        assert (await played.call("was_cancelled")).text == "yes"
+@shared_loop
+async def test_a_cancelled_call_is_cancelled_at_the_server(shared: Played) -> None:
+    waiting = asyncio.create_task(shared.call("wait"))
+    await shared.reported.wait()
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert (await shared.call("was_cancelled")).text == "yes"
 
 
-async def test_calls_run_side_by_side(ours: Make) -> None:
-    played = ours()
-    async with played.lifespan():
-        results = await asyncio.gather(*(played.call("meet", guests=8) for _ in range(8)))
+@shared_loop
+async def test_calls_run_side_by_side(shared: Played) -> None:
+    results = await asyncio.gather(*(shared.call("meet", guests=8) for _ in range(8)))
     assert [result.text for result in results] == ["met"] * 8
 
 
@@ -74,29 +88,26 @@ async def test_a_tool_has_the_time_that_its_declaration_gives(ours: Make) -> Non
             await played.call("wait")
 
 
-async def test_a_picture_is_a_file_and_the_model_is_told_of_it(ours: Make) -> None:
-    played = ours()
-    async with played.lifespan():
-        result = await played.call("picture")
+@shared_loop
+async def test_a_picture_is_a_file_and_the_model_is_told_of_it(shared: Played) -> None:
+    result = await shared.call("picture")
     assert result.files[0]["type"] == "image"
     assert result.files[0]["url"].startswith("data:image/png;base64,iVBOR")
     assert result.text == "[image, image/png, about 30 bytes: the user sees it]"
 
 
-async def test_a_giant_result_is_cut_and_says_so(ours: Make) -> None:
-    played = ours()
-    async with played.lifespan():
-        result = await played.call("big", characters=5_000_000)
+@shared_loop
+async def test_a_giant_result_is_cut_and_says_so(shared: Played) -> None:
+    result = await shared.call("big", characters=5_000_000)
     assert result.text.startswith("x" * 100_000)
     assert result.text.endswith("[cut here: 4900000 more characters. Ask for less at a time.]")
 
 
-async def test_a_question_of_the_server_is_declined_and_the_call_ends(ours: Make) -> None:
-    played = ours()
-    async with played.lifespan():
-        with pytest.raises(ToolError, match="'ours' refused the call: Elicitation not supported"):
-            await played.call("ask")
-        assert (await played.call("count", steps=1)).text == "counted to 1"
+@shared_loop
+async def test_a_question_of_the_server_is_declined_and_the_call_ends(shared: Played) -> None:
+    with pytest.raises(ToolError, match="'ours' refused the call: Elicitation not supported"):
+        await shared.call("ask")
+    assert (await shared.call("count", steps=1)).text == "counted to 1"
 
 
 async def test_a_server_gets_the_variables_given_to_it_and_no_secrets_of_ours(

@@ -81,8 +81,8 @@ def test_every_fault_is_told_and_no_value_repeated(tmp_path: Path) -> None:
             {"a": "x //no /*no*/"},
         ),
         # Gemini CLI, Windsurf, LangChain, Cline, OpenCode.
-        ('{"mcpServers": {"a": {"httpUrl": "http://a/mcp", "headers": null}}}', {"a": "http http://a/mcp"}),
-        ('{"mcpServers": {"a": {"serverUrl": "http://a/mcp"}}}', {"a": "http http://a/mcp"}),
+        ('{"mcpServers": {"a": {"httpUrl": "http://a/mcp", "headers": null}}}', {"a": "None http://a/mcp"}),
+        ('{"mcpServers": {"a": {"serverUrl": "http://a/mcp"}}}', {"a": "None http://a/mcp"}),
         ('{"mcpServers": {"a": {"url": "http://a", "transport": "streamable_http"}}}', {"a": "http http://a"}),
         ('{"mcpServers": {"a": {"url": "http://a", "type": "streamableHttp"}}}', {"a": "http http://a"}),
         ('{"mcpServers": {"a": {"url": "http://a/sse", "type": "sse"}}}', {"a": "sse http://a/sse"}),
@@ -135,14 +135,24 @@ def test_a_file_that_is_missing_is_told_of(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "second"), [("my files", "my_files"), ("git", "git_hub"), ("git_hub", "git"), ("a" * 40, "a" * 50)]
+    ("names", "kept"),
+    [
+        (["git", "git_hub"], ["git_hub"]),
+        (["git_hub_x", "git_hub", "git"], ["git_hub_x"]),
+        (["my files", "my_files"], []),
+        (["a" * 40, "a" * 50], []),
+        (["git", "git-lab", "github"], ["git", "git-lab", "github"]),
+    ],
 )
-def test_server_whose_tools_could_pass_for_anothers_is_left_out(tmp_path: Path, first: str, second: str) -> None:
-    path = written(tmp_path, **{first: {"command": "x"}, second: {"command": "y"}, "git-lab": {"command": "z"}})
+def test_server_whose_tools_could_pass_for_anothers_is_left_out(
+    tmp_path: Path, names: list[str], kept: list[str]
+) -> None:
+    path = written(tmp_path, **{name: {"command": "x"} for name in names})
     read = read_server_file(path)
-    assert [one.name for one in read.servers] == [first, "git-lab"]
-    [problem] = read.problems
-    assert problem.startswith(f"{path}: mcpServers.{second}: the names of its tools begin with '")
+    assert [one.name for one in read.servers] == kept
+    assert [problem.split(": ")[1] for problem in read.problems] == [
+        f"mcpServers.{name}" for name in names if name not in kept
+    ]
 
 
 @pytest.mark.parametrize(

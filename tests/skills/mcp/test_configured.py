@@ -51,9 +51,13 @@ async def test_a_file_that_cannot_be_read_keeps_the_server_from_starting_and_say
 
 def test_callboard_agents_tells_how_each_server_is(tmp_path: Path) -> None:
     file = configured(
-        tmp_path, ours={"command": sys.executable, "args": [OURS]}, broken={"command": "no-such-command-anywhere"}
+        tmp_path,
+        ours={"command": sys.executable, "args": [OURS]},
+        broken={"command": "no-such-command-anywhere"},
+        wrong={"comand": "x"},
     )
-    listed = run(tmp_path, "agents", MCP_SERVERS=str(file)).stdout
-    assert "MCP server ours: " in listed
-    assert " tools\n" in listed
-    assert "no-such-command-anywhere" in listed
+    listed = run(tmp_path, "agents", MCP_SERVERS=str(file))
+    assert "MCP server ours: " in listed.stdout
+    assert " tools\n" in listed.stdout
+    assert "no-such-command-anywhere" in listed.stdout
+    assert "mcp.json: mcpServers.wrong: The MCP server 'wrong' needs either a command to run or a url" in listed.stderr

@@ -112,7 +112,9 @@ async def test_names_are_made_fit_and_kept_apart(plain: Make) -> None:
 
 
 async def test_what_is_no_message_is_passed_over(plain: Make, log: Log) -> None:
-    played = plain(listed("a"), noisy=True, results={"a": text("fine")})
+    printed = ['called with {"id": ID}', '{"level": 30, "id": ID}', '{"id": ID, "method": ["x"]}', "[ID]", '{"id": ID']
+    answer = '{"jsonrpc": "2.0", "id": ID, "result": {"content": [{"type": "text", "text": "fine"}]}}'
+    played = plain(listed("a"), noisy=True, raw={"a": "\n".join([*printed, answer])})
     async with played.lifespan():
         assert (await played.call("a")).text == "fine"
     assert "Welcome" not in json.dumps(log.lines)
@@ -152,12 +154,13 @@ async def test_message_that_cannot_be_read_ends_its_call_at_once(plain: Make) ->
         "surrogate": answer + r'"result": {"content": [{"type": "text", "text": "cut \ud83d, \ud83d\ude00"}]}}',
         "text": answer + '"result": "text"}',
         "list": answer + '"result": ["text"]}',
+        "control": answer + '"result": {"content": [{"type": "text", "text": "a\tb"}]}}',
         "no_version": '{"id": ID, "result": {"content": []}}',
     }
     refused = {
         "error_text": (answer + '"error": "the oven is cold"}', "refused the call: the oven is cold"),
         "error_without_code": (answer + '"error": {"message": "cold"}}', "refused the call: cold"),
-        "cut_off": (answer + '"result": {"content": [{"type": "te', "cannot be read"),
+        "cut_off": (answer + '"result": {"content": [{"id": 99}, {"type": "te', "cannot be read"),
         "deep": (
             '{"result": ' + '{"a":' * 2_000 + "1" + "}" * 2_000 + ', "jsonrpc": "2.0", "id": ID}',
             "cannot be read",
@@ -167,7 +170,7 @@ async def test_message_that_cannot_be_read_ends_its_call_at_once(plain: Make) ->
     played = plain(*map(listed, raw), raw=raw)
     async with played.lifespan():
         texts = [(await played.call(name)).text for name in read]
-        assert texts == ["cut \ufffd, \U0001f600", "text", "text", ""]
+        assert texts == ["cut \ufffd, \U0001f600", "text", "text", "a\tb", ""]
         for name, (_, said) in refused.items():
             with pytest.raises(ToolError, match=said):
                 await played.call(name)
@@ -175,11 +178,16 @@ async def test_message_that_cannot_be_read_ends_its_call_at_once(plain: Make) ->
 
 async def test_an_error_is_said_with_the_servers_words_and_not_with_all_of_them(plain: Make) -> None:
     long = {**text("no " * 10_000), "isError": True}
-    played = plain(listed("long"), listed("silent"), results={"long": long, "silent": {"content": [], "isError": True}})
+    silent = {"content": [], "isError": True}
+    structured = {"structuredContent": {"why": "cold"}, "isError": True}
+    results = {"long": long, "silent": silent, "structured": structured}
+    played = plain(*map(listed, results), results=results)
     async with played.lifespan():
         with pytest.raises(ToolError, match=r"^no no no") as error:
             await played.call("long")
         assert len(str(error.value)) < 5_000
+        with pytest.raises(ToolError, match=r'^\{"why":"cold"\}$'):
+            await played.call("structured")
         with pytest.raises(ToolError, match="'plain' says that the call failed, and not why"):
             await played.call("silent")
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,6 +11,8 @@ from typing import Any
 
 import pytest
 from mcp.server import MCPServer
+from starlette.responses import PlainTextResponse
+from starlette.types import Receive, Scope, Send
 
 from callboard._trace_context import read, within
 from callboard.errors import ToolError, ToolTimeout
@@ -32,31 +35,38 @@ def listening(port: int, **environment: str) -> Iterator[subprocess.Popen[bytes]
             process.kill()
 
 
+@pytest.fixture(scope="module")
+def shared_port() -> Iterator[int]:
+    """The port of one server for the tests that leave it as it is."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = int(listener.getsockname()[1])
+    with listening(port):
+        yield port
+
+
 def at(port: int, **headers: str) -> Played:
     return Played(RunningServer(ServerDeclaration("far", url=f"http://127.0.0.1:{port}/mcp", headers=headers), QUICK))
 
 
-async def test_calls_progress_and_cancellation_work_as_over_pipes(free_port: int, log: Log) -> None:
-    far = at(free_port)
-    with listening(free_port):
-        async with far.lifespan():
-            await log.until("mcp_server_ready")
-            assert (await far.call("count", steps=2)).text == "counted to 2"
-            assert [report.progress for report in far.reports] == [50, 100]
-            with pytest.raises(ToolTimeout):
-                await far.call("wait", 0.3)
-            assert (await far.call("was_cancelled")).text == "yes"
-            results = await asyncio.gather(*(far.call("meet", guests=4) for _ in range(4)))
-            assert [result.text for result in results] == ["met"] * 4
+async def test_calls_progress_and_cancellation_work_as_over_pipes(shared_port: int, log: Log) -> None:
+    far = at(shared_port)
+    async with far.lifespan():
+        await log.until("mcp_server_ready")
+        assert (await far.call("count", steps=2)).text == "counted to 2"
+        assert [report.progress for report in far.reports] == [50, 100]
+        with pytest.raises(ToolTimeout):
+            await far.call("wait", 0.3)
+        assert (await far.call("was_cancelled")).text == "yes"
+        results = await asyncio.gather(*(far.call("meet", guests=4) for _ in range(4)))
+        assert [result.text for result in results] == ["met"] * 4
 
 
-async def test_changed_tools_are_told_of_over_http_too(free_port: int, log: Log) -> None:
-    far = at(free_port)
-    with listening(free_port):
-        async with far.lifespan():
-            count = (await log.until("mcp_server_ready"))["tools"]
-            await far.call("grow")
-            assert (await log.until("mcp_server_ready"))["tools"] == count + 1
+async def test_changed_tools_are_told_of_over_http_too(shared_port: int, log: Log) -> None:
+    far = at(shared_port)
+    async with far.lifespan():
+        count = (await log.until("mcp_server_ready"))["tools"]
+        await far.call("grow")
+        assert (await log.until("mcp_server_ready"))["tools"] == count + 1
 
 
 async def test_a_server_that_comes_back_is_found_again(free_port: int, log: Log) -> None:
@@ -93,26 +103,24 @@ async def test_a_server_that_refuses_the_key_says_what_to_do(free_port: int, log
             await log.until("mcp_server_lost", reason="ConnectionRefusedError: it answered HTTP 401: check its headers")
 
 
-async def test_an_answer_that_is_too_large_for_us_is_not_read_to_its_end(free_port: int, log: Log) -> None:
-    far = at(free_port)
-    with listening(free_port):
-        async with far.lifespan():
-            await log.until("mcp_server_ready")
-            with pytest.raises(ToolError, match="the answer is over 33554432 bytes"):
-                await far.call("big", characters=40_000_000)
-            assert len((await far.call("big", characters=90_000)).text) == 90_000
+async def test_an_answer_that_is_too_large_for_us_is_not_read_to_its_end(shared_port: int, log: Log) -> None:
+    far = at(shared_port)
+    async with far.lifespan():
+        await log.until("mcp_server_ready")
+        with pytest.raises(ToolError, match="the answer is over 33554432 bytes"):
+            await far.call("big", characters=40_000_000)
+        assert len((await far.call("big", characters=90_000)).text) == 90_000
 
 
 async def test_a_server_is_told_of_which_trace_a_call_is_in_the_message_and_in_its_headers(
-    free_port: int, log: Log
+    shared_port: int, log: Log
 ) -> None:
-    far = at(free_port)
-    with listening(free_port):
-        async with far.lifespan():
-            await log.until("mcp_server_ready")
-            with within(read({"traceparent": TRACEPARENT})):
-                assert (await far.call("trace")).text == f"{TRACEPARENT} {TRACEPARENT}"
-            assert (await far.call("trace")).text == "None None"
+    far = at(shared_port)
+    async with far.lifespan():
+        await log.until("mcp_server_ready")
+        with within(read({"traceparent": TRACEPARENT})):
+            assert (await far.call("trace")).text == f"{TRACEPARENT} {TRACEPARENT}"
+        assert (await far.call("trace")).text == "None None"
 
 
 NO_SESSION = {"code": -32000, "message": "Bad Request: No valid session ID provided"}
@@ -131,6 +139,8 @@ def beside(server: ForgetfulServer) -> Played:
         (400, NO_SESSION),
         (400, {"code": -32000, "message": "Bad Request: Server not initialized"}),
         (400, "unknown session"),
+        (401, "Unauthorized: Session not found"),
+        (503, {"code": -32000, "message": "No active session"}),
     ],
 )
 async def test_session_that_the_server_forgot_is_begun_again_and_refused_calls_are_repeated(
@@ -147,6 +157,20 @@ async def test_session_that_the_server_forgot_is_begun_again_and_refused_calls_a
         assert far.server.state.status == "ready"
 
 
+async def test_call_that_the_server_still_answers_is_not_lost_with_the_forgotten_session() -> None:
+    async with ForgetfulServer(404) as server, beside(server).running() as far:
+        server.release = asyncio.Event()
+        slow = asyncio.create_task(far.call("run"))
+        await server.waiting.wait()
+        release, server.release = server.release, None
+        server.forget()
+        refused = asyncio.create_task(far.call("run"))
+        await server.refused.wait()
+        release.set()
+        assert [(await call).text for call in (slow, refused)] == ["run 1", "run 2"]
+        assert server.initialized == 2
+
+
 async def test_call_that_is_refused_in_each_new_session_is_not_repeated_for_ever() -> None:
     async with ForgetfulServer(400, NO_SESSION) as server, beside(server).running() as far:
         server.is_always_forgetful = True
@@ -157,23 +181,70 @@ async def test_call_that_is_refused_in_each_new_session_is_not_repeated_for_ever
         assert (await far.call("run")).text == "run 1"
 
 
-async def test_error_with_status_400_that_is_about_no_session_is_an_error_of_the_call() -> None:
-    wrong = {"code": -32602, "message": "the oven is cold"}
-    async with ForgetfulServer(400, wrong) as server, beside(server).running() as far:
+@pytest.mark.parametrize(
+    "error",
+    [
+        {"code": -32000, "message": "the oven is cold"},
+        {"code": -32602, "message": "there is no browser session 7"},
+    ],
+)
+async def test_error_with_status_400_that_is_not_about_the_session_is_an_error_of_the_call(error: Any) -> None:
+    async with ForgetfulServer(400, error) as server, beside(server).running() as far:
         server.is_always_forgetful = True
-        with pytest.raises(ToolError, match="'far' refused the call: the oven is cold"):
+        with pytest.raises(ToolError, match=f"'far' refused the call: {error['message']}"):
             await far.call("run")
         assert server.initialized == 1
 
 
-async def test_server_of_the_older_transport_is_spoken_to_if_its_type_says_so(log: Log) -> None:
-    older = MCPServer("older")
-    older.add_tool(lambda: "here", "where", description="Says where it is.")
-    async with HttpServer(older.sse_app(), interface="asgi3") as server:
+@pytest.mark.parametrize("media_type", ["application/json", "text/event-stream"])
+async def test_half_a_character_in_an_answer_is_replaced_and_an_answer_that_is_no_json_ends_its_call(
+    media_type: str,
+) -> None:
+    text = rb'"cut \ud83d, \ud83d\ude00, \\ud83d"}]}}'
+    answer = b'{"jsonrpc": "2.0", "id": ID, "result": {"content": [{"type": "text", "text": ' + text
+    begin, end = (b"event: message\ndata: ", b"\n\n") if media_type == "text/event-stream" else (b"", b"")
+    async with ForgetfulServer() as server, beside(server).running() as far:
+        server.raw_type = media_type
+        for cut in (90, 91, 100):
+            server.raw = [begin + answer[:cut], answer[cut:] + end]
+            assert (await far.call("run")).text == "cut \ufffd, \U0001f600, \\ud83d"
+        server.raw = [begin + answer[:50] + end]
+        with pytest.raises(
+            ToolError, match=r"The answer of the MCP server 'far' cannot be read \(.*may have taken effect"
+        ):
+            await far.call("run")
+
+
+class ForgetfulEvents:
+    """Server of the older transport that refuses messages, if told to, until a new session is begun."""
+
+    def __init__(self) -> None:
+        server = MCPServer("older")
+        server.add_tool(lambda: "here", "where", description="Says where it is.")
+        self._app = server.sse_app()
+        self.is_forgetful = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.is_forgetful = self.is_forgetful and scope["method"] == "POST"
+        refusal = PlainTextResponse("Could not find session", 404)
+        await (refusal if self.is_forgetful else self._app)(scope, receive, send)
+
+
+async def test_server_of_the_older_transport_is_spoken_to_whether_its_type_says_so_or_not(log: Log) -> None:
+    older = ForgetfulEvents()
+    async with HttpServer(older, interface="asgi3") as server:
         url = f"http://127.0.0.1:{server.port}/sse"
-        far = Played(RunningServer(ServerDeclaration("far", url=url, transport="sse"), QUICK))
-        async with far.lifespan():
-            assert (await far.call("where")).text == "here"
-        unsaid = Played(RunningServer(ServerDeclaration("far", url=url), QUICK))
-        async with unsaid.lifespan():
-            assert "it may speak another protocol at this URL than http: set its type" in unsaid.server.state.reason
+        for transport in (None, "sse"):
+            far = Played(RunningServer(ServerDeclaration("far", url=url, transport=transport), QUICK))
+            async with far.running():
+                await log.until("mcp_server_ready")
+                assert (await far.call("where")).text == "here"
+                older.is_forgetful = True
+                assert (await far.call("where")).text == "here"
+                await log.until("mcp_session_forgotten")
+                await log.until("mcp_server_ready")
+        wrong = Played(RunningServer(ServerDeclaration("far", url=url, transport="http"), QUICK))
+        async with wrong.running():
+            assert wrong.server.state.status == "restarting"
+    lost = [line["reason"].partition("; ")[2] for line in log.of("mcp_server_lost")]
+    assert lost == ["it speaks the older transport, which is tried next", ""]

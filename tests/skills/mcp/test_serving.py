@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -91,7 +92,7 @@ async def test_of_tools_with_one_name_none_is_offered_and_the_inspector_says_so(
     hub = McpServer("git_hub", command=sys.executable, args=[plain, str(tmp_path / "delete.json")], confirm="always")
     own = Skill("own", "Has a tool of its own.", tools=(git_other,))
     async with OpenAIServer([chunks(text("There."), finish("stop"))]) as endpoint, speaking_to(endpoint) as model:
-        with pytest.raises(AgentError, match="names begin with 'git_' and 'git_hub_'"):
+        with pytest.raises(AgentError, match="names begin with 'git_', and others with 'git_hub_'"):
             Agent("scripted", skills=(git, hub), model=model)
         agent = Agent("scripted", skills=(git.copy(tool_prefix=""), hub, own), model=model)
         async with serving(tmp_path, agent) as service:
@@ -100,6 +101,28 @@ async def test_of_tools_with_one_name_none_is_offered_and_the_inspector_says_so(
     assert [offered["function"]["name"] for offered in endpoint.requests[0]["tools"]] == ["git_hub_other"]
     for name, skills in (("git_hub_delete", "git and git_hub"), ("git_other", "git and own")):
         assert f"{name}: {skills} have a tool of this name each, and none is offered" in page
+
+
+async def test_neither_a_tools_schema_nor_the_arguments_of_a_call_keep_the_server_busy(tmp_path: Path) -> None:
+    unique = {"type": "object", "properties": {"all": {"type": "array", "uniqueItems": True}}}
+    uses = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(28)} | {"d28": {"required": ["x"]}}
+    doubling = {"type": "object", "properties": {"all": {"$ref": "#/$defs/d0"}}, "$defs": uses}
+    tools = [{"name": "unique", "inputSchema": unique}, {"name": "doubling", "inputSchema": doubling}]
+    answered = {"content": [{"type": "text", "text": "done"}]}
+    (tmp_path / "script.json").write_text(json.dumps({"pages": [tools], "results": {"unique": answered}}))
+    plain = McpServer(
+        "plain", command=sys.executable, args=[str(HERE / "plain_server.py"), str(tmp_path / "script.json")]
+    )
+    turns = script("plain_unique", json.dumps({"all": [{"n": n} for n in range(6_000)]}))
+    async with OpenAIServer(turns) as endpoint, speaking_to(endpoint) as model:
+        async with serving(tmp_path, Agent("scripted", skills=(plain,), model=model)) as service:
+            before = time.process_time()
+            events = await service.events(request())
+            # It took 25 s to compare each item with each. Other processes are not counted.
+            assert time.process_time() - before < 10
+            page = (await service.client.get("/inspect/agent?id=scripted")).text
+    assert [event.result for event in events if isinstance(event, ToolCallComplete)] == ["done"]
+    assert "the tool doubling is left out: its schema has over 20000 keywords" in page
 
 
 @pytest.mark.parametrize(("confirm", "patterns"), [("unless_read_only", ()), ("never", ("ours_g*",))])

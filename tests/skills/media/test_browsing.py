@@ -1,5 +1,6 @@
 """What the model reads of trending titles, searches and details."""
 
+import json
 from datetime import UTC, datetime
 from urllib.parse import parse_qs
 
@@ -7,7 +8,7 @@ import pytest
 
 from callboard._trace_context import read, within
 from callboard.errors import InvalidArguments, ToolError
-from tests.fakes.seerr import SeerrServer, movie, series
+from tests.fakes.seerr import Refusal, SeerrServer, movie, series
 from tests.skills.media.conftest import Desk
 
 TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -165,6 +166,23 @@ async def test_details_of_a_movie_tell_what_one_would_ask(desk: Desk, seerr: See
         "Directed by: Denis Villeneuve",
         "With: Timothée Chalamet (Paul), Zendaya",
     ]
+
+
+async def test_nulls_in_lists_hide_nothing_else(desk: Desk, seerr: SeerrServer) -> None:
+    lost = {"genres": [None, {"id": 28, "name": "Action"}], "seasons": None, "networks": [{"id": 1, "name": None}]}
+    people = {"cast": [{"id": 1, "name": "Ada", "character": None}, None], "crew": None}
+    seerr.own("movie", 1, 5, seasons=[None])
+    seerr.add(movie(1, "A Film", "2020-01-01", credits=people, **lost))
+    person = {"id": 7, "mediaType": "person", "name": "Ada", "knownFor": [None, movie(1, "A Film", "2020-01-01")]}
+    seerr.people.append(person)
+    seerr.refusal = Refusal(200, json.dumps({"page": 1, "totalPages": 1, "results": [None, movie(2, "Other"), None]}))
+    assert "Other (no date), movie [tmdb:2]" in await desk.run("media_trending")
+    seerr.refusal = None
+    details = await desk.run("media_details", tmdb_id=1, media_type="movie")
+    assert "Library: available" in details
+    assert "Genres: Action" in details
+    assert "With: Ada" in details
+    assert "known for: A Film (2020), movie [tmdb:1]" in await desk.run("media_search", query="ada")
 
 
 async def test_details_of_a_series_tell_which_seasons_are_there(desk: Desk, seerr: SeerrServer) -> None:

@@ -86,6 +86,44 @@ async def test_a_title_may_be_written_as_people_write(desk: Desk, seerr: SeerrSe
     assert len(seerr.requests) == 1
 
 
+WRITTEN = [
+    "Dune (2021) [tmdb:438631]",
+    "Dune (2021), movie [tmdb:438631]",
+    "Dune [tmdb:438631]",
+    "dune (2018) [tmdb:438631]",
+]
+
+
+@pytest.mark.parametrize("title", WRITTEN)
+async def test_a_title_may_be_written_as_the_tools_write_it(desk: Desk, seerr: SeerrServer, title: str) -> None:
+    await desk.run("media_request", **{**DUNE, "title": title})
+    assert len(seerr.requests) == 1
+
+
+@pytest.mark.parametrize("title", ["Dune (2021) [tmdb:693134]", "Dune: Part Two (2024) [tmdb:438631]", "Dune (1984)"])
+async def test_a_title_that_is_written_so_must_be_that_of_the_number(
+    desk: Desk, seerr: SeerrServer, title: str
+) -> None:
+    with pytest.raises(ToolError, match="Not done: that number is Dune"):
+        await desk.run("media_request", **{**DUNE, "title": title})
+    assert seerr.requests == []
+
+
+async def test_a_title_may_be_in_the_language_in_which_it_was_shown(desk: Desk, seerr: SeerrServer) -> None:
+    seerr.own("movie", 1022789, 1)
+    seerr.add(movie(1022789, "Inside Out 2", "2024-06-11", translations={"de": {"title": "Alles steht Kopf 2"}}))
+    inside: dict[str, Any] = {"tmdb_id": 1022789, "media_type": "movie"}
+    with pytest.raises(ToolError, match="not 'Alles steht Kopf 2'"):
+        await desk.run("media_request", **inside, title="Alles steht Kopf 2")
+    await desk.run("media_trending", language="de")
+    await desk.run("media_report_issue", **inside, title="Alles steht Kopf 2", problem="other", message="No")
+    for title in ("Alles steht Kopf", "Dune"):
+        with pytest.raises(ToolError, match="Not done"):
+            await desk.run("media_request", **inside, title=title)
+    await desk.run("media_request", **inside, title="Alles steht Kopf 2 (2024) [tmdb:1022789]")
+    assert len(seerr.requests) == 1
+
+
 async def test_requests_are_listed_newest_first_with_titles_and_pages(desk: Desk, seerr: SeerrServer) -> None:
     seerr.add(*(movie(number, f"Film {number}", "2020-01-01") for number in range(1, 11)))
     await desk.run("media_request", **SEVERANCE, seasons=[2])

@@ -7,13 +7,13 @@ from collections.abc import Collection, Sequence
 
 import structlog
 
-from callboard._formats.format import ArgumentsPiece, ClaimId, Piece, RequestedCall
+from callboard._formats.format import ArgumentsPiece, ClaimId, Piece, RequestedCall, shown_pieces
 from callboard._formats.native_reader import NativeReader
+from callboard._formats.rescuing.repetition import told
 from callboard._formats.rescuing.rescuer import Rescuer
 from callboard._formats.rescuing.scaffold import Scaffold
 from callboard._formats.rescuing.thought import LeadingThought
-from callboard.models import ChatDict, Finish, ModelDelta, ReasoningDelta, TextDelta, ToolCallDelta, content_text
-from callboard_formats import ReasoningPiece, TextPiece
+from callboard.models import ChatDict, Finish, ModelDelta, ReasoningDelta, TextDelta, ToolCallDelta
 from callboard_formats.calls import tool_meant
 
 _log = structlog.get_logger(__name__)
@@ -61,7 +61,7 @@ class RescuingReader:
         pieces = [*self._text(*self._thought.finish())]
         text, calls = self._rescuer.finish(self._told)
         pieces += self._shown("", text)
-        pieces += _said(*self._scaffold.finish())
+        pieces += shown_pieces(*self._scaffold.finish(is_rescued=bool(calls)))
         if calls:
             _log.warning("calls_in_another_format", chosen="auto", found=[self._rescuer.syntax], calls=len(calls))
         for call in calls:
@@ -88,22 +88,17 @@ class RescuingReader:
         return self._native.calls() or self._rescued
 
     def _told(self) -> list[str]:
-        return [content_text(one.get("content")) for one in self._messages if one.get("role") != "assistant"]
+        return told(self._messages)
 
     def _text(self, reasoning: str, text: str) -> list[Piece]:
         return self._shown(reasoning, self._rescuer.feed(text) if text else "")
 
     def _release(self) -> list[Piece]:
         pieces = self._text(*self._thought.finish())
-        return [*pieces, *self._shown("", self._rescuer.release()), *_said(*self._scaffold.finish())]
+        return [*pieces, *self._shown("", self._rescuer.release()), *shown_pieces(*self._scaffold.finish())]
 
     def _shown(self, reasoning: str, text: str) -> list[Piece]:
         if not text:
-            return _said(reasoning, "")
+            return shown_pieces(reasoning, "")
         thought, shown = self._scaffold.feed(text)
-        return [*_said(reasoning, ""), *_said(thought, shown)]
-
-
-def _said(reasoning: str, text: str) -> list[Piece]:
-    pieces: list[Piece] = [ReasoningPiece(reasoning)] if reasoning else []
-    return [*pieces, TextPiece(text)] if text else pieces
+        return [*shown_pieces(reasoning, ""), *shown_pieces(thought, shown)]

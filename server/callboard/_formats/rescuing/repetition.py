@@ -9,6 +9,7 @@ import html
 import re
 from collections.abc import Iterable, Sequence
 
+from callboard.models import ChatDict, content_text
 from callboard_formats.syntax import WrittenCall
 
 _CODE_POINT = re.compile(r"\\+u([0-9a-f]{4})", re.IGNORECASE)
@@ -19,10 +20,15 @@ _BETWEEN = re.compile(r"[^\w{}]*(?:arguments|parameters|args|params|actioninput|
 MAX_BETWEEN_CHARS = 60
 
 
-def is_repeated(blocks: Iterable[tuple[str, Sequence[WrittenCall]]], told: Iterable[str]) -> bool:
-    """Return whether one of the `blocks`, each with its calls, stands in one of the texts that were `told`."""
+def told(messages: Sequence[ChatDict]) -> list[str]:
+    """Return the texts that a model was sent, its own answers left out."""
+    return [content_text(one.get("content")) for one in messages if one.get("role") != "assistant"]
+
+
+def is_repeated(blocks: Iterable[tuple[str, Sequence[WrittenCall]]], texts: Iterable[str]) -> bool:
+    """Return whether one of the `blocks`, each with its calls, stands in one of the `texts`."""
     found = [(_folded(block), calls) for block, calls in blocks]
-    return any(_holds(text, block, calls) for text in map(_folded, told) for block, calls in found)
+    return any(_holds(text, block, calls) for text in map(_folded, texts) for block, calls in found)
 
 
 def _holds(told: str, block: str, calls: Sequence[WrittenCall]) -> bool:

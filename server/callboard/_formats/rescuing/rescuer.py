@@ -32,7 +32,7 @@ from callboard._formats.rescuing.repetition import is_repeated
 from callboard._formats.rescuing.standing import Standing
 from callboard_formats.formats import SYNTAXES
 from callboard_formats.grammar import grammar, meaning
-from callboard_formats.syntax import NOBODY, Spot, Syntax, WrittenCall
+from callboard_formats.syntax import LAST_OBSERVATION, NOBODY, Spot, Syntax, WrittenCall
 from callboard_formats.tape import Tape
 
 ASK_ALWAYS_CHARS = 256
@@ -240,14 +240,11 @@ class Rescuer:
         at = after_space(text, group.at)
         group.at = at
         if at == len(text):
-            if not final or (self._is_whole(group)):
-                return False
-            return self._refuse(at)
-        if end := TURN_ENDS.match(text, at):
-            group.at = at + len(end)
-            return True
-        if not final and TURN_ENDS.may_grow(text, at):
-            return False
+            return final and not self._is_whole(group) and self._refuse(at)
+        if not group.blocks:
+            return self._next(group, at, final=final)
+        if (is_passed := self._pass_end_of_turn(group, at, final=final)) is not None:
+            return is_passed
         if group.closed:
             return self._refuse(at)
         if group.fence:
@@ -259,6 +256,22 @@ class Rescuer:
             if not final and HALF_FENCE_END.match(text, at):
                 return False
         return self._next(group, at, final=final)
+
+    def _pass_end_of_turn(self, group: _Group, at: int, *, final: bool) -> bool | None:
+        """Pass a token that ends the turn, or the label of a result that ends the text; None where there is neither.
+
+        False where more text is needed.
+        """
+        text = self._text
+        if end := TURN_ENDS.match(text, at):
+            group.at = at + len(end)
+            return True
+        if not final and TURN_ENDS.may_grow(text, at):
+            return False
+        if LAST_OBSERVATION.match(text, at, partial=not final):
+            group.at = len(text) if final else at
+            return final
+        return None
 
     def _is_whole(self, group: _Group) -> bool:
         return bool(group.blocks) and not group.refused and (group.closed or not group.fence)

@@ -22,6 +22,7 @@ from agno.models.base import Model
 from agno.models.message import Message
 from agno.models.response import ModelResponse
 from agno.models.utils import get_model
+from agno.run.agent import CustomEvent
 from agno.team import Team
 from agno.tools.function import Function, FunctionCall, FunctionExecutionResult
 from agno.utils.timer import Timer
@@ -223,6 +224,19 @@ class _HookedModel(Model):
         return ended
 
 
+_AGNOS_FIELDS = frozenset(Function.model_fields) - {"name", "description", "parameters", "strict"}
+"""The fields of a function that only Agno knows. Mistral refuses a request that has one."""
+
+
+def _without_agnos_fields(tool: Any) -> Any:
+    match tool:
+        case {"function": {} as function}:
+            known = {name: value for name, value in function.items() if name not in _AGNOS_FIELDS}
+            return {**tool, "function": known}
+        case _:
+            return tool
+
+
 @contextmanager
 def _request(model: _HookedModel, request: dict[str, Any]) -> Iterator[Callable[[ModelResponse], None]]:
     """Prepare one request to the model, within this context; what is yielded is to be given each piece of the answer.
@@ -230,6 +244,8 @@ def _request(model: _HookedModel, request: dict[str, Any]) -> Iterator[Callable[
     Observers are told of it, its tokens are counted, and how it fails is noted.
     """
     request["messages"] = with_one_system_message(request["messages"])
+    if request.get("tools"):
+        request["tools"] = [_without_agnos_fields(tool) for tool in request["tools"]]
     hooks = current_hooks.get()
     if hooks is None:
         yield lambda _: None
@@ -276,10 +292,27 @@ async def _read_generator(
     with turn.calls.reporting(call_id):
         if isinstance(items, AsyncIterator):
             async for item in items:
-                yield await mask_result(item, turn.context.redaction)
+                yield _without_text(await mask_result(item, turn.context.redaction))
         else:
             for item in items:
-                yield await mask_result(item, turn.context.redaction)
+                yield _without_text(await mask_result(item, turn.context.redaction))
+
+
+def _without_text(item: object) -> object:
+    """Return what a generator yields; an event as one whose text is empty.
+
+    Agno appends the text of an event to the tool's result: https://github.com/agno-agi/agno/issues/8769
+    """
+    if not isinstance(item, CustomEvent) or type(item).__str__ is not object.__str__:
+        return item
+    event = copy(item)
+    event.__class__ = _make_silent_kind(type(item))  # type: ignore[arg-type] # a class is hashable
+    return event
+
+
+@cache
+def _make_silent_kind(kind: type[CustomEvent]) -> type[CustomEvent]:
+    return type(kind.__name__, (kind,), {"__module__": kind.__module__, "__str__": lambda _: ""})
 
 
 def _reject(hooks: Hooks, call: ChatDict, reason: str, functions: dict[str, Function]) -> None:

@@ -23,7 +23,7 @@ from callboard.frameworks.langgraph.hooks import Hooks, current_hooks
 from callboard.frameworks.langgraph.interrupts import resolve
 from callboard.frameworks.langgraph.messages import ends_of_open_calls, to_messages, words_of
 from callboard.frameworks.langgraph.stream import EventTranslator, Graph
-from callboard.frameworks.langgraph.tools import hook_agents_in_tools, hook_tool_nodes
+from callboard.frameworks.langgraph.tools import contain_tools, hook_agents_in_tools, hook_tool_nodes
 from callboard.frameworks.turn import Turn
 
 Context = Callable[[RunContext], Any | Awaitable[Any]]
@@ -75,6 +75,7 @@ def from_langgraph(
     that make a graph, and graphs with the history `own`. Raises `AgentError`.
     """
     hook_agents_in_tools()
+    contain_tools()
     if isinstance(agent, Pregel):
         own_name = "" if agent.name == UNNAMED else agent.name
         agent_id = agent_id or id_from(own_name)

@@ -7,6 +7,7 @@ agent get one in front, which does nothing where no turn of ours is running.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache, partial, wraps
 from inspect import unwrap
@@ -14,6 +15,7 @@ from typing import Any
 
 from langchain_core.messages import ToolCall as LangChainCall
 from langchain_core.messages import ToolMessage
+from langchain_core.tools import StructuredTool
 from langgraph._internal._constants import CONFIG_KEY_RUNTIME
 from langgraph.errors import GraphBubbleUp, GraphInterrupt
 from langgraph.prebuilt import ToolNode, ToolRuntime
@@ -21,7 +23,7 @@ from langgraph.pregel import Pregel
 from langgraph.types import Command
 from pydantic import ValidationError
 
-from callboard.calls import ToolCall, contain, running_tool
+from callboard.calls import ToolCall, containing, running_tool
 from callboard.errors import InvalidArguments, ToolError, UnknownTool
 from callboard.frameworks.failures import tool_error
 from callboard.frameworks.langgraph.hooks import Hooks, Path, current_hooks
@@ -77,6 +79,30 @@ def hook_agents_in_tools() -> None:
     Pregel.stream = refuse_to_block  # type: ignore[assignment, method-assign] # in front of it
     ToolNode._arun_one = arun  # type: ignore[assignment, method-assign] # in front of it
     ToolNode._run_one = run  # type: ignore[assignment, method-assign] # in front of it
+
+
+@cache
+def contain_tools() -> None:
+    """Have a tool that raises `KeyboardInterrupt` or the like fail alone.
+
+    LangChain runs a tool in tasks of its own, and such an exception in a task ends the event loop. Where no turn is
+    running nothing changes.
+    """
+    run_tool = StructuredTool._run
+    arun_tool = StructuredTool._arun
+
+    @wraps(run_tool)
+    def run(tool: StructuredTool, *args: Any, **kwargs: Any) -> Any:
+        with containing() if current_hooks.get() else nullcontext():
+            return run_tool(tool, *args, **kwargs)
+
+    @wraps(arun_tool)
+    async def arun(tool: StructuredTool, *args: Any, **kwargs: Any) -> Any:
+        with containing() if current_hooks.get() else nullcontext():
+            return await arun_tool(tool, *args, **kwargs)
+
+    StructuredTool._run = run  # type: ignore[assignment, method-assign] # in front of it
+    StructuredTool._arun = arun  # type: ignore[assignment, method-assign] # in front of it
 
 
 class _HookedToolNode:
@@ -158,7 +184,7 @@ def _with_progress(where: Any) -> Any:
 
 async def _outcome(execute: Execute) -> Result | BaseException:
     """Return what the call gives or raises: a tool may raise anything, and none of it is to end the run."""
-    [outcome] = await asyncio.gather(contain(execute()), return_exceptions=True)
+    [outcome] = await asyncio.gather(execute(), return_exceptions=True)
     return outcome
 
 

@@ -48,8 +48,7 @@ from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
 from pydantic_core import to_json
 from typing_extensions import override
 
-from callboard._text import error_text
-from callboard._tools import report_status
+from callboard._tools import error_text, report_status
 from callboard.calls import RejectedCall, ToolCall
 from callboard.errors import InvalidArguments, ToolDenied, ToolError, UnknownTool
 from callboard.frameworks.failures import tool_error

@@ -122,6 +122,7 @@ class HomeAssistantIntents(Skill):
             yield SkillState(
                 tools=lambda: tuple(self._limit(tool) for tool in opened.current_tools()),
                 prompt_fragment=lambda: write_guidance(opened.current_tools()),
+                conditions=opened.current_conditions,
             )
 
     def _limit(self, tool: Tool) -> Tool:

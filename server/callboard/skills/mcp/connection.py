@@ -25,6 +25,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from callboard._trace_context import pass_on
 from callboard._version import __version__
 from callboard.skills.mcp.declaration import ServerDeclaration
+from callboard.skills.mcp.messages import replace_lone_surrogates
 from callboard.skills.mcp.session import Session
 from callboard.skills.mcp.signals import Signals, sent_call
 from callboard.skills.mcp.watched_stream import WatchedStream
@@ -33,6 +34,7 @@ REQUEST_SECONDS = 60.0
 """Time for the handshake and for a list, each: `npx` may be loading the server first."""
 
 CONNECT_SECONDS = 30.0
+EVENTS = "text/event-stream"
 LISTEN_SECONDS = 5.0
 """Time that a server has to confirm that it will tell of changes, before its list is read all the same."""
 
@@ -48,7 +50,10 @@ CONNECTION_ERRORS = (MCPError, OSError, RuntimeError, ValueError, httpx2.HTTPErr
 _SESSION_IN_URL = re.compile(r"[?&]session_?id=", re.IGNORECASE)
 """The older transport has its session there."""
 
+_FORGOTTEN_STATUSES = frozenset({400, 401, 410, 503})
 _FORGOTTEN_WORDS = re.compile(r"session|not initiali[sz]ed", re.IGNORECASE)
+_OTHER_CODES = re.compile(r'"code"\s*:\s*-3260[123]\b')
+"""JSON-RPC's codes for a wrong method, wrong arguments and an internal error: the call may have reached its tool."""
 
 _log = structlog.get_logger(__name__)
 
@@ -78,6 +83,21 @@ async def connect(declaration: ServerDeclaration, signals: Signals) -> AsyncIter
         if client.protocol_version in MODERN_PROTOCOL_VERSIONS:
             await stack.enter_async_context(_listen_while_open(client, signals))
         yield Session(declaration, client, signals)
+
+
+async def speaks_events(declaration: ServerDeclaration) -> bool:
+    """Return whether a URL that refuses streamable HTTP has a stream of events, as the older transport has.
+
+    https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#backwards-compatibility
+    """
+    try:
+        async with _http_client(declaration, Signals()) as http:
+            with anyio.move_on_after(CONNECT_SECONDS):
+                async with http.stream("GET", declaration.url, headers={"Accept": EVENTS}) as response:
+                    return response.is_success and response.headers.get("content-type", "").startswith(EVENTS)
+    except (httpx2.HTTPError, OSError):
+        pass
+    return False
 
 
 _Streams = tuple[Any, Any]
@@ -150,15 +170,17 @@ async def _listen(client: Client, signals: Signals, begun: asyncio.Event) -> Non
 
 def _http_client(declaration: ServerDeclaration, signals: Signals) -> httpx2.AsyncClient:
     async def guard(response: httpx2.Response) -> None:
-        if response.status_code in (401, 403):
-            raise ConnectionRefusedError(f"it answered HTTP {response.status_code}: check its headers")
-        if not response.headers.get("content-type", "").startswith("text/event-stream"):
-            assert isinstance(response.stream, httpx2.AsyncByteStream)
+        assert isinstance(response.stream, httpx2.AsyncByteStream)
+        if not response.headers.get("content-type", "").startswith(EVENTS):
             response.stream = _BoundedStream(response.stream)
+        if "content-encoding" not in response.headers:
+            response.stream = _RepairedStream(response.stream)
         sent = sent_call.get()
         if sent is not None and await _is_session_forgotten(response):
             sent.is_refused = True
             signals.forget()
+        elif response.status_code in (401, 403):
+            raise ConnectionRefusedError(f"it answered HTTP {response.status_code}: check its headers")
         elif declaration.transport == "sse" and response.request.method == "POST" and response.is_error:
             # The SDK stops sending at that, and its callers wait for ever.
             signals.end(f"it answered HTTP {response.status_code}")
@@ -170,11 +192,11 @@ def _http_client(declaration: ServerDeclaration, signals: Signals) -> httpx2.Asy
 
 
 async def _is_session_forgotten(response: httpx2.Response) -> bool:
-    """Return whether the server refused a call because it does not know the call's session.
+    """Return whether the server refused a call before it ran, because it does not know the call's session.
 
-    That is 404 by the specification. Servers of the TypeScript SDK answer 400 and say so in words.
+    That is 404 by the specification. Many servers answer with another status, and say it in words.
     """
-    if response.status_code not in (HTTPStatus.NOT_FOUND, HTTPStatus.BAD_REQUEST):
+    if response.status_code != HTTPStatus.NOT_FOUND and response.status_code not in _FORGOTTEN_STATUSES:
         return False
     request = response.request
     has_session = MCP_SESSION_ID in request.headers or _SESSION_IN_URL.search(str(request.url))
@@ -182,7 +204,8 @@ async def _is_session_forgotten(response: httpx2.Response) -> bool:
         return False
     if response.status_code == HTTPStatus.NOT_FOUND:
         return True
-    return _FORGOTTEN_WORDS.search((await response.aread()).decode(errors="replace")) is not None
+    said = (await response.aread()).decode(errors="replace")
+    return _FORGOTTEN_WORDS.search(said) is not None and _OTHER_CODES.search(said) is None
 
 
 class _BoundedStream(httpx2.AsyncByteStream):
@@ -198,6 +221,29 @@ class _BoundedStream(httpx2.AsyncByteStream):
             if size > MAX_MESSAGE_BYTES:
                 raise httpx2.StreamError(f"the answer is over {MAX_MESSAGE_BYTES} bytes")
             yield chunk
+
+    async def aclose(self) -> None:
+        """End the answer."""
+        await self._inner.aclose()
+
+
+class _RepairedStream(httpx2.AsyncByteStream):
+    """A body of JSON or events whose lone surrogates are replaced: the SDK takes no message that has one."""
+
+    def __init__(self, inner: httpx2.AsyncByteStream) -> None:
+        self._inner = inner
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        waiting: list[bytes] = []
+        async for chunk in self._inner:
+            # No escape goes over the end of a line.
+            lines, end, rest = chunk.rpartition(b"\n")
+            waiting += [lines, end] if end else []
+            if end:
+                yield replace_lone_surrogates(b"".join(waiting))
+                waiting.clear()
+            waiting.append(rest)
+        yield replace_lone_surrogates(b"".join(waiting))
 
     async def aclose(self) -> None:
         """End the answer."""

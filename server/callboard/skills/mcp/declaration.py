@@ -21,6 +21,8 @@ Transport = Literal["http", "sse"]
 class ServerDeclaration:
     """One MCP server: a `command` that speaks over its standard streams, or the `url` of one that speaks `transport`.
 
+    Without a `transport` streamable HTTP is tried, and the older one if that is refused.
+
     `env` is added to a safe few of our own variables (`PATH`, `HOME` …), and nothing else of them is
     passed on. `timeout_seconds` is what a call may take, the server's limit where it is None. `trusted`: whether the
     server is believed that a tool only reads (`readOnlyHint`), so that it may run unasked. Raises
@@ -37,7 +39,7 @@ class ServerDeclaration:
     confirm: Confirm = "never"
     timeout_seconds: float | None = None
     trusted: bool = False
-    transport: Transport = "http"
+    transport: Transport | None = None
 
     def __post_init__(self) -> None:
         where = f"The MCP server '{self.name}'"
@@ -49,7 +51,7 @@ class ServerDeclaration:
             raise AgentError(f"{where} needs a url that begins with http:// or https://.")
         if self.confirm not in get_args(Confirm):
             raise AgentError(f"{where}: confirm is {self.confirm!r}; use one of {', '.join(get_args(Confirm))}.")
-        if self.transport not in get_args(Transport):
+        if self.transport is not None and self.transport not in get_args(Transport):
             raise AgentError(f"{where}: transport is {self.transport!r}; use one of {', '.join(get_args(Transport))}.")
         if self.timeout_seconds is not None and not self.timeout_seconds > 0:
             raise AgentError(f"{where} needs a timeout_seconds above 0, not {self.timeout_seconds}.")

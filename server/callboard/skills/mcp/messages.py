@@ -20,14 +20,23 @@ _BLOCK: TypeAdapter[ContentBlock] = TypeAdapter(ContentBlock)
 _NEEDLESS = frozenset({"_meta", "annotations", "icons", "size"})
 """Fields of blocks that nobody is shown, and that are no reason to lose the block."""
 
+_ESCAPE = re.compile(
+    rb"""
+    \\\\ | \\u [dD][89abAB][0-9a-fA-F]{2} \\u [dD][c-fC-F][0-9a-fA-F]{2} | (?P<lone> \\u [dD][89a-fA-F][0-9a-fA-F]{2} )
+    """,
+    re.VERBOSE,
+)
 _ID = re.compile(
     r"""
-    \s* \{ \s* (?: "jsonrpc" \s*:\s* "2\.0" \s*,\s* )? "id" \s*:\s* (?P<first> \d+ | "[^"\\]*" ) \s*, (?! \s* "method" )
-    | .* "id" \s*:\s* (?P<last> \d+ | "[^"\\]*" ) \s* \} \s*
+    \s* \{ \s* (?: "jsonrpc" \s*:\s* "2\.0" \s*,\s* )?
+    (?:
+        "id" \s*:\s* (?P<first> \d+ | "[^"\\]*" ) \s*,\s* "(?: result | error )"
+        | "(?: result | error )" .* "id" \s*:\s* (?P<last> \d+ | "[^"\\]*" ) \s* \} \s* \Z
+    )
     """,
     re.VERBOSE | re.DOTALL,
 )
-"""The id of an answer, in the two places where servers write it: at the beginning and at the very end."""
+"""The id of an answer, in the two places where servers write it: before the result and at the very end."""
 
 
 def repair_message(error: ValidationError) -> SessionMessage | None:
@@ -37,7 +46,7 @@ def repair_message(error: ValidationError) -> SessionMessage | None:
     """
     given = error.errors()[0]["input"]
     message = _read_json(given) if isinstance(given, str) else given
-    if isinstance(message, dict) and "method" not in message:
+    if isinstance(message, dict) and ("result" in message or "error" in message):
         try:
             return SessionMessage(jsonrpc_message_adapter.validate_python(_complete(message), by_name=False))
         except ValidationError:
@@ -128,13 +137,19 @@ def _complete(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read_json(text: str) -> object:
-    """Return the JSON value with U+FFFD for lone surrogates, which JavaScript writes where it cuts text in two."""
     try:
-        value = json.loads(text)
-        whole = json.dumps(value, ensure_ascii=False).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        return json.loads(whole)
+        # Not strict: some servers write line breaks and tabs into texts as they are.
+        return json.loads(replace_lone_surrogates(text.encode("utf-8", "replace")), strict=False)
     except (ValueError, RecursionError):
         return None
+
+
+def replace_lone_surrogates(text: bytes) -> bytes:
+    """Return JSON text with U+FFFD for lone surrogates, which JavaScript writes where it cuts text in two.
+
+    `text` may be any part of JSON that ends between two escapes.
+    """
+    return _ESCAPE.sub(lambda match: rb"\ufffd" if match["lone"] else match[0], text)
 
 
 def _find_id(text: str) -> int | str | None:

@@ -198,14 +198,23 @@ class RunningServer:
                 await self._serve(session, settled)
         except (*CONNECTION_ERRORS, ExceptionGroup) as error:
             reason = self.declaration.hide(_explain(error))
-            if self._session is None and self.declaration.url and reason.endswith(_REFUSALS):
-                reason += f"; it may speak another protocol at this URL than {self.declaration.transport}: set its type"
+            if self._session is None and reason.endswith(_REFUSALS) and await self._find_transport():
+                reason += "; it speaks the older transport, which is tried next"
             signals.end(reason)
             if self._session is None and signals.end_reason == ENDED:
                 return "it ended before it was ready; CALLBOARD_LOG_LEVEL=debug logs what it writes"
         finally:
             self._session = None
         return signals.end_reason or ENDED
+
+    async def _find_transport(self) -> bool:
+        """Return whether a URL that refuses streamable HTTP speaks the older transport, which is then used."""
+        from callboard.skills.mcp.connection import speaks_events
+
+        if not self.declaration.url or self.declaration.transport or not await speaks_events(self.declaration):
+            return False
+        self.declaration = replace(self.declaration, transport="sse")
+        return True
 
     async def _serve(self, session: "Session", settled: asyncio.Event) -> None:
         signals = session.signals
@@ -222,7 +231,7 @@ class RunningServer:
         if signals.is_forgotten:
             # Calls of the same moment are being refused too, and those of another replica may still be answered.
             with anyio.move_on_after(LAST_CALLS_SECONDS):
-                while signals.open_calls and not signals.stopping:
+                while signals.awaits_answers and not signals.stopping:
                     await signals.wake.wait()
                     signals.wake.clear()
 

@@ -58,23 +58,25 @@ def read_server_file(path: Path) -> ServerFile:
     for name, given in entries.items():
         if _is_disabled(given):
             continue
-        where = f"{place}.{name}"
         try:
-            declaration = _Entry.model_validate(_rename(given)).declaration(name)
+            servers.append(_Entry.model_validate(_rename(given)).declaration(name))
         except ValidationError as error:
-            problems += [_explain(where, dict(detail)) for detail in error.errors()]
-            continue
+            problems += [_explain(f"{place}.{name}", dict(detail)) for detail in error.errors()]
         except AgentError as error:
-            problems.append(f"{where}: {error}")
-            continue
-        if (other := find_clash(declaration.prefix, [one.prefix for one in servers])) is None:
-            servers.append(declaration)
-        else:
-            problems.append(
-                f"{where}: the names of its tools begin with '{declaration.prefix}_', those of another server with "
-                f"'{other}_': one could pass a tool off as the other's. Give it another name"
-            )
-    return ServerFile(tuple(servers), tuple(f"{path}: {problem}" for problem in problems))
+            problems.append(f"{place}.{name}: {error}")
+    prefixes = [one.prefix for one in servers]
+    clashes = {
+        one.name: other
+        for index, one in enumerate(servers)
+        if (other := find_clash(one.prefix, [*prefixes[:index], *prefixes[index + 1 :]])) is not None
+    }
+    problems += [
+        f"{place}.{name}: its tools could pass for those of another server, whose names begin with '{other}_'; "
+        "give it another name"
+        for name, other in clashes.items()
+    ]
+    kept = tuple(one for one in servers if one.name not in clashes)
+    return ServerFile(kept, tuple(f"{path}: {problem}" for problem in problems))
 
 
 def _read_entries(path: Path) -> tuple[str, dict[str, Any]]:
@@ -167,8 +169,8 @@ class _Entry(BaseModel):
     def declaration(self, name: str) -> ServerDeclaration:
         """Return the declaration under that name. Raises `AgentError`."""
         folder = Path(self.cwd).expanduser() if self.cwd else None
-        transport = _TYPES.get(self.type) or "http"
-        return ServerDeclaration(name, **self.model_dump(exclude={"type", "cwd"}), cwd=folder, transport=transport)
+        given = self.model_dump(exclude={"type", "cwd"})
+        return ServerDeclaration(name, **given, cwd=folder, transport=_TYPES.get(self.type))
 
 
 def _explain(place: str, detail: Mapping[str, Any]) -> str:

@@ -12,7 +12,6 @@ from typing import Any
 import structlog
 from mcp import Client, MCPError
 from mcp_types import (
-    CONNECTION_CLOSED,
     METHOD_NOT_FOUND,
     PARSE_ERROR,
     AudioContent,
@@ -32,7 +31,7 @@ from callboard._tools import ToolContext, ToolResult
 from callboard.errors import ToolError
 from callboard.skills.mcp.catalogue import MAX_TOOLS
 from callboard.skills.mcp.declaration import ServerDeclaration
-from callboard.skills.mcp.signals import ForgottenSession, SentCall, Signals, sent_call
+from callboard.skills.mcp.signals import ForgottenSession, Signals
 
 CALL_SECONDS = 86_400.0
 """Longer than any call may take: the executor's limit comes first, and cancels the call at the server too."""
@@ -55,8 +54,11 @@ _log = structlog.get_logger(__name__)
 
 _IMAGE_TYPE = re.compile(r"image/[\w.+-]{1,64}", re.ASCII)
 _BASE64 = re.compile(r"[A-Za-z0-9+/\s]*={0,2}\s*", re.ASCII)
-_LOST_OVER_HTTP = "Server returned an error response"
-"""The SDK's words for a status without a JSON-RPC body, which have no code of their own: most come of a restart."""
+_LOST = ("Connection closed", "SSE stream ", "Server returned an error response")
+"""The SDK's words for a connection that broke, and for a status without a JSON-RPC body, which most come of a restart.
+
+Their code, -32000, is that of many servers for errors of their own.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,47 +109,47 @@ class Session:
             text = message or (f"{progress:g}" if percent is None else "")
             await context.status("processing", hide(text)[:MAX_REPORT_CHARS], progress=percent)
 
-        sent = SentCall()
-        token = sent_call.set(sent)
-        try:
-            with self.signals.calling():
+        with self.signals.calling() as sent:
+            try:
                 result = await self.client.call_tool(
                     tool_name, dict(arguments), read_timeout_seconds=CALL_SECONDS, progress_callback=report
                 )
-        except MCPError as error:
-            if sent.is_refused:
-                raise ForgottenSession from error
-            said = truncate(hide(error.message), MAX_ERROR_CHARS)
-            if error.code == CONNECTION_CLOSED or error.message == _LOST_OVER_HTTP:
-                self.signals.end("the connection was lost during a call")
-                raise ToolError(
-                    f"The MCP server '{name}' was lost during this call ({said}), which may have been carried out or "
-                    "not. It is being restarted; try again in a few seconds."
-                ) from error
-            if error.code == PARSE_ERROR:
-                raise ToolError(
-                    f"The answer of the MCP server '{name}' cannot be read ({said}). The call may have taken effect."
-                ) from error
-            raise ToolError(f"The MCP server '{name}' refused the call: {said}") from error
-        except (RuntimeError, ValueError) as error:
-            # The SDK's checks: a result that is none, or not what the tool's output schema says.
-            said = truncate(hide(str(error)), MAX_ERROR_CHARS)
-            raise ToolError(f"The MCP server '{name}' gave a result that cannot be used: {said}") from error
-        finally:
-            sent_call.reset(token)
+            except MCPError as error:
+                raise (ForgottenSession() if sent.is_refused else self._explain(error)) from error
+            except (RuntimeError, ValueError) as error:
+                # The SDK's checks: a result that is none.
+                said = truncate(hide(str(error)), MAX_ERROR_CHARS)
+                raise ToolError(f"The MCP server '{name}' gave a result that cannot be used: {said}") from error
         return read_result(name, result, hide)
+
+    def _explain(self, error: MCPError) -> ToolError:
+        """Return what the model is told of an error of a call; a lost connection is given up."""
+        name = self.declaration.name
+        said = truncate(self.declaration.hide(error.message), MAX_ERROR_CHARS)
+        if error.message.startswith(_LOST):
+            self.signals.end("the connection was lost during a call")
+            return ToolError(
+                f"The MCP server '{name}' was lost during this call ({said}), which may have been carried out or "
+                "not. It is being restarted; try again in a few seconds."
+            )
+        if error.code == PARSE_ERROR:
+            reason = " ".join(said.split("[type=")[0].split())
+            return ToolError(
+                f"The answer of the MCP server '{name}' cannot be read ({reason}). The call may have taken effect."
+            )
+        return ToolError(f"The MCP server '{name}' refused the call: {said}")
 
 
 def read_result(server: str, result: CallToolResult, hide: Callable[[str], str]) -> ToolResult:
     """Return the result, `hide` having taken the secrets out; raises `ToolError` where the server says it failed."""
     files: list[dict[str, Any]] = []
     text = "\n\n".join(filter(None, [_read_block(block, files) for block in result.content]))
-    if result.is_error:
-        said = truncate(hide(text), MAX_ERROR_CHARS)
-        raise ToolError(said or f"The MCP server '{server}' says that the call failed, and not why.")
     structured = result.structured_content
     written = to_json(structured, inf_nan_mode="null").decode() if structured is not None else ""
     shown = hide(written)
+    if result.is_error:
+        said = truncate(hide(text) or shown, MAX_ERROR_CHARS)
+        raise ToolError(said or f"The MCP server '{server}' says that the call failed, and not why.")
     # Text can be cut and secrets be taken out of it; structured data is kept as it is or not at all.
     data = structured if shown == written and len(written) <= MAX_RESULT_CHARS else None
     return ToolResult(truncate(hide(text) or shown, MAX_RESULT_CHARS), files=tuple(files), data=data)

@@ -16,9 +16,9 @@ class ForgottenSession(Exception):
     """The server refused a call before it ran, because it no longer knows the session that the call belongs to."""
 
 
-@dataclass(slots=True)
+@dataclass(eq=False, slots=True)
 class SentCall:
-    """A call while it is sent."""
+    """A call that the server has not answered yet."""
 
     is_refused: bool = False
     """True if the server did not run it, because it no longer knows the session."""
@@ -42,7 +42,7 @@ class Signals:
     stopping: bool = False
     tools_changed: bool = True
     end_reason: str = ""
-    open_calls: int = 0
+    open_calls: set[SentCall] = field(default_factory=set)
     is_forgotten: bool = False
     renewed: asyncio.Event = field(default_factory=_make_set_event)
     """Not set from the moment the server has forgotten the session until there is another, or none can be had."""
@@ -71,18 +71,27 @@ class Signals:
         self.end(FORGOTTEN)
 
     @contextmanager
-    def calling(self) -> Iterator[None]:
-        """Count a call as open."""
-        self.open_calls += 1
+    def calling(self) -> Iterator[SentCall]:
+        """Have the requests of this context belong to the call that is yielded."""
+        sent = SentCall()
+        token = sent_call.set(sent)
+        self.open_calls.add(sent)
         try:
-            yield
+            yield sent
         finally:
-            self.open_calls -= 1
+            sent_call.reset(token)
+            self.open_calls.discard(sent)
             self.wake.set()
+
+    @property
+    def awaits_answers(self) -> bool:
+        """Return whether there are calls that the server may still answer."""
+        return not all(call.is_refused for call in self.open_calls)
 
     def stop(self) -> None:
         """Say that nobody needs the server any longer."""
         self.stopping = True
+        self.renewed.set()
         self.wake.set()
 
     def begin(self) -> None:

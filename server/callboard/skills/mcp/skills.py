@@ -31,8 +31,8 @@ class McpServer(Skill):
     application. It gets `env` and a safe few of our own variables, and none else. `confirm`: which
     of its tools ask the user first; `Agent(confirm=("files_*",))` does the same for one agent.
     `trusted`: the server is believed that a tool only reads, which `confirm="unless_read_only"` needs.
-    `transport`: `"sse"` for the `url` of a server of the protocol of 2024. Raises `AgentError` for a
-    declaration that cannot work.
+    `transport`: `"http"` or `"sse"`, the older one, for a `url`; it is found out where it is not given. Raises
+    `AgentError` for a declaration that cannot work.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class McpServer(Skill):
         confirm: Confirm = "never",
         timeout_seconds: float | None = None,
         trusted: bool = False,
-        transport: Transport = "http",
+        transport: Transport | None = None,
     ) -> None:
         folder = Path(cwd).expanduser() if cwd else None
         self.declaration = ServerDeclaration(

@@ -68,8 +68,9 @@ class WatchedStream:
         if not isinstance(listed, list):
             return {}
         tools: list[dict[str, Any]] = []
-        # One more than is of use, so that those that are left out for their number are noted too.
-        for one in listed[: MAX_TOOLS + 1]:
+        for one in listed:
+            if len(tools) > MAX_TOOLS:
+                break  # one more than is of use, so that it is noted that there are more
             # The largest schemas take 20 ms each.
             await anyio.lowlevel.checkpoint()
             try:

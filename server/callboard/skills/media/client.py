@@ -76,7 +76,7 @@ async def connect(url: str, key: str) -> AsyncIterator[SeerrClient]:
 
 def _read(kind: type[T], response: httpx.Response) -> T:
     try:
-        return TypeAdapter(kind).validate_python(response.json())
+        return TypeAdapter(kind).validate_python(_without_nulls(response.json()))
     except (JSONDecodeError, UnicodeDecodeError) as error:
         raise ToolError(
             "What answers at CALLBOARD_SEERR_URL is a web page and not Seerr's API: give the address that Seerr "
@@ -88,6 +88,17 @@ def _read(kind: type[T], response: httpx.Response) -> T:
             f"Seerr's answer is not what its API v1 gives (at '{place}'): is CALLBOARD_SEERR_URL an Overseerr, a "
             "Jellyseerr or a Seerr of a version that this server knows?"
         ) from error
+
+
+def _without_nulls(value: Any) -> Any:
+    """Return the value without nulls in its objects and lists: TMDB has them in the place of anything it lost."""
+    match value:
+        case dict():
+            return {key: _without_nulls(one) for key, one in value.items() if one is not None}
+        case list():
+            return [_without_nulls(one) for one in value if one is not None]
+        case _:
+            return value
 
 
 def _refusal(response: httpx.Response) -> ToolError:

@@ -63,7 +63,7 @@ class Named(Wire):
     """Anything with a name: a genre, a network, a member of the cast or the crew."""
 
     id: int
-    name: str
+    name: str = ""
     job: str | None = None
     character: str | None = None
 

@@ -1,9 +1,14 @@
 """Rendering: titles as the model reads them, one line each, with its number at TMDB, and Seerr's numbers as words."""
 
+import re
+from collections import OrderedDict
+from collections.abc import Iterable
+
 from callboard.errors import ToolError
 from callboard.skills.media.models import Entries, Entry, MediaInfo, MediaType
 
 MAX_OVERVIEW_CHARS = 160
+MAX_SHOWN = 5_000
 MAX_KNOWN_FOR = 5
 
 ABSENT = "not in the library"
@@ -21,6 +26,11 @@ AVAILABILITY = {
 
 REQUEST_STATES = {1: "waiting for approval", 2: "approved", 3: "declined", 4: "failed", 5: "done"}
 """Seerr's `MediaRequestStatus`."""
+
+_WRITTEN = re.compile(
+    r"(?P<name>.+?)(?: \((?:\d{4}|no date)\))?(?:, (?:movie|series))?:? *\[tmdb: ?(?P<number>\d{1,12})\]"
+)
+"""A title as `render_title` writes it, and as the prompt asks models to."""
 
 KINDS: dict[MediaType, str] = {"movie": "movie", "tv": "series"}
 
@@ -55,16 +65,44 @@ def flatten(text: str, limit: int | None = None) -> str:
     return flat if limit is None or len(flat) <= limit else f"{flat[:limit].rstrip()}…"
 
 
-def check_title(entry: Entry, kind: MediaType, expected: str) -> None:
-    """Check that the title that the model named, and the user saw, is that of its number. Raises `ToolError`."""
+class ShownTitles:
+    """The names under which titles were shown, by kind and number: a list may be in another language than details."""
+
+    def __init__(self) -> None:
+        self._names: OrderedDict[tuple[MediaType, int], frozenset[str]] = OrderedDict()
+
+    def add(self, entries: Iterable[Entry], kind: MediaType | None = None) -> None:
+        """Remember these; the oldest of more than `MAX_SHOWN` titles are forgotten. `kind` as in `render_title`."""
+        for entry in entries:
+            key = kind or ("tv" if entry.media_type == "tv" else "movie"), entry.id
+            self._names[key] = self._names.pop(key, frozenset()) | _list_names(entry)
+            if len(self._names) > MAX_SHOWN:
+                self._names.popitem(last=False)
+
+    def names(self, kind: MediaType, number: int) -> frozenset[str]:
+        """Return the names of a title, in letters and digits alone."""
+        return self._names.get((kind, number), frozenset())
+
+
+def check_title(entry: Entry, kind: MediaType, expected: str, shown: ShownTitles) -> None:
+    """Check that the title that the model named, and the user saw, is that of its number. Raises `ToolError`.
+
+    It may be written as `render_title` does, with year, kind and number; of these the number has to be right.
+    """
     year = (entry.release_date or entry.first_air_date or "")[:4]
-    names = (entry.title, entry.name, entry.original_title, entry.original_name)
-    known = {_letters(name) for name in names if name}
-    if _letters(expected) not in known | {name + year for name in known}:
+    known = _list_names(entry) | shown.names(kind, entry.id)
+    written = _WRITTEN.fullmatch(expected)
+    is_written = written is not None and int(written["number"]) == entry.id and _letters(written["name"]) in known
+    if not is_written and _letters(expected) not in known | {name + year for name in known}:
         raise ToolError(
             f"Not done: that number is {render_title(entry, kind)}, not '{flatten(expected, 100)}'. If it is what the "
             "user wants, call again with its title; else find the right number with media_search."
         )
+
+
+def _list_names(entry: Entry) -> frozenset[str]:
+    names = (entry.title, entry.name, entry.original_title, entry.original_name)
+    return frozenset(_letters(name) for name in names if name)
 
 
 def _letters(text: str) -> str:

@@ -1,7 +1,7 @@
 """The `media` skill: movies and series, by Seerr. Agents may put what acts behind confirmation."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from datetime import UTC, date, datetime
 from typing import Annotated, Literal, Self, assert_never
@@ -18,6 +18,7 @@ from callboard.skills.media.rendering import (
     AVAILABILITY,
     KINDS,
     REQUEST_STATES,
+    ShownTitles,
     check_title,
     flatten,
     render_availability,
@@ -73,6 +74,7 @@ class Seerr(Skill):
     def __init__(self, url: str, key: str) -> None:
         self._url = url
         self._key = key
+        self._shown = ShownTitles()
         super().__init__(
             "media",
             "Finds movies and series, requests them, reports what is wrong with them: Seerr.",
@@ -118,6 +120,7 @@ class Seerr(Skill):
         """
         async with self._connect() as seerr:
             entries = await seerr.get(Entries, "/discover/trending", page=page, language=language)
+        self._shown.add(entries.results)
         # Filtered here: Overseerr does not know the parameter that newer versions have for it.
         return render_list(f"Trending, page {page}", entries, None if media_type == "all" else media_type)
 
@@ -161,6 +164,7 @@ class Seerr(Skill):
             }
             path = "/discover/movies" if media_type == "movie" else "/discover/tv"
             entries = await seerr.get(Entries, path, **query)
+        self._shown.add(entries.results, media_type)
         return render_list(f"{'Movies' if media_type == 'movie' else 'Series'}, page {page}", entries)
 
     @tool(read_only=True)
@@ -178,6 +182,7 @@ class Seerr(Skill):
         """
         async with self._connect() as seerr:
             entries = await seerr.get(Entries, "/search", query=query, page=page)
+        self._shown.add(entries.results)
         return render_list(f"Found for '{query}', page {page}", entries, media_type)
 
     @tool(read_only=True)
@@ -212,7 +217,7 @@ class Seerr(Skill):
         """
         async with self._connect() as seerr:
             details = await _read_details(seerr, tmdb_id, media_type)
-            check_title(details, media_type, title)
+            check_title(details, media_type, title, self._shown)
             body: dict[str, object] = {"mediaType": media_type, "mediaId": tmdb_id, "is4k": False}
             match media_type:
                 case "movie":
@@ -272,7 +277,7 @@ class Seerr(Skill):
         """
         async with self._connect() as seerr:
             details = await _read_details(seerr, tmdb_id, media_type)
-            check_title(details, media_type, title)
+            check_title(details, media_type, title, self._shown)
             if details.media_info is None:
                 title = render_title(details, media_type)
                 raise ToolError(f"{title} is not in the library: there is nothing to report on.")
@@ -318,7 +323,7 @@ async def _find_genre(seerr: SeerrClient, media_type: MediaType, name: str) -> i
 
 
 def _render_details(details: Details, media_type: MediaType) -> str:
-    directors = [person.name for person in details.crew if person.job == "Director"]
+    directors = [person for person in details.crew if person.job == "Director"]
     cast = [
         f"{person.name} ({person.character})" if person.character else person.name for person in details.cast[:MAX_CAST]
     ]
@@ -327,16 +332,20 @@ def _render_details(details: Details, media_type: MediaType) -> str:
         "State": details.status,
         "Released": details.release_date or details.first_air_date,
         "Rated": f"{details.vote_average:.1f} of 10" if details.vote_average else None,
-        "Genres": ", ".join(genre.name for genre in details.genres),
+        "Genres": _join_names(details.genres),
         "Length": f"{details.runtime} min" if details.runtime else None,
-        "On": ", ".join(network.name for network in details.networks),
-        "Directed by": ", ".join(directors),
+        "On": _join_names(details.networks),
+        "Directed by": _join_names(directors),
         "With": ", ".join(cast),
         "Seasons": "; ".join(_render_seasons(details)),
         "Tagline": details.tagline,
         "Plot": flatten(details.overview or ""),
     }
     return "\n".join((render_title(details, media_type), *(f"{name}: {fact}" for name, fact in facts.items() if fact)))
+
+
+def _join_names(named: Iterable[Named]) -> str:
+    return ", ".join(one.name for one in named if one.name)
 
 
 def _render_seasons(details: Details) -> list[str]:

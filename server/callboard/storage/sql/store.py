@@ -191,7 +191,8 @@ class SqlStore:
     async def drop_response_items(self, before: float) -> int:
         """Forget the responses that were written before then; returns how many items they had."""
         is_old = response_items.c.created_at < before
-        await self.database.delete_in_batches(response_items, is_old & response_items.c.id.startswith(RESPONSE_PREFIX))
+        is_response = response_items.c.id.startswith(RESPONSE_PREFIX, autoescape=True)
+        await self.database.delete_in_batches(response_items, is_old & is_response)
         return await self.database.delete_in_batches(response_items, is_old)
 
 
