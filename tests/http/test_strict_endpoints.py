@@ -466,6 +466,18 @@ async def test_what_an_endpoint_demands_is_learnt_from_its_refusal(
     assert len(server.requests) == 3
 
 
+async def test_a_refusal_that_comes_in_the_stream_is_learnt_from_as_well(tmp_path: Path) -> None:
+    """OpenRouter's stream has begun when the provider refuses the request."""
+    words, messages, is_refused = DEMANDS["DeepSeek's reasoning"]
+    refusal = {"error": {"code": 400, "message": "Provider returned error", "metadata": {"raw": words}}}
+
+    def answer(body: Body) -> Answer:
+        return chunks(refusal if is_refused(body["messages"]) else text("It is wind."), finish("stop"))
+
+    async with OpenAIServer(answer) as server, asking(tmp_path, server) as service:
+        assert answered(await service.events(request(messages=messages)))
+
+
 async def test_what_is_demanded_and_sent_already_is_not_left_out(tmp_path: Path) -> None:
     """The endpoint contradicts itself: its words come back, and nothing is sent for ever."""
     words = "reasoning_content is missing"
