@@ -307,7 +307,7 @@ class Runs:
         max_tokens = self._settings.history_tokens
 
         def replayed() -> tuple[list[ChatDict], list[ChatDict], Replayed]:
-            found = replay(messages, history.calls)
+            found = replay(messages, history.calls, [call.id for call in conversation.unfinished])
             bounded = bound(found.messages, max_tokens)
             return bounded, list_left_out(found.messages, bounded), found
 
