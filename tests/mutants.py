@@ -90,8 +90,8 @@ FAULTS = (
     Fault(
         "two native calls of one tool are joined if the endpoint numbers both 0",
         "server/callboard/_formats/native_reader.py",
-        "return delta.name != self.name or (restarts and _is_object(self.arguments))",
-        "return delta.name != self.name",
+        "return is_other or (restarts and _is_object(self.arguments) and not is_same)",
+        "return is_other",
         ("tests/formats/test_native.py", "tests/formats", "tests/loop"),
     ),
     Fault(
