@@ -8,7 +8,7 @@ import re
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Protocol
@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import structlog
 
 from callboard._agents.recalling import recall
-from callboard._loop import OnOwnerLoss, RunContext, check_on_owner_loss
+from callboard._loop import OnOwnerLoss, RunContext, TurnContext, check_on_owner_loss
 from callboard._settings import ToolFormat
-from callboard._tools import SourceNumbers, Tool
-from callboard.calls import Allowance, CallContext, Limits
+from callboard._tools import Tool
+from callboard.calls import Allowance, Limits
 from callboard.errors import AgentError
 from callboard.models import ChatDict, ChatModel, ModelEndpoint, content_text
 from callboard.skills import Skill
@@ -130,6 +130,7 @@ class Agent:
 
     async def run(self, context: RunContext) -> AsyncGenerator[Event, None]:
         """Play one turn by the tool loop; for a background task one plain answer of the model. Raises `ModelError`."""
+        context = TurnContext.of(context)
         # To declare an agent takes none of the formats. A server has imported the loop before its first run.
         from callboard._formats import ProviderDetails, model_key
         from callboard._loop.tool_loop import run_completion, run_tool_loop
@@ -152,7 +153,7 @@ class Agent:
                 tool_format=await self._choose_format(model, model_name, context.formats),
                 limits=self.limits.without(len(context.calls_made)) if self.limits else context.limits,
                 allowances=self._list_allowances(context.calls_made),
-                context=self._make_call_context(context),
+                context=context.make_call_context(self.agent_id, self.confirm),
                 options=context.options,
                 functions=context.functions,
                 must_call=context.must_call,
@@ -162,21 +163,6 @@ class Agent:
         async with aclosing(events):
             async for event in events:
                 yield event
-
-    def _make_call_context(self, context: RunContext) -> CallContext:
-        approval = replace(context.approval, patterns=(*context.approval.patterns, *self.confirm))
-        sources = SourceNumbers(context.max_source_number)
-        return CallContext(
-            context.chat_id,
-            context.user,
-            sources,
-            self.agent_id,
-            context.services,
-            approval,
-            redaction=context.redaction,
-            left_running=context.left_running,
-            spend=context.spend_call,
-        )
 
     async def _choose_format(self, model: ChatModel, model_name: str, server: "FormatChoice") -> "Format":
         if self.tool_format is None and self.model is None:
