@@ -158,8 +158,7 @@ async def test_a_call_with_the_longest_id_that_a_model_may_give_it_can_be_agreed
 async def test_an_agent_asks_for_a_text_and_an_answer_counts_once(tmp_path: Path) -> None:
     async def script(context: RunContext) -> AsyncIterator[Event]:
         question = InputRequest(request_id="q", kind="input", title="Your name?", timeout_seconds=30)
-        yield question
-        yield Message(content=f"Hello {await context.approval.answer_to(question)}.")
+        yield Message(content=f"Hello {await context.ask(question)}.")
 
     async with serving(tmp_path, ScriptedAgent(script)) as service:
         statuses = []

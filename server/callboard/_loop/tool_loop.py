@@ -50,6 +50,7 @@ from callboard_protocol import (
     Rewind,
     Status,
     ToolCallArgsDelta,
+    ToolCallStart,
     Usage,
 )
 
@@ -106,6 +107,7 @@ async def run_tool_loop(
         must_call=must_call,
         one_call=one_call,
         details=details or ProviderDetails(),
+        begun=context.begun,
     )
     buffer = EventBuffer()
     runner = CallRunner(buffer, context, limits, allowances)
@@ -177,6 +179,7 @@ class _Turn:
     one_call: bool = False
     usage: TokenUsage | None = None
     details: ProviderDetails = field(default_factory=ProviderDetails)
+    begun: set[str] = field(default_factory=set)
     is_handed_over: bool = False
 
     async def ask(self, tools: Sequence[Tool], answer: Answer) -> AsyncGenerator[Event, None]:
@@ -198,6 +201,8 @@ class _Turn:
                     yield event
         answer.raise_for_failure()
         for event in answer.tell_rest(self.claim_id):
+            if isinstance(event, ToolCallStart):
+                self.begun.add(event.tool_call_id)
             yield event
 
     async def _ask_once(self, tools: Sequence[Tool], answer: Answer) -> AsyncGenerator[Event, None]:

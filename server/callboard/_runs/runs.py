@@ -12,9 +12,10 @@ from weakref import WeakValueDictionary
 import anyio
 import structlog
 
-from callboard._agents import AgentAccess, AgentLike, Approval, Limits, Registry, RunContext, left_out
+from callboard._agents import AgentAccess, AgentLike, Approval, Limits, Registry, left_out
 from callboard._formats import FormatChoice, answer_key
 from callboard._history import ChatJournal, NoJournal, Replayed, Turn, bound, list_left_out, replay
+from callboard._loop import TurnContext
 from callboard._redaction import Redaction
 from callboard._runs.attachments import ReadableFiles
 from callboard._runs.call_ids import CallIds
@@ -296,7 +297,7 @@ class Runs:
         inputs: Inputs,
         journal: ChatJournal | NoJournal,
         observers: RunObservers,
-    ) -> RunContext:
+    ) -> TurnContext:
         """Return what the agent is given: the messages with the text of their files, and the stored calls in them."""
         request = conversation.request
         history = conversation.history
@@ -321,7 +322,7 @@ class Runs:
         if observers.observers:
             newest = await self._redaction.large(left_out[-LEFT_OUT_TOLD:])
             observers.tell(RunPrepared(told, newest, len(left_out)))
-        return RunContext(
+        return TurnContext(
             run_id=run_id,
             messages=told,
             max_source_number=past.max_source_number,
@@ -354,6 +355,8 @@ class Runs:
             observers=observers,
             calls_made=conversation.calls_made,
             unfinished=conversation.unfinished,
+            agent_id=request.agent,
+            emit=recorder.record_whole,
         )
 
     async def _ask(

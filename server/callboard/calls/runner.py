@@ -308,6 +308,7 @@ class CallRunner:
             self._send_status(call_id, step.status, step.message, step.progress)
 
     def _send_start(self, call: ToolCall, shown: str | Mapping[str, Any], *, is_stoppable: bool = True) -> None:
+        self._context.begun.add(call.id)
         self._open[call.id] = CallRecord(call, tuple(tool.call_id for tool in tools_around()))
         arguments = shown if isinstance(shown, str) else dict(shown)
         self._events.send(

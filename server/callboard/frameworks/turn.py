@@ -11,7 +11,7 @@ from functools import partial
 from itertools import takewhile
 from typing import Any
 
-from callboard._loop import RunContext
+from callboard._loop import RunContext, TurnContext
 from callboard._loop.answer import SHOWN
 from callboard._loop.tool_loop import LIMIT_REACHED, NOTHING_SAID, usage_event
 from callboard._text import storable
@@ -44,8 +44,8 @@ class Turn:
     store has.
     """
 
-    def __init__(self, context: RunContext) -> None:
-        self.context = context
+    def __init__(self, given: RunContext) -> None:
+        self.context = context = TurnContext.of(given)
         self.events = EventBuffer(self._note)
         self.calls = CallRunner(
             self.events,
@@ -55,6 +55,7 @@ class Turn:
                 approval=context.approval,
                 redaction=context.redaction,
                 spend=context.spend_call,
+                begun=context.begun,
             ),
             context.limits,
         )
