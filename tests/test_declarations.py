@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from starlette.requests import HTTPConnection
 
+import callboard.skills.home  # noqa: F401 - its settings are known once it is imported
 from callboard import Agent, Callboard, OpenAICompatible, Principal, RunContext, Settings, Skill, register, tool
 from callboard.errors import AgentError, CallboardError
-from callboard.skills import HomeAssistant
 from callboard.testing import Call, FakeModel, client
 from callboard_protocol import Event, Message
 
@@ -68,7 +68,7 @@ async def tells(run: object, what: object) -> None:
 
 WRONG: list[tuple[Callable[[], object], str]] = [
     (lambda: make_settings(max_run=1), r"no setting max_run: did you mean max_runs\?"),
-    (lambda: HomeAssistant and make_settings(home_assistant_token="t"), "give it to the skill"),
+    (lambda: make_settings(home_assistant_token="t"), "give it to the skill"),
     (lambda: make_settings(colour="red"), "no setting colour"),
     (lambda: make_agent("x", model="gpt"), r"OpenAICompatible\(.*, model=\'gpt\'\)"),
     (lambda: make_agent("x", model=OpenAICompatible), "which is no model"),
