@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from starlette.requests import HTTPConnection
 
+import callboard.skills.home  # noqa: F401 - its settings are known once it is imported
 from callboard import Agent, Callboard, OpenAICompatible, Principal, RunContext, Settings, Skill, register, tool
 from callboard.errors import AgentError, CallboardError
-from callboard.skills import HomeAssistant  # noqa: F401 - a skill's settings are known once it is imported
 from callboard.testing import Call, FakeModel, client
 from callboard_protocol import Event, Message
 
