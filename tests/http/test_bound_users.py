@@ -146,7 +146,7 @@ async def test_lists_and_the_users_own_data_are_the_callers(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("path", ["chat/completions", "responses"])
-@pytest.mark.parametrize("fields", [{}, {"user": "bob"}])
+@pytest.mark.parametrize("fields", [{}, {"user": ""}, {"user": "bob"}])
 async def test_openais_routes_answer_the_caller(tmp_path: Path, path: str, fields: dict[str, str]) -> None:
     async with served(tmp_path) as client:
         url, body = chat(path, **fields)

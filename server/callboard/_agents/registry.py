@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from callboard._agents.agent import Agent, AgentLike
-from callboard._agents.declarations import check_agent
 from callboard._loop import check_on_owner_loss
 from callboard._tools import Services
 from callboard.errors import AgentError, UnknownAgent
@@ -22,8 +21,7 @@ class Registry:
             self.add(agent)
 
     def add(self, agent: AgentLike) -> None:
-        """Add an agent; raises `AgentError` where its id is taken, or it is no agent that could answer."""
-        check_agent(agent)
+        """Add an agent; raises `AgentError` where its id is taken, or its `on_owner_loss` is nothing known."""
         if agent.agent_id in self._agents:
             raise AgentError(f"There are two agents with the id '{agent.agent_id}': give one of them another.")
         check_on_owner_loss(agent.agent_id, getattr(agent, "on_owner_loss", "end"))

@@ -5,16 +5,20 @@ from collections.abc import Iterable, Mapping
 from types import EllipsisType
 from typing import Any
 
+from callboard._agents.declarations import check_agent
 from callboard._settings import Settings
 from callboard.errors import AgentError, SettingsError
 
 
 def list_agents(agents: object) -> tuple[Any, ...]:
-    """Return the agents; raises `AgentError` for a single one, or for what lists none."""
+    """Return the agents; raises `AgentError` for a single one, and for one that could not answer."""
     if isinstance(agents, str | Mapping) or not isinstance(agents, Iterable):
         shown = getattr(agents, "agent_id", None) or f"{agents!r:.80}"
         raise AgentError(f"Callboard takes a list of agents, not {shown}: write Callboard([agent]).")
-    return tuple(agents)
+    listed = tuple(agents)
+    for agent in listed:
+        check_agent(agent)
+    return listed
 
 
 def check_authenticate(authenticate: object) -> None:

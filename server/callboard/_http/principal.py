@@ -95,7 +95,7 @@ def bind_query(scope: Scope, path: str, principal: Principal) -> Scope:
 
 def _refuse_others(user: User, named: Sequence[str | None]) -> None:
     for other in named:
-        if other is not None and other != user.id:
+        if other and other != user.id:
             raise UserRefused(
                 f"You are signed in as the user {user.id!r}, and the request names {other!r}: leave the user out, or "
                 "sign in as the one whom you ask for."
