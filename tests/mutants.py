@@ -61,7 +61,7 @@ FAULTS = (
     ),
     Fault(
         "1 counts as true where a schema lists its values",
-        "server/callboard_formats/fitting.py",
+        "server/callboard_formats/conversion.py",
         "if isinstance(one, bool) is not isinstance(other, bool):",
         "if isinstance(one, bool) and not isinstance(other, bool):",
         ("tests/formats/test_gate.py", "tests/formats"),
