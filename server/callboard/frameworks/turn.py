@@ -64,6 +64,10 @@ class Turn:
         self._said = self._said_by_then = False
         self._begins_paragraph = False
         self._line_ends = 0
+        self._has_draft = False
+        self._is_refused = False
+        self.draft = ""
+        """The words of the answer since the last start or end of a call, which `rewind` takes back."""
         self.call_events = 0
         """The number of starts and ends of calls so far: a change means that `rewind` reaches no further back."""
 
@@ -84,8 +88,10 @@ class Turn:
 
     def say(self, text: str) -> None:
         """Add a piece of the answer."""
-        if not text:
+        if not text or self._is_refused:
             return
+        self._has_draft = True
+        self.draft += text
         if self._begins_paragraph and self._said:
             text = "\n" * max(0, 2 - self._line_ends) + text
         self._begins_paragraph = False
@@ -99,7 +105,8 @@ class Turn:
 
     def think(self, text: str) -> None:
         """Add a piece of reasoning."""
-        if text:
+        if text and not self._is_refused:
+            self._has_draft = True
             self.events.send(Reasoning(content=text))
 
     def rewind(self) -> None:
@@ -109,7 +116,19 @@ class Turn:
         """
         self._said = self._said_by_then
         self._begins_paragraph = True
+        self._drop_draft()
         self.events.send(Rewind())
+
+    def replace(self, text: str) -> None:
+        """Say `text` in place of what was said since the last start or end of a call: a guard has changed it."""
+        self.rewind()
+        self.say(text)
+
+    def refuse(self) -> None:
+        """Take back the answer that a guard refuses, and ignore what still comes of it: the run ends with an error."""
+        if self._has_draft:
+            self.rewind()
+        self._is_refused = True
 
     def show_status(self, text: str) -> None:
         """Show one line about the run as a whole."""
@@ -195,13 +214,19 @@ class Turn:
         match event:
             case ToolCallStart():
                 self.call_events += 1
+                self._drop_draft()
                 # What was said before a call is no answer to its result.
                 self._said = self._said_by_then = False
             case ToolCallComplete() | ToolCallError():
                 self.call_events += 1
+                self._drop_draft()
                 self._said_by_then = self._said
             case _:
                 pass
+
+    def _drop_draft(self) -> None:
+        self._has_draft = False
+        self.draft = ""
 
 
 def source_of(url: str, title: str | None = None, text: str | None = None) -> Source:

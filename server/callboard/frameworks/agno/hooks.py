@@ -24,6 +24,9 @@ from callboard.frameworks.turn import source_of
 Output = RunOutput | TeamRunOutput
 Item = BaseRunOutputEvent | Output
 
+CHECK_FAILURES = frozenset({"input_check_error", "output_check_error"})
+"""The types of the errors by which a guardrail or a hook refuses a question or an answer."""
+
 
 class EventTranslator:
     """The translator of one run, and what it has told so far; a team's members and continued runs are part of it."""
@@ -32,6 +35,7 @@ class EventTranslator:
         self._hooks = hooks
         self._turn = hooks.turn
         self._said = False
+        self._text = ""
         self._reasoning = ""
         self._cited: set[str] = set()
         self._delegates: dict[str, str] = {}
@@ -83,9 +87,18 @@ class EventTranslator:
             case "RunCompleted" if not self._said:
                 # It repeats what was said, but for structured answers: those come here alone.
                 self._say(event)
+            case "RunCompleted":
+                self._complete(event.content)
+            case "ParserModelResponseStarted":
+                # What was said is the draft that this model makes the answer of.
+                self._turn.rewind()
+                self._text = ""
+                self._said = False
             case "RunError":
                 if self._hooks.failure is not None:
                     raise self._hooks.failure
+                if event.error_type in CHECK_FAILURES:
+                    self._turn.refuse()
                 said = str(event.content or "it did not say why")
                 raise AgentError(
                     f"Agno ended the run of '{self._hooks.agent_id}': {said}. Its log has the whole story."
@@ -107,8 +120,18 @@ class EventTranslator:
             self._think(reasoning)
         if text := _to_text(event.content):
             self._said = True
+            self._text += text
             self._turn.say(text)
         self._cite(getattr(event, "citations", None))
+
+    def _complete(self, content: object) -> None:
+        """Say the answer as a hook has left it, in place of what the model has said."""
+        said = self._turn.draft
+        if not said.strip() or content is None or _is_same(content, self._text, said):
+            return
+        # Nothing before the last call can be taken back.
+        before = self._text.removesuffix(said)
+        self._turn.replace(_to_text(content).removeprefix(before))
 
     def _cite(self, citations: Citations | None) -> None:
         for cited in (citations.urls if citations else None) or ():
@@ -166,6 +189,19 @@ def _read_kind(event: BaseRunOutputEvent) -> str:
 
 def _is_member(event: BaseRunOutputEvent) -> bool:
     return bool(getattr(event, "parent_run_id", None))
+
+
+def _is_same(content: object, text: str, draft: str) -> bool:
+    """Return whether a run's content is what was said: all of its text, or the object in its last part."""
+    if isinstance(content, str):
+        return content.strip() == text.strip()
+    if not isinstance(content, BaseModel):
+        return True
+    try:
+        return type(content).model_validate_json(draft) == content
+    except ValueError:
+        # Agno reads JSON amid other words too.
+        return True
 
 
 def _to_text(content: object) -> str:

@@ -1,7 +1,7 @@
 """Graphs of LangGraph, and LangChain's agents, which are graphs too: their runs as turns."""
 
 import re
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from inspect import isawaitable
 from typing import Any
 
@@ -12,6 +12,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.prebuilt import ToolNode
 from langgraph.pregel import Pregel
+from langgraph.types import Interrupt
 
 from callboard._loop import OnOwnerLoss, RunContext
 from callboard.errors import AgentError
@@ -125,7 +126,7 @@ class _FromLangGraph(FrameworkAgent[Graph]):
             graph = self._prepare(agent, hooks)
             translator = EventTranslator(hooks, self._answers)
             given: Any = {"messages": await self._messages(graph, turn)}
-            while given is not None and (interrupts := await translator.follow(graph, given, context)):
+            while given is not None and (interrupts := await _follow(translator, graph, given, context)):
                 if graph.checkpointer is None:
                     raise AgentError(f"The graph of '{self.agent_id}' interrupts: compile it with a checkpointer.")
                 given = await resolve(interrupts, hooks)
@@ -163,6 +164,14 @@ class _FromLangGraph(FrameworkAgent[Graph]):
         if self._history == "callboard" and isinstance(graph.checkpointer, BaseCheckpointSaver):
             graph.checkpointer = InMemorySaver(serde=graph.checkpointer.serde)
         return graph
+
+
+async def _follow(translator: EventTranslator, graph: Graph, given: object, context: object) -> Sequence[Interrupt]:
+    try:
+        return await translator.follow(graph, given, context)
+    except Exception as error:
+        translator.fail(error)
+        raise
 
 
 def _refuse_unknown(graph: Graph, answers: Collection[str]) -> None:

@@ -7,7 +7,8 @@ Nodes that run side by side speak at once, so whoever began first has the floor:
 others wait. Only afterwards is it known what a graph keeps of its models' words: what it does not is taken back.
 """
 
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+import re
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,6 +38,9 @@ except ImportError:
     UpdatesTransformer = None  # type: ignore[assignment,misc] # before LangGraph 1.2
 
 Graph = Pregel[Any, Any, Any, Any]
+
+GUARD_FAILED = re.compile(r"^During task with name '[^']*(\.after_(model|agent)|post_model_hook)'")
+"""LangGraph's note on the error of a node that checks an answer: middleware of LangChain, or a hook of its own agent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +93,14 @@ class Speech:
     words: list[Words] = field(default_factory=list)
     told: int = 0
     ended: bool = False
+    message_id: str | None = None
+    """The id of the message by which a graph has kept it."""
+    kept_by: set[Namespace] = field(default_factory=set)
+    """The graphs whose state has that message."""
+    blocks: dict[int, str] = field(default_factory=dict)
+    """The text of each block of an answer in the event protocol, as far as it has come."""
+    is_filtered: bool = False
+    """A filter of the stream held text back. The graph's state may still have what the filter hides."""
 
     @property
     def text(self) -> str:
@@ -106,6 +118,7 @@ class Floor:
         self._told_at = turn.call_events
         self._speaker: Speech | None = None
         self._last_unkept: Speech | None = None
+        self._kept: Sequence[AIMessage] = ()
 
     def find(self, key: str, namespace: Namespace, task: str) -> Speech:
         """Return the speech of that key; it begins where there is none yet."""
@@ -126,18 +139,57 @@ class Floor:
         for speech in [one for one in self._speeches.values() if has_failed(one)]:
             self._forget(speech)
 
-    def settle(self, namespace: Namespace, is_kept: Callable[[Speech], bool]) -> None:
-        """Take back what a step of the graph at `namespace`, which is over, has not kept of what was said."""
+    def settle(self, namespace: Namespace, kept: Sequence[AIMessage], *, keeps_all: bool) -> None:
+        """Take back what a step of the graph at `namespace`, which is over, has not kept of what was said.
+
+        What an earlier step has kept is taken back too, where the state has lost it since, or has other words in its
+        place: a guard has removed or rewritten the message. `keeps_all`: what no message has is said all the same.
+        """
         over = [speech for speech in self._speeches.values() if speech.namespace == namespace]
         for speech in over:
             speech.ended = True
         for speech in over:
-            if speech.text and not is_kept(speech):
+            if speech.text and not self._is_kept(speech, namespace, kept) and not keeps_all:
                 self._last_unkept = speech
                 self._forget(speech)
         self._tell()
         for speech in over:
             self._speeches.pop(speech.key, None)
+        self._check(namespace, kept)
+        if not namespace:
+            self._kept = kept
+
+    def refuse(self) -> None:
+        """Take back all that can be: a guard has refused it, and the run ends."""
+        self._speeches.clear()
+        self._turn.refuse()
+
+    def drop_unsettled(self) -> None:
+        """Take back what the node that has failed said: no state has it."""
+        for speech in list(self._speeches.values()):
+            self._forget(speech)
+
+    def _is_kept(self, speech: Speech, namespace: Namespace, kept: Sequence[AIMessage]) -> bool:
+        message = next((one for one in kept if one.id == speech.key), None)
+        message = message or next((one for one in kept if one.text == speech.text), None)
+        if message is None:
+            return False
+        speech.message_id = message.id
+        speech.kept_by.add(namespace)
+        return True
+
+    def _check(self, namespace: Namespace, kept: Sequence[AIMessage], *, is_last: bool = False) -> None:
+        """Compare what was said since the last call with the state of the graph at `namespace`."""
+        messages = {message.id: message for message in kept}
+        for speech in {id(speech): speech for speech, _ in self._reachable if speech.message_id}.values():
+            message = messages.get(speech.message_id)
+            if message is None and namespace in speech.kept_by:
+                self._retell(speech, [])
+            elif message is not None:
+                speech.kept_by.add(namespace)
+                if message.text.strip() != speech.text.strip() and (is_last or not speech.is_filtered):
+                    speech.words = words_of(message)
+                    self._retell(speech, speech.words)
 
     def recall(self) -> None:
         """Say what was taken back last, where a graph keeps no messages: some have their answer elsewhere."""
@@ -151,6 +203,7 @@ class Floor:
         for speech in self._speeches.values():
             speech.ended = True
         self._tell()
+        self._check((), self._kept, is_last=True)
 
     def _tell(self) -> None:
         for speech in self._speeches.values():
@@ -176,17 +229,27 @@ class Floor:
         if words.files:
             self._turn.show_files(words.files)
 
+    @property
+    def _reachable(self) -> list[tuple[Speech, Words]]:
+        """Return what can be taken back: what was said since the last start or end of a call."""
+        return self._told if self._told_at == self._turn.call_events else []
+
     def _forget(self, speech: Speech) -> None:
         del self._speeches[speech.key]
-        told = self._told if self._told_at == self._turn.call_events else []
-        if not any(said is speech for said, _ in told):
+        self._retell(speech, [])
+
+    def _retell(self, changed: Speech, words: list[Words]) -> None:
+        """Take back what can be, and say it again with these words of `changed`: none takes it back for good."""
+        told = self._reachable
+        if not any(speech is changed for speech, _ in told):
             return
+        place = next(index for index, (speech, _) in enumerate(told) if speech is changed)
+        others = [[one for one in part if one[0] is not changed] for part in (told[:place], told[place:])]
         self._turn.rewind()
         self._told = []
         self._speaker = None
-        for said, words in told:
-            if said is not speech:
-                self._say(said, words)
+        for speech, piece in [*others[0], *((changed, one) for one in words), *others[1]]:
+            self._say(speech, piece)
 
 
 class EventTranslator:
@@ -198,6 +261,7 @@ class EventTranslator:
         self._answers = answers
         self._floor = Floor(hooks.turn)
         self._last_message: BaseMessage | None = None
+        self._whole: list[tuple[Speech, AIMessage]] = []
         self._said = False
 
     async def follow(self, graph: Graph, given: object, context: object) -> Sequence[Interrupt]:
@@ -211,6 +275,7 @@ class EventTranslator:
                     case "updates":
                         interrupts += part.data.get("__interrupt__", ())
                         await self._tell_calls(part)
+                        self._say_whole()
                         self._say_result(part)
                     case "values":
                         self._settle(part)
@@ -223,6 +288,7 @@ class EventTranslator:
 
     def end(self) -> None:
         """Say what has waited, and where nobody was heard the state's last message: the run is over."""
+        self._say_whole()
         self._floor.close()
         if self._turn.has_said or self._turn.calls.is_over_limit:
             return
@@ -230,6 +296,15 @@ class EventTranslator:
             self._turn.say(text)
         elif not self._answers:
             self._floor.recall()
+
+    def fail(self, error: Exception) -> None:
+        """Take back what the failure of the run leaves without a place in its state; a failing model's words stay."""
+        if self._hooks.model_failure(error) is not None:
+            return
+        if any(GUARD_FAILED.search(note) for note in getattr(error, "__notes__", ())):
+            self._floor.refuse()
+        else:
+            self._floor.drop_unsettled()
 
     def _say(self, part: Part) -> None:
         """Tell what the graph's own models say; not what a tool's do, nor what middleware asks for itself."""
@@ -246,10 +321,19 @@ class EventTranslator:
             # The same node speaks anew where its model has failed: it, or another in its place, was asked again.
             failed = self._hooks.failed_messages
             self._floor.drop(lambda one: one.key in failed and one.task == speech.task)
-        self._add(speech, piece)
+        if isinstance(piece, AIMessage) and not isinstance(piece, AIMessageChunk):
+            # Its node may end calls with it, which comes first: a node that limits calls tells why it has.
+            self._whole.append((speech, piece))
+        else:
+            self._add(speech, piece)
+
+    def _say_whole(self) -> None:
+        for speech, message in self._whole:
+            self._add(speech, message)
+        self._whole.clear()
 
     def _add(self, speech: Speech, piece: object) -> None:
-        for words in words_of(piece):
+        for words in (*words_of(piece), *_held_back(speech, piece)):
             self._floor.add(speech, words)
             self._said = self._said or bool(words.text)
         if _is_last(piece):
@@ -262,11 +346,9 @@ class EventTranslator:
 
     def _settle(self, part: Part) -> None:
         """Keep of what was said in a step what the state has after it."""
+        self._say_whole()
         kept = [message for message in messages_in(part.data) if isinstance(message, AIMessage)]
-        ids = {message.id for message in kept}
-        texts = {message.text for message in kept}
-        keeps_all = bool(self._answers)
-        self._floor.settle(part.namespace, lambda one: keeps_all or one.key in ids or one.text in texts)
+        self._floor.settle(part.namespace, kept, keeps_all=bool(self._answers))
         if not part.namespace:
             self._last_message = next(reversed(conversation_of(part.data)), None)
 
@@ -294,6 +376,23 @@ class EventTranslator:
         for update in part.data.values():
             if isinstance(update, Mapping) and "structured_response" in update and not self._said:
                 self._turn.say(to_json(update["structured_response"], serialize_unknown=True).decode())
+
+
+def _held_back(speech: Speech, piece: object) -> Iterator[Words]:
+    """Yield the end of a block's text that did not come before its last event: middleware may hold it back so far."""
+    match piece:
+        case {"event": "content-block-start", "index": int(index), "content": {"type": "text", "text": str(text)}}:
+            speech.blocks[index] = text
+        case {"event": "content-block-delta", "index": int(index), "delta": {"type": "text-delta", "text": str(text)}}:
+            speech.blocks[index] = speech.blocks.get(index, "") + text
+        case {"event": "content-block-finish", "index": int(index), "content": {"type": "text", "text": str(text)}}:
+            said = speech.blocks.get(index, "")
+            if text != said:
+                speech.is_filtered = True
+                if text.startswith(said):
+                    yield Words(text[len(said) :])
+        case _:
+            pass
 
 
 def _is_last(piece: object) -> bool:

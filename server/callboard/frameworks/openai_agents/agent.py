@@ -135,7 +135,14 @@ class _FromOpenAIAgents(FrameworkAgent[OpenAIAgent]):
             return
         except MODEL_FAILURES as error:
             failure = model_error(error, self.agent_id, always=error is hooks.failure)
+            if failure is None:
+                # A guardrail has tripped, or the answer does not fit.
+                turn.refuse()
             raise failure or AgentError(f"The Agents SDK ended the run of '{self.agent_id}': {error}") from error
+        except Exception:
+            # Of a guardrail that fails itself: an answer that was not checked is not let through.
+            turn.refuse()
+            raise
         finally:
             await hooks.wait_for_tools()
         hooks.settle(result.to_input_list())

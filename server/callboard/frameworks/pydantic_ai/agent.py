@@ -11,7 +11,7 @@ from pydantic_ai.exceptions import AgentRunError, FallbackExceptionGroup, ModelA
 from pydantic_ai.usage import UsageLimits
 
 from callboard._loop import OnOwnerLoss, RunContext
-from callboard.errors import AgentError
+from callboard.errors import AgentError, ModelError
 from callboard.frameworks.adapter import Factory, FrameworkAgent, id_from
 from callboard.frameworks.description import Description
 from callboard.frameworks.failures import model_error
@@ -94,7 +94,15 @@ class _FromPydanticAI(FrameworkAgent[PydanticAgent]):
         except TurnOver:
             pass
         except (AgentRunError, UserError, FallbackExceptionGroup) as error:
-            raise self._failure(error) from error
+            failure = self._failure(error)
+            if not isinstance(failure, ModelError):
+                # A validator of the answer is out of retries, or the answer does not fit.
+                turn.refuse()
+            raise failure from error
+        except Exception:
+            # Of a validator that fails itself: an answer that was not checked is not let through.
+            turn.refuse()
+            raise
 
     def _failure(self, error: Exception) -> Exception:
         if isinstance(error, FallbackExceptionGroup):

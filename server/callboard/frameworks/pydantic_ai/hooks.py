@@ -45,7 +45,7 @@ from pydantic_ai.tools import (
 )
 from pydantic_ai.tools import ToolDenied as NotApproved
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json, to_jsonable_python
 from typing_extensions import override
 
 from callboard._tools import error_text, report_status
@@ -397,13 +397,20 @@ class EventTranslator:
                     self._structured = True
                 case FunctionToolResultEvent():
                     self._end(event)
-                case AgentRunResultEvent(result=result) if self._structured:
-                    # It was the arguments of a call, which are not shown.
-                    output = result.output
-                    self._turn.say(output if isinstance(output, str) else _json(output))
+                case AgentRunResultEvent(result=result):
+                    self._complete(result.output)
                 # By its name: older releases have no such class.
                 case _ if getattr(event, "event_kind", "") == "custom":
                     self._report(event)
+
+    def _complete(self, output: object) -> None:
+        """Say the run's output where the model has not said it, or where a validator has replaced it."""
+        text = output if isinstance(output, str) else _json(output)
+        if self._structured:
+            # It was the arguments of a call, which are not shown.
+            self._turn.say(text)
+        elif (said := self._turn.draft.strip()) and not _is_same(output, said):
+            self._turn.replace(text)
 
     def _begin(self, event: PartStartEvent) -> None:
         if event.index == 0:
@@ -471,6 +478,17 @@ def _reason(content: object) -> str:
     if isinstance(content, list) and all(isinstance(one, dict) and {"loc", "msg"} <= one.keys() for one in content):
         return "; ".join(": ".join(filter(None, [".".join(map(str, one["loc"])), one["msg"]])) for one in content)
     return _json(content)
+
+
+def _is_same(output: object, said: str) -> bool:
+    """Return whether a run's output is the text that its model has said, or the object written in it."""
+    if isinstance(output, str):
+        return output.strip() == said
+    try:
+        return bool(from_json(said) == to_jsonable_python(output, serialize_unknown=True))
+    except ValueError:
+        # A function has made it of text.
+        return True
 
 
 def _json(value: object) -> str:
