@@ -18,6 +18,7 @@ from callboard._text import storable
 from callboard._tools import ToolResult
 from callboard.calls import CallContext, CallRunner, EventBuffer, ToolCall
 from callboard.frameworks.failures import model_error
+from callboard.frameworks.thoughts import ThoughtReader, Words
 from callboard.models import TokenUsage
 from callboard.observers import Observation, ObservedRequest
 from callboard_protocol import (
@@ -64,6 +65,7 @@ class Turn:
         self._said = self._said_by_then = False
         self._begins_paragraph = False
         self._line_ends = 0
+        self._thoughts = ThoughtReader()
         self._has_draft = False
         self._is_refused = False
         self.draft = ""
@@ -87,27 +89,29 @@ class Turn:
         return self.context.claim_tool_call_id(call_id or "")
 
     def say(self, text: str) -> None:
-        """Add a piece of the answer."""
+        """Add a piece of the answer, which may begin with a thought between tags."""
         if not text or self._is_refused:
             return
         self._has_draft = True
         self.draft += text
-        if self._begins_paragraph and self._said:
-            text = "\n" * max(0, 2 - self._line_ends) + text
-        self._begins_paragraph = False
-        self._said = self._said or not text.isspace()
-        self._line_ends = len(text) - len(text.rstrip("\n"))
-        self.events.send(Message(content=text))
+        for words in self._thoughts.feed(text):
+            self._show(words)
 
     def begin_paragraph(self) -> None:
         """Have what is said next stand apart from what was said before it."""
+        self.finish_answer()
         self._begins_paragraph = True
+
+    def finish_answer(self) -> None:
+        """Show what is held back of an answer, which is over."""
+        for words in self._thoughts.finish():
+            self._show(words)
+        self._thoughts = ThoughtReader()
 
     def think(self, text: str) -> None:
         """Add a piece of reasoning."""
         if text and not self._is_refused:
-            self._has_draft = True
-            self.events.send(Reasoning(content=text))
+            self._show(Words(text, is_thought=True))
 
     def rewind(self) -> None:
         """Take back what was said and thought since the last start or end of a call, or since the turn began.
@@ -213,20 +217,36 @@ class Turn:
     def _note(self, event: Event) -> None:
         match event:
             case ToolCallStart():
+                self.finish_answer()
                 self.call_events += 1
                 self._drop_draft()
                 # What was said before a call is no answer to its result.
                 self._said = self._said_by_then = False
             case ToolCallComplete() | ToolCallError():
+                self.finish_answer()
                 self.call_events += 1
                 self._drop_draft()
                 self._said_by_then = self._said
             case _:
                 pass
 
+    def _show(self, words: Words) -> None:
+        self._has_draft = True
+        if words.is_thought:
+            self.events.send(Reasoning(content=words.text))
+            return
+        text = words.text
+        if self._begins_paragraph and self._said:
+            text = "\n" * max(0, 2 - self._line_ends) + text
+        self._begins_paragraph = False
+        self._said = self._said or not text.isspace()
+        self._line_ends = len(text) - len(text.rstrip("\n"))
+        self.events.send(Message(content=text))
+
     def _drop_draft(self) -> None:
         self._has_draft = False
         self.draft = ""
+        self._thoughts = ThoughtReader()
 
 
 def source_of(url: str, title: str | None = None, text: str | None = None) -> Source:

@@ -34,6 +34,7 @@ class EventTranslator:
     def __init__(self, hooks: Hooks) -> None:
         self._hooks = hooks
         self._turn = hooks.turn
+        self._run_id: str | None = None
         self._said = False
         self._text = ""
         self._reasoning = ""
@@ -54,13 +55,19 @@ class EventTranslator:
                     output = item
                 elif self._is_over(item):
                     break
-                elif _is_member(item):
+                elif self._is_inner(item):
                     await self._tell_call(item)
                 else:
                     paused = paused or _read_kind(item) == "RunPaused"
                     self._tell(item)
                     await self._tell_call(item)
         return output if paused else None
+
+    def _is_inner(self, event: Any) -> bool:
+        """Return whether another run tells the event: a member's, or one whose events a tool passes on."""
+        run_id = getattr(event, "run_id", None)
+        self._run_id = self._run_id or run_id
+        return _is_member(event) or run_id not in (None, self._run_id)
 
     def _is_over(self, event: BaseRunOutputEvent) -> bool:
         """Return whether the model asks on though it got no tools: Agno itself has no end."""
@@ -89,22 +96,23 @@ class EventTranslator:
                 self._say(event)
             case "RunCompleted":
                 self._complete(event.content)
-            case "ParserModelResponseStarted":
+            case "ParserModelResponseStarted" if self._said:
                 # What was said is the draft that this model makes the answer of.
                 self._turn.rewind()
                 self._text = ""
                 self._said = False
             case "RunError":
-                if self._hooks.failure is not None:
-                    raise self._hooks.failure
-                if event.error_type in CHECK_FAILURES:
-                    self._turn.refuse()
-                said = str(event.content or "it did not say why")
-                raise AgentError(
-                    f"Agno ended the run of '{self._hooks.agent_id}': {said}. Its log has the whole story."
-                )
+                self._fail(event)
             case "RunCancelled":
                 raise asyncio.CancelledError(event.reason)
+
+    def _fail(self, event: Any) -> None:
+        if self._hooks.failure is not None:
+            raise self._hooks.failure
+        if event.error_type in CHECK_FAILURES:
+            self._turn.refuse()
+        said = str(event.content or "it did not say why").rstrip(".")
+        raise AgentError(f"Agno ended the run of '{self._hooks.agent_id}': {said}. Its log has the whole story.")
 
     async def _tell_call(self, event: Any) -> None:
         match _read_kind(event):
@@ -127,7 +135,8 @@ class EventTranslator:
     def _complete(self, content: object) -> None:
         """Say the answer as a hook has left it, in place of what the model has said."""
         said = self._turn.draft
-        if not said.strip() or content is None or _is_same(content, self._text, said):
+        text = said if self._hooks.has_dropped else self._text
+        if not said.strip() or content is None or _is_same(content, text, said):
             return
         # Nothing before the last call can be taken back.
         before = self._text.removesuffix(said)
@@ -194,7 +203,7 @@ def _is_member(event: BaseRunOutputEvent) -> bool:
 def _is_same(content: object, text: str, draft: str) -> bool:
     """Return whether a run's content is what was said: all of its text, or the object in its last part."""
     if isinstance(content, str):
-        return content.strip() == text.strip()
+        return content.strip() == text.strip() or (text is draft and content.strip().endswith(text.strip()))
     if not isinstance(content, BaseModel):
         return True
     try:

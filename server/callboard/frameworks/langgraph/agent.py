@@ -7,16 +7,18 @@ from typing import Any
 
 from langchain_core.language_models import LanguageModelLike
 from langchain_core.messages import BaseMessage
-from langchain_core.runnables import RunnableConfig
+from langchain_core.runnables import Runnable, RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.pregel import Pregel
+from langgraph.pregel.protocol import PregelProtocol
 from langgraph.types import Interrupt
 
 from callboard._loop import OnOwnerLoss, RunContext
 from callboard.errors import AgentError
-from callboard.frameworks.adapter import Factory, FrameworkAgent, HistoryOf, choose_on_owner_loss, id_from
+from callboard.frameworks.adapter import Factory, FrameworkAgent, HistoryOf, check_given, choose_on_owner_loss, id_from
 from callboard.frameworks.description import Description
 from callboard.frameworks.langgraph.description import describe
 from callboard.frameworks.langgraph.held import model_of
@@ -75,6 +77,7 @@ def from_langgraph(
     its tools it goes where it begins. Others end, for nodes that have run would run again, and so do functions
     that make a graph, and graphs with the history `own`. Raises `AgentError`.
     """
+    check_given(agent, _FromLangGraph.kinds, _FromLangGraph.wanted, _advise(agent))
     hook_agents_in_tools()
     contain_tools()
     if isinstance(agent, Pregel):
@@ -92,6 +95,9 @@ def from_langgraph(
 
 
 class _FromLangGraph(FrameworkAgent[Graph]):
+    kinds = (Pregel,)
+    wanted = "a compiled graph of LangGraph"
+
     def __init__(
         self,
         make: Factory[Graph],
@@ -172,6 +178,18 @@ async def _follow(translator: EventTranslator, graph: Graph, given: object, cont
     except Exception as error:
         translator.fail(error)
         raise
+
+
+def _advise(given: object) -> str:
+    match given:
+        case StateGraph():
+            return "Compile it: graph.compile()."
+        case PregelProtocol() if not isinstance(given, Pregel):
+            return "Its nodes run on another server, whose calls cannot be held to limits: give the graph itself."
+        case Runnable():
+            return "Make it a node of a graph, or give its model and its tools to create_agent(…)."
+        case _:
+            return ""
 
 
 def _refuse_unknown(graph: Graph, answers: Collection[str]) -> None:

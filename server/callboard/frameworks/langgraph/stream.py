@@ -40,7 +40,7 @@ except ImportError:
 Graph = Pregel[Any, Any, Any, Any]
 
 GUARD_FAILED = re.compile(r"^During task with name '[^']*(\.after_(model|agent)|post_model_hook)'")
-"""LangGraph's note on the error of a node that checks an answer: middleware of LangChain, or a hook of its own agent."""
+"""LangGraph's note on the error of a node that checks an answer, of LangChain's middleware or its older agent."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from agents.memory import Session
 
 from callboard._loop import OnOwnerLoss, RunContext
 from callboard.errors import AgentError
-from callboard.frameworks.adapter import Factory, FrameworkAgent, choose_on_owner_loss, id_from
+from callboard.frameworks.adapter import Factory, FrameworkAgent, check_given, choose_on_owner_loss, id_from
 from callboard.frameworks.description import Description
 from callboard.frameworks.failures import model_error
 from callboard.frameworks.openai_agents.description import describe
@@ -50,6 +50,7 @@ def from_openai_agents(
     by default the first, and the second with a `session`, which does not know them. Raises `AgentError`, also
     for a tool that cannot be held to the server's limits.
     """
+    check_given(agent, _FromOpenAIAgents.kinds, _FromOpenAIAgents.wanted)
     if isinstance(agent, Agent):
         for one in walk_agents(agent):
             check(one)
@@ -59,6 +60,9 @@ def from_openai_agents(
 
 
 class _FromOpenAIAgents(FrameworkAgent[OpenAIAgent]):
+    kinds = (Agent,)
+    wanted = "an Agent of the OpenAI Agents SDK"
+
     def __init__(
         self,
         agent: OpenAIAgent | Factory[OpenAIAgent],

@@ -12,7 +12,7 @@ from pydantic_ai.usage import UsageLimits
 
 from callboard._loop import OnOwnerLoss, RunContext
 from callboard.errors import AgentError, ModelError
-from callboard.frameworks.adapter import Factory, FrameworkAgent, id_from
+from callboard.frameworks.adapter import Factory, FrameworkAgent, check_given, id_from
 from callboard.frameworks.description import Description
 from callboard.frameworks.failures import model_error
 from callboard.frameworks.pydantic_ai.description import describe
@@ -43,6 +43,7 @@ def from_pydantic_ai(
     goes on with a run whose own is gone, by a new run of the agent that is told the calls that have
     ended, or ends it. Raises `AgentError`.
     """
+    check_given(agent, _FromPydanticAI.kinds, _FromPydanticAI.wanted)
     hook_agents_in_tools()
     if isinstance(agent, AbstractAgent):
         agent_id = agent_id or id_from(agent.name or "")
@@ -52,6 +53,9 @@ def from_pydantic_ai(
 
 
 class _FromPydanticAI(FrameworkAgent[PydanticAgent]):
+    kinds = (AbstractAgent,)
+    wanted = "an agent of pydantic-ai"
+
     def __init__(
         self,
         make: Factory[PydanticAgent],

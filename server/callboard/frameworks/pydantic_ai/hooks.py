@@ -8,7 +8,7 @@ server's rules. The rest is translated from the events.
 import asyncio
 from collections.abc import AsyncIterable, Sequence
 from contextvars import ContextVar
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pydantic_ai import AgentRunResultEvent
@@ -50,7 +50,7 @@ from typing_extensions import override
 
 from callboard._tools import error_text, report_status
 from callboard.calls import RejectedCall, ToolCall
-from callboard.errors import InvalidArguments, ToolDenied, ToolError, UnknownTool
+from callboard.errors import InvalidArguments, ToolDenied, ToolError, ToolLimit, UnknownTool
 from callboard.frameworks.failures import tool_error
 from callboard.frameworks.progress import report_of
 from callboard.frameworks.pydantic_ai.messages import file_of, result_of, without_system_prompts
@@ -72,13 +72,20 @@ turn_of_tool: ContextVar[Turn | None] = ContextVar("callboard_pydantic_ai_turn_o
 """The turn of the tool that is running."""
 
 
+@dataclass
 class PatientToolset(WrapperToolset[Any]):
-    """An agent's tools, none of which ends the run by being called wrongly."""
+    """An agent's tools, none of which ends the run by being called wrongly.
+
+    `retries` is filled with the limits that the tools' author gave them, by the tools' names.
+    """
+
+    retries: dict[str, int] = field(default_factory=dict)
 
     @override
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
-        """Return the tools, each of which may fail as often as the model likes."""
-        tools = await super().get_tools(ctx)
+        """Return the tools. A tool without a limit of its own may fail as often as the model likes."""
+        tools = await super().get_tools(replace(ctx, max_retries=RETRIES))
+        self.retries |= {name: tool.max_retries for name, tool in tools.items() if tool.max_retries < RETRIES}
         return {name: replace(tool, max_retries=RETRIES) for name, tool in tools.items()}
 
 
@@ -92,6 +99,8 @@ class Hooks(AbstractCapability[Any]):
         self._calls: dict[str, ToolCallPart] = {}
         self._ids: dict[int, str] = {}
         self._started: set[str] = set()
+        self._retries: dict[str, int] = {}
+        self._exhausted: set[str] = set()
         self._asked_last = False
         self.has_rejected = False
         """The last answer was refused, by a validator or since it does not fit, and is to be taken back."""
@@ -104,7 +113,7 @@ class Hooks(AbstractCapability[Any]):
     @override
     def get_wrapper_toolset(self, toolset: AbstractToolset[Any]) -> AbstractToolset[Any]:
         """Return the agent's tools, none of which ends the run by being called wrongly."""
-        return PatientToolset(toolset)
+        return PatientToolset(toolset, self._retries)
 
     @override
     async def prepare_tools(self, ctx: RunContext[Any], tool_defs: list[ToolDefinition]) -> list[ToolDefinition]:
@@ -178,6 +187,12 @@ class Hooks(AbstractCapability[Any]):
         handler: Any,
     ) -> Any:
         """Run a tool as the built-in loop does; what the model is told of a call that it may not run is its result."""
+        retries = self._retries.get(call.tool_name)
+        if retries is not None and ctx.retry > retries:
+            # Kept: pydantic-ai takes the refusal for a success, and counts from 0 again.
+            self._exhausted.add(call.tool_name)
+        if call.tool_name in self._exhausted:
+            return self._fail(call, ToolLimit(f"Not run: {call.tool_name} has failed too often. Go on without it."))
         try:
             value = await self.turn.calls.run(
                 ToolCall(call.tool_call_id, call.tool_name, args), lambda: self._run(handler, args)
