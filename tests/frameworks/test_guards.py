@@ -21,13 +21,21 @@ from tests.frameworks.stage import Framework, Performance, perform
 
 if TESTS_RUN:
     from agents import GuardrailFunctionOutput, input_guardrail, output_guardrail
+    from agno.agent import Agent
     from agno.exceptions import CheckTrigger, OutputCheckError
     from agno.run.agent import RunOutput
+    from agno.run.team import TeamRunOutput
+    from agno.team import Team
     from langchain.agents.middleware import AgentMiddleware, PIIMiddleware, after_agent, after_model
     from langchain_core.messages import AIMessage, RemoveMessage
+    from langgraph.graph import START, MessagesState, StateGraph
+    from pydantic_ai import Agent as PydanticAgent
     from pydantic_ai import ModelRetry
     from pydantic_ai.capabilities import AbstractCapability
 
+    from callboard.frameworks.agno import from_agno
+    from callboard.frameworks.langgraph import from_langgraph
+    from callboard.frameworks.pydantic_ai import from_pydantic_ai
     from tests.frameworks import agno_agents, langgraph_agents, openai_agents_stage, pydantic_ai_agents
 
 SECRET = "mail@example.org"
@@ -170,6 +178,21 @@ def check_fails() -> Framework:
     return agno_agents.solo(agno_agents.add, post_hooks=[guard])
 
 
+def team_check_fails() -> Framework:
+    def guard(run_output: TeamRunOutput) -> None:
+        if SECRET in str(run_output.content):
+            raise OutputCheckError("This is not allowed.", check_trigger=CheckTrigger.OUTPUT_NOT_ALLOWED)
+
+    def make(model: Any) -> Any:
+        member = Agent(id="member", name="Member", model=model(), telemetry=False)
+        tools: list[Any] = [agno_agents.add]
+        return from_agno(
+            Team(id="agent", members=[member], model=model(), tools=tools, post_hooks=[guard], telemetry=False)
+        )
+
+    return agno_agents.Made(make)
+
+
 def hook_redacts() -> Framework:
     def guard(run_output: RunOutput) -> None:
         run_output.content = _redact(str(run_output.content))
@@ -205,11 +228,7 @@ def _refuse() -> str:
 
 def _validated(check: Callable[[str], str]) -> Framework:
     def make(model: Any) -> Any:
-        from pydantic_ai import Agent
-
-        from callboard.frameworks.pydantic_ai import from_pydantic_ai
-
-        agent = Agent(model, name="agent", tools=[pydantic_ai_agents.add], retries=0)
+        agent = PydanticAgent(model, name="agent", tools=[pydantic_ai_agents.add], retries=0)
         agent.output_validator(check)
         return from_pydantic_ai(agent)
 
@@ -222,7 +241,7 @@ REPLACE = (
 )
 REFUSE = (
     *(pii_blocks, raises_after_the_model, raises_inside_the_node, trips_on_output),
-    *(check_fails, validator_is_out_of_retries),
+    *(check_fails, team_check_fails, validator_is_out_of_retries),
 )
 
 
@@ -265,3 +284,36 @@ async def test_an_answer_is_taken_back_if_a_guard_beside_the_model_refuses_the_q
     seen = await seen_of(trips_on_input_while_the_model_answers, tmp_path, answers)
     assert Performance([seen.turns[0]]).left() == ""
     assert isinstance(seen.turns[0][-1], Error)
+
+
+@pytest.mark.parametrize(
+    "guarded",
+    [redacts_with_same_id, redacts_inside_the_node, pii_redacts, capability_redacts],
+    ids=lambda guarded: guarded.__name__,
+)
+async def test_words_before_a_call_are_replaced_before_it_starts(
+    guarded: Callable[[], Framework], tmp_path: Path
+) -> None:
+    def answers(body: Body) -> Answer:
+        last = body["messages"][-1]
+        return says("Fine.") if "again" in str(last["content"]) or last["role"] == "tool" else calls(ADD, before=ANSWER)
+
+    seen = await seen_of(guarded, tmp_path, answers)
+    hidden = "[REDACTED_EMAIL]" if guarded is pii_redacts else "[hidden]"
+    assert Performance([seen.turns[0]]).left() == f"Write to {hidden} today.Fine."
+    assert hidden in str(seen.requests[1])
+
+
+async def test_a_run_that_fails_beside_its_guards_keeps_its_answer(tmp_path: Path) -> None:
+    def make(model: Any) -> Any:
+        async def ask(state: MessagesState) -> dict[str, Any]:
+            return {"messages": [await model.ainvoke(state["messages"])]}
+
+        def save(state: MessagesState) -> None:
+            raise OSError("The disk is full.")
+
+        graph = StateGraph(MessagesState).add_node("ask", ask).add_node("save", save)
+        return from_langgraph(graph.add_edge(START, "ask").add_edge("ask", "save").compile(name="agent"))
+
+    seen, _ = await perform(langgraph_agents.Made(make), Scenario("failing", [says("It is 5.")], []), tmp_path)
+    assert seen.lines(in_order=True) == ["say It is 5.", "error agent_error"]

@@ -17,6 +17,7 @@ from callboard._loop.tool_loop import LIMIT_REACHED, NOTHING_SAID, usage_event
 from callboard._text import storable
 from callboard._tools import ToolResult
 from callboard.calls import CallContext, CallRunner, EventBuffer, ToolCall
+from callboard.errors import ModelError
 from callboard.frameworks.failures import model_error
 from callboard.frameworks.thoughts import ThoughtReader, Words
 from callboard.models import TokenUsage
@@ -247,6 +248,23 @@ class Turn:
         self._has_draft = False
         self.draft = ""
         self._thoughts = ThoughtReader()
+
+
+class AnswerGuard:
+    """A context that takes the answer back if the run in it fails by anything but its model.
+
+    Such a run has failed in a check of its whole answer, and an answer that was not checked is not let through.
+    """
+
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Exception) and not isinstance(error, ModelError):
+            self._turn.refuse()
 
 
 def source_of(url: str, title: str | None = None, text: str | None = None) -> Source:

@@ -1,7 +1,7 @@
 """Graphs of LangGraph, and LangChain's agents, which are graphs too: their runs as turns."""
 
 import re
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection
 from inspect import isawaitable
 from typing import Any
 
@@ -14,7 +14,6 @@ from langgraph.graph import StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.pregel import Pregel
 from langgraph.pregel.protocol import PregelProtocol
-from langgraph.types import Interrupt
 
 from callboard._loop import OnOwnerLoss, RunContext
 from callboard.errors import AgentError
@@ -132,10 +131,11 @@ class _FromLangGraph(FrameworkAgent[Graph]):
             graph = self._prepare(agent, hooks)
             translator = EventTranslator(hooks, self._answers)
             given: Any = {"messages": await self._messages(graph, turn)}
-            while given is not None and (interrupts := await _follow(translator, graph, given, context)):
-                if graph.checkpointer is None:
-                    raise AgentError(f"The graph of '{self.agent_id}' interrupts: compile it with a checkpointer.")
-                given = await resolve(interrupts, hooks)
+            with translator:
+                while given is not None and (interrupts := await translator.follow(graph, given, context)):
+                    if graph.checkpointer is None:
+                        raise AgentError(f"The graph of '{self.agent_id}' interrupts: compile it with a checkpointer.")
+                    given = await resolve(interrupts, hooks)
             if given is None:
                 turn.say(UNANSWERED)
             elif request := hooks.last_request:
@@ -170,14 +170,6 @@ class _FromLangGraph(FrameworkAgent[Graph]):
         if self._history == "callboard" and isinstance(graph.checkpointer, BaseCheckpointSaver):
             graph.checkpointer = InMemorySaver(serde=graph.checkpointer.serde)
         return graph
-
-
-async def _follow(translator: EventTranslator, graph: Graph, given: object, context: object) -> Sequence[Interrupt]:
-    try:
-        return await translator.follow(graph, given, context)
-    except Exception as error:
-        translator.fail(error)
-        raise
 
 
 def _advise(given: object) -> str:

@@ -21,7 +21,7 @@ from callboard.frameworks.openai_agents.mcp import KeptServers
 from callboard.frameworks.openai_agents.messages import to_items
 from callboard.frameworks.openai_agents.model import MODEL_FAILURES
 from callboard.frameworks.openai_agents.tools import AgentTwins, check, walk_agents
-from callboard.frameworks.turn import Turn
+from callboard.frameworks.turn import AnswerGuard, Turn
 
 OpenAIAgent = Agent[Any]
 ContextOf = Callable[[RunContext], Any | Awaitable[Any]]
@@ -103,8 +103,9 @@ class _FromOpenAIAgents(FrameworkAgent[OpenAIAgent]):
             "session": await _make(self._session, turn.context),
         }
         items, instructions = to_items(turn.context.messages)
-        async with self._visit(agent):
-            await self._run(agent, turn, items if self._session is None else items[-1:], instructions, **options)
+        with AnswerGuard(turn):
+            async with self._visit(agent):
+                await self._run(agent, turn, items if self._session is None else items[-1:], instructions, **options)
 
     async def answer(self, agent: OpenAIAgent, turn: Turn) -> None:
         settings = replace(agent.model_settings, tool_choice=None, parallel_tool_calls=None)
@@ -139,14 +140,7 @@ class _FromOpenAIAgents(FrameworkAgent[OpenAIAgent]):
             return
         except MODEL_FAILURES as error:
             failure = model_error(error, self.agent_id, always=error is hooks.failure)
-            if failure is None:
-                # A guardrail has tripped, or the answer does not fit.
-                turn.refuse()
             raise failure or AgentError(f"The Agents SDK ended the run of '{self.agent_id}': {error}") from error
-        except Exception:
-            # Of a guardrail that fails itself: an answer that was not checked is not let through.
-            turn.refuse()
-            raise
         finally:
             await hooks.wait_for_tools()
         hooks.settle(result.to_input_list())

@@ -11,15 +11,16 @@ from pydantic_ai.exceptions import AgentRunError, FallbackExceptionGroup, ModelA
 from pydantic_ai.usage import UsageLimits
 
 from callboard._loop import OnOwnerLoss, RunContext
-from callboard.errors import AgentError, ModelError
+from callboard.errors import AgentError
 from callboard.frameworks.adapter import Factory, FrameworkAgent, check_given, id_from
 from callboard.frameworks.description import Description
 from callboard.frameworks.failures import model_error
 from callboard.frameworks.pydantic_ai.description import describe
-from callboard.frameworks.pydantic_ai.hooks import Client, EventTranslator, Hooks, TurnOver
+from callboard.frameworks.pydantic_ai.hooks import Client, Hooks, TurnOver
 from callboard.frameworks.pydantic_ai.messages import to_conversation
+from callboard.frameworks.pydantic_ai.stream import EventTranslator
 from callboard.frameworks.pydantic_ai.tools import hook_agents_in_tools
-from callboard.frameworks.turn import Turn
+from callboard.frameworks.turn import AnswerGuard, Turn
 
 PydanticAgent = AbstractAgent[Any, Any]
 Dependencies = Callable[[RunContext], Any | Awaitable[Any]]
@@ -74,7 +75,8 @@ class _FromPydanticAI(FrameworkAgent[PydanticAgent]):
 
     async def play(self, agent: PydanticAgent, turn: Turn) -> None:
         made = self._deps(turn.context) if self._deps else None
-        await self._run(agent, turn, deps=await made if isawaitable(made) else made)
+        with AnswerGuard(turn):
+            await self._run(agent, turn, deps=await made if isawaitable(made) else made)
 
     async def answer(self, agent: PydanticAgent, turn: Turn) -> None:
         await self._run(Agent(agent.model), turn)
@@ -98,15 +100,7 @@ class _FromPydanticAI(FrameworkAgent[PydanticAgent]):
         except TurnOver:
             pass
         except (AgentRunError, UserError, FallbackExceptionGroup) as error:
-            failure = self._failure(error)
-            if not isinstance(failure, ModelError):
-                # A validator of the answer is out of retries, or the answer does not fit.
-                turn.refuse()
-            raise failure from error
-        except Exception:
-            # Of a validator that fails itself: an answer that was not checked is not let through.
-            turn.refuse()
-            raise
+            raise self._failure(error) from error
 
     def _failure(self, error: Exception) -> Exception:
         if isinstance(error, FallbackExceptionGroup):
