@@ -12,6 +12,11 @@ from callboard.calls import Budget, RejectedCall, ResolvedCall, ToolCall
 from callboard.calls.call import write_arguments
 from callboard.errors import InvalidArguments, ToolDenied, ToolError
 
+NOT_REPEATED = (
+    "The arguments do not fit the tool's schema. They are not repeated here, because some of them are secret. Write one "
+    "JSON object that fits, and call again."
+)
+
 
 def resolve_calls(
     requested: Sequence[RequestedCall],
@@ -37,7 +42,10 @@ def resolve_calls(
                 budget.spend_execution(resolved.tool.name, resolved.arguments)
             calls.append(resolved)
         except ToolError as error:
-            calls.append(RejectedCall(_make_call(call, name), budget.refuse(error), tools.get(name)))
+            tool = tools.get(name)
+            if isinstance(error, InvalidArguments) and tool and tool.secret_arguments:
+                error = InvalidArguments(NOT_REPEATED)
+            calls.append(RejectedCall(_make_call(call, name), budget.refuse(error), tool))
     return calls
 
 
