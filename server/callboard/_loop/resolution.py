@@ -13,8 +13,8 @@ from callboard.calls.call import write_arguments
 from callboard.errors import InvalidArguments, ToolDenied, ToolError
 
 NOT_REPEATED = (
-    "The arguments do not fit the tool's schema. They are not repeated here, because some of them are secret. Write one "
-    "JSON object that fits, and call again."
+    "The arguments do not fit the tool's schema. They are not repeated here, because some of them are secret. "
+    "Write one JSON object that fits, and call again."
 )
 
 
