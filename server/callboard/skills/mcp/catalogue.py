@@ -55,7 +55,8 @@ def _make_tool(name: str, declaration: ServerDeclaration, listed: "McpTool", cal
     # A hint of a server that nobody vouches for must not be why a tool runs unasked, or runs again after a failure.
     # https://modelcontextprotocol.io/specification/2025-11-25/server/tools#tool
     read_only = declaration.trusted and bool(hints and hints.read_only_hint)
-    description = listed.description or listed.title or (hints.title if hints else None) or ""
+    title = listed.title or (hints.title if hints else None) or ""
+    description = listed.description or title
 
     async def serve(callboard_context: ToolContext, **arguments: Any) -> ToolResult:
         return await call(listed.name, arguments, callboard_context)
@@ -70,6 +71,7 @@ def _make_tool(name: str, declaration: ServerDeclaration, listed: "McpTool", cal
         read_arguments=checked_schema_arguments(listed.input_schema),
         context_parameter="callboard_context",
         read_only=read_only,
+        title=clean_text(declaration.hide(title)),
         requires_confirmation=asks,
     )
 
