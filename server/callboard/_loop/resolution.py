@@ -10,7 +10,7 @@ from callboard._settings import TextCalls
 from callboard._tools import ClientTool, Tool, check_arguments, new_external_id, written_arguments
 from callboard.calls import Budget, RejectedCall, ResolvedCall, ToolCall
 from callboard.calls.call import write_arguments
-from callboard.errors import InvalidArguments, ToolDenied, ToolError
+from callboard.errors import InvalidArguments, ToolError, ToolNotAsked
 
 
 def resolve_calls(
@@ -50,7 +50,7 @@ def _resolve(call: RequestedCall, tools: Mapping[str, Tool], text_calls: TextCal
     written = _make_call(call, meant.name)
     if isinstance(tool, ClientTool):
         if call.asks_first and text_calls != "run":
-            raise ToolDenied("Not run: it was read from the text of the answer. Call the function natively.")
+            raise ToolNotAsked("Not run: it was read from the text of the answer. Call the function natively.")
         return ResolvedCall(_make_client_call(call, written, arguments), tool, arguments, meant.repairs)
     if not meant.repairs:
         return ResolvedCall(written, tool, arguments)

@@ -286,6 +286,16 @@ class CallRunner:
             channel.close()
             token.var.reset(token)
 
+    @contextmanager
+    def waiting(self, call_id: str | None) -> Iterator[None]:
+        """Leave the time of this context out of the call's duration: its user is asked."""
+        began_at_seconds = time.monotonic()
+        try:
+            yield
+        finally:
+            if (record := self._open.get(call_id or "")) is not None:
+                record.started_at_seconds += time.monotonic() - began_at_seconds
+
     # --- Both -------------------------------------------------------------------------------------------------------
 
     async def approve(self, call: ToolCall, reason: str = "") -> None:

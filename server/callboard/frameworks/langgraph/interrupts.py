@@ -50,14 +50,12 @@ class _Questions:
             case question:
                 schema = getattr(interrupt, "response_schema", None)
                 yes_or_no = isinstance(schema, Mapping) and schema.get("type") == "boolean"
-                answer = await self._ask(question, call_id, yes_or_no=yes_or_no)
-                if answer is None and call_id is not None:
-                    self._turn.calls.fail(call_id, ToolDenied(self._not_answered))
-                return answer
-
-    @property
-    def _not_answered(self) -> str:
-        return self._turn.context.approval.not_answered
+                try:
+                    return await self._ask(question, call_id, yes_or_no=yes_or_no)
+                except ToolDenied as unanswered:
+                    if call_id is not None:
+                        self._turn.calls.fail(call_id, unanswered)
+                    return None
 
     def _call(self, action: Mapping[str, Any]) -> ToolCall:
         """Return the call that is to be decided; one of its own where a graph asks about what no model wrote."""
@@ -77,8 +75,10 @@ class _Questions:
             return {"type": "reject", "message": str(unreadable_error(call))}
         await self._hooks.start(call.id, call.name, arguments)
         if "respond" in allowed and "approve" not in allowed:
-            answer = await self._ask(arguments, call.id)
-            return {"type": "respond", "message": self._not_answered if answer is None else str(answer)}
+            try:
+                return {"type": "respond", "message": str(await self._ask(arguments, call.id))}
+            except ToolDenied as unanswered:
+                return {"type": "respond", "message": str(unanswered)}
         try:
             await self._turn.calls.approve(replace(call, arguments=arguments))
         except ToolDenied as denied:
