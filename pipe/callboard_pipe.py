@@ -63,6 +63,7 @@ Json = dict[str, Any]
 TOKEN_SECONDS = 300  # How long the server may take a user's token, as with Open WebUI's own.
 # Open WebUI says at once that a session has no page, and notices after a second that a page has left.
 LEAST_SHOWN_SECONDS = 1.0
+QUEUES = "callboard_question_queues"
 RESUME_JITTER = 0.25  # No two pipes try at the same moment.
 
 
@@ -133,7 +134,7 @@ FINISH_NOTICES = {
     "cancelled": "Stopped.",
     "stored": "Open WebUI was stopped in this answer. The server had kept its text and its calls, and nothing else.",
 }
-IF_DECLINED = "If you cancel or close this, it is not run."
+IF_DECLINED = "If you cancel or close this, you refuse: it is not run, and the agent goes on without it."
 STOPPED_BY_USER = "Stopped by the user"
 PIPE_FAILED = "The pipe failed; the reason is in Open WebUI's log."
 CANNOT_REACH = (
@@ -170,7 +171,7 @@ class CallEnding:
 FAILED = CallEnding("failed", is_failure=True)
 ENDINGS = {
     "denied": CallEnding("declined", "Declined: it was not run.", has_run=False),
-    "not_asked": CallEnding("not asked", "Not run: nobody could be asked here.", has_run=False),
+    "not_asked": CallEnding("not asked", "Not run: nobody could be asked.", has_run=False),
     "not_answered": CallEnding("not answered", "Not run: no answer came in time.", has_run=False),
     "cancelled": CallEnding("stopped"),
     "timeout": CallEnding("timed out", is_failure=True),
@@ -418,7 +419,8 @@ class Call(Piece):
         progress = data.get("progress")
         if isinstance(progress, (int, float)) and 0 <= progress <= 100:
             percent = f"{progress:.0f}% "
-        message = str(data.get("message") or "").strip()[:LABEL_CHARS]
+        # Behind the name of a running call Open WebUI writes three dots of its own.
+        message = str(data.get("message") or "").strip()[:LABEL_CHARS].rstrip(".… ")
         self.label = (percent + message).strip()
 
     def show_question(self, kind: object) -> None:
@@ -1704,16 +1706,23 @@ class QuestionTicket:
         return f"{self._queue.shown} of {self._queue.count}" if self._queue.count > 1 else ""
 
 
-# By user and session: the id of the session is the browser's word.
-question_queues: WeakValueDictionary[tuple[str, str], QuestionQueue] = WeakValueDictionary()
+own_state = SimpleNamespace()  # For an Open WebUI that gives no request.
 
 
-def find_queue(user_id: object, metadata: Json) -> QuestionQueue:
-    """Return the queue of the questions in a request's page; one of its own if Open WebUI names no session."""
+def find_queue(request: object, user_id: object, metadata: Json) -> QuestionQueue:
+    """Return the queue of the questions in a request's page; one of its own if Open WebUI names no session.
+
+    The queues are kept in `app.state` of Open WebUI, which all its functions share: pipes of two servers take turns.
+    """
     queue = QuestionQueue()
-    if session_id := metadata.get("session_id"):
-        return question_queues.setdefault((str(user_id), str(session_id)), queue)
-    return queue
+    if not (session_id := metadata.get("session_id")):
+        return queue
+    shared = getattr(getattr(request, "app", None), "state", own_state)
+    if not hasattr(shared, QUEUES):
+        setattr(shared, QUEUES, WeakValueDictionary())
+    # By user too: the id of the session is the browser's word.
+    found: QuestionQueue = getattr(shared, QUEUES).setdefault((str(user_id), str(session_id)), queue)
+    return found
 
 
 def name_agent(metadata: Json, model: str) -> str:
@@ -1993,7 +2002,7 @@ class Pipe:
                 transcript=Transcript(self.valves.RESULT_CHARS, metadata.get("sources")),
                 store=store,
                 ask_user=None if __task__ else __event_call__,
-                queue=find_queue(user.get("id"), metadata),
+                queue=find_queue(__request__, user.get("id"), metadata),
                 agent_name=name_agent(metadata, model),
                 page_seconds=self.timing.page_seconds,
             )
@@ -2055,7 +2064,7 @@ class Pipe:
             transcript=Transcript(self.valves.RESULT_CHARS, metadata.get("sources"), is_late=True),
             store=store,
             ask_user=ask_user,
-            queue=find_queue(user["id"], metadata),
+            queue=find_queue(request, user["id"], metadata),
             agent_name=name_agent(metadata, model),
             page_seconds=self.timing.page_seconds,
         )

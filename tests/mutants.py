@@ -61,7 +61,7 @@ FAULTS = (
     ),
     Fault(
         "1 counts as true where a schema lists its values",
-        "server/callboard_formats/fitting.py",
+        "server/callboard_formats/conversion.py",
         "if isinstance(one, bool) is not isinstance(other, bool):",
         "if isinstance(one, bool) and not isinstance(other, bool):",
         ("tests/formats/test_gate.py", "tests/formats"),
@@ -90,8 +90,8 @@ FAULTS = (
     Fault(
         "two native calls of one tool are joined if the endpoint numbers both 0",
         "server/callboard/_formats/native_reader.py",
-        "return delta.name != self.name or (restarts and _is_object(self.arguments))",
-        "return delta.name != self.name",
+        "return is_other or (restarts and _is_object(self.arguments) and not is_same)",
+        "return is_other",
         ("tests/formats/test_native.py", "tests/formats", "tests/loop"),
     ),
     Fault(

@@ -139,7 +139,7 @@ def test_what_others_may_import_has_no_underscore_and_a_word_in_the_picture() ->
 def test_the_package_of_formats_stands_alone() -> None:
     for path in (ROOT / "server" / "callboard_formats").glob("*.py"):
         roots = {module.split(".")[0] for module in imports(path)}
-        assert roots - set(sys.stdlib_module_names) <= {"callboard_formats", "json_repair", "regex"}, path
+        assert roots - set(sys.stdlib_module_names) <= {"callboard_formats", "regex"}, path
 
 
 def test_the_protocol_knows_pydantic_and_nothing_else() -> None:

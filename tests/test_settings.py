@@ -131,7 +131,10 @@ def test_every_key_and_token_is_a_secret_that_is_kept_out_of_logs() -> None:
     variables = {f"CALLBOARD_{name.upper()}": f"the {name}" for name in names}
     assert len(names) >= 7
     assert sorted(secrets_in(variables)) == sorted(variables.values())
-    settings = [kind.model_validate({name: f"the {name}" for name in names}) for kind in settings_classes()]
+    settings = [
+        kind.model_validate({name: f"the {name}" for name in names if name in kind.model_fields})
+        for kind in settings_classes()
+    ]
     assert not any(secret in repr(settings) for secret in variables.values())
 
 

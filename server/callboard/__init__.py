@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from callboard._agents import Agent, Limits, register
     from callboard._application import Callboard
-    from callboard._http.auth import Authenticate, Principal, api_key
+    from callboard._http.auth import Authenticate, api_key
+    from callboard._http.principal import Principal
     from callboard._loop import RunContext
     from callboard._settings import Settings
     from callboard._tools import Services, Tool, ToolContext, ToolResult, report_status, tool
@@ -30,7 +31,7 @@ else:
         "Limits": "callboard._agents",
         "Observer": "callboard.observers",
         "OpenAICompatible": "callboard.models",
-        "Principal": "callboard._http.auth",
+        "Principal": "callboard._http.principal",
         "RunContext": "callboard._loop",
         "Services": "callboard._tools",
         "Settings": "callboard._settings",

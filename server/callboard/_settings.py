@@ -10,6 +10,7 @@ import ipaddress
 import os
 import re
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 from urllib.parse import urlsplit
@@ -299,6 +300,15 @@ class Settings(BaseSettings):
 
     @model_validator(mode="before")
     @classmethod
+    def _refuse_unknown(cls, values: dict[str, Any]) -> dict[str, Any]:
+        # Names that come here are of the call itself: of the environment, `unknown_settings` finds those that are none.
+        for name in values:
+            if name not in cls.model_fields:
+                raise SettingsError(f"There is no setting {name}: {_suggest_setting(name)}")
+        return values
+
+    @model_validator(mode="before")
+    @classmethod
     def _with_kept_key(cls, values: dict[str, Any]) -> dict[str, Any]:
         if "api_key" in values:
             return values
@@ -517,6 +527,14 @@ def secrets_in(variables: Mapping[str, str]) -> tuple[str, ...]:
         elif value:
             found += secrets_in_url(value)
     return tuple(found)
+
+
+def _suggest_setting(name: str) -> str:
+    """Return what may have been meant by a name that no setting of the server has."""
+    if name in known_settings():
+        return "a skill has it, so give it to the skill."
+    close = get_close_matches(name.lower(), Settings.model_fields, n=1)
+    return f"did you mean {close[0]}?" if close else "docs/reference/settings.md lists them all."
 
 
 def make_server_key() -> str:

@@ -1,6 +1,7 @@
 """Text that everything down the line can hold, text that is cut, and values as lines of text."""
 
 import json
+from math import isfinite
 from typing import Any
 
 
@@ -14,7 +15,7 @@ def storable(text: str) -> str:
 
 
 def storable_value(value: Any) -> Any:
-    """Return a value of JSON's kinds with every text in it as `storable` has it."""
+    """Return a value of JSON's kinds with every text in it as `storable` has it, and null for NaN and infinity."""
     match value:
         case str():
             return storable(value)
@@ -22,6 +23,8 @@ def storable_value(value: Any) -> Any:
             return {storable_value(key): storable_value(one) for key, one in value.items()}
         case list() | tuple():
             return type(value)(map(storable_value, value))
+        case float():
+            return value if isfinite(value) else None
         case _:
             return value
 

@@ -24,6 +24,7 @@ CallboardError
 │   ├── HostRefused          the server is called by a name that is not its own
 │   ├── OriginRefused        a web page calls that may not
 │   ├── BodyRefused          a body that does not say that it is JSON
+│   ├── UserRefused          a caller who is one user's names another user
 │   └── Unauthorized
 ├── StorageError             the database cannot be read or written
 │   ├── UnknownChat          no chat of that id that this user may see
@@ -206,6 +207,12 @@ class Unauthorized(RequestError):
     """No key, or a wrong one."""
 
     code = "unauthorized"
+
+
+class UserRefused(RequestError):
+    """A caller who is bound to one user names another; the message says whom to ask for."""
+
+    code = "user_refused"
 
 
 class StorageError(CallboardError):

@@ -8,13 +8,9 @@ import warnings
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import accumulate
 from typing import Any, NoReturn
 
-import json_repair
-
 from callboard_formats.json_text import ANOTHER_OBJECT
-from callboard_formats.mending import says_the_same
 from callboard_formats.syntax import InvalidArguments
 
 EXCERPT_CHARS = 120
@@ -25,7 +21,6 @@ MAX_REPAIR_CHARS = 32_000
 The loose readers take too long for it and guess too much.
 """
 
-MAX_REPAIR_DEPTH = 100
 MAX_LITERAL_CHARS = 20_000
 """The longest text that Python's own parser is given: it is not made for hostile text."""
 
@@ -34,14 +29,11 @@ MAX_LITERAL_CHARS = 20_000
 class ReadArguments:
     """Arguments, and what had to be done to read them.
 
-    `repairs` names each step in a few words, in order. `truncated`: the text ended inside the
-    object, which was completed; what is missing is not known, so nothing with side effects may
-    run on it.
+    `repairs` names each step in a few words, in order.
     """
 
     arguments: dict[str, Any]
     repairs: tuple[str, ...] = ()
-    truncated: bool = False
 
 
 def read_arguments(text: str, schema: Mapping[str, Any]) -> ReadArguments:
@@ -49,12 +41,12 @@ def read_arguments(text: str, schema: Mapping[str, Any]) -> ReadArguments:
 
     A ladder, and no step is taken where the one before sufficed: JSON; JSON with control
     characters in its strings; unwrapped once from a JSON string; the first balanced object in
-    it; that with its stray backslashes doubled; as Python literals; `json-repair`; the same without comments.
+    it; that with its stray backslashes doubled; as Python literals; the same without comments.
     `schema`, the tool's parameters, is not checked here: it says whether `null` may mean "no arguments", and
     completes the error message.
 
-    Raises `InvalidArguments` where there is no object, where one was only guessed from text
-    with something lost, and for NaN and Infinity, which JSON does not have.
+    Raises `InvalidArguments` where there is no object, where the text ends inside it, and for NaN and Infinity,
+    which JSON does not have.
     """
     if not text.strip():
         return ReadArguments({})
@@ -66,7 +58,7 @@ def read_arguments(text: str, schema: Mapping[str, Any]) -> ReadArguments:
         raise _no_json(error, text, schema) from error
     match read.value:
         case dict() as arguments:
-            return ReadArguments(arguments, read.repairs, read.truncated)
+            return ReadArguments(arguments, read.repairs)
         case None if not schema.get("required"):
             return ReadArguments({}, (*read.repairs, "null read as no arguments"))
         case other:
@@ -99,7 +91,6 @@ KINDS = {
 class _Read:
     value: Any
     repairs: tuple[str, ...] = ()
-    truncated: bool = False
 
 
 class _NoGuess(ValueError):
@@ -114,17 +105,16 @@ def _climb(text: str, *, unwrap: bool) -> _Read:
         raise
     except ValueError as error:
         found = _inside(text)
-        if (found is None or found.truncated) and len(text) <= MAX_REPAIR_CHARS:
+        if found is None and len(text) <= MAX_REPAIR_CHARS:
             # A comment may hold a brace or a quotation mark that makes an object look unfinished.
             uncommented = _inside(_without_comments(text))
-            if uncommented is not None and (found is None or not uncommented.truncated):
-                found = replace(uncommented, repairs=("comments left out", *uncommented.repairs))
+            found = uncommented and replace(uncommented, repairs=("comments left out", *uncommented.repairs))
         if found is not None:
             return found
         raise ValueError(_cut_off(text, error)) from error
     if isinstance(read.value, str) and unwrap:
         inner = _climb(read.value, unwrap=False) if read.value.strip() else _Read({})
-        return _Read(inner.value, (*read.repairs, "unwrapped from a JSON string", *inner.repairs), inner.truncated)
+        return _Read(inner.value, (*read.repairs, "unwrapped from a JSON string", *inner.repairs))
     return read
 
 
@@ -149,33 +139,28 @@ def _inside(text: str) -> _Read | None:
     if start < 0 or len(text) > MAX_REPAIR_CHARS:
         return None
     end = _object_end(text, start)
-    around = text[:start] + (text[end:] if end is not None else "")
+    if end is None:
+        return None
+    around = text[:start] + text[end:]
     aside = ("text around the object left out",) if around.strip() else ()
     candidate = text[start:end]
     if not candidate.strip("{} \t\r\n") and _letters(_FENCE.sub("", around)):
         # "Use {} here": an empty object in prose is prose. What says nothing is not run with nothing.
         return None
-    if end is not None:
-        second = ANOTHER_OBJECT.match(text, end)
-        if second and text[second.end() : _object_end(text, second.end())] != candidate:
-            raise _NoGuess("two objects stand there: which of them is meant, nobody knows")
-        for reader in (_whole, _backslashes_doubled, _literal):
-            try:
-                read = reader(candidate)
-            except _NoGuess:
-                raise
-            except ValueError:
-                continue
-            return _Read(read.value, (*aside, *read.repairs))
-    mended = _mended(candidate, whole=end is not None)
-    if mended is None or (end is not None and _BRACKET_OR_QUOTE.search(text, end)):
-        # Where the object is broken, more of it may stand behind what looks like its end.
-        return None
-    how = "broken JSON mended" if end is not None else "completed, for the text ended inside the object"
-    return _Read(mended, (*aside, how), truncated=end is None)
+    second = ANOTHER_OBJECT.match(text, end)
+    if second and text[second.end() : _object_end(text, second.end())] != candidate:
+        raise _NoGuess("two objects stand there: which of them is meant, nobody knows")
+    for reader in (_whole, _backslashes_doubled, _literal):
+        try:
+            read = reader(candidate)
+        except _NoGuess:
+            raise
+        except ValueError:
+            continue
+        return _Read(read.value, (*aside, *read.repairs))
+    return None
 
 
-_BRACKET_OR_QUOTE = re.compile(r"[\"{}\[\]]")
 _NO_ESCAPE = re.compile(r'(\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))|\\', re.DOTALL)
 
 
@@ -298,34 +283,6 @@ def _as_json(value: Any) -> Any:
             raise ValueError(f"{type(value).__name__} is no JSON")
 
 
-def _mended(candidate: str, *, whole: bool) -> dict[str, Any] | None:
-    if _CONSTANT.search(candidate) or _depth(candidate) > MAX_REPAIR_DEPTH:
-        return None
-    if not whole:
-        # A key whose value never came has none, not an empty one.
-        candidate = _OPEN_KEY.sub("", candidate.rstrip())
-    try:
-        repaired = json_repair.repair_json(candidate, return_objects=True, skip_json_loads=True)
-    except (ValueError, RecursionError, IndexError, KeyError, TypeError, AttributeError, AssertionError):
-        # What json-repair itself breaks on is as unreadable as what it gives up on.
-        return None
-    try:
-        value = _as_json(repaired)
-        if not isinstance(value, dict) or not value:
-            return None
-        return value if not whole or says_the_same(value, candidate) else None
-    except (ValueError, RecursionError):
-        return None
-
-
-_CONSTANT = re.compile(r"[:\[,]\s*-?(?:NaN|Infinity)\b")
-
-
-def _depth(text: str) -> int:
-    return max(accumulate(1 if bracket in "([{" else -1 for bracket in re.findall(r"[(\[{}\])]", text)), default=0)
-
-
-_OPEN_KEY = re.compile(r'"[^"\\]*"\s*:$')
 _FENCE = re.compile(r"```\w*")
 _STRUCTURE = re.compile(r"[\s\"'`“”‘’,:;{}\[\]\\]+")
 _ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{4}|.)", re.DOTALL)

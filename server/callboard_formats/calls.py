@@ -42,9 +42,9 @@ def understand(call: WrittenCall, schemas: Schemas) -> MeantCall:
     schema = schemas[resolved.name]
     if call.broken:
         raise InvalidArguments(_not_as_calls_are(call))
-    read = _read(call, schema)
-    if read.truncated or call.truncated:
+    if call.truncated:
         _refuse_truncated()
+    read = _read(call, schema)
     arguments, fitted = fit_arguments(read.arguments, schema, resolved, untyped=call.untyped)
     named = (resolved.repair,) if resolved.repair else ()
     return MeantCall(resolved.name, arguments, (*named, *read.repairs, *fitted))

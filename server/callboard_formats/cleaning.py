@@ -3,25 +3,19 @@
 Pure: the same text gives the same result, whole or cut anywhere. What is held back is little:
 the possible beginning of a marker, or an end that more may follow. Everything else passes to the
 letter; in code, in indented lines, in tables and right beside a quotation mark the markers
-themselves pass too, for there they are spoken of, but for what the answer ends with. The markers
-are the syntaxes' own and the tables below; `markers(…)` chooses those of some syntaxes and a model.
-A model's own (`QUIRKS`) count before the syntaxes' (`SCAFFOLDING`), and these before tokens of any
-(`TOKENS`).
+themselves pass too, for there they are spoken of, except the tokens that the answer ends with.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cache, lru_cache
-from typing import Literal, Protocol
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import regex
 
-from callboard_formats.formats import SYNTAXES
-from callboard_formats.literals import Literals
+from callboard_formats.markers import MESSAGE_ENDS, Marker, markers
 from callboard_formats.quotation import BEFORE_CLOSING_FENCE, BEFORE_FENCE, PAIRS
-from callboard_formats.syntax import END_OF_TURN, END_TOKENS, Syntax
-from callboard_formats.table import ROWS
+from callboard_formats.syntax import END_OF_TURN, END_TOKENS
+from callboard_formats.tape import Reading, Tape
 
 MAX_PASSED = 500
 """The pieces that are kept before they are looked at together."""
@@ -151,356 +145,6 @@ class Place:
         self._closing = False
 
 
-MAX_NAME_CHARS = 64
-
-
-class Skip(Protocol):
-    """A thing to leave out. Made anew for each time."""
-
-    def skip(self, text: str, start: int, *, final: bool) -> tuple[int, bool]:
-        """Return the place up to which to leave out, and whether that was all; `text` grows while it is not."""
-        ...
-
-
-class Words:
-    """A word, one of these literals, if it is there; in any case."""
-
-    def __init__(self, literals: Iterable[str]) -> None:
-        self._literals = sorted((one.lower() for one in literals), key=len, reverse=True)
-
-    def skip(self, text: str, start: int, *, final: bool) -> tuple[int, bool]:
-        """See `Skip`."""
-        rest = text[start : start + len(self._literals[0])].lower()
-        if not final and any(len(rest) < len(one) and one.startswith(rest) for one in self._literals):
-            return start, False
-        return start + next((len(one) for one in self._literals if rest.startswith(one)), 0), True
-
-
-@dataclass(slots=True)
-class Name:
-    """A name of letters, digits, `_`, `-` and `.`; perhaps none."""
-
-    _left: int = MAX_NAME_CHARS
-
-    def skip(self, text: str, start: int, *, final: bool) -> tuple[int, bool]:  # noqa: ARG002 - nothing is held back
-        """See `Skip`."""
-        match = _NAME.match(text, start, start + self._left)
-        end = match.end() if match else start
-        self._left -= end - start
-        return end, self._left == 0 or end < len(text)
-
-
-@dataclass(slots=True)
-class JsonValue:
-    """An object or an array, if one begins here after white space; `depth` 1: right after its bracket.
-
-    A blank line ends it: no JSON on one line or indented has one.
-    """
-
-    depth: int = 0
-    _in_string: bool = field(default=False, init=False)
-    _escaped: bool = field(default=False, init=False)
-    _line_ended: bool = field(default=False, init=False)
-
-    def skip(self, text: str, start: int, *, final: bool) -> tuple[int, bool]:
-        """See `Skip`."""
-        at = start
-        if self.depth == 0:
-            if (head := _HEAD.match(text, start)) is None:
-                begun = _HALF_HEAD.match(text, start)
-                if begun is None or final:
-                    return (len(text) if begun and begun[1] else start), True
-                return start, False
-            self.depth = 1
-            at = head.end(1)
-        for token in _JSON_TOKENS.finditer(text, at):
-            if self._line_ended and token[0] == "\n":
-                return token.start(), True
-            self._line_ended = token[0] == "\n"
-            self._take(token[0])
-            if self.depth == 0:
-                return token.end(), True
-        return len(text), final
-
-    def _take(self, mark: str) -> None:
-        if self._escaped:
-            self._escaped = False
-        elif self._in_string:
-            self._escaped = mark == "\\"
-            self._in_string = mark != '"'
-        else:
-            self._in_string = mark == '"'
-            self.depth += (mark in "{[") - (mark in "}]")
-
-
-class Until:
-    """Text up to and including one of these literals, or up to a blank line."""
-
-    def __init__(self, *closers: str) -> None:
-        self._end = re.compile("|".join((*map(re.escape, closers), r"\n[ \t\r]{0,16}(?=\n)")), re.IGNORECASE | re.ASCII)
-        self._longest = max(20, *map(len, closers))
-
-    def skip(self, text: str, start: int, *, final: bool) -> tuple[int, bool]:
-        """See `Skip`."""
-        if match := self._end.search(text, start):
-            return match.end(), True
-        return (len(text), True) if final else (max(start, len(text) - self._longest), False)
-
-
-class Line:
-    """The rest of the line."""
-
-    def skip(self, text: str, start: int, *, final: bool) -> tuple[int, bool]:
-        """See `Skip`."""
-        end = text.find("\n", start)
-        return (len(text), final) if end < 0 else (end + 1, True)
-
-
-_NAME = re.compile(r"[\w.\-]*", re.ASCII)
-_HEAD = re.compile(r"\s{0,8}([{\[])\s{0,8}[\"'{}\[\]\d\-]")
-_HALF_HEAD = re.compile(r"\s{0,8}(?:([{\[])\s{0,8})?\Z")
-# Letters count one by one only where a backslash may stand before them.
-_JSON_TOKENS = re.compile(r"[\\\"{}\[\]\n]|[^\\\"{}\[\]\s]")
-
-
-Where = Literal["anywhere", "after space", "line start", "after answer", "beginning", "end"]
-
-
-@dataclass(frozen=True, slots=True)
-class Marker:
-    """A literal, matched without regard to case.
-
-    `where`: what must stand before it (or that nothing follows) to be no prose. `then`: what
-    is left out with it. `instead`: what the user sees in its place. `answers`: what follows
-    is the final answer. `exact`: only in this case. `followed_by`: what has to stand behind it.
-    """
-
-    text: str
-    where: Where = "anywhere"
-    then: tuple[Callable[[], Skip], ...] = ()
-    instead: str = ""
-    answers: bool = False
-    exact: bool = False
-    followed_by: "regex.Pattern[str] | None" = None
-
-
-def _all(texts: str, *then: Callable[[], Skip]) -> tuple[Marker, ...]:
-    return tuple(Marker(text, then=then) for text in texts.split())
-
-
-_ROLES = ("assistant", "user", "system", "developer", "tool", "model", "ipython")
-
-
-def _role() -> Skip:
-    return Words([*_ROLES, *(f"{role}\n" for role in _ROLES)])
-
-
-def _channel() -> Skip:
-    return Words(("analysis", "commentary", "final", "thought"))
-
-
-def _harmony_header() -> Skip:
-    kinds = ("", "json", "code", " json", " code", "<|constrain|>json", " <|constrain|>json")
-    return Words([*kinds[1:], *(f"{kind}<|message|>" for kind in kinds)])
-
-
-def _json() -> Skip:
-    return JsonValue()
-
-
-def _rest_of_json() -> Skip:
-    return JsonValue(depth=1)
-
-
-_HARMONY_CALL = regex.compile(r"[\w.-]{0,64}+\s{0,9}+(?:(?:json|code)\s{0,9}+)?(?:<\||[{\[])")
-_HARMONY_CALLS = tuple(
-    Marker(f"{before}to={to}", "after space", (Name, _harmony_header, _json), followed_by=_HARMONY_CALL)
-    for before in ("", "commentary ", "analysis ", "assistant ", "assistantcommentary ", "assistantanalysis ")
-    for to in ("functions.", "multi_tool_use.", "browser.")
-)
-_WRAPPERS = tuple(
-    Marker(f'{{{space}"{key}"{gap}:', then=(_rest_of_json,))
-    for key in ("tool_uses", "recipient_name")
-    for space in ("", " ", "\n", "\n ", "\n  ", "\n    ", "\n\t")
-    for gap in ("", " ")
-)
-
-
-def _deepseek(words: str) -> tuple[Marker, ...]:
-    spaced = [word.replace("_", gap) for word in words.split() for gap in ("▁", "_")]
-    return tuple(Marker(f"<｜{word}｜>") for word in dict.fromkeys(spaced))
-
-
-TOKENS = (
-    *_all("<|im_start|> <|start_header_id|> <start_of_turn>", _role),
-    Marker("<|start|>", then=(_role,), exact=True),
-    Marker("<|end|>", exact=True),
-    *_all(
-        "<|im_end|> <|im_sep|> <|message|> <|call|> <|return|> <|endoftext|> <|eot_id|> <|eom_id|>"
-        " <|end_header_id|> <|begin_of_text|> <|end_of_text|> <|python_tag|> <end_of_turn> <|assistant|> <|user|>"
-        " <|system|> <|observation|> <|im_user|> <|im_assistant|> <|im_system|> <|im_middle|>"
-        " <|END_OF_TURN_TOKEN|> <|START_OF_TURN_TOKEN|> <|CHATBOT_TOKEN|>"
-    ),
-    *_all("<|channel|>", _channel),
-    *_all("<|constrain|>", lambda: Words(("json",))),
-    *_deepseek("begin_of_sentence end_of_sentence User Assistant"),
-)
-"""Tokens of any protocol around whole messages."""
-
-_RESULTS = (
-    *_all("<tool_response>", lambda: Until("</tool_response>")),
-    *_all("<tool_result>", lambda: Until("</tool_result>")),
-    *_all("<tool_results>", lambda: Until("</tool_results>")),
-    *_all("<function_response>", lambda: Until("</function_response>")),
-    *_all("<start_function_response>", lambda: Until("<end_function_response>")),
-    *_all("[TOOL_RESULTS]", lambda: Until("[/TOOL_RESULTS]")),
-    *_all("[AVAILABLE_TOOLS]", lambda: Until("[/AVAILABLE_TOOLS]")),
-)
-_TOKEN_BEGIN = ("<|", "<｜")
-_TOKEN_END = (">", "]", "[")
-_WORDS_TOO = ("<|tool_call|>", "[INST]")
-"""Markers that stand in prose as often: left out for the models that are known for them."""
-
-
-def _marks_of(syntax: Syntax) -> Iterator[Marker]:
-    """Yield what its models leave in the text besides openers: its markers, and the tokens that they stop before."""
-    tokens = (text for text in syntax.stops if text.startswith(_TOKEN_BEGIN) or text.endswith(_TOKEN_END))
-    for text in (*syntax.markers, *tokens):
-        yield Marker(text, exact=True)
-
-
-def _is_token(opener: str) -> bool:
-    return opener.endswith((">", "]")) and opener not in _WORDS_TOO
-
-
-@cache
-def fragments(syntaxes: tuple[str, ...] | None) -> tuple[Marker, ...]:
-    """Return the fragments of calls and results that are left out where these syntaxes are read; every one for None."""
-    if syntaxes is not None:
-        return tuple(marker for one in SYNTAXES if one.name in syntaxes for marker in _marks_of(one))
-    openers = (
-        Marker(opener, then=(_json,) if row.body == "json" else (), exact=True)
-        for row in sorted(ROWS, key=lambda row: row.body == "json")
-        for opener in row.openers
-        if _is_token(opener)
-    )
-    marks = (marker for one in SYNTAXES for marker in _marks_of(one) if marker.text not in _WORDS_TOO)
-    return (*marks, *openers, *_RESULTS, *_HARMONY_CALLS, *_WRAPPERS)
-
-
-def _spellings(word: str) -> tuple[str, ...]:
-    return (f"{word}:", f"**{word}:**", f"**{word}**:")
-
-
-_ANSWER_TAGS = (
-    # A call may be all that stands in them.
-    Marker("<answer>", "line start", (lambda: Words(("\n",)),), followed_by=regex.compile(r"\n|\Z")),
-    Marker("\n</answer>"),
-)
-
-SCAFFOLDING: Mapping[str, tuple[Marker, ...]] = {
-    "react": (
-        *(Marker(text, "line start", (lambda: Words((" ",)),), answers=True) for text in _spellings("Final Answer")),
-        *(Marker(text, "after answer", (Line,)) for word in ("Observation", "Thought") for text in _spellings(word)),
-    ),
-    "hunyuan_a13b": (Marker("助手：", "beginning"), *_ANSWER_TAGS),
-    "granite": _all("<response> </response>"),
-    "mistral": (Marker("<s>", "beginning"),),
-    "xml": _all("</function> </parameter> </parameters> </arguments> </invoke> </tool>"),
-}
-"""Scaffolding that a syntax leaves behind, by its name."""
-
-_THINKING = _all("<think> </think>")
-_MISTRALS = (*_all("[INST] [/INST]"), Marker("<s>", "beginning"))
-MESSAGE_ENDS = (
-    "<|eos|>", "<|message_sep|>", "<|END_RESPONSE|>", "<|END_TEXT|>", "<|close|>response<|sep|>",
-    "<|close|>message<|sep|>",
-)  # fmt: skip
-"""Markers that end a message, beside the tokens that end a turn."""
-
-_TURN_ENDS = tuple(Marker(text, where="end") for text in END_TOKENS)
-
-# Models that were trained on role play in forums write its markup: [FONT=Arial], [/COLOR].
-_FORUM_MARKUP = (
-    *_all("[FONT= [COLOR= [SIZE=", lambda: Until("]")),
-    *_all("[/FONT] [/COLOR] [/SIZE] [HUMAN] [/HUMAN] [INST] [/INST]"),
-)
-
-QUIRKS: tuple[tuple[str, tuple[Marker, ...]], ...] = (
-    ("qwen", _THINKING),
-    ("qwq", _THINKING),
-    ("deepseek", _THINKING),
-    ("glm", (*_THINKING, *_all("<|begin_of_box|> <|end_of_box|>"))),
-    ("hunyuan.*a13b", _ANSWER_TAGS),
-    # https://docs.vllm.ai/en/v0.11.2/api/vllm/reasoning/ernie45_reasoning_parser/
-    ("ernie", (Marker("<response>\n"), *_all("<response> </response>"))),
-    ("kimi", _all("◁think▷ ◁/think▷")),
-    ("mistral", _MISTRALS),
-    ("mixtral", _MISTRALS),
-    ("magistral", (*_MISTRALS, *_all("[THINK] [/THINK]"))),
-    ("ministral", (*_MISTRALS, *_all("[THINK] [/THINK]"))),
-    ("devstral", _MISTRALS),
-    ("codestral", _MISTRALS),
-    ("pixtral", _MISTRALS),
-    ("llama", (Marker("assistant\n\n", "beginning"),)),
-    ("pygmalion", _FORUM_MARKUP),
-    ("mythomax", _FORUM_MARKUP),
-    ("gemma", _all("<eos> <bos> <escape>")),
-    (r"(?<![a-z])phi[-_0-9]", _all("<|tool|> <|/tool|> <|tool_call|> <|/tool_call|>")),
-    (
-        "granite",
-        _all("<response> </response> <|start_of_role|>assistant<|end_of_role|> <|tool_call|> <|end_of_role|>"),
-    ),
-    (
-        "command",
-        _all("<|START_RESPONSE|> <|END_RESPONSE|> <|START_TEXT|> <|END_TEXT|> <|START_ACTION|> <|END_ACTION|>"),
-    ),
-    # A server that strips the special tokens leaves the words between them, run together.
-    (
-        "gpt-oss",
-        tuple(Marker(text, instead="\n\n") for text in ("assistantfinal", "assistantcommentary", "assistantanalysis")),
-    ),
-)
-"""Patterns of model names in lower case, and what these models leak. All that match count."""
-
-
-STOPS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("dolphin", ("<|im_end|>", "<|im_start|>")),
-    ("vicuna", ("</s>", "USER:")),
-    ("alpaca", ("### Instruction:",)),
-    ("mythomax", ("### Instruction:",)),
-    ("pygmalion", ("[HUMAN]", "### Human:")),
-)
-"""Patterns of model names in lower case, and the literals that end the turn of these models by their cards' templates.
-
-Endpoints that do not know the template let such a model go on as the user.
-"""
-
-
-def model_stops(model: str) -> tuple[str, ...]:
-    """Return the stop sequences of a model; all patterns that match count."""
-    return tuple(stop for pattern, stops in STOPS if re.search(pattern, model.lower()) for stop in stops)
-
-
-@lru_cache(maxsize=64)
-def markers(syntaxes: tuple[str, ...] | None, model: str) -> tuple[Mapping[str, Mapping[str, Marker]], Literals]:
-    """Return the markers to look for of these syntaxes and this model, by literal in lower case, then by spelling.
-
-    Those that count in any case have the spelling "". What a model leaks counts first.
-    """
-    quirks = [marker for pattern, own in QUIRKS if re.search(pattern, model.lower()) for marker in own]
-    found: dict[str, dict[str, Marker]] = {}
-    # Where a syntax was asked for, the others are text, and no text is left out.
-    scaffolding = [marker for one in syntaxes or () for marker in SCAFFOLDING.get(one, ())]
-    for marker in (*_TURN_ENDS, *fragments(syntaxes), *TOKENS, *scaffolding, *quirks):
-        literal = marker.text.lower()
-        if marker.exact:
-            found.setdefault(literal, {})[marker.text] = marker
-        else:
-            found[literal] = {"": marker}
-    return found, Literals(found)
-
-
 MAX_AFTER_END = 48
 _ENDS = frozenset(text.lower() for text in (*END_TOKENS, *MESSAGE_ENDS))
 _NOTHING_BUT_ENDS = regex.compile(
@@ -522,155 +166,119 @@ class Cleaner:
     def __init__(self, syntaxes: Sequence[str] | None, model: str) -> None:
         self._markers, self._literals = markers(None if syntaxes is None else tuple(syntaxes), model)
         self._place = Place()
-        self._text = ""
-        self._at = 0
-        self._before = ""
-        self._skips: list[Skip] = []
-        self._began = False
-        self._answering = False
+        self._tape = Tape()
+        self._verbatim_to = 0
+        """The place in the answer up to which text is shown as it stands."""
+        self._has_begun = False
+        self._is_answer = False
         self._out: list[str] = []
+        self._reading = self._read()
 
     def answer_begins(self) -> None:
         """Note that the answer begins: the reader took the marker of the final answer out of the text itself."""
-        self._answering = True
+        self._is_answer = True
 
     def feed(self, text: str) -> str:
         """Return what can be shown now."""
-        if self._text:
-            text = self._text[self._at :] + text
-            self._text = ""
-            self._at = 0
-        if not self._skips:
-            # Most text has no marker: what `_read` does, for less.
-            end, found = self._literals.find(text, 0, final=False)
-            if not found:
-                self._text = text[end:]
-                return self._pass_plain(text[:end])
-        self._text = text
-        self._read(final=False)
-        return self._take()
-
-    def _pass_plain(self, text: str) -> str:
-        if text:
-            self._place.passed(text)
-            self._began = self._began or not text.isspace()
-            self._before = text[-1]
-        return text
+        self._tape.feed(text)
+        return self._read_on()
 
     def pass_on(self, text: str) -> str:
         """Return text that is shown as it stands, behind what was held back; what is left out may end in it."""
-        if not self._skips:
-            self._pass(len(self._text))
-        self._text = self._text[self._at :] + text
-        self._at = 0
-        while self._skips and self._at < len(self._text) and self._leave_out(final=False):
-            pass
-        if not self._skips:
-            self._pass(len(self._text))
-        return self._take()
+        self._tape.feed(text)
+        self._verbatim_to = self._tape.end
+        return self._read_on()
 
     def finish(self) -> str:
         """Return what was held back."""
-        self._read(final=True)
-        return self._take()
+        self._tape.final = True
+        return self._read_on()
 
-    def _take(self) -> str:
+    def _read_on(self) -> str:
+        next(self._reading, None)
+        self._tape.said = self._tape.at
         out = "".join(self._out)
         self._out.clear()
         return out
 
-    def _read(self, *, final: bool) -> None:
-        while self._at < len(self._text) or (final and self._skips):
-            if not (self._leave_out(final=final) if self._skips else self._next(final)):
+    def _read(self) -> Reading[None]:
+        """Show the text up to the next marker and leave that out, again and again."""
+        tape = self._tape
+        while True:
+            self._show_to(self._verbatim_to)
+            start, found = self._literals.find(tape.text, tape.at - tape.base, final=tape.final)
+            self._show_to(tape.base + start)
+            spellings = self._markers.get(found, {})
+            marker = spellings.get(tape.text[start : start + len(found)]) or spellings.get("")
+            is_used = self._is_used(marker, start + len(found)) if marker else False
+            if marker and is_used:
+                tape.at += len(found)
+                self._show(marker.instead)
+                self._is_answer = self._is_answer or marker.answers
+                for skip in marker.then:
+                    yield from skip(tape)
+            elif found and is_used is not None:
+                self._show_to(tape.at + 1)
+            elif tape.final:
                 return
+            else:
+                yield
 
-    def _leave_out(self, *, final: bool) -> bool:
-        """Leave out what goes on, as far as it has come; False where more text is needed."""
-        end, done = self._skips[0].skip(self._text, self._at, final=final)
-        self._drop(end)
-        if done:
-            self._skips.pop(0)
-        return done
+    def _is_used(self, marker: Marker, end: int) -> bool | None:
+        """Return whether `marker`, before `end` in the tape's text, is used and not spoken of.
 
-    def _next(self, final: bool) -> bool:
-        """Pass text on up to the next marker and leave it out; False where more text is needed."""
-        start, found = self._literals.find(self._text, self._at, final=final)
-        self._pass(start)
-        if not found:
-            return False
-        spellings = self._markers[found]
-        end = self._at + len(found)
-        marker = spellings.get(self._text[self._at : end]) or spellings.get("")
-        stands = self._stands(marker, end, final) if marker else False
-        if stands is None:
-            return False
-        if marker is None or not stands:
-            self._pass(self._at + 1)
-            return True
-        self._drop(end)
-        if marker.instead:
-            self._say(marker.instead)
-        self._answering = self._answering or marker.answers
-        self._skips = [make() for make in marker.then]
-        return True
-
-    def _stands(self, marker: Marker, end: int, final: bool) -> bool | None:
-        """Return whether `marker` is one here and not spoken of; None where that cannot be told yet."""
-        following = self._text[end : end + 1]
+        None if more text is needed.
+        """
+        tape = self._tape
+        before = tape.before(tape.at, 1)
+        following = tape.text[end : end + 1]
         # At the beginning of the answer no mark can close anything.
-        quoted = self._before and (self._before in _OPENING_QUOTES or following in _CLOSING_QUOTES)
-        if self._place.is_kept() or quoted:
-            # What the answer ends with is never spoken of, but for a line of code.
+        is_quoted = before and (before in _OPENING_QUOTES or following in _CLOSING_QUOTES)
+        if self._place.is_kept() or is_quoted:
+            # The tokens that end an answer are never spoken of, except in a line of code.
             may_end = marker.text.lower() in _ENDS and self._place.is_behind_words()
-            return self._ends_answer(end, final) if may_end else False
-        if not (following or final):
+            return self._ends_answer(end) if may_end else False
+        if not (following or tape.final):
             return None
         # `std::vector<tool_call> calls`: a type in code.
-        if (
-            _TYPE.fullmatch(marker.text)
-            and following in _BEHIND_TYPES
-            and (self._before.isalnum() or self._before == "_")
-        ):
+        if _TYPE.fullmatch(marker.text) and following in _BEHIND_TYPES and (before.isalnum() or before == "_"):
             return False
         if marker.followed_by:
-            behind = marker.followed_by.match(self._text, end, partial=not final)
+            behind = marker.followed_by.match(tape.text, end, partial=not tape.final)
             if not behind or behind.partial:
                 return None if behind else False
-        return self._is_where(marker, end, final)
+        return self._is_where(marker, before, end)
 
-    def _is_where(self, marker: Marker, end: int, final: bool) -> bool | None:
+    def _is_where(self, marker: Marker, before: str, end: int) -> bool | None:
         match marker.where:
             case "anywhere":
                 return True
             case "after space":
-                return not self._before or self._before.isspace() or self._before == ">"
+                return not before or before.isspace() or before == ">"
             case "line start":
                 return self._place.at_line_start()
             case "after answer":
-                return self._answering and self._place.at_line_start()
+                return self._is_answer and self._place.at_line_start()
             case "beginning":
-                return not self._began
+                return not self._has_begun
             case "end":
-                return self._ends_answer(end, final)
+                return self._ends_answer(end)
 
-    def _ends_answer(self, end: int, final: bool) -> bool | None:
-        """Return whether nothing follows but ends of the turn; None where that cannot be told yet."""
-        after = self._text[end : end + MAX_AFTER_END + 1]
+    def _ends_answer(self, end: int) -> bool | None:
+        """Return whether nothing follows but ends of the turn; None if more text is needed."""
+        final = self._tape.final
+        after = self._tape.text[end : end + MAX_AFTER_END + 1]
         if len(after) > MAX_AFTER_END or not _NOTHING_BUT_ENDS.match(after, partial=not final):
             return False
         return True if final else None
 
-    def _pass(self, end: int) -> None:
-        if end > self._at:
-            self._say(self._text[self._at : end])
-            self._drop(end)
+    def _show_to(self, end: int) -> None:
+        if end > self._tape.at:
+            self._show(self._tape.text[self._tape.at - self._tape.base : end - self._tape.base])
+            self._tape.at = end
 
-    def _say(self, text: str) -> None:
-        self._place.passed(text)
-        self._began = self._began or not text.isspace()
-        self._out.append(text)
-
-    def _drop(self, end: int) -> None:
-        if end > self._at:
-            self._before = self._text[end - 1]
-            self._at = end
+    def _show(self, text: str) -> None:
+        if text:
+            self._place.passed(text)
+            self._has_begun = self._has_begun or not text.isspace()
+            self._out.append(text)

@@ -1,7 +1,7 @@
 """JSON in running text: where a value ends, and the calls that stand in it. Read forward, each character once.
 
 Nothing here decodes arguments: they are cut out of the text to the letter, so that what is
-stored is what the model wrote, and mending is left to one place. A value that is not closed is
+stored is what the model wrote, and repair is left to one place. A value that is not closed is
 reported as such and never completed.
 """
 

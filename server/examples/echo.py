@@ -3,8 +3,18 @@
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from callboard import RunContext, register
-from callboard_protocol import Event, Message, ToolCallComplete, ToolCallStart
+from callboard import RunContext, register, tool
+from callboard_protocol import Event, Message
+
+
+@tool
+def echo(text: str) -> str:
+    """Return the text.
+
+    Args:
+        text: What was said.
+    """
+    return text
 
 
 @dataclass(frozen=True)
@@ -18,10 +28,8 @@ class Echo:
     async def run(self, context: RunContext) -> AsyncIterator[Event]:
         """Yield the events of a turn."""
         said = str(context.messages[-1]["content"])
-        call_id = context.claim_tool_call_id("call_echo")
-        yield ToolCallStart(tool_call_id=call_id, tool_name="echo", tool_args={"text": said})
-        yield ToolCallComplete(tool_call_id=call_id, result=said)
-        yield Message(content=said)
+        result = await context.call(echo, {"text": said})
+        yield Message(content=result.text)
 
 
 register(Echo())

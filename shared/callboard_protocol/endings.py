@@ -27,7 +27,7 @@ FAILED = CallEnding("error", "failed", is_failure=True)
 
 ENDINGS: Mapping[str, CallEnding] = {
     "denied": CallEnding("declined", "declined", "Declined: it was not run.", has_run=False),
-    "not_asked": CallEnding("not_asked", "not asked", "Not run: nobody could be asked here.", has_run=False),
+    "not_asked": CallEnding("not_asked", "not asked", "Not run: nobody could be asked.", has_run=False),
     "not_answered": CallEnding("not_answered", "not answered", "Not run: no answer came in time.", has_run=False),
     "cancelled": CallEnding("stopped", "stopped"),
     "timeout": CallEnding("timed_out", "timed out", is_failure=True),

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from callboard._agents import AgentLike, RunContext
+from callboard._loop import TurnContext
 from callboard.models import ChatDict, ScriptedModel
 from callboard_protocol import Event, Message
 
@@ -34,7 +35,7 @@ def context_for() -> ContextFor:
 
     def make(prompt: str | Sequence[ChatDict], **fields: Any) -> RunContext:
         messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-        return RunContext("run_1", messages, claims, fields.pop("model", ScriptedModel(pace=0)), **fields)
+        return TurnContext("run_1", messages, claims, fields.pop("model", ScriptedModel(pace=0)), **fields)
 
     return make
 

@@ -42,7 +42,7 @@ SKILL = Skill("people", "Knows people.", "Be polite.", (who,))
 
 
 def test_the_system_prompt_is_the_base_prompt_and_the_skills_fragments() -> None:
-    agent = Agent("a", skills=(SKILL, Skill("mute", "Says nothing.")), base_prompt="You are an usher.\n")
+    agent = Agent("a", skills=(SKILL, Skill("mute", "Says nothing.")), prompt="You are an usher.\n")
     assert agent.build_system_prompt() == "You are an usher.\n\nBe polite."
     assert Agent("a").build_system_prompt() == ""
 
@@ -104,7 +104,7 @@ async def test_without_limits_of_its_own_the_servers_hold(context_for: ContextFo
 
 async def test_a_background_task_gets_no_tools_and_no_prompt(context_for: ContextFor) -> None:
     model = Recording()
-    agent = Agent("a", skills=(SKILL,), base_prompt="You are an usher.")
+    agent = Agent("a", skills=(SKILL,), prompt="You are an usher.")
     events = await play(agent, context_for("### Task: title", model=model, task="title_generation"))
     assert text_of(events) == "answer"
     assert {event.type for event in events} == {"message", "usage", "done"}

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from callboard._agents import AgentLike, load_all_agents
+from callboard._agents import Agent, AgentLike, load_all_agents
 from callboard._settings import Settings, unknown_settings
 from callboard_protocol import Done, InputRequest, Message, ToolCallComplete, ToolCallError, ToolCallStart, ToolStatus
 from tests.fakes.openai_server import OpenAIServer, call, chunks, finish, text
@@ -20,6 +20,18 @@ def loaded(name: str, agent_id: str) -> AgentLike:
     found = load_all_agents(Settings(agents=(str(EXAMPLES / name),)))
     assert found.problems == []
     return found.registry.get(agent_id)
+
+
+def test_the_agent_that_the_page_begins_with_is_found_with_its_tools(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "own-agent.md").read_text()
+    file = tmp_path / "news.py"
+    file.write_text(page.partition("```python\n")[2].partition("```")[0])
+    found = load_all_agents(Settings(agents=(str(file),)))
+    assert found.problems == []
+    agent = found.registry.get("news")
+    assert isinstance(agent, Agent)
+    assert {"search", "time"} <= {tool.name for tool in agent.tools}
+    assert agent.build_system_prompt().startswith("You tell what happened, with sources.")
 
 
 async def test_the_echo_shows_a_call_and_says_what_was_said(tmp_path: Path) -> None:

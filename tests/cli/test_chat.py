@@ -338,8 +338,7 @@ async def test_what_was_typed_before_the_question_is_no_answer_to_it(tmp_path: P
         yield Message(content="Wait.")
         await asking.wait()
         question = InputRequest(request_id="q", kind="confirmation", title="Sure?")
-        yield question
-        approved.append(await context.approval.answer_to(question))
+        approved.append(await context.ask(question))
 
     async with (
         serving(tmp_path, ScriptedAgent(script)) as service,
@@ -358,8 +357,7 @@ async def test_what_was_typed_before_the_question_is_no_answer_to_it(tmp_path: P
 def asks(*questions: InputRequest) -> Script:
     async def script(context: RunContext) -> AsyncIterator[Event]:
         for question in questions:
-            yield question
-            yield Message(content=f"<{await context.approval.answer_to(question)!r}> ")
+            yield Message(content=f"<{await context.ask(question)!r}> ")
 
     return script
 

@@ -93,8 +93,7 @@ class Asker:
             message="For the *guest* list.",
             placeholder="e.g. Rosalind",
         )
-        yield request
-        answer = await context.approval.answer_to(request)
+        answer = await context.ask(request)
         yield Message(content="You said nothing." if answer is None else f"You said {len(answer)}: {answer[:3]}…")
 
 
@@ -122,8 +121,7 @@ class Hesitant:
             yield ToolCallArgsDelta(tool_call_id="never", tool_name="never_made", delta="{")
             title = f"Take back {draft}?"
             request = InputRequest(request_id=uuid4().hex, kind="confirmation", title=title, message=draft)
-            yield request
-            await context.approval.answer_to(request)
+            await context.ask(request)
             yield Rewind()
         yield Message(content=DRAFTS[-1])
 

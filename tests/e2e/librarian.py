@@ -64,4 +64,4 @@ async def search_shelves(context: ToolContext, subject: str) -> str:
 
 
 reading = Skill("reading", "Finds words and books.", "", tools=(look_up, read_book, borrow_book, search_shelves))
-register(Agent("librarian", "Looks words and books up.", (reading,), base_prompt="You are a librarian."))
+register(Agent("librarian", "Looks words and books up.", (reading,), prompt="You are a librarian."))

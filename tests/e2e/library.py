@@ -203,7 +203,9 @@ class Script:
         turn.requests.append(told)
         asked = max(index for index, message in enumerate(told) if message.role == "user")
         rounds = sum(message.role == "assistant" for message in told[asked:])
-        step = [*told[asked].content.split(", then "), *[""] * (rounds + 1)][rounds]
+        # A question that got no answer stands before the next one in the same message.
+        question = told[asked].content.split("\n\n")[-1]
+        step = [*question.split(", then "), *[""] * (rounds + 1)][rounds]
         calls = list(_calls(step))
         if calls:
             before = [text(f"Now I {step.removeprefix('say so and ')}.")] if step.startswith("say so") else []

@@ -24,6 +24,10 @@ _LATER: Mapping[str, Answer] = {
     "refuse 401": Refusal(401, "bad key"),
     "refuse 429": Refusal(429, "slow down"),
     "refuse 500": Refusal(500, "out of order"),
+    "filter": chunks(text("Half a"), call("note", '{"wo', call_id="cut"), finish("content_filter")),
+    "decline": chunks(text(None, refusal="I must not say that."), finish("stop")),
+    "fail": chunks(text("Half a"), finish("error")),
+    "malform": chunks(text(""), finish("malformed_function_call")),
     "be silent": Silence(),
     "tell": Chunks((text(AFTER), finish("stop"))),
 }

@@ -55,7 +55,8 @@ async def test_a_server_that_is_down_is_named_with_the_valve_and_works_when_it_i
     await chat.ask("look up pear")
     [turn] = library.turns
     assert "Cannot reach" not in str(turn.told)
-    assert turn.told[-1] == Told.user("look up pear")
+    # The question before has no answer: the two are one message.
+    assert turn.told[-1] == Told.user("look up apple\n\nlook up pear")
 
 
 async def test_a_wrong_key_is_named_with_its_valve(chat: Chat, library: Library, open_webui: OpenWebUI) -> None:

@@ -286,6 +286,10 @@ async def test_an_agent_that_raises(chat: Chat, model: Models) -> None:
             "429": ("actor", "refuse 429", "is over its limit (429)"),
             "500": ("actor", "refuse 500", "answered 500"),
             "no answer": ("impatient", "be silent", "did not answer within 2 s"),
+            "its filter": ("actor", "filter", "cut by the content filter of the model's endpoint"),
+            "a refusal": ("actor", "decline", "I must not say that."),
+            "`error` as its reason": ("actor", "fail", "gave the answer up with an error"),
+            "a call that it cannot read": ("actor", "malform", "a tool call that its endpoint could not read, twice"),
         }.items()
     ],
 )

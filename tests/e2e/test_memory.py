@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
+from callboard._history.message_order import NO_ANSWER
 from tests.e2e.conftest import OpenWebUI
 from tests.e2e.librarian import book
 from tests.e2e.library import Library, Told, spaced_anew
@@ -99,7 +100,8 @@ async def test_a_stopped_call_is_told_as_an_error(chat: Chat, library: Library, 
     await chat.stop()
     await chat.ask(NEXT)
     second = library.turns[1]
-    question, asked, answered, now = second.told
+    question, asked, answered, ended, now = second.told
+    assert (ended.role, ended.content) == ("assistant", NO_ANSWER)
     [call] = asked.calls
     assert (question, now) == (Told.user("search for whales"), Told.user(NEXT))
     assert (call.name, call.arguments) == ("search_shelves", '{ "subject":"whales" }')

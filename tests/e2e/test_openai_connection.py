@@ -98,7 +98,7 @@ async def test_a_stopped_call_ends_at_once_and_does_not_spin_on(chat: Chat, conn
     await expect(chat.spinners).to_have_count(0)
     await chat.screenshot("connection-stopped")
     await chat.ask(NEXT)
-    assert connected.turns[1].told[-1] == Told.user(NEXT)
+    assert connected.turns[1].told[-1] == Told.user(f"search for whales\n\n{NEXT}")
 
 
 async def test_thoughts_pictures_and_sources_are_shown_and_what_needs_consent_does_not_run(

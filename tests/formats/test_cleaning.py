@@ -6,16 +6,8 @@ from hypothesis import strategies as st
 
 from callboard._formats import ToolFormat, choose_format
 from callboard.models import ChatDict
-from callboard_formats.cleaning import (
-    QUIRKS,
-    SCAFFOLDING,
-    STOPS,
-    TOKENS,
-    Cleaner,
-    fragments,
-    markers,
-    model_stops,
-)
+from callboard_formats.cleaning import Cleaner
+from callboard_formats.markers import QUIRKS, SCAFFOLDING, STOPS, TOKENS, fragments, markers, model_stops
 
 MAX_HELD_CHARS = 80
 Syntaxes = tuple[str, ...] | None

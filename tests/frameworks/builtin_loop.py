@@ -15,7 +15,7 @@ async def agent(base_url: str, tools: Sequence[str], toolbox: Toolbox) -> AsyncI
     """`callboard.Agent`."""
     model = OpenAICompatible(base_url, api_key="key", model="m", max_retries=0)
     skill = Skill("tools", "All there are.", tools=[_tool(name, toolbox) for name in tools])
-    yield Agent("agent", skills=[skill], base_prompt=INSTRUCTIONS, model=model)
+    yield Agent("agent", skills=[skill], prompt=INSTRUCTIONS, model=model)
     await model.aclose()
 
 

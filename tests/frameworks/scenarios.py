@@ -235,6 +235,11 @@ SCENARIOS = (
         tools=["drive"],
     ),
     Scenario(
+        "a thought in the text",
+        [chunks(text("<thi"), text("nk>\nHmm. 1 < 2.</th"), text("ink>\n\nYes, <b"), text(">!"), finish("stop"))],
+        ["think Hmm. 1 < 2.", "say Yes, <b>!", "done stop"],
+    ),
+    Scenario(
         "reasoning",
         [
             chunks(

@@ -91,6 +91,8 @@ class Performance:
     requests: list[Body] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     numbers: dict[str, int] = field(default_factory=dict)
+    stored: list[Any] = field(default_factory=list)
+    """The chat's messages in the store, after the last turn."""
 
     @property
     def events(self) -> list[Event]:
@@ -228,6 +230,7 @@ async def perform(
         seen.headers = server.headers
         await runs.close()
     await _check_stored(store, seen)
+    seen.stored = [] if scenario.task else await store.chats(USER.id).messages(CHAT_ID)
     await store.close()
     return seen, toolbox
 
@@ -268,6 +271,9 @@ def _as_the_client_sends(events: Sequence[Event]) -> list[dict[str, Any]]:
         match event:
             case Message():
                 messages.append({"role": "assistant", "content": event.content})
+            case Rewind():
+                while messages and messages[-1]["role"] == "assistant":
+                    messages.pop()
             case ToolCallStart():
                 function = {"name": event.tool_name, "arguments": json.dumps(event.tool_args)}
                 call = {"id": event.tool_call_id, "type": "function", "function": function}

@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from callboard._loop import RunContext
+from callboard._loop import RunContext, TurnContext
 from callboard._loop.tool_loop import NOTHING_SAID
 from callboard._redaction import Redaction
 from callboard._tools import StatusReport, ToolResult, report_status
@@ -43,7 +43,7 @@ class Scripted(FrameworkAgent[Play]):
 
 
 def events_of(play: Play, **fields: Any) -> AsyncGenerator[Event, None]:
-    context = RunContext("run_1", [], str, ScriptedModel(), **fields)
+    context = TurnContext("run_1", [], str, ScriptedModel(), **fields)
     return Scripted(lambda _: play, "agent", "", "").run(context)
 
 

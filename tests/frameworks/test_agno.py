@@ -32,6 +32,12 @@ if TESTS_RUN:
     from tests.frameworks.agno_agents import Made, add, scenario, solo
 
 
+class Parsed(BaseModel):
+    """What a parser model makes of an answer."""
+
+    city: str
+
+
 def with_memory(history: str) -> Made:
     def make(model: Callable[[], OpenAIChat]) -> AgentLike:
         db = InMemoryDb()  # type: ignore[no-untyped-call] # Agno's has no types
@@ -68,6 +74,15 @@ def test_an_agent_without_a_name_must_be_given_an_id() -> None:
         from_agno(Agent(model=OpenAIChat(id="m", api_key="key")))
     named = from_agno(Agent(name="Weather Expert!", model=OpenAIChat(id="m", api_key="key")))
     assert (named.agent_id, named.name) == ("Weather-Expert", "Weather Expert!")
+
+
+async def test_the_draft_for_a_parser_model_is_taken_back(tmp_path: Path) -> None:
+    def make(model: Callable[[], OpenAIChat]) -> AgentLike:
+        agent = Agent(id="agent", model=model(), parser_model=model(), output_schema=Parsed, telemetry=False)
+        return from_agno(agent)
+
+    seen, _ = await perform(Made(make), scenario([says("It is Rome, of course."), says('{"city":"Rome"}')]), tmp_path)
+    assert seen.left() == '{"city":"Rome"}'
 
 
 async def test_a_generator_reports_from_within_and_ends_when_it_does(tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from callboard._agents import AgentLike
 from tests.collecting import TESTS_RUN
@@ -19,6 +21,7 @@ if TESTS_RUN:
     from agno.models.openai import OpenAIChat
     from agno.team import Team
     from agno.tools import tool
+    from agno.workflow import Step, Workflow
 
     from callboard.frameworks.agno import from_agno
     from tests.frameworks.agno_agents import Made, add, scenario
@@ -55,6 +58,32 @@ async def test_a_members_calls_are_shown_within_the_leaders_and_its_text_is_not(
     ]
     assert len(seen.asked) == 4
     assert seen.asked == seen.received
+
+
+@pytest.mark.parametrize("in_team", [True, False])
+async def test_a_tool_may_pass_on_the_events_of_a_workflow(in_team: bool, tmp_path: Path) -> None:
+    def make(model: Callable[[], OpenAIChat]) -> AgentLike:
+        worker = Agent(id="worker", name="Worker", model=model(), telemetry=False)
+        flow = Workflow(name="flow", steps=[Step(name="work", agent=worker)], telemetry=False)
+
+        async def run_flow(task: str) -> AsyncIterator[Any]:
+            """Runs the flow."""
+            async for event in flow.arun(task, stream=True, stream_events=True):
+                yield event
+
+        agent = Agent(id="adder", name="Adder", role="Adds", model=model(), tools=[run_flow], telemetry=False)
+        team = Team(id="agent", name="Crew", members=[agent], model=model(), telemetry=False)
+        return from_agno(team if in_team else agent, agent_id="agent")
+
+    def script(body: Body) -> Answer:
+        return asks_member(("run_flow", '{"task": "x"}'))(body) if body.get("tools") else says("Worked.")
+
+    seen, _ = await perform(Made(make), scenario(script), tmp_path)
+    number = 2 if in_team else 1
+    lines = seen.lines(in_order=True)
+    assert f"result {number} Worked." in lines
+    assert lines[-2:] == ["say The crew says 5." if in_team else "say I say 5.", "done stop"]
+    assert seen.left() == lines[-2].removeprefix("say ")
 
 
 async def test_a_leader_is_sent_the_chat_as_it_was(tmp_path: Path) -> None:

@@ -94,6 +94,55 @@ async def test_an_answer_is_what_its_graph_may_expect(reply: str, read: object, 
     assert answers == [read]
 
 
+COLOURS = {"question": "Which colour?", "options": ["red", "blue"]}
+SIZES = {"message": "Which size?", "choices": [{"label": "Large", "value": {"cm": 30}}, {"label": "Small", "value": 1}]}
+
+
+@pytest.mark.parametrize(
+    ("asked", "reply", "read"),
+    [
+        (COLOURS, "2", "blue"),
+        (COLOURS, "Red", "red"),
+        (COLOURS, "green", "green"),
+        (COLOURS, "3", "3"),
+        ({"prompt": "How many?", "options": [5, 10]}, "10", 10),
+        ({"prompt": "How many?", "options": [5, 10]}, "1", 5),
+        ({"question": "Sure?", "options": ["yes", "no"]}, "No", "no"),
+        (SIZES, "large", {"cm": 30}),
+        (SIZES, "2", 1),
+        ({"question": "Where to?"}, "Rome", "Rome"),
+    ],
+)
+async def test_a_question_with_options_is_a_choice_in_words(
+    asked: dict[str, Any], reply: str, read: object, tmp_path: Path
+) -> None:
+    answers: list[object] = []
+
+    async def ask() -> None:
+        """Asks."""
+        answers.append(interrupt(asked))
+
+    seen, _ = await perform(solo(ask), scenario([calls(("ask", "{}")), says("Fine.")], reply=reply), tmp_path)
+    assert answers == [read]
+    [question] = [event for event in seen.events if isinstance(event, InputRequest)]
+    assert question.message.startswith(next(iter(asked.values())))
+    assert "{" not in question.message
+    labels = [
+        one["label"] if isinstance(one, dict) else str(one) for one in asked.get("options", asked.get("choices", []))
+    ]
+    assert question.message.splitlines()[2:] == [f"{number}. {label}" for number, label in enumerate(labels, 1)]
+
+
+async def test_what_a_graph_tells_beside_its_question_is_shown_too(tmp_path: Path) -> None:
+    async def ask() -> str:
+        """Asks."""
+        return str(interrupt({**COLOURS, "draft": "a red house"}))
+
+    seen, _ = await perform(solo(ask), scenario([calls(("ask", "{}")), says("Fine.")], reply="1"), tmp_path)
+    [question] = [event for event in seen.events if isinstance(event, InputRequest)]
+    assert "a red house" in question.message
+
+
 async def test_a_question_that_nobody_answers_ends_the_turn(tmp_path: Path) -> None:
     asked = scenario([calls(("name_pet", '{"kind": "cat"}')), says("Never said.")])
     seen, _ = await perform(solo(name_pet), asked, tmp_path)

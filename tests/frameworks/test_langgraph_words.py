@@ -19,6 +19,7 @@ from tests.frameworks.scenario import ADD, calls, says
 from tests.frameworks.stage import Performance, perform
 
 if TESTS_RUN:
+    from langchain.agents.middleware import ToolCallLimitMiddleware
     from langchain_core.messages import AIMessage
     from langchain_core.tools import tool
     from langchain_openai import ChatOpenAI
@@ -29,7 +30,15 @@ if TESTS_RUN:
     from langgraph.types import RetryPolicy, Send
 
     from callboard.frameworks.langgraph import from_langgraph
-    from tests.frameworks.langgraph_agents import Made, add, agent_of, asks_another, asks_another_and_waits, scenario
+    from tests.frameworks.langgraph_agents import (
+        Made,
+        add,
+        agent_of,
+        asks_another,
+        asks_another_and_waits,
+        scenario,
+        solo,
+    )
 
     class State(MessagesState):
         """Messages, and what a graph keeps beside them."""
@@ -335,3 +344,16 @@ async def test_a_graph_that_would_hold_up_everything_else_is_refused_by_name(tmp
     [failure] = [event for event in seen.events if isinstance(event, ToolCallError)]
     assert "The graph 'agent' runs synchronously" in failure.error
     assert "await graph.ainvoke" in failure.error
+
+
+@pytest.mark.parametrize("before", ["", "Once more. "])
+async def test_a_limit_that_ends_the_run_is_told_once_after_the_calls_that_it_refuses(
+    before: str, tmp_path: Path
+) -> None:
+    made = solo(add, middleware=[ToolCallLimitMiddleware(run_limit=1, exit_behavior="end")])
+    seen, _ = await perform(made, scenario([calls(ADD), calls(ADD, first=1, before=before)]), tmp_path)
+    said = [f"say {before}"] if before else []
+    assert seen.lines(in_order=True)[2:] == [
+        *(*said, "call 2 add {'a': 2, 'b': 3}", "failed 2 tool_failed"),
+        *("say Tool call limit reached: run limit exceeded (2/1 calls).", "done stop"),
+    ]

@@ -1,5 +1,6 @@
 """What pydantic-ai alone has: dependencies, structured answers, tools of the model's provider, its own retries."""
 
+import base64
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from pydantic import BaseModel
 
 from callboard._agents import RunContext as CallboardRun
 from callboard.errors import AgentError
-from callboard_protocol import Error, ToolCallArgsDelta, ToolCallError
+from callboard_protocol import Error, ToolCallArgsDelta, ToolCallComplete, ToolCallError
 from tests.collecting import TESTS_RUN
 from tests.fakes.openai_server import Refusal
 from tests.frameworks.scenario import ADD, calls, says
@@ -22,6 +23,7 @@ if TESTS_RUN:
     from pydantic_ai.messages import NativeToolCallPart, NativeToolReturnPart
     from pydantic_ai.models.fallback import FallbackModel
     from pydantic_ai.models.function import BuiltinToolCallsReturns, FunctionModel
+    from pydantic_ai.toolsets import FunctionToolset
 
     from callboard.frameworks.pydantic_ai import from_pydantic_ai
     from tests.frameworks.pydantic_ai_agents import Made, add, scenario, solo
@@ -139,11 +141,46 @@ async def test_a_call_that_is_to_be_made_again_is_shown_as_a_failure(tmp_path: P
 
     script = [calls((("guess"), f'{{"number": {number}}}'), first=number) for number in (3, 4, 5)]
     # As often as it takes: by itself pydantic-ai would end the run.
-    seen, _ = await perform(solo(Tool(guess, max_retries=0)), scenario([*script, says("Five.")]), tmp_path)
+    seen, _ = await perform(solo(guess), scenario([*script, says("Five.")]), tmp_path)
     assert [line for line in seen.lines(in_order=True) if not line.startswith("call")] == [
         *("failed 1 tool_failed", "failed 2 tool_failed", "result 3 right", "say Five.", "done stop"),
     ]
     assert [event.error for event in seen.events if isinstance(event, ToolCallError)] == ["too low", "too low"]
+
+
+@pytest.mark.parametrize("kind", ["tool", "toolset"])
+@pytest.mark.parametrize("retries", [0, 1, 2])
+async def test_a_tool_runs_no_more_often_than_its_own_retries_let_it(retries: int, kind: str, tmp_path: Path) -> None:
+    ran: list[int] = []
+
+    def guess(number: int) -> str:
+        """Guesses."""
+        ran.append(number)
+        raise ModelRetry("too low")
+
+    script = [calls(("guess", f'{{"number": {number}}}'), first=number) for number in range(retries + 3)]
+    if kind == "tool":
+        made = solo(Tool(guess, max_retries=retries))
+    else:
+        made = solo(toolsets=[FunctionToolset([guess], max_retries=retries)])
+    seen, _ = await perform(made, scenario([*script[:3], says("I give up.")]), tmp_path)
+    assert ran == list(range(min(retries + 1, 3)))
+    failed = [event.code for event in seen.events if isinstance(event, ToolCallError)]
+    assert failed == (["tool_failed"] * (retries + 1) + ["limit"] * 2)[:3]
+    assert seen.lines(in_order=True)[-2:] == ["say I give up.", "done stop"]
+
+
+async def test_a_picture_in_a_tuple_is_shown_as_one_in_a_list(tmp_path: Path) -> None:
+    def paint() -> tuple[str, BinaryContent]:
+        """Paints."""
+        return "A cat, painted", BinaryContent(PICTURE, media_type="image/png")
+
+    seen, _ = await perform(solo(paint), scenario([calls(("paint", "{}")), says("Painted.")]), tmp_path)
+    [ended] = [event for event in seen.events if isinstance(event, ToolCallComplete)]
+    assert [file["type"] for file in ended.files] == ["image"]
+    assert "A cat, painted" in ended.result
+    assert base64.b64encode(PICTURE).decode()[:20] not in ended.result
+    assert base64.b64encode(PICTURE).decode()[:20] not in seen.sent()[-2]
 
 
 @pytest.mark.parametrize("wanted", [("fly", "{}"), ("add", '{"a": "two"}')])

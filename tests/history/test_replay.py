@@ -215,3 +215,16 @@ def test_whatever_was_sent_and_stored_every_call_has_its_answer_and_every_answer
             assert len(set(waiting)) == len(waiting)
             assert all(entry["function"]["arguments"] for entry in message["tool_calls"])
     assert not waiting
+
+
+def test_a_call_that_is_to_run_again_stays_in_its_round_without_a_result() -> None:
+    sent = [USER, asks(call("a"), call("b"), text="Both.")]
+    known = [stored("a", "done"), stored("b", None, place=(0, 1))]
+    assert replay(sent, known, ["b"]).messages == [USER, asks(call("a"), call("b"), text="Both."), answers("a", "done")]
+
+
+def test_stored_calls_of_one_answer_are_in_the_order_of_the_model() -> None:
+    sent = [USER, asks(call("b"), call("a")), answers("b", "2"), answers("a", "1")]
+    known = [stored("a", "1"), stored("b", "2", place=(0, 1))]
+    expected = [USER, asks(call("a"), call("b")), answers("a", "1"), answers("b", "2")]
+    assert replay(sent, known).messages == expected

@@ -104,8 +104,7 @@ async def target(folder: Path, key: str | None = None, **settings: Any) -> Async
             yield ToolCallStart(tool_call_id="t", tool_name="read_diary", tool_args="{}")
             yield ToolCallComplete(tool_call_id="t", result=SECRET, files=({"type": "image", "url": PICTURE},))
             question = InputRequest(request_id="q", kind="confirmation", title="Spend it all?", timeout_seconds=600)
-            yield question
-            await context.approval.answer_to(question)
+            await context.ask(question)
         yield Message(content=SECRET)
 
     agent = ScriptedAgent(script, description=SECRET)

@@ -263,9 +263,13 @@ class Nameless:
     agent_id = "nameless"
     description = ""
 
+    is_broken = False
+
     @property
     def name(self) -> str:
-        raise RuntimeError("no name")
+        if self.is_broken:
+            raise RuntimeError("no name")
+        return "Nameless"
 
     def run(self, context: RunContext) -> AsyncIterator[Event]:
         raise NotImplementedError
@@ -273,7 +277,9 @@ class Nameless:
 
 async def test_a_failure_of_the_server_is_read_by_an_allowed_page_too(tmp_path: Path) -> None:
     async with target(tmp_path, cors_origins=CHAT) as found:
-        found.service.state.registry.add(Nameless())
+        nameless = Nameless()
+        found.service.state.registry.add(nameless)
+        nameless.is_broken = True
         failed = await found.service.client.get("/v1/models", headers={"Origin": CHAT})
         assert failed.status_code == 500
         assert failed.headers["access-control-allow-origin"] == CHAT

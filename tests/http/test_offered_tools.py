@@ -513,11 +513,14 @@ async def went_on(folder: Path, *answers: Iterable[ModelDelta]) -> list[tuple[st
 
 async def test_items_that_come_back_tell_which_calls_the_model_made_at_once(tmp_path: Path) -> None:
     behind = [wants("open_door", {"room": "attic"}), wants("look_up", {"word": "pear"}, index=1)]
-    for name, together in (("before", BOTH), ("behind", behind)):
+    looked, opened = ("look_up", "apple is a fruit"), ("open_door", "open")
+    for name, together, called in (
+        ("before", BOTH, [looked, opened]),
+        ("behind", behind, [opened, ("look_up", "pear is a fruit")]),
+    ):
         assert (await went_on(tmp_path / name, together))[1:] == [
-            ("assistant", ["look_up", "open_door"]),
-            ("tool", "apple is a fruit" if together is BOTH else "pear is a fruit"),
-            ("tool", "open"),
+            ("assistant", [tool_name for tool_name, _ in called]),
+            *(("tool", result) for _, result in called),
         ]
     apart = [[wants("look_up", {"word": "pear"})], [wants("open_door", {"room": "attic"})]]
     assert (await went_on(tmp_path / "apart", *apart))[1:] == [

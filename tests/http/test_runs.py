@@ -363,8 +363,7 @@ async def asking(context: RunContext) -> AsyncIterator[Event]:
     yield ToolCallStart(tool_call_id="t", tool_name="paint")
     yield ToolCallComplete(tool_call_id="t", result="a secret", files=({"type": "image", "url": PICTURE},))
     question = InputRequest(request_id="q", kind="confirmation", title="Spend it all?")
-    yield question
-    yield Message(content="yes" if await context.approval.answer_to(question) else "no")
+    yield Message(content="yes" if await context.ask(question) else "no")
 
 
 @pytest.mark.parametrize("other", ["", "?user_id=mallory", "?user_id="])

@@ -166,6 +166,8 @@ async def test_a_tool_names_arguments_and_values_that_are_secret(tmp_path: Path)
         asking("unlock", {"door": "front", "pin": "47-x-11-y"}, in_pieces=True),
         asking("unlock", {"door": "front", "pin": "471"}),
         asking("unlock", '{"door": "front", "pin": "47-x-11-z'),
+        asking("unlock", '{"door": "front", "pin": 47-x-11-v}'),
+        asking("unlock", {"door": "front", "pin": ["47-x-11-w"]}),
         chunks(text("47-x-11-y did not open it"), finish("stop")),
     ]
     async with conversation(tmp_path, answers, unlock) as (service, sent):
@@ -186,7 +188,7 @@ async def test_a_tool_names_arguments_and_values_that_are_secret(tmp_path: Path)
     errors = [event.error for event in events if isinstance(event, ToolCallError)]
     assert errors[0] == "front: [secret] with [secret] is wrong"
     everything = everything_told(events) + everything_kept(tmp_path)
-    check_without(everything, "47-x-11-y", "47-x-11-z", "house-key-778")
+    check_without(everything, *(f"47-x-11-{letter}" for letter in "vwyz"), "house-key-778")
     check_without(json.dumps([body["messages"][-1] for body in sent]), "47-x-11-y", "house-key-778")
 
 

@@ -152,8 +152,7 @@ async def test_on_every_route_a_user_is_only_who_is_signed_for(tmp_path: Path) -
         yield ToolCallStart(tool_call_id="t", tool_name="look", tool_args="{}")
         yield ToolCallComplete(tool_call_id="t", result="seen", files=({"type": "image", "url": "data:,x"},))
         question = InputRequest(request_id="q", kind="confirmation", title="Sure?", timeout_seconds=600)
-        yield question
-        await context.approval.answer_to(question)
+        await context.ask(question)
 
     async with serving(tmp_path, ScriptedAgent(asks), open_webui_jwt_secret=SECRET) as service:
         sent = request(user={"id": "ann"}, chat_id="c", run_id="waiting")

@@ -42,6 +42,16 @@ def asks(*, call_id: str | None = "call_from_the_endpoint", **beside: Any) -> Bo
     return chunk
 
 
+def details(**beside: Any) -> Body:
+    """A chunk with nothing of the call but these fields."""
+    return {"choices": [{"index": 0, "delta": {"tool_calls": [{"index": 0, **beside}]}}]}
+
+
+def as_message(chunk: Body) -> Body:
+    """The chunk as a whole message."""
+    return {"choices": [{"index": 0, "message": chunk["choices"][0]["delta"]}]}
+
+
 def calls_of(messages: Sequence[Body]) -> Iterator[tuple[Body, Body]]:
     """Each call with its message."""
     for message in messages:
@@ -81,6 +91,36 @@ def need_reasoning_details(messages: Sequence[Body]) -> str:
     if all(message.get("reasoning_details") == WHOLE_REASONING for message, _ in calls_of(messages)):
         return ""
     return "messages.1.content.0: Invalid `signature` in `thinking` block"
+
+
+def need_all_reasoning(messages: Sequence[Body]) -> str:
+    if all(message.get("reasoning_content") for message in messages if message["role"] == "assistant"):
+        return ""
+    return "The `reasoning_content` in the thinking mode must be passed back to the API."
+
+
+BLOCKS = [
+    {"type": "thinking", "thinking": "Storm? ", "signature": None},
+    {"type": "thinking", "thinking": "I look.", "signature": None},
+    {"type": "thinking", "thinking": "", "signature": "EsUB"},
+    {"type": "thinking", "thinking": "Wind.", "signature": "EsUC"},
+]
+WHOLE_BLOCKS = [
+    {"type": "thinking", "thinking": "Storm? I look.", "signature": "EsUB"},
+    {"type": "thinking", "thinking": "Wind.", "signature": "EsUC"},
+]
+
+
+def need_blocks(messages: Sequence[Body]) -> str:
+    if all(message.get("thinking_blocks") == WHOLE_BLOCKS for message, _ in calls_of(messages)):
+        return ""
+    return "messages.1.content.0: Invalid `signature` in `thinking` block"
+
+
+def need_json(messages: Sequence[Body]) -> str:
+    told = [(message.get("reasoning_details"), one.get("extra_content")) for message, one in calls_of(messages)]
+    expected = ([{"text": "\ufffd"}], {"logprob": None, "text": "\ufffd"})
+    return "" if all(one == expected for one in told) else f"The details were {told}"
 
 
 def need_own_ids(messages: Sequence[Body]) -> str:
@@ -127,6 +167,30 @@ ENDPOINTS = {
             finish("tool_calls"),
         ),
     ),
+    "Gemini 3, the signature after the arguments": Endpoint(
+        need_signature, chunks(asks(), details(extra_content=SIGNATURE), finish("tool_calls"))
+    ),
+    "Gemini 3, the signature in the call once more": Endpoint(
+        need_signature, chunks(asks(), asks(extra_content=SIGNATURE), finish("tool_calls"))
+    ),
+    "Gemini 3, the signature in the whole message": Endpoint(
+        need_signature, chunks(asks(), as_message(asks(extra_content=SIGNATURE)), finish("tool_calls"))
+    ),
+    "Gemini 3, details that are no JSON": Endpoint(
+        need_json,
+        chunks(
+            text("", reasoning_details=[{"text": "\ud83d"}]),
+            asks(extra_content={"logprob": float("nan"), "text": "\ud83d"}),
+            finish("tool_calls"),
+        ),
+    ),
+    "DeepSeek": Endpoint(
+        need_all_reasoning,
+        chunks(text(None, reasoning_content="Storm? I look."), asks(), finish("tool_calls")),
+    ),
+    "LiteLLM, Anthropic": Endpoint(
+        need_blocks, chunks(*(text("", thinking_blocks=[one]) for one in BLOCKS), asks(), finish("tool_calls"))
+    ),
     "Kimi": Endpoint(
         need_reasoning,
         chunks(
@@ -153,7 +217,7 @@ def strict(endpoint: Endpoint) -> OpenAIServer:
         if reason := endpoint.rule(body["messages"]):
             return Refusal(400, reason)
         if body["messages"][-1]["role"] != "user":
-            return chunks(text("It is wind."), finish("stop"))
+            return chunks(text("It is wind.", reasoning_content="Wind."), finish("stop"))
         turn = sum(message["role"] == "user" for message in body["messages"])
         return chunks(*json.loads(json.dumps(endpoint.calls.chunks).replace("#", str(turn))))
 
@@ -195,6 +259,8 @@ async def test_what_came_beside_a_call_goes_back_in_the_turn_and_after_a_restart
         async with asking(tmp_path, server) as service:
             assert answered(await ask(service, "m2", "m1"))
     assert len(list(calls_of(server.requests[-1]["messages"]))) == 2
+    # None was refused.
+    assert len(server.requests) == 4
 
 
 @pytest.mark.parametrize("name", ["Gemini 3", "Kimi", "OpenRouter", "LiteLLM"])
@@ -305,19 +371,186 @@ async def test_a_field_that_an_endpoint_sends_but_refuses_is_left_out_from_then_
     assert len(server.requests) == 5
 
 
-async def test_a_chat_of_another_model_goes_on_at_an_endpoint_that_wants_reasoning_with_each_call(
-    tmp_path: Path,
+def is_unsigned(messages: Sequence[Body]) -> bool:
+    return any("extra_content" not in one for _, one in calls_of(messages))
+
+
+def has_null(messages: Sequence[Body]) -> bool:
+    return any(message["content"] is None for message in messages)
+
+
+REPEATED: list[Body] = [
+    {"role": "assistant", "content": "Hello, I know words."},
+    {"role": "user", "content": "What is a storm?"},
+]
+CONTINUED: list[Body] = [
+    {"role": "user", "content": "What is a storm?"},
+    {"role": "assistant", "content": "It is"},
+]
+BLANK: list[Body] = [{"role": "user", "content": " "}]
+PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+CALLED: list[Body] = [
+    {"role": "user", "content": "What is a storm?"},
+    {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": "call_1", "type": "function", "function": {"name": "look_up", "arguments": "{}"}}],
+    },
+    {"role": "tool", "tool_call_id": "call_1", "content": [PICTURE]},
+]
+DEMANDS: dict[str, tuple[str, list[Body], Callable[[Sequence[Body]], bool]]] = {
+    "Kimi's reasoning": (
+        "thinking is enabled but reasoning_content is missing in assistant tool call message at index 1",
+        CALLED,
+        lambda messages: bool(need_all_reasoning(messages)),
+    ),
+    "DeepSeek's reasoning": (
+        "The `reasoning_content` in the thinking mode must be passed back to the API.",
+        CONTINUED,
+        lambda messages: bool(need_all_reasoning(messages)),
+    ),
+    "Gemini's signature": (
+        "Function call is missing a thought_signature in functionCall parts.",
+        CALLED,
+        is_unsigned,
+    ),
+    "Mistral's ids": (
+        "Tool call id was call_1 but must be a-z, A-Z, 0-9, with a length of 9.",
+        CALLED,
+        lambda messages: bool(need_nine(messages)),
+    ),
+    "Mistral's order": (
+        "Unexpected role 'user' after role 'tool'",
+        CALLED,
+        lambda messages: bool(need_turns(messages)),
+    ),
+    "Mistral's end": (
+        "Expected last role User or Tool (or Assistant with prefix True) for serving but got assistant",
+        CONTINUED,
+        lambda messages: messages[-1]["role"] == "assistant",
+    ),
+    "Anthropic's end": (
+        "This model does not support assistant message prefill. The conversation must end with a user message.",
+        CONTINUED,
+        lambda messages: messages[-1]["role"] == "assistant",
+    ),
+    "Gemma's beginning": (
+        "Conversation roles must alternate user/assistant/user/assistant/...",
+        REPEATED,
+        lambda messages: messages[0]["role"] == "assistant",
+    ),
+    "Kimi's words": (
+        "Invalid request: the message at position 0 with role 'user' must not be empty",
+        BLANK,
+        lambda messages: not str(messages[0]["content"]).strip(),
+    ),
+    "LM Studio's content": (
+        "Invalid 'content': 'content' field must be a string or an array of objects.",
+        CALLED,
+        has_null,
+    ),
+    "Ollama's content": ("invalid message content type: <nil>", CALLED, has_null),
+}
+
+
+@pytest.mark.parametrize(("words", "messages", "is_refused"), DEMANDS.values(), ids=DEMANDS.keys())
+async def test_what_an_endpoint_demands_is_learnt_from_its_refusal(
+    tmp_path: Path, words: str, messages: list[Body], is_refused: Callable[[Sequence[Body]], bool]
 ) -> None:
-    def need_any_reasoning(messages: Sequence[Body]) -> str:
+    def answer(body: Body) -> Answer:
+        return Refusal(400, words) if is_refused(body["messages"]) else chunks(text("It is wind."), finish("stop"))
+
+    async with OpenAIServer(answer) as server, asking(tmp_path, server) as service:
+        for _ in range(2):
+            assert answered(await service.events(request(messages=messages)))
+    assert len(server.requests) == 3
+
+
+async def test_a_refusal_that_comes_in_the_stream_is_learnt_from_as_well(tmp_path: Path) -> None:
+    """OpenRouter's stream has begun when the provider refuses the request."""
+    words, messages, is_refused = DEMANDS["DeepSeek's reasoning"]
+    refusal = {"error": {"code": 400, "message": "Provider returned error", "metadata": {"raw": words}}}
+
+    def answer(body: Body) -> Answer:
+        return chunks(refusal if is_refused(body["messages"]) else text("It is wind."), finish("stop"))
+
+    async with OpenAIServer(answer) as server, asking(tmp_path, server) as service:
+        assert answered(await service.events(request(messages=messages)))
+
+
+async def test_what_is_demanded_and_sent_already_is_not_left_out(tmp_path: Path) -> None:
+    """The endpoint contradicts itself: its words come back, and nothing is sent for ever."""
+    words = "reasoning_content is missing"
+    async with OpenAIServer([ENDPOINTS["Kimi"].calls, Refusal(400, words), Refusal(400, words)]) as server:
+        async with asking(tmp_path, server) as service:
+            events = await ask(service, "m1")
+    assert words in str(events[-1])
+    assert len(server.requests) == 2
+    [(message, _)] = calls_of(server.requests[1]["messages"])
+    assert message["reasoning_content"] == "Storm? I look."
+
+
+async def test_a_field_of_a_call_that_an_endpoint_sends_but_refuses_is_left_out_from_then_on(tmp_path: Path) -> None:
+    def answer(body: Body) -> Answer:
+        if any("extra_content" in one for _, one in calls_of(body["messages"])):
+            return Refusal(400, "Unknown name \"extra_content\" at 'messages[1].tool_calls[0]': Cannot find field.")
         return (
-            ""
-            if all(message.get("reasoning_content") for message, _ in calls_of(messages))
-            else need_reasoning(messages)
+            ENDPOINTS["Gemini 3"].calls
+            if body["messages"][-1]["role"] == "user"
+            else chunks(text("It is wind."), finish("stop"))
         )
 
-    kimi = Endpoint(need_any_reasoning, ENDPOINTS["Kimi"].calls)
-    async with strict(ENDPOINTS["Mistral"]) as other, strict(kimi) as server:
-        async with asking(tmp_path, other) as service:
-            assert answered(await ask(service, "m1"))
+    async with OpenAIServer(answer) as server, asking(tmp_path, server) as service:
+        assert answered(await ask(service, "m1"))
+        assert answered(await ask(service, "m2", "m1"))
+    assert len(server.requests) == 5
+
+
+FUNCTION: Body = {"type": "function", "name": "look_up_here", "parameters": {"type": "object", "properties": {}}}
+
+
+@pytest.mark.parametrize("names", [("look_up_here", "look_up"), ("look_up", "look_up_here")])
+async def test_what_came_beside_a_clients_call_goes_back_whichever_way_the_client_sends_it(
+    tmp_path: Path, names: tuple[str, str]
+) -> None:
+    """The client sends the whole conversation each time, and the server's calls come before its own in it."""
+    first, second = (call(name, "{}", index=place, call_id=f"call_{place}") for place, name in enumerate(names))
+    first["choices"][0]["delta"]["tool_calls"][0]["extra_content"] = SIGNATURE
+
+    def answer(body: Body) -> Answer:
+        for message in body["messages"]:
+            asked = message.get("tool_calls") or [{"extra_content": SIGNATURE, "id": "call_0"}]
+            if asked[0].get("extra_content") != SIGNATURE or asked[0]["id"] != "call_0":
+                return Refusal(400, "Function call is missing its thought_signature.")
+            if len(asked) > 1 and message.get("reasoning_content") != "Storm?":
+                return Refusal(400, "No reasoning.")
+        is_asked = body["messages"][-1]["role"] == "user" and len(body["messages"]) == 1
+        thought = text(None, reasoning_content="Storm?")
+        return chunks(*([thought, first, second] if is_asked else [text("It is wind.")]), finish("stop"))
+
+    items: list[Body] = [{"role": "user", "content": "What is a storm?"}]
+    async with OpenAIServer(answer) as server:
+        for question in ("Sure?", "Really?"):
+            async with asking(tmp_path, server) as service:
+                body = {"model": "scripted", "user": "ann", "tools": [FUNCTION], "input": items}
+                for _ in range(2):
+                    response = await service.client.post("/v1/responses", json=body)
+                    output = response.json()["output"]
+                    items += output
+                    items += [
+                        {"type": "function_call_output", "call_id": one["call_id"], "output": "wind"}
+                        for one in output
+                        if one["type"] == "function_call"
+                    ]
+            assert output[-1]["content"][0]["text"] == "It is wind."
+            items.append({"role": "user", "content": question})
+
+
+async def test_ids_that_a_client_was_given_are_short_enough_for_every_endpoint(tmp_path: Path) -> None:
+    given = "callext_" + "a" * 32
+    called = [CALLED[0], {**CALLED[1], "tool_calls": [{**CALLED[1]["tool_calls"][0], "id": given}]}]
+    messages = [*called, {"role": "tool", "tool_call_id": given, "content": "wind"}, *CONTINUED[1:], CALLED[0]]
+    async with strict(Endpoint(need_nine, chunks(text("It is wind."), finish("stop")))) as server:
         async with asking(tmp_path, server) as service:
-            assert answered(await ask(service, "m2", "m1"))
+            assert answered(await service.events(request(messages=messages)))
+    assert len(server.requests) == 1

@@ -12,7 +12,8 @@ from playwright.async_api import Browser, expect
 from starlette.requests import HTTPConnection
 
 from callboard._agents import RunContext
-from callboard._http.auth import THE_KEY, ApiKey, Principal, api_key
+from callboard._http.auth import THE_KEY, ApiKey, api_key
+from callboard._http.principal import Principal
 from callboard._inspect import door
 from callboard._inspect.signing_in import COOKIE, SigningIn
 from callboard._named_keys import KeysFile, add_named_key, remove_named_key

@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ from callboard_protocol import (
     ToolStatus,
     ToolStatusData,
 )
-from tests.pipe.loader import PIPE
+from tests.pipe.loader import PIPE, load_pipe
 from tests.pipe.owui_blocks import reduce_native, streamed_content, tool_blocks
 from tests.pipe.scripted_server import ScriptedServer, answer_error, answer_json, frames, stream
 from tests.pipe.test_stream import a_pipe, start
@@ -191,11 +192,10 @@ async def test_the_questions_of_two_answers_in_one_page_are_asked_one_after_anot
         server.on("POST", "runs", stream(frames(START, CALL, question(name)), end="hang"))
         metadata = {"chat_id": "c", "message_id": name, "session_id": "page", "model": {"name": name}}
         answers.append(await start(a_pipe(server.url), __event_call__=page, __metadata__=metadata))
-        asyncio.create_task(anext(answers[-1]))  # noqa: RUF006 - it waits for its question
-        await (page.opened.wait() if len(answers) == 1 else server.seen("POST", "runs", 2))
-    queue = PIPE.find_queue(None, {"session_id": "page"})
-    while queue.count < 2:  # noqa: ASYNC110 - nothing tells of it
-        await asyncio.sleep(0)
+        seen: list[dict[str, Any]] = []
+        while "waiting for approval" not in streamed_content(seen):
+            seen.append(await anext(answers[-1]))
+        await page.opened.wait()
     first.set()
     told = await server.seen("POST", "input", 2)
     assert [(answer.json["request_id"], answer.json["value"]) for answer in told] == [
@@ -206,12 +206,13 @@ async def test_the_questions_of_two_answers_in_one_page_are_asked_one_after_anot
     assert "<b>Bob&#x27;s &lt;i&gt;agent&lt;/i&gt;</b> asks (2 of 2)" in page.asked[1]["data"]["message"]
 
 
-async def test_another_users_page_is_not_waited_for(server: ScriptedServer) -> None:
+def test_all_pipes_share_the_queue_of_a_page_and_no_users_share_one() -> None:
+    request = SimpleNamespace(app=SimpleNamespace(state=SimpleNamespace()))
     metadata = {"chat_id": "c", "message_id": "m", "session_id": "page"}
-    mine = PIPE.find_queue("ada", metadata)
-    assert PIPE.find_queue("ada", metadata) is mine
-    assert PIPE.find_queue("bob", metadata) is not mine
-    assert PIPE.find_queue("ada", {}) is not PIPE.find_queue("ada", {})
+    mine = PIPE.find_queue(request, "ada", metadata)
+    assert load_pipe().find_queue(request, "ada", metadata) is mine, "pipes of two servers share a page"
+    assert PIPE.find_queue(request, "bob", metadata) is not mine
+    assert PIPE.find_queue(request, "ada", {}) is not PIPE.find_queue(request, "ada", {})
 
 
 def test_each_kind_is_open_webuis_own_dialog() -> None:
@@ -221,16 +222,16 @@ def test_each_kind_is_open_webuis_own_dialog() -> None:
     message = dialog["data"].pop("message")
     assert dialog["data"] == {"title": "A <b>key</b>", "placeholder": "sk-…", "type": "password"}
     assert ">For x</pre>" in message
-    assert "not run" not in message
+    assert PIPE.IF_DECLINED not in message
     confirmation = PIPE.make_dialog(question().model_dump())
     assert confirmation["type"] == confirmation["data"]["type"] == "confirmation"
-    assert "If you cancel or close this, it is not run." in confirmation["data"]["message"]
+    assert PIPE.IF_DECLINED in confirmation["data"]["message"]
 
 
 @pytest.mark.parametrize(
     ("message", "shown"),
     [
-        ('{"path": "*.txt", "_x_": "**a**"}', '{"path": "*.txt", "_x_": "**a**"}'),
+        ("path: *.txt\n_x_:\n    **a**\n    - b", "path: *.txt\n_x_:\n    **a**\n    - b"),
         ('</pre><img src=x onerror="alert(1)">', '</pre><img src=x onerror="alert(1)">'),
         ("a\n\n```\n# b\n\n&lt;", "a\n\n```\n# b\n\n&lt;"),
         ("safe\u202etxt.exe\u200b\u2066\0\x1b", "safe\\u202etxt.exe\\u200b\\u2066\\x00\\x1b"),
@@ -301,7 +302,7 @@ async def test_the_native_item_says_so_too(server: ScriptedServer) -> None:
     ("code", "label", "words"),
     [
         ("denied", "declined", "Declined: it was not run."),
-        ("not_asked", "not asked", "Not run: nobody could be asked here."),
+        ("not_asked", "not asked", "Not run: nobody could be asked."),
         ("not_answered", "not answered", "Not run: no answer came in time."),
         ("cancelled", "stopped", "For the model."),
     ],

@@ -156,7 +156,7 @@ def test_an_execute_that_cannot_be_called_is_refused(execute: Any) -> None:
         (["clock"], "lists 'clock' in its skills, which is a name"),
         ("clock", "lists 'clock' in its skills, which is a name"),
         ([OldSkill()], r"make one of it as Skill\(name, description, tools=old.get_tools\(\), execute=old._execute\)"),
-        ([Skill], "no Skill of callboard.skills"),
+        ([Skill], "lists Skill in its skills, which is a class"),
     ],
     ids=["a name", "one name", "an old skill", "a class"],
 )

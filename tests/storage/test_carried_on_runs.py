@@ -111,6 +111,24 @@ async def test_a_call_that_only_reads_runs_again_on_its_own_card(tmp_path: Path)
     assert [message["role"] for message in messages] == ["user", "assistant", "tool", "assistant"]
 
 
+async def test_a_call_that_runs_again_stays_in_the_message_of_those_that_have_ended(tmp_path: Path) -> None:
+    both = chunks(
+        text(None, reasoning_content="Free? I look."),
+        call("sell", '{"seat": 7}', index=0, call_id="c1"),
+        call("look", '{"seat": 8}', index=1, call_id="c2"),
+        finish("tool_calls"),
+    )
+    async with OpenAIServer([both, ANSWER]) as model:
+        play = Killing(tmp_path, model, AGENT)
+        await play.run_until(lambda event: isinstance(event, ToolCallComplete))
+        await play.go_on()
+    check(play.seen)
+    _, asked, *results = model.requests[1]["messages"]
+    assert asked["reasoning_content"] == "Free? I look."
+    assert [one["id"] for one in asked["tool_calls"]] == ["c1", "c2"]
+    assert sorted(one["tool_call_id"] for one in results) == ["c1", "c2"]
+
+
 async def test_a_question_that_was_open_is_asked_again_and_its_answer_counts(tmp_path: Path) -> None:
     paying = chunks(call("refund", '{"seat": 7}', call_id="c1"), finish("tool_calls"))
     async with OpenAIServer([paying, ANSWER]) as model:

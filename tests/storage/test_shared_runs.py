@@ -339,8 +339,7 @@ async def test_a_zombie_starts_no_tool_and_its_listeners_see_how_it_goes_on(tmp_
 async def test_a_run_is_cancelled_and_answered_at_any_server(tmp_path: Path, database_url: str) -> None:
     async def script(context: RunContext) -> AsyncIterator[Event]:
         question = InputRequest(request_id="q", kind="input", title="Which?")
-        yield question
-        yield Message(content=f"You said {await context.approval.answer_to(question)}.")
+        yield Message(content=f"You said {await context.ask(question)}.")
         await asyncio.Event().wait()
 
     async with (

@@ -4,22 +4,32 @@
 the tool loop. Knows nothing of storage or HTTP.
 """
 
-import re
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Never, Protocol
 
 import structlog
 
+from callboard._agents.declarations import (
+    check_id,
+    check_limits,
+    check_list,
+    check_model,
+    check_parameters,
+    check_skills,
+    check_texts,
+    check_tool_format,
+    make_tools,
+)
 from callboard._agents.recalling import recall
-from callboard._loop import OnOwnerLoss, RunContext, check_on_owner_loss
+from callboard._loop import OnOwnerLoss, RunContext, TurnContext, check_on_owner_loss
 from callboard._settings import ToolFormat
-from callboard._tools import SourceNumbers, Tool
-from callboard.calls import Allowance, CallContext, Limits
+from callboard._tools import Tool
+from callboard.calls import Allowance, Limits
 from callboard.errors import AgentError
 from callboard.models import ChatDict, ChatModel, ModelEndpoint, content_text
 from callboard.skills import Skill
@@ -30,8 +40,6 @@ if TYPE_CHECKING:
     from callboard._formats import Format, FormatChoice
 
 _log = structlog.get_logger(__name__)
-
-AGENT_ID_PATTERN = re.compile(r"[A-Za-z0-9_.:/-]{1,128}")
 
 
 class AgentLike(Protocol):
@@ -61,41 +69,70 @@ class AgentLike(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Agent:
-    """The built-in kind of agent: a prompt and skills, run by the tool loop.
+    """The built-in kind of agent: a prompt, skills and tools, run by the tool loop.
 
-    `model`, `limits` and `tool_format` override the server's; for a model of its own
-    `tool_format` is `auto` unless it is set. `name` is what people read, the id where it is
-    empty. `confirm`: name patterns (`request_*`) of tools that ask the user before they run,
-    beside those that always do. `on_owner_loss`: whether another server goes on with a run whose own is gone, or ends
-    it. Raises `AgentError` for an id that a model list cannot hold, for two tools of
-    one name, for MCP servers whose names begin each other, and for an `on_owner_loss` that is neither.
+    `description` is what people read about it, `name` what they read in the model list: the id if there is none.
+    `prompt` is the system prompt; what the skills add to it comes after it. `tools` are functions or `Tool`s beside
+    those of the skills. `model`, `limits` and `tool_format` override the server's; for a model of its own
+    `tool_format` is `auto` unless it is set. `confirm`: name patterns (`request_*`) of tools that ask the user before
+    they run, beside those that always do. `on_owner_loss`: whether another server goes on with a run whose own is
+    gone, or ends it.
+
+    Raises `AgentError`, with the fix, for an argument that the agent could not run with, for an id that a model list
+    cannot hold, for two tools of one name, and for MCP servers whose names begin each other.
     """
 
     agent_id: str
-    description: str = ""
-    skills: Sequence[Skill] = ()
-    base_prompt: str = ""
-    name: str = ""
-    model: ChatModel | None = field(default=None, repr=False)
-    limits: Limits | None = None
-    tool_format: ToolFormat | None = None
-    confirm: Sequence[str] = ()
-    on_owner_loss: OnOwnerLoss = "continue"
+    description: str
+    skills: Sequence[Skill]
+    prompt: str
+    name: str
+    model: ChatModel | None = field(repr=False)
+    limits: Limits | None
+    tool_format: ToolFormat | None
+    confirm: Sequence[str]
+    on_owner_loss: OnOwnerLoss
 
-    def __post_init__(self) -> None:
-        if not AGENT_ID_PATTERN.fullmatch(self.agent_id):
-            raise AgentError(
-                f"An agent cannot have the id {self.agent_id!r}: use 1 to 128 letters, digits and any of _ . : / -"
-            )
-        check_on_owner_loss(self.agent_id, self.on_owner_loss)
-        object.__setattr__(self, "name", self.name or self.agent_id)
-        given = (self.skills,) if isinstance(self.skills, str) else tuple(self.skills)
-        for skill in given:
-            self._refuse_other(skill)
-        object.__setattr__(self, "skills", given)
-        object.__setattr__(self, "confirm", tuple(self.confirm))
+    def __init__(
+        self,
+        agent_id: str,
+        description: str = "",
+        skills: Sequence[Skill] = (),
+        prompt: str = "",
+        *,
+        tools: Sequence[Tool | Callable[..., Any]] = (),
+        name: str = "",
+        model: ChatModel | None = None,
+        limits: Limits | None = None,
+        tool_format: ToolFormat | None = None,
+        confirm: Sequence[str] = (),
+        on_owner_loss: OnOwnerLoss = "continue",
+        **unknown: Never,
+    ) -> None:
+        check_parameters(unknown)
+        check_id(agent_id)
+        check_texts(agent_id, description=description, prompt=prompt, name=name)
+        check_model(model, f"The agent '{agent_id}'")
+        check_limits(agent_id, limits)
+        check_tool_format(agent_id, tool_format)
+        check_on_owner_loss(agent_id, on_owner_loss)
+        own = make_tools(agent_id, tools)
+        values = {
+            "agent_id": agent_id,
+            "description": description,
+            "skills": (*check_skills(agent_id, skills), *([Skill("tools", "Its own.", tools=own)] if own else ())),
+            "prompt": prompt,
+            "name": name or agent_id,
+            "model": model,
+            "limits": limits,
+            "tool_format": tool_format,
+            "confirm": check_list(agent_id, "confirm", confirm),
+            "on_owner_loss": on_owner_loss,
+        }
+        for key, value in values.items():
+            object.__setattr__(self, key, value)
         self._refuse_doubles()
 
     @property
@@ -124,12 +161,13 @@ class Agent:
         return bound
 
     def build_system_prompt(self) -> str:
-        """Return the base prompt and the skills' fragments; tools add nothing to it. Empty where there is none."""
-        parts = (self.base_prompt, *(skill.current_prompt() for skill in self.skills))
+        """Return the prompt and the skills' fragments; tools add nothing to it. Empty where there is none."""
+        parts = (self.prompt, *(skill.current_prompt() for skill in self.skills))
         return "\n\n".join(part.strip() for part in parts if part.strip())
 
     async def run(self, context: RunContext) -> AsyncGenerator[Event, None]:
         """Play one turn by the tool loop; for a background task one plain answer of the model. Raises `ModelError`."""
+        context = TurnContext.of(context)
         # To declare an agent takes none of the formats. A server has imported the loop before its first run.
         from callboard._formats import ProviderDetails, model_key
         from callboard._loop.tool_loop import run_completion, run_tool_loop
@@ -152,7 +190,7 @@ class Agent:
                 tool_format=await self._choose_format(model, model_name, context.formats),
                 limits=self.limits.without(len(context.calls_made)) if self.limits else context.limits,
                 allowances=self._list_allowances(context.calls_made),
-                context=self._make_call_context(context),
+                context=context.make_call_context(self.agent_id, self.confirm),
                 options=context.options,
                 functions=context.functions,
                 must_call=context.must_call,
@@ -162,21 +200,6 @@ class Agent:
         async with aclosing(events):
             async for event in events:
                 yield event
-
-    def _make_call_context(self, context: RunContext) -> CallContext:
-        approval = replace(context.approval, patterns=(*context.approval.patterns, *self.confirm))
-        sources = SourceNumbers(context.max_source_number)
-        return CallContext(
-            context.chat_id,
-            context.user,
-            sources,
-            self.agent_id,
-            context.services,
-            approval,
-            redaction=context.redaction,
-            left_running=context.left_running,
-            spend=context.spend_call,
-        )
 
     async def _choose_format(self, model: ChatModel, model_name: str, server: "FormatChoice") -> "Format":
         if self.tool_format is None and self.model is None:
@@ -196,18 +219,6 @@ class Agent:
     def _list_tools(self) -> list[tuple[str, Tool]]:
         """Return every tool with the name of its skill."""
         return [(skill.name, tool) for skill in self.skills for tool in skill.current_tools()]
-
-    def _refuse_other(self, skill: object) -> None:
-        """Raise `AgentError` for anything in `skills` that is no `Skill`."""
-        if isinstance(skill, Skill):
-            return
-        where = f"The agent '{self.agent_id}' lists {skill!r:.80} in its skills"
-        if isinstance(skill, str):
-            raise AgentError(f"{where}, which is a name: give the skill itself, such as Clock() of callboard.skills.")
-        if hasattr(skill, "get_tools") and hasattr(skill, "_execute"):
-            made = "Skill(name, description, tools=old.get_tools(), execute=old._execute)"
-            raise AgentError(f"{where}, which is no Skill: make one of it as {made}.")
-        raise AgentError(f"{where}, which is no Skill of callboard.skills.")
 
     def _refuse_doubles(self) -> None:
         for name, skills in _find_doubles(self._list_tools()).items():

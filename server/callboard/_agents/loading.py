@@ -15,6 +15,7 @@ from pathlib import Path
 from textwrap import shorten
 
 from callboard._agents.agent import Agent, AgentLike
+from callboard._agents.declarations import check_agent
 from callboard._agents.registry import Registry
 from callboard._loop import check_on_owner_loss
 from callboard._settings import Settings
@@ -48,8 +49,7 @@ def register(agent: AgentLike) -> AgentLike:
 
     Does nothing where no server is loading the file, so that its own tests can import it.
     """
-    if not callable(getattr(agent, "run", None)) or not isinstance(getattr(agent, "agent_id", None), str):
-        raise AgentError(f"register() takes an agent, not {type(agent).__name__}: callboard.Agent(…) makes one.")
+    check_agent(agent)
     check_on_owner_loss(agent.agent_id, getattr(agent, "on_owner_loss", "end"))
     if (found := _loading.get()) is not None:
         found.append(agent)

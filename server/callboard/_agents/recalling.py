@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from callboard._loop import RunContext
+from callboard._loop import TurnContext
 from callboard.errors import StorageError
 from callboard.skills import Skill
 from callboard.skills.skill import Recalled
@@ -28,7 +28,7 @@ class Known:
     status: Status | None = None
 
 
-async def recall(skills: Sequence[Skill], context: RunContext, agent_id: str) -> Known:
+async def recall(skills: Sequence[Skill], context: TurnContext, agent_id: str) -> Known:
     """Return what these skills know of the run's user; nothing where the run is not to recall, or names no user."""
     user = context.user
     services = context.services

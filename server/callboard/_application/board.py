@@ -13,6 +13,14 @@ from types import EllipsisType
 from typing import TYPE_CHECKING, Any
 
 from callboard._agents import AgentLike, Registry
+from callboard._agents.declarations import check_model
+from callboard._application.declarations import (
+    check_authenticate,
+    check_observers,
+    check_settings,
+    check_store,
+    list_agents,
+)
 from callboard._redaction import Redaction
 from callboard._settings import Settings
 from callboard.models import ChatModel, ScriptedModel
@@ -39,7 +47,8 @@ class Callboard:
     addresses; where they are not given, the environment's. `redaction` is that of the log, where it has one: what is
     secret is added to it.
 
-    Raises `AgentError` for two agents of one id, `SettingsError` for wrong settings.
+    Raises `AgentError` for two agents of one id and for what is no agent or no model, `SettingsError` for wrong
+    settings and for any other argument that the application could not work with, each with the fix.
     """
 
     def __init__(
@@ -56,7 +65,12 @@ class Callboard:
         settings: Settings | None = None,
         redaction: Redaction | None = None,
     ) -> None:
-        self.agents = Registry(agents)
+        check_model(model, "The application")
+        check_authenticate(authenticate)
+        check_store(store)
+        check_settings(settings)
+        check_observers(observers)
+        self.agents = Registry(list_agents(agents))
         self.settings = settings or Settings()
         self.model = model or ScriptedModel()
         self.store = store

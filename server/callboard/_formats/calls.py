@@ -30,7 +30,7 @@ def understand(call: RequestedCall, schemas: Mapping[str, Schema]) -> calls.Mean
 
 
 def read_arguments(text: str, schema: Schema) -> arguments.ReadArguments:
-    """Read the object that `text` is or holds, mended where that is safe. Raises `InvalidArguments`."""
+    """Read the object that `text` is or holds, repaired where that is safe. Raises `InvalidArguments`."""
     with _translate_errors():
         return arguments.read_arguments(text, schema)
 

@@ -59,19 +59,17 @@ class NativeReader:
         ]
 
     def _tool_call(self, delta: ToolCallDelta) -> list[Piece]:
-        if not (delta.id or delta.name or delta.arguments):
+        if not (delta.id or delta.name or delta.arguments or delta.details):
             return []
         if delta.is_whole:
             return self._whole_call(delta)
         known = self._latest.get((None, delta.id)) if delta.id else None
         if known and known.is_repeated_by(delta):
+            known.details |= delta.details
             return []
         call = self._match(delta)
         if call is None:
-            call = _Call(delta.index)
-            self._calls.append(call)
-            self._latest[None, None] = call
-            self._latest[call.index, None] = call
+            call = self._begin(delta.index)
         had_id = bool(call.given_id)
         call.take(delta)
         if call.given_id and not had_id:
@@ -90,13 +88,19 @@ class NativeReader:
             or next((one for one in alike if one.is_unfinished()), None)
         )
         if call is None:
-            call = _Call(delta.index)
-            self._calls.append(call)
+            call = self._begin(delta.index)
             call.take(delta)
         else:
             self._unrepeated.remove(call)
             call.complete(delta)
         return self._show(call)
+
+    def _begin(self, index: int | str | None) -> "_Call":
+        call = _Call(index)
+        self._calls.append(call)
+        self._latest[None, None] = call
+        self._latest[index, None] = call
+        return call
 
     def _match(self, delta: ToolCallDelta) -> "_Call | None":
         """Return the call that `delta` continues; None where it begins another."""
@@ -155,13 +159,10 @@ class _Call:
             return delta.name != self.name or restarts or not self.pieces or _is_object(self.arguments)
         if not self.pieces:
             return False
-        has_none = not self.name or (restarts and _read(self.arguments) == {})
-        if self.given_id and delta.id == self.given_id and has_none:
-            # Its arguments came before its name, or were an empty object so far.
-            return bool(self.name) and delta.name != self.name
-        if not self.name:
-            return restarts and _is_object(self.arguments)
-        return delta.name != self.name or (restarts and _is_object(self.arguments))
+        is_other = self.name not in ("", delta.name)
+        # Of one id it may be all the same: its arguments came before its name, or were an empty object so far.
+        is_same = bool(self.given_id) and delta.id == self.given_id and (not self.name or not _read(self.arguments))
+        return is_other or (restarts and _is_object(self.arguments) and not is_same)
 
     def is_repeated_by(self, delta: ToolCallDelta) -> bool:
         """Return whether `delta`, which has its id, is all of this call once more."""
@@ -176,6 +177,7 @@ class _Call:
         """Take what a whole message adds to this call."""
         self.name = self.name or whole.name or ""
         self.given_id = self.given_id or whole.id or ""
+        self.details |= whole.details
         known = self.arguments
         written = whole.arguments or ""
         if not written or not self.is_unfinished():

@@ -14,14 +14,16 @@ from callboard._call_ids import nine_characters
 from callboard._formats.described import ModelKey
 from callboard._formats.format import RequestedCall
 from callboard.models import REASONING, ChatDict, content_text
+from callboard_protocol import EXTERNAL_ID_PREFIX
 
 
 class ProviderDetails:
     """The provider details of one chat, as one model may read and add to them.
 
     `kept` has an entry for each call, by its id, and for each answer, by `answer_key` of its text. An entry is JSON:
-    `origin` (endpoint and model), `message`, `call` and `function` (fields of theirs that OpenAI does not have),
-    `id` (the endpoint's own for a call that has another one here) and `thought` (see `RequestedCall`).
+    `origin` (endpoint and model), `message`, `call` and `function` (fields of theirs that OpenAI does not have; those
+    of a message are with its first call), `id` (the endpoint's own for a call that has another one here) and `thought`
+    (see `RequestedCall`).
     """
 
     def __init__(self, model: ModelKey | None = None, kept: MutableMapping[str, ChatDict] | None = None) -> None:
@@ -42,9 +44,10 @@ class ProviderDetails:
             # A call that runs again after a restart has its entry.
             self._kept.setdefault(call_id, entry)
 
-    def note_answer(self, text: str, message: Mapping[str, Any]) -> None:
-        """Keep what came with an answer without calls."""
-        if fields := {name: value for name, value in message.items() if name not in REASONING}:
+    def note_answer(self, text: str, message: Mapping[str, Any], *, follows_calls: bool = False) -> None:
+        """Keep what came with an answer without calls; its reasoning only if it follows calls, as DeepSeek demands."""
+        fields = {name: value for name, value in message.items() if follows_calls or name not in REASONING}
+        if fields:
             self._kept[answer_key(text)] = {"origin": self._origin, "message": fields}
 
     def with_thoughts(self, messages: Sequence[ChatDict]) -> list[ChatDict]:
@@ -63,7 +66,7 @@ class ProviderDetails:
     def outgoing(self, messages: Sequence[ChatDict]) -> list[ChatDict]:
         """Return the messages with what this model sent beside them.
 
-        Ids that another model made are nine letters and digits, as Mistral demands.
+        Ids that another model made, or Callboard for a client, are nine letters and digits, as Mistral demands.
         """
         ids: dict[str, str] = {}
         sent: list[ChatDict] = []
@@ -92,7 +95,7 @@ class ProviderDetails:
     def _outgoing_call(self, call: ChatDict, ids: dict[str, str]) -> ChatDict:
         call_id = call["id"]
         entry = self._own(call_id)
-        is_anothers = not entry and "origin" in self._kept.get(call_id, {})
+        is_anothers = not entry and ("origin" in self._kept.get(call_id, {}) or call_id.startswith(EXTERNAL_ID_PREFIX))
         outgoing_id = entry.get("id") or call_id
         # Some endpoints number the calls of each answer anew.
         if is_anothers or outgoing_id in ids.values():

@@ -9,8 +9,8 @@ from callboard._formats.transcript import in_words, with_instructions
 from callboard._formats.wording import NO_MORE_CALLS, ReactWording, Wording, XmlWording
 from callboard._tools import Tool
 from callboard.models import ChatDict, ModelRequest
-from callboard_formats.cleaning import model_stops
 from callboard_formats.formats import stops_of
+from callboard_formats.markers import model_stops
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ exactly the calls that are on the branch.
 """
 
 from collections import defaultdict, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -28,17 +28,18 @@ class Replayed(NamedTuple):
     source_map: dict[int, Any]
 
 
-Answered = tuple[ChatDict, ChatDict]
-"""A call, and the message with its result, both as OpenAI has them."""
+Answered = tuple[ChatDict, ChatDict | None]
+"""A call, and the message with its result, both as OpenAI has them; None if the call is to run again."""
 
 
-def replay(messages: Sequence[ChatDict], calls: Sequence[HistoryCall]) -> Replayed:
+def replay(messages: Sequence[ChatDict], calls: Sequence[HistoryCall], unfinished: Collection[str] = ()) -> Replayed:
     """Return `messages` with each stored call's arguments and result in place of what was sent.
 
     An assistant message with `tool_calls` takes what is stored under each call's id, one
     that has only its `id` the calls of that `message_id`: per round an assistant message
     with the answered calls and their results in order, and the text where it was. A call
-    that nothing answers is left out, and so is an answer to no call: endpoints refuse both.
+    that nothing answers is left out unless its id is in `unfinished`, which are to run again in their round; an answer
+    to no call is left out too: endpoints refuse both.
     An empty id gets a new one, the same on both sides; arguments stay as they were, `{}`
     where there were none.
     """
@@ -55,7 +56,8 @@ def replay(messages: Sequence[ChatDict], calls: Sequence[HistoryCall]) -> Replay
         if message["role"] == "assistant" and message.get("tool_calls"):
             answers = _collect_answers(messages, position)
             position += len(answers)
-            replayed += _build_round(_leave_out(message, "tool_calls", "id"), _answer_calls(message, answers, by_id))
+            answered = _answer_calls(message, answers, by_id, unfinished)
+            replayed += _build_round(_leave_out(message, "tool_calls", "id"), answered)
         elif message["role"] == "assistant" and (stored := _find_turn(message.get("id"), by_message)):
             replayed += _expand_turn(_leave_out(message, "id"), stored)
         elif message["role"] != "tool":  # a result without its call
@@ -81,10 +83,13 @@ def _collect_answers(messages: Sequence[ChatDict], position: int) -> list[ChatDi
     return list(messages[position:end])
 
 
-def _answer_calls(message: ChatDict, answers: list[ChatDict], known: Mapping[str, HistoryCall]) -> list[Answered]:
+def _answer_calls(
+    message: ChatDict, answers: list[ChatDict], known: Mapping[str, HistoryCall], unfinished: Collection[str]
+) -> list[Answered]:
     """Return the answered calls of a message as it was sent; what is stored under an id goes before what was sent.
 
-    Not so for calls that the client has run: of those it knows best.
+    Not so for calls that the client has run: of those it knows best. Stored calls are in the model's order, since only
+    the first one of an answer may have the model's signature.
     """
     answered: list[Answered] = []
     seen = set()
@@ -92,7 +97,7 @@ def _answer_calls(message: ChatDict, answers: list[ChatDict], known: Mapping[str
     for answer in answers:
         content = answer.get("content")
         contents[answer.get("tool_call_id") or ""].append("" if content is None else content)
-    for call in message["tool_calls"]:
+    for call in sorted(message["tool_calls"], key=lambda call: _place_of(call, known)):
         call_id = call.get("id") or ""
         if call_id and call_id in seen:
             continue
@@ -104,10 +109,15 @@ def _answer_calls(message: ChatDict, answers: list[ChatDict], known: Mapping[str
         is_the_clients = content is not None and call_id.startswith(EXTERNAL_ID_PREFIX)
         if stored and stored.result is not None and not is_the_clients:
             content = stored.result
-        if content is not None:
+        if content is not None or call_id in unfinished:
             arguments = stored.arguments if stored else function.get("arguments")
             answered.append(_answer_call(call_id, function["name"], arguments, content))
     return answered
+
+
+def _place_of(call: ChatDict, known: Mapping[str, HistoryCall]) -> int:
+    stored = known.get(call.get("id") or "")
+    return stored.sequence_index if stored else 0
 
 
 def _expand_turn(message: ChatDict, stored: Iterable[HistoryCall]) -> list[ChatDict]:
@@ -128,12 +138,12 @@ def _expand_turn(message: ChatDict, stored: Iterable[HistoryCall]) -> list[ChatD
 
 
 def _answer_call(call_id: str, name: str, arguments: str | None, content: Any) -> Answered:
-    """Return a call with its result; one without an id gets one."""
+    """Return a call with its result, if it has one; one without an id gets one."""
     call_id = call_id or new_call_id()
     function = {"name": name, "arguments": arguments or "{}"}
     return (
         {"id": call_id, "type": "function", "function": function},
-        {"role": "tool", "tool_call_id": call_id, "content": content},
+        None if content is None else {"role": "tool", "tool_call_id": call_id, "content": content},
     )
 
 
@@ -141,7 +151,7 @@ def _build_round(text: ChatDict, answered: Sequence[Answered]) -> list[ChatDict]
     """Return one assistant message with its calls, then their results in the order of the calls."""
     if not answered:
         return [text]
-    return [{**text, "tool_calls": [call for call, _ in answered]}, *(result for _, result in answered)]
+    return [{**text, "tool_calls": [call for call, _ in answered]}, *(result for _, result in answered if result)]
 
 
 def _collect_sources(calls: Iterable[HistoryCall], messages: Iterable[ChatDict]) -> dict[int, Any]:

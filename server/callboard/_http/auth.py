@@ -2,17 +2,17 @@
 
 import hmac
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 from structlog.contextvars import bound_contextvars
 
 from callboard._http.errors import answer_error
+from callboard._http.principal import SCOPE_KEY, Principal, bind_query
 from callboard._named_keys import KeysFile
 from callboard._runs import Links
 from callboard._settings import Settings
-from callboard.errors import Unauthorized
+from callboard.errors import RequestError, Unauthorized, UserRefused
 
 RESULT_PATH = "/v1/tool-calls/"
 OPEN_PATHS = frozenset({"/health", "/ready"})
@@ -23,19 +23,6 @@ THE_KEY = "api key"
 
 POLICY_VIOLATION = 1008
 """The code with which a WebSocket is closed that may not be opened (RFC 6455, 7.4.1)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Principal:
-    """The caller who was recognised. Routes read it as `request.scope["callboard.principal"]`."""
-
-    name: str
-
-
-def caller_of(request: HTTPConnection) -> str | None:
-    """Return the name of the caller's key, None where nobody is asked for one."""
-    principal = request.scope.get("callboard.principal")
-    return principal.name if isinstance(principal, Principal) else None
 
 
 Authenticate = Callable[[HTTPConnection], Awaitable[Principal | None]]
@@ -128,16 +115,18 @@ class Authentication:
         if may_pass or (path == METRICS_PATH and self._metrics_key and self._metrics_key.find_name(connection)):
             await self._app(scope, receive, send)
             return
-        refusal = Unauthorized("You may not use this server.")
+        refusal: RequestError = Unauthorized("You may not use this server.")
         try:
             principal = await self._authenticate(connection)
-        except Unauthorized as error:
+            if principal is not None:
+                scope = bind_query(scope, path, principal)
+        except (Unauthorized, UserRefused) as error:
             principal = None
             refusal = error
         if principal is not None:
             # What is logged meanwhile, by a run that begins here too, says whose key it was.
             with bound_contextvars(key=principal.name):
-                await self._app({**scope, "callboard.principal": principal}, receive, send)
+                await self._app({**scope, SCOPE_KEY: principal}, receive, send)
         elif scope["type"] == "websocket":
             # It is closed before it is accepted: the handshake is answered with 403.
             await send({"type": "websocket.close", "code": POLICY_VIOLATION})

@@ -138,7 +138,7 @@ def _encode(page: Sequence[object]) -> list[bytes]:
 def read_user_id(request: Request) -> str | None:
     """Return the user for whom a client asks; raises `Unauthorized` where nobody vouches for them who has to."""
     user_id = request.query_params.get("user_id")
-    server_state(request).vouching.check(user_id, request.headers)
+    server_state(request).vouching.check(user_id, request)
     return user_id
 
 

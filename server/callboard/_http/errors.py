@@ -35,6 +35,7 @@ STATUS: Mapping[type[errors.CallboardError], HTTPStatus] = {
     errors.HostRefused: HTTPStatus.MISDIRECTED_REQUEST,
     errors.OriginRefused: HTTPStatus.FORBIDDEN,
     errors.BodyRefused: HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+    errors.UserRefused: HTTPStatus.FORBIDDEN,
     errors.Unauthorized: HTTPStatus.UNAUTHORIZED,
     errors.RequestTooLarge: HTTPStatus.CONTENT_TOO_LARGE
     if hasattr(HTTPStatus, "CONTENT_TOO_LARGE")

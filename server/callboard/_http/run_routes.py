@@ -11,9 +11,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from callboard._agents import AgentLike
-from callboard._http.auth import caller_of
 from callboard._http.body import read_body, read_past_answers
 from callboard._http.chat_routes import read_user_id
+from callboard._http.principal import caller_of
 from callboard._http.sse import RunStream
 from callboard._http.state import server_state
 from callboard._openwebui.requests import read_parameters
@@ -44,14 +44,14 @@ async def ready(request: Request) -> Response:
 async def models(request: Request) -> Response:
     """Return the agents as OpenAI lists models, each with `name` and `description`.
 
-    To a user whom Open WebUI has signed for, those that they may use.
+    To a user who is known, by the caller or by Open WebUI's signature, those that they may use.
     """
     state = server_state(request)
-    signed = state.vouching.read_signed(request.headers)
+    user = state.vouching.find_user(request)
     entries = [
         _describe(agent, state.started_at)
         for agent in state.registry
-        if signed is None or state.runs.access.admits(agent.agent_id, signed)
+        if user is None or state.runs.access.admits(agent.agent_id, user)
     ]
     return JSONResponse({"object": "list", "data": entries})
 
@@ -59,10 +59,10 @@ async def models(request: Request) -> Response:
 async def model(request: Request) -> Response:
     """Return one of the agents that `GET /v1/models` lists."""
     state = server_state(request)
-    signed = state.vouching.read_signed(request.headers)
+    user = state.vouching.find_user(request)
     agent = state.registry.get(request.path_params["agent_id"])
-    if signed is not None:
-        state.runs.access.check(agent.agent_id, signed)
+    if user is not None:
+        state.runs.access.check(agent.agent_id, user)
     return JSONResponse(_describe(agent, state.started_at))
 
 
@@ -82,8 +82,8 @@ async def start_run(request: Request) -> Response:
     state = server_state(request)
     with state.bodies.take_place() as place:
         body = await read_body(request, RunRequest, place)
-        signed = state.vouching.check(body.user.id if body.user else None, request.headers)
-        body = body.model_copy(update={"user": signed or body.user, "options": read_parameters(body.options)})
+        known = state.vouching.check(body.user.id if body.user else None, request)
+        body = body.model_copy(update={"user": known or body.user, "options": read_parameters(body.options)})
         is_new = all(run.run_id != body.run_id for run in state.runs)
         run = await state.runs.start_or_follow(await read_past_answers(body), caller_of(request))
         if is_new and isinstance(run, Run):

@@ -9,9 +9,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from callboard._http.auth import caller_of
 from callboard._http.body import refuse_invalid
 from callboard._http.chat_routes import READING, UNCACHED
+from callboard._http.principal import caller_of
 from callboard._http.state import server_state
 from callboard._text import write_json_line
 from callboard.storage import Line
@@ -45,7 +45,7 @@ async def forget_user(request: Request) -> Response:
 def _read_user(request: Request) -> str:
     with refuse_invalid():
         user_id = UserQuery.model_validate(dict(request.query_params)).user_id
-    server_state(request).vouching.check(user_id, request.headers)
+    server_state(request).vouching.check(user_id, request)
     return user_id
 
 

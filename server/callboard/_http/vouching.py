@@ -1,9 +1,10 @@
-"""On whose word a request is a user's: Open WebUI's where its secret is known, else that of whoever has a key."""
+"""The user whom a request is for: the caller's own, the one whom Open WebUI signs for, or the one that it names."""
 
 from dataclasses import dataclass
 
-from starlette.datastructures import Headers
+from starlette.requests import HTTPConnection
 
+from callboard._http.principal import find_bound_user
 from callboard._openwebui.signed_users import HEADER, read_signed_user
 from callboard.errors import Unauthorized
 from callboard_protocol import User
@@ -20,21 +21,30 @@ class Vouching:
         """Return whether a user counts only with a signature."""
         return self.secret is not None
 
-    def read_signed(self, headers: Headers) -> User | None:
-        """Return the user who is signed for, None where none is; raises `Unauthorized` for a signature that is none."""
-        tokens = headers.getlist(HEADER)
+    def find_user(self, request: HTTPConnection) -> User | None:
+        """Return the user for whom the request is known to be: the caller's own, or the one who is signed for.
+
+        None if neither is known. Raises `Unauthorized` for a signature that is none.
+        """
+        if bound := find_bound_user(request):
+            return bound
+        tokens = request.headers.getlist(HEADER)
         if self.secret is None or not tokens:
             return None
         if len(tokens) > 1:
             raise Unauthorized(f"There are {len(tokens)} headers {HEADER}: a request is one user's.")
         return read_signed_user(tokens[0].strip(), self.secret)
 
-    def check(self, user_id: str | None, headers: Headers) -> User | None:
-        """Return the user of that id as they are signed for; None where no user is named, or no signature asked for.
+    def check(self, user_id: str | None, request: HTTPConnection) -> User | None:
+        """Return the user for whom the request counts, None if it is the one of `user_id`, or nobody's.
 
-        Raises `Unauthorized` where another is signed for, or none.
+        `user_id` is the user whom the request names. The caller's own user counts in any case; the one who is signed
+        for counts if the request names them. Raises `UserRefused` if the caller's own is another, and `Unauthorized`
+        if another is signed for, or none.
         """
-        signed = self.read_signed(headers)
+        if bound := find_bound_user(request, user_id):
+            return bound
+        signed = self.find_user(request)
         if self.secret is None or user_id is None:
             return None
         if signed is None:

@@ -6,6 +6,6 @@ speaks nor anything of storage.
 An agent is declared with `context` alone; `tool_loop`, which imports every format of calls, runs it.
 """
 
-from callboard._loop.context import OnOwnerLoss, RunContext, check_on_owner_loss
+from callboard._loop.context import OnOwnerLoss, RunContext, TurnContext, check_on_owner_loss
 
-__all__ = ["OnOwnerLoss", "RunContext", "check_on_owner_loss"]
+__all__ = ["OnOwnerLoss", "RunContext", "TurnContext", "check_on_owner_loss"]

@@ -10,7 +10,12 @@ from callboard._settings import TextCalls
 from callboard._tools import ClientTool, Tool, check_arguments, new_external_id, written_arguments
 from callboard.calls import Budget, RejectedCall, ResolvedCall, ToolCall
 from callboard.calls.call import write_arguments
-from callboard.errors import InvalidArguments, ToolError, ToolNotAsked
+from callboard.errors import InvalidArguments, ToolDenied, ToolError
+
+NOT_REPEATED = (
+    "The arguments do not fit the tool's schema. They are not repeated here, because some of them are secret. "
+    "Write one JSON object that fits, and call again."
+)
 
 
 def resolve_calls(
@@ -37,7 +42,10 @@ def resolve_calls(
                 budget.spend_execution(resolved.tool.name, resolved.arguments)
             calls.append(resolved)
         except ToolError as error:
-            calls.append(RejectedCall(_make_call(call, name), budget.refuse(error), tools.get(name)))
+            tool = tools.get(name)
+            if isinstance(error, InvalidArguments) and tool and tool.secret_arguments:
+                error = InvalidArguments(NOT_REPEATED)
+            calls.append(RejectedCall(_make_call(call, name), budget.refuse(error), tool))
     return calls
 
 
@@ -50,7 +58,7 @@ def _resolve(call: RequestedCall, tools: Mapping[str, Tool], text_calls: TextCal
     written = _make_call(call, meant.name)
     if isinstance(tool, ClientTool):
         if call.asks_first and text_calls != "run":
-            raise ToolNotAsked("Not run: it was read from the text of the answer. Call the function natively.")
+            raise ToolDenied("Not run: it was read from the text of the answer. Call the function natively.")
         return ResolvedCall(_make_client_call(call, written, arguments), tool, arguments, meant.repairs)
     if not meant.repairs:
         return ResolvedCall(written, tool, arguments)

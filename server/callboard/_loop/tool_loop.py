@@ -50,6 +50,7 @@ from callboard_protocol import (
     Rewind,
     Status,
     ToolCallArgsDelta,
+    ToolCallStart,
     Usage,
 )
 
@@ -87,8 +88,8 @@ async def run_tool_loop(
     `functions` are the client's: where an answer calls one, the tools that it calls beside it are
     run, and the turn ends with `tool_calls`. A function named as a tool is left out. With the
     option `parallel_tool_calls` False no more than the first call of an answer is made.
-    `unfinished` are calls that `messages` holds no end of: they are run before the model is asked. `details` is what
-    the chat's models sent beside their calls; it receives that of this turn.
+    `unfinished` are calls of the last round of `messages` that have no result there: they are run before the model is
+    asked. `details` is what the chat's models sent beside their calls; it receives that of this turn.
     Raises `ModelError`; closing the generator, at any point, closes the model's stream and
     cancels the tools.
     """
@@ -96,10 +97,8 @@ async def run_tool_loop(
     context = context or CallContext()
     one_call = (options or {}).get("parallel_tool_calls") is False
     max_calls_per_answer = 1 if one_call else max(MAX_CALLS_PER_ANSWER, 2 * limits.max_tool_calls)
-    told = list(messages)
-    text = _take_last_words(told) if unfinished else ""
     turn = _Turn(
-        told,
+        list(messages),
         model,
         tool_format or NativeFormat(),
         claim_id,
@@ -108,6 +107,7 @@ async def run_tool_loop(
         must_call=must_call,
         one_call=one_call,
         details=details or ProviderDetails(),
+        begun=context.begun,
     )
     buffer = EventBuffer()
     runner = CallRunner(buffer, context, limits, allowances)
@@ -116,6 +116,7 @@ async def run_tool_loop(
     by_name: dict[str, Tool] = {tool.name: tool for tool in tools} | external
     context.redaction.add(*(secret for tool in tools for secret in tool.secret_values))
     calls = unfinished
+    text: str | None = None
     is_cut_short = False
     answer = Answer()
     while True:
@@ -178,6 +179,7 @@ class _Turn:
     one_call: bool = False
     usage: TokenUsage | None = None
     details: ProviderDetails = field(default_factory=ProviderDetails)
+    begun: set[str] = field(default_factory=set)
     is_handed_over: bool = False
 
     async def ask(self, tools: Sequence[Tool], answer: Answer) -> AsyncGenerator[Event, None]:
@@ -199,6 +201,8 @@ class _Turn:
                     yield event
         answer.raise_for_failure()
         for event in answer.tell_rest(self.claim_id):
+            if isinstance(event, ToolCallStart):
+                self.begun.add(event.tool_call_id)
             yield event
 
     async def _ask_once(self, tools: Sequence[Tool], answer: Answer) -> AsyncGenerator[Event, None]:
@@ -228,7 +232,7 @@ class _Turn:
 
     async def run_round(
         self,
-        text: str,
+        text: str | None,
         calls: Sequence[RequestedCall],
         tools: Mapping[str, Tool],
         runner: CallRunner,
@@ -239,8 +243,8 @@ class _Turn:
     ) -> AsyncGenerator[Event, None]:
         """Run the calls of one answer, and yield their events; then the conversation has the answer and their outcomes.
 
-        `message`: the details that came with the answer. If the client is to run one of them, it `is_handed_over`
-        instead.
+        `text`: the words of the answer, None if the conversation has the answer already. `message`: the details that
+        came with it. If the client is to run one of the calls, the turn `is_handed_over` instead.
         """
         made = resolve_calls(calls, tools, runner.budget, text_calls=runner.approval.text_calls, cut_short=cut_short)
         self.details.note_calls([(one.call.id, asked) for one, asked in zip(made, calls, strict=True)], message)
@@ -259,7 +263,8 @@ class _Turn:
                 replace(asked, name=one.call.name, arguments_text=str(one.call.arguments))
                 for one, asked in zip(made, calls, strict=True)
             ]
-            self.messages += exchange(text, as_run, [outcomes[call.id].told for call in as_run])
+            answer, *results = exchange(text or "", as_run, [outcomes[call.id].told for call in as_run])
+            self.messages += results if text is None else [answer, *results]
 
     def _request(self, tools: Sequence[Tool]) -> ModelRequest:
         request = self._put_in_words(tools)
@@ -317,7 +322,8 @@ class _Turn:
         """Return the last events of a turn that ends with this answer, or waits for what the client is to run."""
         if self.is_handed_over:
             return self.end("tool_calls")
-        self.details.note_answer("".join(answer.text), answer.details)
+        follows_calls = self.messages[-1]["role"] == "tool"
+        self.details.note_answer("".join(answer.text), answer.details, follows_calls=follows_calls)
         reason, notice = answer.conclude(is_over_limit=is_over_limit)
         return self.end(reason, notice)
 
@@ -334,8 +340,3 @@ def usage_event(usage: TokenUsage) -> Usage:
     tokens = asdict(usage)
     del tokens["cost"]
     return Usage(**tokens)
-
-
-def _take_last_words(messages: list[ChatDict]) -> str:
-    """Take what was said before calls that have no results out of the messages: it is told with them."""
-    return str(messages.pop().get("content") or "") if messages[-1]["role"] == "assistant" else ""

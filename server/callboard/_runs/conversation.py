@@ -75,7 +75,7 @@ async def open_conversation(
         request = request.model_copy(update={"chat_id": past.chat_id})
         before = past.messages
     results = _collect_trailing_results(sent)
-    request = await _find_chat(store, request, results)
+    request = await _find_chat(store, request, sent)
     named = request.chat_id
     request, history = await _load_history(store, request)
     _refuse_strangers(results, history)
@@ -104,12 +104,14 @@ def _collect_trailing_results(sent: Sequence[ChatDict]) -> dict[str, str]:
     return {call_id: text for call_id, text in found.items() if call_id.startswith(EXTERNAL_ID_PREFIX)}
 
 
-async def _find_chat(store: Store, request: RunRequest, results: Mapping[str, str]) -> RunRequest:
-    """Return the request in the chat of the calls whose results it brings, where it names none itself."""
-    if request.chat_id is not None or not results:
+async def _find_chat(store: Store, request: RunRequest, sent: Sequence[ChatDict]) -> RunRequest:
+    """Return the request in the chat of the last call that its client has run, if it names no chat itself."""
+    ids = (str(message.get("tool_call_id")) for message in reversed(sent))
+    call_id = next((one for one in ids if one.startswith(EXTERNAL_ID_PREFIX)), None)
+    if request.chat_id is not None or call_id is None:
         return request
     try:
-        chat_id = await store.chats(_user_id(request)).chat_of_call(next(iter(results)))
+        chat_id = await store.chats(_user_id(request)).chat_of_call(call_id)
     except StorageError as error:
         _log.warning("chat_of_call_not_found", error=str(error))
         return request

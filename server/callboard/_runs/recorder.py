@@ -162,6 +162,15 @@ class Recorder:
                 # Some may have become due meanwhile.
                 await self._steps.write_due()
 
+    async def record_whole(self, event: Event) -> None:
+        """Record one event, to its end even if the caller is cancelled meanwhile.
+
+        Half a write would leave the store and the log with different events. Raises as `record` does.
+        """
+        recording = asyncio.ensure_future(self.record(event))
+        recording.add_done_callback(_take_error)
+        await asyncio.shield(recording)
+
     async def finish(self, ending: Ending) -> None:
         """Close the open calls, write the last text, send the terminal event. Never raises `StorageError`."""
         async with self._recording:
@@ -371,6 +380,12 @@ class Recorder:
         if public is shown and self._redaction(raw) == raw:
             return raw, shown
         return (public if isinstance(public, str) else json.dumps(public, ensure_ascii=False)), public
+
+
+def _take_error(recording: asyncio.Future[None]) -> None:
+    """Take note of an error that nobody waits for any more."""
+    if not recording.cancelled():
+        recording.exception()
 
 
 def _send(log: EventLog, enrich: Callable[[Event], Event | None], event: Event) -> None:

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 
 import structlog
 
-from callboard._agents import AgentLike, RunContext
+from callboard._agents import AgentLike
 from callboard._data_urls import Data
+from callboard._loop import TurnContext
 from callboard._redaction import Redaction, current
+from callboard._runs.consent_guard import ConsentGuard
 from callboard._runs.event_enricher import EventEnricher
 from callboard._runs.inputs import unknown_input
 from callboard._runs.log import EventLog
@@ -42,7 +44,7 @@ FAILED = Ending(
 )
 TOO_LONG = Ending(Done(finish_reason="length"), "interrupted", "The answer was too long before this call ended.")
 
-Prepare = Callable[[], Awaitable[RunContext]]
+Prepare = Callable[[], Awaitable[TurnContext]]
 """Reads what was sent, and makes of it what the agent is given."""
 
 _log = structlog.get_logger(__name__)
@@ -265,7 +267,7 @@ class Run:
         # Whatever is logged while the agent works says for which run.
         structlog.contextvars.bind_contextvars(run_id=self.run_id, agent=agent.agent_id, chat_id=self.owner.chat_id)
         current.set(redaction)
-        context: RunContext | None = None
+        context: TurnContext | None = None
 
         async def prepared() -> None:
             nonlocal context
@@ -273,6 +275,7 @@ class Run:
 
         await self._recorder.start(self._first_event, prepared)
         assert context is not None
+        guard = ConsentGuard(agent.agent_id, context.approval, context.begun)
         written_chars = 0
         async with _closed_after(agent.run(context)) as events:
             async for event in events:
@@ -285,10 +288,8 @@ class Run:
                     # An agent that never waits must not hold up the others.
                     await asyncio.sleep(0)
                     continue
-                # Shielded: a write that has begun is finished, or the store and the log would disagree.
-                recording = asyncio.ensure_future(self._recorder.record(event))
-                recording.add_done_callback(_take_error)
-                await asyncio.shield(recording)
+                guard.check(event)
+                await self._recorder.record_whole(event)
                 if self._recorder.terminal:
                     return
 
@@ -364,12 +365,6 @@ class Run:
                 _log.error("agent_raised", run_id=self.run_id, agent=self.owner.agent_id, exc_info=error)
                 message = f"The agent failed with {type(error).__name__}: {error}"
                 return Ending(Error(message=message, code="agent_error"))
-
-
-def _take_error(recording: asyncio.Future[None]) -> None:
-    """Take note of an error that nobody waits for any more."""
-    if not recording.cancelled():
-        recording.exception()
 
 
 @asynccontextmanager

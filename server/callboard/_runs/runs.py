@@ -12,9 +12,10 @@ from weakref import WeakValueDictionary
 import anyio
 import structlog
 
-from callboard._agents import AgentAccess, AgentLike, Approval, Limits, Registry, RunContext, left_out
+from callboard._agents import AgentAccess, AgentLike, Approval, Limits, Registry, left_out
 from callboard._formats import FormatChoice, answer_key
 from callboard._history import ChatJournal, NoJournal, Replayed, Turn, bound, list_left_out, replay
+from callboard._loop import TurnContext
 from callboard._redaction import Redaction
 from callboard._runs.attachments import ReadableFiles
 from callboard._runs.call_ids import CallIds
@@ -297,7 +298,7 @@ class Runs:
         inputs: Inputs,
         journal: ChatJournal | NoJournal,
         observers: RunObservers,
-    ) -> RunContext:
+    ) -> TurnContext:
         """Return what the agent is given: the messages with the text of their files, and the stored calls in them."""
         request = conversation.request
         history = conversation.history
@@ -308,7 +309,7 @@ class Runs:
         max_tokens = self._settings.history_tokens
 
         def replayed() -> tuple[list[ChatDict], list[ChatDict], Replayed]:
-            found = replay(messages, history.calls)
+            found = replay(messages, history.calls, [call.id for call in conversation.unfinished])
             bounded = bound(found.messages, max_tokens)
             return bounded, list_left_out(found.messages, bounded), found
 
@@ -322,7 +323,7 @@ class Runs:
         if observers.observers:
             newest = await self._redaction.large(left_out[-LEFT_OUT_TOLD:])
             observers.tell(RunPrepared(told, newest, len(left_out)))
-        return RunContext(
+        return TurnContext(
             run_id=run_id,
             messages=told,
             max_source_number=past.max_source_number,
@@ -356,6 +357,8 @@ class Runs:
             observers=observers,
             calls_made=conversation.calls_made,
             unfinished=conversation.unfinished,
+            agent_id=request.agent,
+            emit=recorder.record_whole,
         )
 
     async def _ask(

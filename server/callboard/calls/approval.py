@@ -1,12 +1,12 @@
 """Approval: the user is asked before a call runs that needs it; what cannot be asked about does not run."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
 import structlog
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
 from callboard._settings import TextCalls
 from callboard._tools import Tool
@@ -15,6 +15,9 @@ from callboard_protocol import InputRequest
 
 AnswerTo = Callable[[InputRequest], Awaitable[Any]]
 """Waits for the user's answer to a request that has been, or is about to be, yielded; None where none comes."""
+
+INDENT = "    "
+"""Stands before each line of a value of several lines, so that no line of a value can pass for an argument's."""
 
 MAX_SHOWN_CHARS = 8_000
 """The most that arguments to be approved may take: nobody would read more; far below what a frame holds."""
@@ -92,12 +95,12 @@ class Approval:
     def is_needed_for_text(self, tool: Tool) -> bool:
         """Return whether the user is asked before a call runs that was read from the model's text.
 
-        Raises `ToolNotAsked` if the server's settings refuse such calls.
+        Raises `ToolDenied` if the server's settings refuse such calls.
         """
         if tool.read_only or self.text_calls == "run":
             return False
         if self.text_calls == "refuse":
-            raise ToolNotAsked(TEXT_REFUSED)
+            raise ToolDenied(TEXT_REFUSED)
         return True
 
     def check_can_ask(self, tool_name: str, *, is_from_text: bool = False) -> None:
@@ -120,13 +123,13 @@ class Approval:
         return any(fnmatchcase(tool_name, pattern) for pattern in self.patterns)
 
     def request(
-        self, tool_name: str, arguments: Mapping[str, Any], tool_call_id: str, reason: str = ""
+        self, tool_name: str, arguments: Mapping[str, Any], tool_call_id: str, *, title: str = "", reason: str = ""
     ) -> InputRequest:
         """Return the question, with `reason` and the arguments exactly as they will be run.
 
-        Raises `ToolNotAsked` if they are too long.
+        `title` is the tool's name for people, if it has one. Raises `ToolNotAsked` if the arguments are too long.
         """
-        shown = to_json(dict(arguments), indent=2, inf_nan_mode="null", serialize_unknown=True).decode()
+        shown = list_arguments(arguments)
         if len(shown) > MAX_SHOWN_CHARS:
             raise ToolNotAsked(
                 f"Not run: its arguments are over {MAX_SHOWN_CHARS} characters, too long to be approved."
@@ -135,7 +138,7 @@ class Approval:
             # The same when another server asks again: an answer given in between counts.
             request_id=f"{REQUEST_PREFIX}{tool_call_id}",
             kind="confirmation",
-            title=f"Run {tool_name}?",
+            title=f"Run {title} ({tool_name})?" if title else f"Run {tool_name}?",
             message=f"{reason}\n\n{shown}" if reason else shown,
             tool_call_id=tool_call_id,
             timeout_seconds=self.timeout_seconds,
@@ -153,3 +156,36 @@ class Approval:
         if answer is False:
             raise ToolDenied(REFUSED)
         raise self.explain_no_answer(request) if answer is None else ToolNotAnswered(UNCLEAR)
+
+
+def list_arguments(arguments: Mapping[str, Any]) -> str:
+    """Return a line for each argument: its name and its value; a value of several lines stands indented below its name.
+
+    Texts are shown as they are, all other values as JSON.
+    """
+    shown = from_json(to_json(dict(arguments), inf_nan_mode="null", serialize_unknown=True))
+    return "\n".join(_list_fields(shown)) or "No arguments."
+
+
+def _list_fields(fields: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in fields.items():
+        label = name if name.isprintable() else to_json(name).decode()
+        lines = _show_value(value)
+        if len(lines) == 1 and not isinstance(value, dict | list):
+            yield f"{label}: {lines[0]}"
+        else:
+            yield f"{label}:"
+            yield from (INDENT + line for line in lines)
+
+
+def _show_value(value: Any) -> list[str]:
+    match value:
+        case str() if value:
+            return value.split("\n")
+        case dict() if value:
+            return [*_list_fields(value)]
+        case list() if value:
+            items = [_show_value(item) for item in value]
+            return [("  " if place else "- ") + line for item in items for place, line in enumerate(item)]
+        case _:
+            return [to_json(value).decode()]

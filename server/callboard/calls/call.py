@@ -96,7 +96,8 @@ class CallContext:
     """The one whom the tools of a turn serve, as their `ToolContext` says it, and who is asked before they run.
 
     `spend` counts a call of the user's before it runs, and raises `ToolLimit` where none is left for today.
-    `left_running` receives the ids of calls that were stopped and whose tools went on all the same.
+    `left_running` receives the ids of calls that were stopped and whose tools went on all the same, `begun` those of
+    all calls that have begun.
     """
 
     chat_id: str | None = None
@@ -109,6 +110,7 @@ class CallContext:
     redaction: Redaction = field(default_factory=Redaction)
     left_running: set[str] = field(default_factory=set)
     spend: Spend = spend_nothing
+    begun: set[str] = field(default_factory=set)
 
 
 def write_arguments(arguments: Mapping[str, Any]) -> str:

@@ -5,8 +5,8 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
-from inspect import isawaitable
-from typing import Generic, Literal, TypeVar
+from inspect import isawaitable, signature
+from typing import Any, Generic, Literal, TypeVar
 
 from callboard._loop import OnOwnerLoss, RunContext, check_on_owner_loss
 from callboard.errors import AgentError
@@ -37,6 +37,11 @@ class FrameworkAgent(ABC, Generic[A]):
     asks its model what comes next. `known` is the agent where it is the same one for every run.
     Raises `AgentError` for an id that a model list cannot hold.
     """
+
+    kinds: tuple[type, ...] = (object,)
+    """The classes of the framework's agents."""
+    wanted = "an agent"
+    """The same in words."""
 
     def __init__(
         self,
@@ -102,8 +107,40 @@ class FrameworkAgent(ABC, Generic[A]):
     async def _work(self, turn: Turn) -> None:
         made = self._make(turn.context)
         agent: A = await made if isawaitable(made) else made
-        with refusing_half_answers():
-            await (self.play(agent, turn) if turn.context.task is None else self.answer(agent, turn))
+        if not isinstance(agent, self.kinds):
+            raise AgentError(
+                f"The function of the agent '{self.agent_id}' is to return {self.wanted}: it returned an object of the "
+                f"class {type(agent).__name__}."
+            )
+        try:
+            with refusing_half_answers():
+                await (self.play(agent, turn) if turn.context.task is None else self.answer(agent, turn))
+        finally:
+            turn.finish_answer()
+
+
+def check_given(given: object, kinds: tuple[type, ...], wanted: str, advice: str = "") -> None:
+    """Raise `AgentError` for an object that is none of these kinds and no function that makes one for each run."""
+    if isinstance(given, kinds):
+        return
+    if callable(given) and not isinstance(given, type):
+        if _takes_one_argument(given):
+            return
+        advice = "A function that makes an agent takes one argument, the RunContext."
+    named = repr(given)[:80] if isinstance(given, str | int | float | None) else getattr(given, "__name__", "")
+    what = named or f"an object of the class {type(given).__module__}.{type(given).__name__}"
+    raise AgentError(f"Give {wanted}, or a function that makes one for each run: this is {what}. {advice}".rstrip())
+
+
+def _takes_one_argument(function: Callable[..., Any]) -> bool:
+    try:
+        signature(function).bind(None)
+    except TypeError:
+        return False
+    except ValueError:
+        # Some built-in functions do not say.
+        return True
+    return True
 
 
 def choose_on_owner_loss(

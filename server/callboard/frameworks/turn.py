@@ -11,13 +11,15 @@ from functools import partial
 from itertools import takewhile
 from typing import Any
 
-from callboard._loop import RunContext
+from callboard._loop import RunContext, TurnContext
 from callboard._loop.answer import SHOWN
 from callboard._loop.tool_loop import LIMIT_REACHED, NOTHING_SAID, usage_event
 from callboard._text import storable
 from callboard._tools import ToolResult
 from callboard.calls import CallContext, CallRunner, EventBuffer, ToolCall
+from callboard.errors import ModelError
 from callboard.frameworks.failures import model_error
+from callboard.frameworks.thoughts import ThoughtReader, Words
 from callboard.models import TokenUsage
 from callboard.observers import Observation, ObservedRequest
 from callboard_protocol import (
@@ -44,8 +46,8 @@ class Turn:
     store has.
     """
 
-    def __init__(self, context: RunContext) -> None:
-        self.context = context
+    def __init__(self, given: RunContext) -> None:
+        self.context = context = TurnContext.of(given)
         self.events = EventBuffer(self._note)
         self.calls = CallRunner(
             self.events,
@@ -55,6 +57,7 @@ class Turn:
                 approval=context.approval,
                 redaction=context.redaction,
                 spend=context.spend_call,
+                begun=context.begun,
             ),
             context.limits,
         )
@@ -64,6 +67,11 @@ class Turn:
         self._said = self._said_by_then = False
         self._begins_paragraph = False
         self._line_ends = 0
+        self._thoughts = ThoughtReader()
+        self._has_draft = False
+        self._is_refused = False
+        self.draft = ""
+        """The words of the answer since the last start or end of a call, which `rewind` takes back."""
         self.call_events = 0
         """The number of starts and ends of calls so far: a change means that `rewind` reaches no further back."""
 
@@ -83,24 +91,29 @@ class Turn:
         return self.context.claim_tool_call_id(call_id or "")
 
     def say(self, text: str) -> None:
-        """Add a piece of the answer."""
-        if not text:
+        """Add a piece of the answer, which may begin with a thought between tags."""
+        if not text or self._is_refused:
             return
-        if self._begins_paragraph and self._said:
-            text = "\n" * max(0, 2 - self._line_ends) + text
-        self._begins_paragraph = False
-        self._said = self._said or not text.isspace()
-        self._line_ends = len(text) - len(text.rstrip("\n"))
-        self.events.send(Message(content=text))
+        self._has_draft = True
+        self.draft += text
+        for words in self._thoughts.feed(text):
+            self._show(words)
 
     def begin_paragraph(self) -> None:
         """Have what is said next stand apart from what was said before it."""
+        self.finish_answer()
         self._begins_paragraph = True
+
+    def finish_answer(self) -> None:
+        """Show what is held back of an answer, which is over."""
+        for words in self._thoughts.finish():
+            self._show(words)
+        self._thoughts = ThoughtReader()
 
     def think(self, text: str) -> None:
         """Add a piece of reasoning."""
-        if text:
-            self.events.send(Reasoning(content=text))
+        if text and not self._is_refused:
+            self._show(Words(text, is_thought=True))
 
     def rewind(self) -> None:
         """Take back what was said and thought since the last start or end of a call, or since the turn began.
@@ -109,7 +122,19 @@ class Turn:
         """
         self._said = self._said_by_then
         self._begins_paragraph = True
+        self._drop_draft()
         self.events.send(Rewind())
+
+    def replace(self, text: str) -> None:
+        """Say `text` in place of what was said since the last start or end of a call: a guard has changed it."""
+        self.rewind()
+        self.say(text)
+
+    def refuse(self) -> None:
+        """Take back the answer that a guard refuses, and ignore what still comes of it: the run ends with an error."""
+        if self._has_draft:
+            self.rewind()
+        self._is_refused = True
 
     def show_status(self, text: str) -> None:
         """Show one line about the run as a whole."""
@@ -202,14 +227,53 @@ class Turn:
     def _note(self, event: Event) -> None:
         match event:
             case ToolCallStart():
+                self.finish_answer()
                 self.call_events += 1
+                self._drop_draft()
                 # What was said before a call is no answer to its result.
                 self._said = self._said_by_then = False
             case ToolCallComplete() | ToolCallError():
+                self.finish_answer()
                 self.call_events += 1
+                self._drop_draft()
                 self._said_by_then = self._said
             case _:
                 pass
+
+    def _show(self, words: Words) -> None:
+        self._has_draft = True
+        if words.is_thought:
+            self.events.send(Reasoning(content=words.text))
+            return
+        text = words.text
+        if self._begins_paragraph and self._said:
+            text = "\n" * max(0, 2 - self._line_ends) + text
+        self._begins_paragraph = False
+        self._said = self._said or not text.isspace()
+        self._line_ends = len(text) - len(text.rstrip("\n"))
+        self.events.send(Message(content=text))
+
+    def _drop_draft(self) -> None:
+        self._has_draft = False
+        self.draft = ""
+        self._thoughts = ThoughtReader()
+
+
+class AnswerGuard:
+    """A context that takes the answer back if the run in it fails by anything but its model.
+
+    Such a run has failed in a check of its whole answer, and an answer that was not checked is not let through.
+    """
+
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Exception) and not isinstance(error, ModelError):
+            self._turn.refuse()
 
 
 def source_of(url: str, title: str | None = None, text: str | None = None) -> Source:

@@ -2,8 +2,8 @@
 
 Endpoints leave out, null and misplace fields: a field that is not where it should be is skipped, and is never an error.
 A field of a call is never skipped for its type: a tool must not run without what its model wrote.
-The shape is that of https://platform.openai.com/docs/api-reference/chat/streaming, with `reasoning_content` (DeepSeek,
-vLLM, llama.cpp) and `reasoning` (OpenRouter, Ollama), Mistral's parts of `thinking`
+The shape is that of https://platform.openai.com/docs/api-reference/chat/streaming, with the reasoning in one of the
+fields `REASONING`, Mistral's parts of `thinking`
 (https://docs.mistral.ai/capabilities/reasoning) and OpenRouter's `images`
 (https://openrouter.ai/docs/features/multimodal/image-generation) beside it.
 """
@@ -14,7 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from callboard._text import storable
+from callboard._text import storable, storable_value
+from callboard.models.details import REASONING
 from callboard.models.finish_reasons import read_finish
 from callboard.models.model import (
     Finish,
@@ -111,7 +112,7 @@ class ChunkReader:
 def _read_words(fields: Mapping[str, Any]) -> list[_Words]:
     """Return the words of a delta or message."""
     words: list[_Words] = []
-    if reasoning := _read_text(fields.get("reasoning_content")) or _read_text(fields.get("reasoning")):
+    if reasoning := next(filter(None, (_read_text(fields.get(name)) for name in REASONING)), ""):
         words.append(ReasoningDelta(reasoning))
     content = fields.get("content")
     if isinstance(content, list):
@@ -183,7 +184,7 @@ def _read_tool_call(call: Mapping[str, Any], place: int | None = None) -> ToolCa
 def _read_details(fields: Mapping[str, Any], known: frozenset[str]) -> dict[str, Any]:
     """Return the fields that are not `known` and hold anything."""
     told = ((name, value) for name, value in fields.items() if name not in known and value not in (None, "", [], {}))
-    return {name: storable(value) if isinstance(value, str) else value for name, value in told}
+    return {name: storable_value(value) for name, value in told}
 
 
 def _read_index(index: object) -> int | str | None:

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-REASONING = frozenset({"reasoning", "reasoning_content"})
-"""The fields whose pieces are joined as text."""
-_JOINED_ENTRIES = ("reasoning.text", "reasoning.summary")
+REASONING = ("reasoning_content", "reasoning", "reasoning_text", "thinking")
+"""The fields of a model's reasoning, whose pieces are joined as text."""
+_TEXTS = frozenset({"text", "summary", "thinking"})
 
 
 def merge_details(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
@@ -31,16 +31,32 @@ def _merge(name: str, before: Any, after: Any) -> Any:
 
 
 def _add_entry(merged: list[Any], entry: Any) -> None:
-    """Add an entry, or join it to the one that it goes on with.
-
-    OpenRouter sends the text of one reasoning in entries of one `index`, its signature in the last of them; the
-    signature holds for the whole text: https://openrouter.ai/docs/use-cases/reasoning-tokens.
-    """
-    if isinstance(entry, dict) and entry.get("type") in _JOINED_ENTRIES and entry.get("index") is not None:
-        for place, other in enumerate(merged):
-            if isinstance(other, dict) and all(other.get(key) == entry.get(key) for key in ("type", "index")):
-                told = {key: value for key, value in entry.items() if value is not None}
-                texts = {key: other[key] + told[key] for key in ("text", "summary") if other.get(key) and told.get(key)}
-                merged[place] = other | told | texts
-                return
+    """Add an entry, or join it to the one that it continues."""
+    for place, other in enumerate(merged):
+        if _is_continued_by(other, entry):
+            fields = {name: value for name, value in entry.items() if value is not None}
+            texts = {
+                name: other[name] + fields[name] for name in _TEXTS if _are_texts(other.get(name), fields.get(name))
+            }
+            merged[place] = other | fields | texts
+            return
     merged.append(entry)
+
+
+def _is_continued_by(entry: Any, following: Any) -> bool:
+    """Return whether both are pieces of one reasoning, whose signature comes with its last piece.
+
+    OpenRouter numbers the reasonings of an answer by `index`, LiteLLM sends the pieces of each after each other:
+    https://openrouter.ai/docs/use-cases/reasoning-tokens, https://docs.litellm.ai/docs/reasoning_content.
+    """
+    match entry, following:
+        case {"type": "thinking"}, {"type": "thinking"}:
+            return not entry.get("signature")
+        case {"type": "reasoning.text" | "reasoning.summary" as kind, "index": index}, {"type": other, "index": place}:
+            return kind == other and index == place and index is not None
+        case _:
+            return False
+
+
+def _are_texts(*values: Any) -> bool:
+    return all(isinstance(value, str) for value in values)

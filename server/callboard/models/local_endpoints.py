@@ -52,7 +52,8 @@ async def find_local_model(
     models as OpenAI does, or is a Callboard server, is no endpoint; a model for embeddings is none.
     """
     # Plain HTTP needs no certificates, which take 30 ms to load.
-    async with httpx.AsyncClient(trust_env=False, verify=False, timeout=LOOK_SECONDS) as client:  # noqa: S501
+    plain = httpx.AsyncClient(trust_env=False, verify=False, timeout=LOOK_SECONDS)  # noqa: S501 - of plain HTTP alone
+    async with plain as client:
         listed = await asyncio.gather(*(_list_models(client, endpoint.base_url) for endpoint in endpoints))
     for endpoint, names in zip(endpoints, listed, strict=True):
         for name in names:

@@ -143,31 +143,38 @@ class OpenAICompatible:
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelDelta]:
         """Yield the answer as it comes, always with a `Finish` (its reason None where there was none).
 
-        An answer that is cut off before it said anything is asked for once more. Raises `ModelUnauthorized` (401,
+        A request is sent again if its answer is cut off before it said anything, once, and if `Accepted` can change
+        what the endpoint refuses of it. Raises `ModelUnauthorized` (401,
         403), `ModelRateLimited` (429), `ModelRefused` (400), `ModelTimeout`, `ModelUnreachable`, `ModelCutOff` (the
         stream ended in the middle) and `ModelError` (the rest).
         """
         await self.find_name()
-        may_ask_again = self._retries.max_retries > 0
+        written = self._write(request)
+        may_be_cut_off = self._retries.max_retries > 0
+        is_begun = False
         while True:
+            body = self._accepted.fit(written)
             try:
-                async with aclosing(self._ask(request)) as deltas:
+                async with aclosing(self._ask(body)) as deltas:
                     async for delta in deltas:
-                        may_ask_again = may_ask_again and isinstance(delta, TokenUsage)
+                        is_begun = is_begun or not isinstance(delta, TokenUsage)
                         yield delta
             except _FAILURES as error:
-                if not (may_ask_again and isinstance(error, CutOff)):
+                if isinstance(error, CutOff):
+                    may_ask_again, may_be_cut_off = may_be_cut_off, False
+                else:
+                    may_ask_again = isinstance(error, EndpointError) and self._learn(body, error)
+                if is_begun or not may_ask_again:
                     raise self._explain(error) from error
-                may_ask_again = False
             else:
                 return
 
-    async def _ask(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
+    async def _ask(self, body: dict[str, Any]) -> AsyncGenerator[ModelDelta, None]:
         finished = has_words = has_usage_last = False
         reader = ChunkReader()
         deadline = self._deadline()
         async with asyncio.timeout_at(deadline):
-            response = await self._begin(request, deadline)
+            response = await self._send("POST", "chat/completions", deadline, body)
         try:
             async with aclosing(response), aclosing(read_chunks(response)) as chunks:
                 async for chunk in chunks:
@@ -191,7 +198,12 @@ class OpenAICompatible:
         """Close the connections that are kept open for reuse."""
         await self._client.aclose()
 
-    async def _begin(self, request: ModelRequest, deadline: float) -> httpx.Response:
+    def _learn(self, body: dict[str, Any], error: EndpointError) -> bool:
+        """Return whether the next request to the endpoint leaves out or adds what it refused this one for."""
+        return error.status in REFUSED and self._accepted.learn(body, f"{error.detail} {error.body}")
+
+    def _write(self, request: ModelRequest) -> dict[str, Any]:
+        """Return the body of a request, as OpenAI has it."""
         body: dict[str, Any] = {
             "model": self._model,
             "messages": list(request.messages),
@@ -207,13 +219,7 @@ class OpenAICompatible:
                 body["parallel_tool_calls"] = False
         if stops := _merge_stops(body.pop("stop", None), request.stops):
             body["stop"] = stops
-        while True:
-            fitting = self._accepted.fit(body)
-            try:
-                return await self._send("POST", "chat/completions", deadline, fitting)
-            except EndpointError as error:
-                if error.status not in REFUSED or not self._accepted.learn(fitting, f"{error.detail} {error.body}"):
-                    raise
+        return body
 
     async def _send(self, method: str, path: str, deadline: float, body: object = None) -> httpx.Response:
         """Return an answer that has begun, sending the request again as `callboard.models.retries` says.

@@ -12,6 +12,6 @@ Everything is real but the model: the server listens on a port of this machine a
 """
 
 from callboard.testing.fake_model import Call, FakeModel
-from callboard.testing.serving import Client, Run, client, listening
+from callboard.testing.serving import Client, Run, RunCall, client, listening
 
-__all__ = ["Call", "Client", "FakeModel", "Run", "client", "listening"]
+__all__ = ["Call", "Client", "FakeModel", "Run", "RunCall", "client", "listening"]

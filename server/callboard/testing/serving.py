@@ -2,26 +2,32 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import httpx
 import uvicorn
 from anyio.from_thread import start_blocking_portal
 
+from callboard._agents import Agent
 from callboard._application import Callboard
 from callboard._application.application import Application
 from callboard._http.auth import ApiKey
 from callboard._http.connections import listen
+from callboard.testing.fake_model import FakeModel
 from callboard_protocol import (
     Decoder,
+    Error,
     Event,
     InputRequest,
     Message,
+    RunRequest,
     ToolCallComplete,
     ToolCallError,
+    ToolCallExternal,
+    ToolCallStart,
     decode,
 )
 
@@ -32,11 +38,50 @@ DATE_SECONDS = 1
 """The time after which responses have another `Date`."""
 
 
+@dataclass(frozen=True, slots=True)
+class RunCall:
+    """A tool call of a run: `result` if it ended well, else `error` and its `code`.
+
+    All three are None for a call that the client was asked to run.
+    """
+
+    tool_name: str
+    arguments: dict[str, Any] | str
+    result: str | None = None
+    error: str | None = None
+    code: str | None = None
+
+
 @dataclass(frozen=True)
 class Run:
     """A run that has ended: its events, in their order."""
 
     events: Sequence[Event]
+
+    @property
+    def calls(self) -> list[RunCall]:
+        """Every tool call, in the order in which they began."""
+        calls: dict[str, RunCall] = {}
+        for event in self.events:
+            match event:
+                case ToolCallStart():
+                    calls[event.tool_call_id] = RunCall(event.tool_name, event.tool_args)
+                case ToolCallExternal():
+                    calls[event.tool_call_id] = RunCall(event.tool_name, event.arguments)
+                case ToolCallComplete():
+                    calls[event.tool_call_id] = replace(calls[event.tool_call_id], result=event.result)
+                case ToolCallError():
+                    found = calls[event.tool_call_id]
+                    calls[event.tool_call_id] = replace(found, error=event.error, code=event.code)
+                case _:
+                    pass
+        return list(calls.values())
+
+    @property
+    def error(self) -> str | None:
+        """The words with which the run failed, None if it did not."""
+        last = self.events[-1] if self.events else None
+        return last.message if isinstance(last, Error) else None
 
     @property
     def text(self) -> str:
@@ -45,7 +90,7 @@ class Run:
 
     @property
     def results(self) -> dict[str, str]:
-        """Each tool's last result, or its error, by the tool's name."""
+        """Each tool's last result, or its error, by the tool's name; `calls` has all of them."""
         found: dict[str, str] = {}
         for event in self.events:
             match event:
@@ -65,9 +110,10 @@ class Run:
 class Client:
     """A client of an application; `http` is an httpx client for its routes, with the application's key."""
 
-    def __init__(self, http: httpx.Client, agent: str) -> None:
+    def __init__(self, http: httpx.Client, agent: str, models: Sequence[FakeModel] = ()) -> None:
         self.http = http
         self._agent = agent
+        self._models = models
 
     def run(
         self,
@@ -75,23 +121,42 @@ class Client:
         *,
         agent: str | None = None,
         approve: bool | Callable[[InputRequest], Any] = False,
+        headers: Mapping[str, str] | None = None,
         **fields: Any,
     ) -> Run:
         """Return the run that answers `message`, a text or OpenAI's messages; `fields` are those of `RunRequest`.
 
         `agent`: the application's first unless it is given. `approve` answers what a run asks: yes, no, or what the
-        function returns. Raises `httpx.HTTPStatusError` where the request is refused.
+        function returns. `headers` are sent with each request of the run. Raises `httpx.HTTPStatusError`, with the
+        server's words, if the request is refused, `TypeError` for a field that there is not, and `AssertionError` if a
+        `FakeModel` ran out of answers.
         """
+        # pytest then shows the test's own line, which a failure is about.
+        __tracebackhide__ = True
+        # The server ignores fields that it does not know; here one is misspelt.
+        if unknown := fields.keys() - RunRequest.model_fields.keys():
+            raise TypeError(f"a run has no field {min(unknown)!r}: it has {', '.join(RunRequest.model_fields)}")
         messages = [{"role": "user", "content": message}] if isinstance(message, str) else list(message)
         body = {"agent": agent or self._agent, "messages": messages, **fields}
-        return Run(list(self._events(body, approve)))
+        run = Run(list(self._events(body, approve, headers or {})))
+        self.check_models()
+        return run
 
-    def _events(self, body: dict[str, Any], approve: bool | Callable[[InputRequest], Any]) -> Iterator[Event]:
+    def check_models(self) -> None:
+        """Raise `AssertionError` if a `FakeModel` was asked more than it has answers, once."""
+        __tracebackhide__ = True
+        for model in self._models:
+            if failure := model.failure:
+                model.failure = None
+                raise AssertionError(failure)
+
+    def _events(
+        self, body: dict[str, Any], approve: bool | Callable[[InputRequest], Any], headers: Mapping[str, str]
+    ) -> Iterator[Event]:
+        __tracebackhide__ = True
         decoder = Decoder()
-        with self.http.stream("POST", "/v1/runs", json=body) as response:
-            if response.is_error:
-                response.read()
-                response.raise_for_status()
+        with self.http.stream("POST", "/v1/runs", json=body, headers=headers) as response:
+            _raise_in_words(response)
             run_id = response.headers["X-Callboard-Run"]
             for chunk in response.iter_bytes():
                 for frame in decoder.feed(chunk):
@@ -99,30 +164,61 @@ class Client:
                         continue
                     if isinstance(event, InputRequest):
                         value = approve(event) if callable(approve) else approve
-                        self._answer(run_id, event, value, body)
+                        self._answer(run_id, event, value, body, headers)
                     yield event
 
-    def _answer(self, run_id: str, question: InputRequest, value: object, body: dict[str, Any]) -> None:
+    def _answer(
+        self, run_id: str, question: InputRequest, value: object, body: dict[str, Any], headers: Mapping[str, str]
+    ) -> None:
+        __tracebackhide__ = True
         user = body.get("user")
-        self.http.post(
+        answered = self.http.post(
             f"/v1/runs/{run_id}/input",
             params={"user_id": user["id"]} if user else None,
             json={"request_id": question.request_id, "value": value},
-        ).raise_for_status()
+            headers=headers,
+        )
+        _raise_in_words(answered)
+
+
+def _raise_in_words(response: httpx.Response) -> None:
+    """Raise `httpx.HTTPStatusError` for a refusal, with what the server says of it."""
+    __tracebackhide__ = True
+    if not response.is_error:
+        return
+    response.read()
+    try:
+        words = response.json()["error"]["message"]
+    except (ValueError, KeyError, TypeError):
+        # Middleware of the application's own answers as it likes.
+        words = response.text
+    raise httpx.HTTPStatusError(f"{response.status_code}: {words}", request=response.request, response=response)
 
 
 @contextmanager
-def client(board: Callboard) -> Iterator[Client]:
-    """Serve the board in a thread until the block ends; raises what keeps it from starting."""
+def client(board: Callboard, *, headers: Mapping[str, str] | None = None) -> Iterator[Client]:
+    """Serve the board in a thread until the block ends; raises what keeps it from starting.
+
+    `headers` are sent with each request: those that the board's own `authenticate` reads. A key that `api_key` asks
+    for is sent without. Raises `AssertionError` at the end if a `FakeModel` ran out of answers meanwhile.
+    """
+    __tracebackhide__ = True
     asked = board.authenticate
     key = next(iter(asked.secrets), "") if isinstance(asked, ApiKey) else ""
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    sent = {**({"Authorization": f"Bearer {key}"} if key else {}), **(headers or {})}
+    models = [board.model, *(agent.model for agent in board.agents if isinstance(agent, Agent))]
     with (
         start_blocking_portal() as portal,
         portal.wrap_async_context_manager(listening(board.asgi())) as url,
-        httpx.Client(base_url=url, headers=headers, timeout=RUN_SECONDS) as http,
+        httpx.Client(base_url=url, headers=sent, timeout=RUN_SECONDS) as http,
     ):
-        yield Client(http, next((agent.agent_id for agent in board.agents), ""))
+        opened = Client(
+            http,
+            next((agent.agent_id for agent in board.agents), ""),
+            [model for model in models if isinstance(model, FakeModel)],
+        )
+        yield opened
+    opened.check_models()
 
 
 class _Server(uvicorn.Server):

@@ -254,6 +254,4 @@ def _read_object(answer: str) -> str | None:
         read = read_arguments(text, {})
     except InvalidArguments:
         return None
-    if read.truncated:
-        return None
     return json.dumps(read.arguments, ensure_ascii=False) if read.repairs else text

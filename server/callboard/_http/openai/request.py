@@ -12,9 +12,11 @@ from urllib.parse import unquote
 
 from pydantic import ConfigDict
 from starlette.datastructures import Headers
+from starlette.requests import HTTPConnection
 
 from callboard._http.body import refuse_invalid
 from callboard._http.openai.client_functions import Offer, read_offer
+from callboard._http.principal import find_bound_user
 from callboard._http.vouching import Vouching
 from callboard._openwebui import requests as open_webui
 from callboard.errors import RequestError
@@ -100,18 +102,20 @@ def read_client_context(client: ClientContext | None, headers: Headers) -> Clien
         return ClientContext.model_validate(given | (client or ClientContext()).model_dump(exclude_none=True))
 
 
-def read_user(user_id: str | None, headers: Headers, vouching: Vouching) -> User | None:
-    """Return the user whom the headers name, else the one of the body's field `user`.
+def read_user(user_id: str | None, request: HTTPConnection, vouching: Vouching) -> User | None:
+    """Return the caller's own user, else the one whom the headers name, else the one of the body's field `user`.
 
     A name in a body is whatever the client writes, of whom nobody has vouched: it is a user apart from
     those of the headers, and so are its chats and memories. Where a user counts only with a signature it is nobody's.
-    Raises `RequestError`, and `Unauthorized` for a user whom nobody has signed for.
+    Raises `RequestError`, `UserRefused` for another user than the caller's own, and `Unauthorized` for a user whom
+    nobody has signed for.
     """
+    given = _read_headers(open_webui.USER, request.headers)
+    if bound := find_bound_user(request, given.get("id"), user_id):
+        return bound
     if vouching.is_asked:
-        signed = vouching.read_signed(headers)
-        named = headers.get(open_webui.USER["id"])
-        return vouching.check(named, headers) if named else signed
-    given = _read_headers(open_webui.USER, headers)
+        named = request.headers.get(open_webui.USER["id"])
+        return vouching.check(named, request) if named else vouching.find_user(request)
     given["name"] = unquote(given.get("name", ""))
     with refuse_invalid():
         if given.get("id", "").startswith(UNVOUCHED):

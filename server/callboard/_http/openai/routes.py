@@ -9,7 +9,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from callboard._http.auth import caller_of
 from callboard._http.body import BodyPlace, read_body, read_past_answers, refuse_invalid
 from callboard._http.errors import answer_error
 from callboard._http.openai.answer import Answer
@@ -25,6 +24,7 @@ from callboard._http.openai.request import (
 from callboard._http.openai.response_answer import ResponseAnswer
 from callboard._http.openai.response_request import ResponseBody
 from callboard._http.openai.streams import RunAnswer, collect_answer, load_response, stream_answer
+from callboard._http.principal import caller_of
 from callboard._http.state import server_state
 from callboard._openwebui.requests import has_own_header
 from callboard._runs import Continuation, Run
@@ -66,7 +66,7 @@ async def responses(request: Request) -> Response:
         # Open WebUI never goes on from a response, and has chats that nobody is to keep.
         if client.task or (from_open_webui and body.store is None):
             body = body.model_copy(update={"store": False})
-        user = read_user(body.user, request.headers, server_state(request).vouching)
+        user = read_user(body.user, request, server_state(request).vouching)
         kept = server_state(request).store.responses(user.id if user else None)
         body = await body.with_kept_items(kept)
         run = await _start(request, body, client, place, body.continuation, holds_blocks=from_open_webui)
@@ -80,7 +80,7 @@ async def response(request: Request) -> Response:
     if request.query_params.get("stream", "false") not in ("false", "0"):
         raise RequestError("stream is not supported here: without it the response comes whole")
     response_id = request.path_params["response_id"]
-    user = read_user(request.query_params.get("user"), request.headers, state.vouching)
+    user = read_user(request.query_params.get("user"), request, state.vouching)
     kept = await load_response(response_id, state.store.responses(user.id if user else None))
     if kept is None:
         raise UnknownResponse(
@@ -107,7 +107,7 @@ async def _start(
     holds_blocks: bool,
 ) -> Run:
     """Start the run. `holds_blocks`: in earlier answers the model's own words are guarded, so that blocks are ours."""
-    user = read_user(body.user, request.headers, server_state(request).vouching)
+    user = read_user(body.user, request, server_state(request).vouching)
     with refuse_invalid():
         wanted = await REQUESTS.run(partial(body.build_run, client, user))
     read = await read_past_answers(wanted, holds_blocks=holds_blocks)

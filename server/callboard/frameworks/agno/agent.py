@@ -7,7 +7,7 @@ from agno.agent import Agent
 from agno.team import Team, TeamMode
 
 from callboard._loop import OnOwnerLoss
-from callboard.frameworks.adapter import Factory, FrameworkAgent, HistoryOf, choose_on_owner_loss, id_from
+from callboard.frameworks.adapter import Factory, FrameworkAgent, HistoryOf, check_given, choose_on_owner_loss, id_from
 from callboard.frameworks.agno.description import describe
 from callboard.frameworks.agno.hooks import EventTranslator, Item
 from callboard.frameworks.agno.messages import tell_team, to_messages
@@ -39,6 +39,7 @@ def from_agno(
     first, and the second with the history `own`, which does not know them, and for a team whose
     members get more than its leader tells them: the user's input, or tasks. Raises `AgentError`.
     """
+    check_given(agent, _FromAgno.kinds, _FromAgno.wanted)
     hook_agents_in_tools()
     if isinstance(agent, Agent | Team):
         agent_id = agent_id or id_from(agent.id or agent.name or "")
@@ -52,6 +53,9 @@ def from_agno(
 
 
 class _FromAgno(FrameworkAgent[AgnoAgent]):
+    kinds = (Agent, Team)
+    wanted = "an Agent or a Team of Agno"
+
     def __init__(
         self,
         make: Factory[AgnoAgent],

@@ -24,6 +24,9 @@ from callboard.frameworks.turn import source_of
 Output = RunOutput | TeamRunOutput
 Item = BaseRunOutputEvent | Output
 
+CHECK_FAILURES = frozenset({"input_check_error", "output_check_error"})
+"""The types of the errors by which a guardrail or a hook refuses a question or an answer."""
+
 
 class EventTranslator:
     """The translator of one run, and what it has told so far; a team's members and continued runs are part of it."""
@@ -31,7 +34,9 @@ class EventTranslator:
     def __init__(self, hooks: Hooks) -> None:
         self._hooks = hooks
         self._turn = hooks.turn
+        self._run_id: str | None = None
         self._said = False
+        self._text = ""
         self._reasoning = ""
         self._cited: set[str] = set()
         self._delegates: dict[str, str] = {}
@@ -50,13 +55,19 @@ class EventTranslator:
                     output = item
                 elif self._is_over(item):
                     break
-                elif _is_member(item):
+                elif self._is_inner(item):
                     await self._tell_call(item)
                 else:
                     paused = paused or _read_kind(item) == "RunPaused"
                     self._tell(item)
                     await self._tell_call(item)
         return output if paused else None
+
+    def _is_inner(self, event: Any) -> bool:
+        """Return whether another run tells the event: a member's, or one whose events a tool passes on."""
+        run_id = getattr(event, "run_id", None)
+        self._run_id = self._run_id or run_id
+        return _is_member(event) or run_id not in (None, self._run_id)
 
     def _is_over(self, event: BaseRunOutputEvent) -> bool:
         """Return whether the model asks on though it got no tools: Agno itself has no end."""
@@ -83,15 +94,25 @@ class EventTranslator:
             case "RunCompleted" if not self._said:
                 # It repeats what was said, but for structured answers: those come here alone.
                 self._say(event)
+            case "RunCompleted":
+                self._complete(event.content)
+            case "ParserModelResponseStarted" if self._said:
+                # What was said is the draft that this model makes the answer of.
+                self._turn.rewind()
+                self._text = ""
+                self._said = False
             case "RunError":
-                if self._hooks.failure is not None:
-                    raise self._hooks.failure
-                said = str(event.content or "it did not say why")
-                raise AgentError(
-                    f"Agno ended the run of '{self._hooks.agent_id}': {said}. Its log has the whole story."
-                )
+                self._fail(event)
             case "RunCancelled":
                 raise asyncio.CancelledError(event.reason)
+
+    def _fail(self, event: Any) -> None:
+        if self._hooks.failure is not None:
+            raise self._hooks.failure
+        if event.error_type in CHECK_FAILURES:
+            self._turn.refuse()
+        said = str(event.content or "it did not say why").rstrip(".")
+        raise AgentError(f"Agno ended the run of '{self._hooks.agent_id}': {said}. Its log has the whole story.")
 
     async def _tell_call(self, event: Any) -> None:
         match _read_kind(event):
@@ -107,8 +128,19 @@ class EventTranslator:
             self._think(reasoning)
         if text := _to_text(event.content):
             self._said = True
+            self._text += text
             self._turn.say(text)
         self._cite(getattr(event, "citations", None))
+
+    def _complete(self, content: object) -> None:
+        """Say the answer as a hook has left it, in place of what the model has said."""
+        said = self._turn.draft
+        text = said if self._hooks.has_dropped else self._text
+        if not said.strip() or content is None or _is_same(content, text, said):
+            return
+        # Nothing before the last call can be taken back.
+        before = self._text.removesuffix(said)
+        self._turn.replace(_to_text(content).removeprefix(before))
 
     def _cite(self, citations: Citations | None) -> None:
         for cited in (citations.urls if citations else None) or ():
@@ -166,6 +198,19 @@ def _read_kind(event: BaseRunOutputEvent) -> str:
 
 def _is_member(event: BaseRunOutputEvent) -> bool:
     return bool(getattr(event, "parent_run_id", None))
+
+
+def _is_same(content: object, text: str, draft: str) -> bool:
+    """Return whether a run's content is what was said: all of its text, or the object in its last part."""
+    if isinstance(content, str):
+        return content.strip() == text.strip() or (text is draft and content.strip().endswith(text.strip()))
+    if not isinstance(content, BaseModel):
+        return True
+    try:
+        return type(content).model_validate_json(draft) == content
+    except ValueError:
+        # Agno reads JSON amid other words too.
+        return True
 
 
 def _to_text(content: object) -> str:

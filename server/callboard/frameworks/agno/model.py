@@ -23,6 +23,7 @@ from agno.models.message import Message
 from agno.models.response import ModelResponse
 from agno.models.utils import get_model
 from agno.run.agent import CustomEvent
+from agno.run.base import BaseRunOutputEvent
 from agno.team import Team
 from agno.tools.function import Function, FunctionCall, FunctionExecutionResult
 from agno.utils.timer import Timer
@@ -50,6 +51,8 @@ class Hooks:
         self.arguments: dict[str, str] = {}
         self.failure: ModelError | None = None
         self.draft_failed = False
+        self.has_dropped = False
+        """A draft was dropped, which Agno may still have in the run's content."""
 
 
 current_hooks: ContextVar[Hooks | None] = ContextVar("callboard_agno_hooks", default=None)
@@ -255,6 +258,7 @@ def _request(model: _HookedModel, request: dict[str, Any]) -> Iterator[Callable[
     hooks.failure = None
     if speaks and hooks.draft_failed:
         hooks.draft_failed = False
+        hooks.has_dropped = True
         turn.rewind()
     if turn.calls.is_over_limit:
         request |= {"tools": None, "tool_choice": None}
@@ -303,6 +307,9 @@ def _without_text(item: object) -> object:
 
     Agno appends the text of an event to the tool's result: https://github.com/agno-agi/agno/issues/8769
     """
+    if isinstance(item, BaseRunOutputEvent) and not hasattr(item, "parent_run_id"):
+        # A team reads it of each event of its members: https://github.com/agno-agi/agno/issues/5379
+        vars(item)["parent_run_id"] = None
     if not isinstance(item, CustomEvent) or type(item).__str__ is not object.__str__:
         return item
     event = copy(item)

@@ -1,7 +1,6 @@
 """The things that a paused run of Agno waits for, asked of the user."""
 
 import asyncio
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 from uuid import uuid4
@@ -16,13 +15,12 @@ from callboard.calls import ToolCall
 from callboard.errors import ToolError
 from callboard.frameworks.agno.hooks import Output
 from callboard.frameworks.agno.model import Hooks
+from callboard.frameworks.choices import HINT, find_option, list_options
 from callboard.frameworks.turn import Turn
 from callboard_protocol import InputRequest
 
 READ: Mapping[type, Callable[[str], object]] = {int: int, float: float}
 """The functions that make of an answer what a field holds; all else is text."""
-
-_NUMBER = re.compile(r"[0-9]{1,4}\.?")
 
 ANSWERS_ALONE = frozenset({"get_user_input", "ask_user"})
 """Agno's own tools whose result is what the user said."""
@@ -91,24 +89,19 @@ async def _ask_for_value(field: UserInputField, call_id: str, turn: Turn) -> obj
 async def _ask_for_choice(question: UserFeedbackQuestion, call_id: str, turn: Turn) -> list[str]:
     """Return the labels that the user names, by their numbers or their words; what is no label is an answer too."""
     labels = [one.label for one in question.options or ()]
-    options = [
-        f"{number}. {one.label}{f': {one.description}' if one.description else ''}"
-        for number, one in enumerate(question.options or (), 1)
-    ]
+    options = list_options([(one.label, one.description or "") for one in question.options or ()])
     hint = ""
     if labels:
-        hint = "Numbers or words, with commas between" if question.multi_select else "A number, or your own words"
-    answer = str(await _ask("input", question.question, "\n".join(options), call_id, turn, hint))
+        hint = "Numbers or words, with commas between" if question.multi_select else HINT
+    answer = str(await _ask("input", question.question, options, call_id, turn, hint))
     parts = answer.split(",") if question.multi_select else [answer]
     return [_read_choice(part.strip(), labels) for part in parts]
 
 
 def _read_choice(part: str, labels: Sequence[str]) -> str:
-    """Return the label that a part of an answer means; the part itself where it is none's number."""
-    if part in labels or not _NUMBER.fullmatch(part):
-        return part
-    place = int(part.rstrip("."))
-    return labels[place - 1] if 0 < place <= len(labels) else part
+    """Return the label that a part of an answer means; the part itself where it names none."""
+    place = find_option(part, labels)
+    return part if place is None else labels[place]
 
 
 async def _ask(

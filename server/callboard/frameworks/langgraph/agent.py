@@ -7,15 +7,17 @@ from typing import Any
 
 from langchain_core.language_models import LanguageModelLike
 from langchain_core.messages import BaseMessage
-from langchain_core.runnables import RunnableConfig
+from langchain_core.runnables import Runnable, RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.pregel import Pregel
+from langgraph.pregel.protocol import PregelProtocol
 
 from callboard._loop import OnOwnerLoss, RunContext
 from callboard.errors import AgentError
-from callboard.frameworks.adapter import Factory, FrameworkAgent, HistoryOf, choose_on_owner_loss, id_from
+from callboard.frameworks.adapter import Factory, FrameworkAgent, HistoryOf, check_given, choose_on_owner_loss, id_from
 from callboard.frameworks.description import Description
 from callboard.frameworks.langgraph.description import describe
 from callboard.frameworks.langgraph.held import model_of
@@ -74,6 +76,7 @@ def from_langgraph(
     its tools it goes where it begins. Others end, for nodes that have run would run again, and so do functions
     that make a graph, and graphs with the history `own`. Raises `AgentError`.
     """
+    check_given(agent, _FromLangGraph.kinds, _FromLangGraph.wanted, _advise(agent))
     hook_agents_in_tools()
     contain_tools()
     if isinstance(agent, Pregel):
@@ -91,6 +94,9 @@ def from_langgraph(
 
 
 class _FromLangGraph(FrameworkAgent[Graph]):
+    kinds = (Pregel,)
+    wanted = "a compiled graph of LangGraph"
+
     def __init__(
         self,
         make: Factory[Graph],
@@ -125,10 +131,11 @@ class _FromLangGraph(FrameworkAgent[Graph]):
             graph = self._prepare(agent, hooks)
             translator = EventTranslator(hooks, self._answers)
             given: Any = {"messages": await self._messages(graph, turn)}
-            while given is not None and (interrupts := await translator.follow(graph, given, context)):
-                if graph.checkpointer is None:
-                    raise AgentError(f"The graph of '{self.agent_id}' interrupts: compile it with a checkpointer.")
-                given = await resolve(interrupts, hooks)
+            with translator:
+                while given is not None and (interrupts := await translator.follow(graph, given, context)):
+                    if graph.checkpointer is None:
+                        raise AgentError(f"The graph of '{self.agent_id}' interrupts: compile it with a checkpointer.")
+                    given = await resolve(interrupts, hooks)
             if given is None:
                 turn.say(UNANSWERED)
             elif request := hooks.last_request:
@@ -163,6 +170,18 @@ class _FromLangGraph(FrameworkAgent[Graph]):
         if self._history == "callboard" and isinstance(graph.checkpointer, BaseCheckpointSaver):
             graph.checkpointer = InMemorySaver(serde=graph.checkpointer.serde)
         return graph
+
+
+def _advise(given: object) -> str:
+    match given:
+        case StateGraph():
+            return "Compile it: graph.compile()."
+        case PregelProtocol() if not isinstance(given, Pregel):
+            return "Its nodes run on another server, whose calls cannot be held to limits: give the graph itself."
+        case Runnable():
+            return "Make it a node of a graph, or give its model and its tools to create_agent(…)."
+        case _:
+            return ""
 
 
 def _refuse_unknown(graph: Graph, answers: Collection[str]) -> None:

@@ -22,7 +22,7 @@ from pydantic_core import to_json
 
 from callboard._tools import ToolResult, report_status
 from callboard.calls import RejectedCall, ToolCall
-from callboard.errors import AgentError
+from callboard.errors import AgentError, ModelError
 from callboard.frameworks.failures import model_error, tool_error
 from callboard.frameworks.langgraph.messages import (
     chunks_of_event,
@@ -118,9 +118,12 @@ class Hooks(BaseCallbackHandler):
             start.cancel()
         if isinstance(error, GraphRecursionError):
             raise AgentError(f"The graph of '{self._agent_id}' goes round without an end: {error}") from error
-        known = any(error is failure for failure in self._failures)
-        if isinstance(error, Exception) and (failure := model_error(error, self._agent_id, always=known)):
+        if isinstance(error, Exception) and (failure := self.model_failure(error)):
             raise failure from error
+
+    def model_failure(self, error: Exception) -> ModelError | None:
+        """Return the failure of a model that has ended the run by `error`, None where it is another."""
+        return model_error(error, self._agent_id, always=any(error is failure for failure in self._failures))
 
     @property
     def last_request(self) -> list[BaseMessage] | None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import uuid4
 
@@ -11,11 +11,17 @@ from pydantic_core import from_json, to_json
 
 from callboard.calls import ToolCall
 from callboard.errors import ToolDenied
+from callboard.frameworks.choices import HINT, find_option, list_options
 from callboard.frameworks.langgraph.hooks import Hooks
 from callboard.frameworks.langgraph.messages import read_arguments, unreadable_error
 from callboard_protocol import InputRequest
 
 QUESTION = "The agent asks"
+QUESTIONS = ("question", "message", "prompt", "text", "title", "query", "ask")
+OPTIONS = ("options", "choices")
+LABELS = ("label", "title", "name", "text", "value", "id")
+VALUES = ("value", "id")
+"""The names that graphs give the parts of a question, the usual ones first; LangGraph prescribes none."""
 WORDS = {"yes": True, "true": True, "no": False, "false": False}
 """Answers that are no text: graphs ask for consent in a condition, where the text `no` is as good as `yes`."""
 
@@ -51,6 +57,8 @@ class _Questions:
                 schema = getattr(interrupt, "response_schema", None)
                 yes_or_no = isinstance(schema, Mapping) and schema.get("type") == "boolean"
                 try:
+                    if isinstance(question, Mapping) and (parts := _read_question(question)) is not None:
+                        return await self._ask_question(parts, call_id)
                     return await self._ask(question, call_id, yes_or_no=yes_or_no)
                 except ToolDenied as unanswered:
                     if call_id is not None:
@@ -86,17 +94,78 @@ class _Questions:
             return {"type": "reject", "message": str(denied)}
         return {"type": "approve"}
 
+    async def _ask_question(self, question: "_Question", call_id: str | None) -> object:
+        """Return the option that the user chooses, or their own words."""
+        if not question.options:
+            return await self._ask(question.text, call_id)
+        options = list_options([(one.label, one.description) for one in question.options])
+        answer: object = await self._turn.ask(
+            InputRequest(
+                request_id=uuid4().hex,
+                kind="input",
+                title=QUESTION,
+                message=f"{question.text}\n\n{options}",
+                placeholder=HINT,
+                tool_call_id=call_id,
+            )
+        )
+        place = find_option(str(answer), [one.label for one in question.options])
+        return answer if place is None else question.options[place].value
+
     async def _ask(self, question: object, call_id: str | None, *, yes_or_no: bool = False) -> object:
         text = question if isinstance(question, str) else to_json(question, indent=2, serialize_unknown=True).decode()
-        request = InputRequest(
-            request_id=uuid4().hex,
-            kind="confirmation" if yes_or_no else "input",
-            title=QUESTION,
-            message=text,
-            tool_call_id=call_id,
+        answer: object = await self._turn.ask(
+            InputRequest(
+                request_id=uuid4().hex,
+                kind="confirmation" if yes_or_no else "input",
+                title=QUESTION,
+                message=text,
+                tool_call_id=call_id,
+            )
         )
-        answer: object = await self._turn.ask(request)
         return _read(answer) if isinstance(answer, str) else answer
+
+
+@dataclass(frozen=True, slots=True)
+class _Option:
+    """A possible answer: what the user reads, and what the graph gets."""
+
+    label: str
+    description: str
+    value: object
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """A question in words. Without options any text is an answer."""
+
+    text: str
+    options: Sequence[_Option] = ()
+
+
+def _read_question(value: Mapping[str, Any]) -> _Question | None:
+    """Return a question that a graph asks as an object, with all else that it tells; None if it has no words."""
+    name = next((one for one in QUESTIONS if isinstance(value.get(one), str) and value[one].strip()), None)
+    if name is None:
+        return None
+    options = next((one for one in OPTIONS if isinstance(value.get(one), list | tuple) and value[one]), None)
+    rest = {key: one for key, one in value.items() if key not in (name, options)}
+    text = value[name]
+    if rest:
+        text += "\n\n" + to_json(rest, indent=2, serialize_unknown=True).decode()
+    return _Question(text, tuple(map(_read_option, value[options])) if options else ())
+
+
+def _read_option(option: object) -> _Option:
+    """Return an option: a text, a number, or an object with a label and a value of usual names."""
+    if not isinstance(option, Mapping):
+        label = option if isinstance(option, str) else to_json(option, serialize_unknown=True).decode()
+        return _Option(label, "", option)
+    named = next((str(option[name]) for name in LABELS if option.get(name)), None)
+    if named is None:
+        return _Option(to_json(option, serialize_unknown=True).decode(), "", option)
+    value = next((option[name] for name in VALUES if name in option), named)
+    return _Option(named, str(option.get("description") or ""), value)
 
 
 def _read(answer: str) -> object:

@@ -2,15 +2,13 @@
 
 It is LangGraph's event protocol v3 where there is one, else messages and updates: both tell each piece of
 what models write, and what each node has returned.
-
-Nodes that run side by side speak at once, so whoever began first has the floor: it is heard to the end, and the
-others wait. Only afterwards is it known what a graph keeps of its models' words: what it does not is taken back.
 """
 
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+import re
+from collections.abc import AsyncGenerator, Collection, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 from uuid import uuid4
 
 from langchain_core._api import suppress_langchain_beta_warning
@@ -19,6 +17,7 @@ from langgraph.pregel import Pregel
 from langgraph.types import Interrupt
 from pydantic_core import to_json
 
+from callboard.frameworks.langgraph.floor import Floor, Speech
 from callboard.frameworks.langgraph.hooks import Hooks, Namespace, Path, namespace_of, path_of
 from callboard.frameworks.langgraph.messages import (
     Words,
@@ -28,7 +27,6 @@ from callboard.frameworks.langgraph.messages import (
     words_of,
 )
 from callboard.frameworks.progress import report_of
-from callboard.frameworks.turn import Turn
 
 try:
     from langgraph.stream import CustomTransformer, UpdatesTransformer
@@ -37,6 +35,9 @@ except ImportError:
     UpdatesTransformer = None  # type: ignore[assignment,misc] # before LangGraph 1.2
 
 Graph = Pregel[Any, Any, Any, Any]
+
+GUARD_FAILED = re.compile(r"^During task with name '[^']*(\.after_(model|agent)|post_model_hook)'")
+"""LangGraph's note on the error of a node that checks an answer, of LangChain's middleware or its older agent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,119 +77,6 @@ async def stream_parts(graph: Graph, given: object, context: Any) -> AsyncGenera
             yield Part(namespace_of(event["params"]["namespace"]), event["method"], event["params"]["data"])
 
 
-@dataclass(slots=True, eq=False)
-class Speech:
-    """The words of one model in one answer, or of a node in one message, in the graph at `namespace`.
-
-    `task` is the run of the node, `told` how many of its words the turn has been told.
-    """
-
-    key: str
-    namespace: Namespace
-    task: str
-    words: list[Words] = field(default_factory=list)
-    told: int = 0
-    ended: bool = False
-
-    @property
-    def text(self) -> str:
-        """All that it says."""
-        return "".join(words.text for words in self.words)
-
-
-class Floor:
-    """The speeches of a run, in the order in which they began."""
-
-    def __init__(self, turn: Turn) -> None:
-        self._turn = turn
-        self._speeches: dict[str, Speech] = {}
-        self._told: list[tuple[Speech, Words]] = []
-        self._told_at = turn.call_events
-        self._speaker: Speech | None = None
-        self._last_unkept: Speech | None = None
-
-    def find(self, key: str, namespace: Namespace, task: str) -> Speech:
-        """Return the speech of that key; it begins where there is none yet."""
-        return self._speeches.setdefault(key, Speech(key, namespace, task))
-
-    def add(self, speech: Speech, words: Words) -> None:
-        """Add words to a speech."""
-        speech.words.append(words)
-        self._tell()
-
-    def end(self, speech: Speech) -> None:
-        """End a speech; the next has the floor."""
-        speech.ended = True
-        self._tell()
-
-    def drop(self, has_failed: Callable[[Speech], bool]) -> None:
-        """Take back what has failed and is said anew."""
-        for speech in [one for one in self._speeches.values() if has_failed(one)]:
-            self._forget(speech)
-
-    def settle(self, namespace: Namespace, is_kept: Callable[[Speech], bool]) -> None:
-        """Take back what a step of the graph at `namespace`, which is over, has not kept of what was said."""
-        over = [speech for speech in self._speeches.values() if speech.namespace == namespace]
-        for speech in over:
-            speech.ended = True
-        for speech in over:
-            if speech.text and not is_kept(speech):
-                self._last_unkept = speech
-                self._forget(speech)
-        self._tell()
-        for speech in over:
-            self._speeches.pop(speech.key, None)
-
-    def recall(self) -> None:
-        """Say what was taken back last, where a graph keeps no messages: some have their answer elsewhere."""
-        if self._last_unkept is not None:
-            self._speeches[self._last_unkept.key] = self._last_unkept
-            self._last_unkept.told = 0
-        self.close()
-
-    def close(self) -> None:
-        """Say what still waits: the run is over."""
-        for speech in self._speeches.values():
-            speech.ended = True
-        self._tell()
-
-    def _tell(self) -> None:
-        for speech in self._speeches.values():
-            for words in speech.words[speech.told :]:
-                self._say(speech, words)
-            speech.told = len(speech.words)
-            if not speech.ended:
-                return
-
-    def _say(self, speech: Speech, words: Words) -> None:
-        if self._told_at != self._turn.call_events:
-            # Nothing before a call's start or end can be taken back.
-            self._told_at = self._turn.call_events
-            self._told.clear()
-        if words.text and speech is not self._speaker:
-            self._speaker = speech
-            self._turn.begin_paragraph()
-        self._told.append((speech, words))
-        self._turn.think(words.reasoning)
-        self._turn.say(words.text)
-        for source in words.sources:
-            self._turn.cite(source)
-        if words.files:
-            self._turn.show_files(words.files)
-
-    def _forget(self, speech: Speech) -> None:
-        del self._speeches[speech.key]
-        told = self._told if self._told_at == self._turn.call_events else []
-        if not any(said is speech for said, _ in told):
-            return
-        self._turn.rewind()
-        self._told = []
-        self._speaker = None
-        for said, words in told:
-            if said is not speech:
-                self._say(said, words)
-
-
 class EventTranslator:
     """The translator of one run, from what its graph streams."""
 
@@ -198,7 +86,20 @@ class EventTranslator:
         self._answers = answers
         self._floor = Floor(hooks.turn)
         self._last_message: BaseMessage | None = None
+        self._whole: list[tuple[Speech, AIMessage]] = []
         self._said = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Take back what a failure leaves without a place in the graph's state; what a failing model said stays."""
+        if not isinstance(error, Exception) or self._hooks.model_failure(error) is not None:
+            return
+        if any(GUARD_FAILED.search(note) for note in getattr(error, "__notes__", ())):
+            self._floor.refuse()
+        else:
+            self._floor.drop_unsettled()
 
     async def follow(self, graph: Graph, given: object, context: object) -> Sequence[Interrupt]:
         """Tell the run until it ends, or waits for the interrupts that are returned; its nodes get `context`."""
@@ -211,6 +112,7 @@ class EventTranslator:
                     case "updates":
                         interrupts += part.data.get("__interrupt__", ())
                         await self._tell_calls(part)
+                        self._say_whole()
                         self._say_result(part)
                     case "values":
                         self._settle(part)
@@ -223,6 +125,7 @@ class EventTranslator:
 
     def end(self) -> None:
         """Say what has waited, and where nobody was heard the state's last message: the run is over."""
+        self._say_whole()
         self._floor.close()
         if self._turn.has_said or self._turn.calls.is_over_limit:
             return
@@ -246,10 +149,19 @@ class EventTranslator:
             # The same node speaks anew where its model has failed: it, or another in its place, was asked again.
             failed = self._hooks.failed_messages
             self._floor.drop(lambda one: one.key in failed and one.task == speech.task)
-        self._add(speech, piece)
+        if isinstance(piece, AIMessage) and not isinstance(piece, AIMessageChunk):
+            # Its node may end calls with it, which comes first: a node that limits calls tells why it has.
+            self._whole.append((speech, piece))
+        else:
+            self._add(speech, piece)
+
+    def _say_whole(self) -> None:
+        for speech, message in self._whole:
+            self._add(speech, message)
+        self._whole.clear()
 
     def _add(self, speech: Speech, piece: object) -> None:
-        for words in words_of(piece):
+        for words in (*words_of(piece), *_held_back(speech, piece)):
             self._floor.add(speech, words)
             self._said = self._said or bool(words.text)
         if _is_last(piece):
@@ -262,11 +174,9 @@ class EventTranslator:
 
     def _settle(self, part: Part) -> None:
         """Keep of what was said in a step what the state has after it."""
+        self._say_whole()
         kept = [message for message in messages_in(part.data) if isinstance(message, AIMessage)]
-        ids = {message.id for message in kept}
-        texts = {message.text for message in kept}
-        keeps_all = bool(self._answers)
-        self._floor.settle(part.namespace, lambda one: keeps_all or one.key in ids or one.text in texts)
+        self._floor.settle(part.namespace, kept, keeps_all=bool(self._answers))
         if not part.namespace:
             self._last_message = next(reversed(conversation_of(part.data)), None)
 
@@ -294,6 +204,23 @@ class EventTranslator:
         for update in part.data.values():
             if isinstance(update, Mapping) and "structured_response" in update and not self._said:
                 self._turn.say(to_json(update["structured_response"], serialize_unknown=True).decode())
+
+
+def _held_back(speech: Speech, piece: object) -> Iterator[Words]:
+    """Yield the end of a block's text that did not come before its last event: middleware may hold it back so far."""
+    match piece:
+        case {"event": "content-block-start", "index": int(index), "content": {"type": "text", "text": str(text)}}:
+            speech.blocks[index] = text
+        case {"event": "content-block-delta", "index": int(index), "delta": {"type": "text-delta", "text": str(text)}}:
+            speech.blocks[index] = speech.blocks.get(index, "") + text
+        case {"event": "content-block-finish", "index": int(index), "content": {"type": "text", "text": str(text)}}:
+            said = speech.blocks.get(index, "")
+            if text != said:
+                speech.is_filtered = True
+                if text.startswith(said):
+                    yield Words(text[len(said) :])
+        case _:
+            pass
 
 
 def _is_last(piece: object) -> bool:

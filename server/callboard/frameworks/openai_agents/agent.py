@@ -12,7 +12,7 @@ from agents.memory import Session
 
 from callboard._loop import OnOwnerLoss, RunContext
 from callboard.errors import AgentError
-from callboard.frameworks.adapter import Factory, FrameworkAgent, choose_on_owner_loss, id_from
+from callboard.frameworks.adapter import Factory, FrameworkAgent, check_given, choose_on_owner_loss, id_from
 from callboard.frameworks.description import Description
 from callboard.frameworks.failures import model_error
 from callboard.frameworks.openai_agents.description import describe
@@ -21,7 +21,7 @@ from callboard.frameworks.openai_agents.mcp import KeptServers
 from callboard.frameworks.openai_agents.messages import to_items
 from callboard.frameworks.openai_agents.model import MODEL_FAILURES
 from callboard.frameworks.openai_agents.tools import AgentTwins, check, walk_agents
-from callboard.frameworks.turn import Turn
+from callboard.frameworks.turn import AnswerGuard, Turn
 
 OpenAIAgent = Agent[Any]
 ContextOf = Callable[[RunContext], Any | Awaitable[Any]]
@@ -50,6 +50,7 @@ def from_openai_agents(
     by default the first, and the second with a `session`, which does not know them. Raises `AgentError`, also
     for a tool that cannot be held to the server's limits.
     """
+    check_given(agent, _FromOpenAIAgents.kinds, _FromOpenAIAgents.wanted)
     if isinstance(agent, Agent):
         for one in walk_agents(agent):
             check(one)
@@ -59,6 +60,9 @@ def from_openai_agents(
 
 
 class _FromOpenAIAgents(FrameworkAgent[OpenAIAgent]):
+    kinds = (Agent,)
+    wanted = "an Agent of the OpenAI Agents SDK"
+
     def __init__(
         self,
         agent: OpenAIAgent | Factory[OpenAIAgent],
@@ -99,8 +103,9 @@ class _FromOpenAIAgents(FrameworkAgent[OpenAIAgent]):
             "session": await _make(self._session, turn.context),
         }
         items, instructions = to_items(turn.context.messages)
-        async with self._visit(agent):
-            await self._run(agent, turn, items if self._session is None else items[-1:], instructions, **options)
+        with AnswerGuard(turn):
+            async with self._visit(agent):
+                await self._run(agent, turn, items if self._session is None else items[-1:], instructions, **options)
 
     async def answer(self, agent: OpenAIAgent, turn: Turn) -> None:
         settings = replace(agent.model_settings, tool_choice=None, parallel_tool_calls=None)

@@ -12,14 +12,15 @@ from pydantic_ai.usage import UsageLimits
 
 from callboard._loop import OnOwnerLoss, RunContext
 from callboard.errors import AgentError
-from callboard.frameworks.adapter import Factory, FrameworkAgent, id_from
+from callboard.frameworks.adapter import Factory, FrameworkAgent, check_given, id_from
 from callboard.frameworks.description import Description
 from callboard.frameworks.failures import model_error
 from callboard.frameworks.pydantic_ai.description import describe
-from callboard.frameworks.pydantic_ai.hooks import Client, EventTranslator, Hooks, TurnOver
+from callboard.frameworks.pydantic_ai.hooks import Client, Hooks, TurnOver
 from callboard.frameworks.pydantic_ai.messages import to_conversation
+from callboard.frameworks.pydantic_ai.stream import EventTranslator
 from callboard.frameworks.pydantic_ai.tools import hook_agents_in_tools
-from callboard.frameworks.turn import Turn
+from callboard.frameworks.turn import AnswerGuard, Turn
 
 PydanticAgent = AbstractAgent[Any, Any]
 Dependencies = Callable[[RunContext], Any | Awaitable[Any]]
@@ -43,6 +44,7 @@ def from_pydantic_ai(
     goes on with a run whose own is gone, by a new run of the agent that is told the calls that have
     ended, or ends it. Raises `AgentError`.
     """
+    check_given(agent, _FromPydanticAI.kinds, _FromPydanticAI.wanted)
     hook_agents_in_tools()
     if isinstance(agent, AbstractAgent):
         agent_id = agent_id or id_from(agent.name or "")
@@ -52,6 +54,9 @@ def from_pydantic_ai(
 
 
 class _FromPydanticAI(FrameworkAgent[PydanticAgent]):
+    kinds = (AbstractAgent,)
+    wanted = "an agent of pydantic-ai"
+
     def __init__(
         self,
         make: Factory[PydanticAgent],
@@ -70,7 +75,8 @@ class _FromPydanticAI(FrameworkAgent[PydanticAgent]):
 
     async def play(self, agent: PydanticAgent, turn: Turn) -> None:
         made = self._deps(turn.context) if self._deps else None
-        await self._run(agent, turn, deps=await made if isawaitable(made) else made)
+        with AnswerGuard(turn):
+            await self._run(agent, turn, deps=await made if isawaitable(made) else made)
 
     async def answer(self, agent: PydanticAgent, turn: Turn) -> None:
         await self._run(Agent(agent.model), turn)

@@ -6,34 +6,22 @@ server's rules. The rest is translated from the events.
 """
 
 import asyncio
-from collections.abc import AsyncIterable, Sequence
+from collections.abc import AsyncIterable
 from contextvars import ContextVar
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pydantic_ai import AgentRunResultEvent
 from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
 from pydantic_ai.exceptions import ModelRetry
 from pydantic_ai.messages import (
     AgentStreamEvent,
-    FilePart,
-    FunctionToolResultEvent,
     InstructionPart,
     ModelRequest,
     ModelResponse,
-    NativeToolCallPart,
-    NativeToolReturnPart,
-    OutputToolCallEvent,
-    PartDeltaEvent,
-    PartEndEvent,
     PartStartEvent,
     RetryPromptPart,
     TextPart,
-    TextPartDelta,
-    ThinkingPart,
-    ThinkingPartDelta,
     ToolCallPart,
-    ToolCallPartDelta,
 )
 from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.tools import (
@@ -45,18 +33,15 @@ from pydantic_ai.tools import (
 )
 from pydantic_ai.tools import ToolDenied as NotApproved
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
-from pydantic_core import to_json
 from typing_extensions import override
 
 from callboard._tools import error_text, report_status
 from callboard.calls import RejectedCall, ToolCall
-from callboard.errors import InvalidArguments, ToolDenied, ToolError, UnknownTool
+from callboard.errors import InvalidArguments, ToolDenied, ToolError, ToolLimit, UnknownTool
 from callboard.frameworks.failures import tool_error
-from callboard.frameworks.progress import report_of
-from callboard.frameworks.pydantic_ai.messages import file_of, result_of, without_system_prompts
-from callboard.frameworks.turn import Turn, source_of
+from callboard.frameworks.pydantic_ai.messages import result_of, without_system_prompts
+from callboard.frameworks.turn import Turn
 from callboard.observers import ObservedRequest
-from callboard_protocol import Source
 
 Arguments = dict[str, Any]
 
@@ -72,13 +57,20 @@ turn_of_tool: ContextVar[Turn | None] = ContextVar("callboard_pydantic_ai_turn_o
 """The turn of the tool that is running."""
 
 
+@dataclass
 class PatientToolset(WrapperToolset[Any]):
-    """An agent's tools, none of which ends the run by being called wrongly."""
+    """An agent's tools, none of which ends the run by being called wrongly.
+
+    `retries` is filled with the limits that the tools' author gave them, by the tools' names.
+    """
+
+    retries: dict[str, int] = field(default_factory=dict)
 
     @override
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
-        """Return the tools, each of which may fail as often as the model likes."""
-        tools = await super().get_tools(ctx)
+        """Return the tools. A tool without a limit of its own may fail as often as the model likes."""
+        tools = await super().get_tools(replace(ctx, max_retries=RETRIES))
+        self.retries |= {name: tool.max_retries for name, tool in tools.items() if tool.max_retries < RETRIES}
         return {name: replace(tool, max_retries=RETRIES) for name, tool in tools.items()}
 
 
@@ -92,6 +84,8 @@ class Hooks(AbstractCapability[Any]):
         self._calls: dict[str, ToolCallPart] = {}
         self._ids: dict[int, str] = {}
         self._started: set[str] = set()
+        self._retries: dict[str, int] = {}
+        self._exhausted: set[str] = set()
         self._asked_last = False
         self.has_rejected = False
         """The last answer was refused, by a validator or since it does not fit, and is to be taken back."""
@@ -104,7 +98,7 @@ class Hooks(AbstractCapability[Any]):
     @override
     def get_wrapper_toolset(self, toolset: AbstractToolset[Any]) -> AbstractToolset[Any]:
         """Return the agent's tools, none of which ends the run by being called wrongly."""
-        return PatientToolset(toolset)
+        return PatientToolset(toolset, self._retries)
 
     @override
     async def prepare_tools(self, ctx: RunContext[Any], tool_defs: list[ToolDefinition]) -> list[ToolDefinition]:
@@ -136,7 +130,14 @@ class Hooks(AbstractCapability[Any]):
         request_context: ModelRequestContext,
         response: ModelResponse,
     ) -> ModelResponse:
-        """Give the calls the ids that the store has; raise `TurnOver` where there may be none."""
+        """Say the answer as the agent's own capabilities have left it, and give its calls the ids that the store has.
+
+        Raises `TurnOver` where there may be no calls.
+        """
+        text = "".join(part.content for part in response.parts if isinstance(part, TextPart))
+        if not text.strip().endswith(self.turn.draft.strip()):
+            # A capability of the agent's has replaced it.
+            self.turn.replace(text)
         for index, call in enumerate(response.parts):
             if not isinstance(call, ToolCallPart) or call.tool_name in self.output_tools:
                 continue
@@ -178,6 +179,12 @@ class Hooks(AbstractCapability[Any]):
         handler: Any,
     ) -> Any:
         """Run a tool as the built-in loop does; what the model is told of a call that it may not run is its result."""
+        retries = self._retries.get(call.tool_name)
+        if retries is not None and ctx.retry > retries:
+            # Kept: pydantic-ai takes the refusal for a success, and counts from 0 again.
+            self._exhausted.add(call.tool_name)
+        if call.tool_name in self._exhausted:
+            return self._fail(call, ToolLimit(f"Not run: {call.tool_name} has failed too often. Go on without it."))
         try:
             value = await self.turn.calls.run(
                 ToolCall(call.tool_call_id, call.tool_name, args), lambda: self._run(handler, args)
@@ -369,109 +376,3 @@ class Client(ModelRequests):
             approvals={call.tool_call_id: answer for call, answer in zip(requests.approvals, answers, strict=True)},
             calls={call.tool_call_id: await self._hooks.refuse_to_run_elsewhere(call) for call in requests.calls},
         )
-
-
-class EventTranslator:
-    """The translator of one run, and what it has told so far."""
-
-    def __init__(self, hooks: Hooks) -> None:
-        self._hooks = hooks
-        self._turn = hooks.turn
-        self._written: dict[int, tuple[str, str]] = {}
-        self._structured = False
-        self._cited: set[str] = set()
-
-    async def follow(self, events: AsyncIterable[AgentStreamEvent | AgentRunResultEvent[object]]) -> None:
-        """Tell the run until it ends."""
-        async for event in events:
-            match event:
-                case PartStartEvent():
-                    self._begin(event)
-                case PartDeltaEvent():
-                    self._go_on(event)
-                case PartEndEvent(part=TextPart() as said):
-                    self._cite(getattr(said, "citations", None))
-                case PartEndEvent(part=NativeToolCallPart() as call):
-                    await self._turn.calls.start(ToolCall(call.tool_call_id, call.tool_name, call.args or {}))
-                case OutputToolCallEvent():
-                    self._structured = True
-                case FunctionToolResultEvent():
-                    self._end(event)
-                case AgentRunResultEvent(result=result) if self._structured:
-                    # It was the arguments of a call, which are not shown.
-                    output = result.output
-                    self._turn.say(output if isinstance(output, str) else _json(output))
-                # By its name: older releases have no such class.
-                case _ if getattr(event, "event_kind", "") == "custom":
-                    self._report(event)
-
-    def _begin(self, event: PartStartEvent) -> None:
-        if event.index == 0:
-            self._written.clear()
-            self._structured = False
-            if self._hooks.has_rejected:
-                self._hooks.has_rejected = False
-                self._turn.rewind()
-        match event.part:
-            case TextPart(content=text):
-                self._turn.say(text)
-            case ThinkingPart(content=text):
-                self._turn.think(text)
-            case FilePart(content=content) if (file := file_of(content)) is not None:
-                self._turn.show_files([file])
-            case NativeToolReturnPart(tool_call_id=call_id, content=content):
-                self._turn.calls.complete(call_id, result_of(content))
-            case ToolCallPart() as call if call.tool_name not in self._hooks.output_tools:
-                call_id = self._hooks.call_id(event.index, call.tool_call_id)
-                self._written[event.index] = (call_id, call.tool_name)
-                if isinstance(call.args, str) and call.args:
-                    self._turn.show_arguments(call_id, call.tool_name, call.args)
-
-    def _go_on(self, event: PartDeltaEvent) -> None:
-        match event.delta:
-            case TextPartDelta(content_delta=text) as delta:
-                self._turn.say(text)
-                self._cite(getattr(delta, "citations_delta", None))
-            case ThinkingPartDelta(content_delta=str(text)):
-                self._turn.think(text)
-            case ToolCallPartDelta(args_delta=str(text)) if event.index in self._written:
-                self._turn.show_arguments(*self._written[event.index], text)
-
-    def _cite(self, citations: Sequence[Any] | None) -> None:
-        for cited in (source for citation in citations or () for source in citation.sources):
-            text = "\n\n".join(cited.excerpts)
-            if cited.kind == "web":
-                key = cited.url
-                source = source_of(cited.url, cited.title, text)
-            else:
-                key = cited.title or cited.document_id or "document"
-                source = Source(source={"name": key}, document=(text or key,), metadata=({"source": key},))
-            if key not in self._cited:
-                self._cited.add(key)
-                self._turn.cite(source)
-
-    def _report(self, event: Any) -> None:
-        """Tell what a hook of the run reports; what a tool does has been told."""
-        if not event.tool_call_id and (message := report_of(event).message):
-            self._turn.show_status(message)
-
-    def _end(self, event: FunctionToolResultEvent) -> None:
-        part = event.part
-        if (outcome := getattr(part, "outcome", "retried")) != "success":
-            self._hooks.fail(part.tool_call_id, _reason(part.content), denied=outcome == "denied")
-            return
-        # For those that were not run here: the others have ended when their tools did.
-        self._turn.calls.complete(part.tool_call_id, result_of(part.content, event.content))
-
-
-def _reason(content: object) -> str:
-    """Return what is wrong with a call: as text, or as pydantic lists what does not fit."""
-    if isinstance(content, str):
-        return content
-    if isinstance(content, list) and all(isinstance(one, dict) and {"loc", "msg"} <= one.keys() for one in content):
-        return "; ".join(": ".join(filter(None, [".".join(map(str, one["loc"])), one["msg"]])) for one in content)
-    return _json(content)
-
-
-def _json(value: object) -> str:
-    return to_json(value, serialize_unknown=True).decode()

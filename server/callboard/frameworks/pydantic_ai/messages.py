@@ -91,7 +91,8 @@ def result_of(value: Any, more: object = ()) -> ToolResult:
     """
     if isinstance(value, ToolReturn):
         return result_of(value.return_value, value.content)
-    part = ToolReturnPart("", value)
+    # Of a tuple pydantic-ai does not find the media: https://github.com/pydantic/pydantic-ai/issues/3109
+    part = ToolReturnPart("", list(value) if isinstance(value, tuple) else value)
     try:
         text = part.model_response_str()
     except PydanticSerializationError as error:

@@ -1,0 +1,80 @@
+"""What is wrong with the declaration of an application, said when it is declared, with the fix."""
+
+import inspect
+from collections.abc import Iterable, Mapping
+from types import EllipsisType
+from typing import Any
+
+from callboard._agents.declarations import check_agent
+from callboard._settings import Settings
+from callboard.errors import AgentError, SettingsError
+
+
+def list_agents(agents: object) -> tuple[Any, ...]:
+    """Return the agents; raises `AgentError` for a single one, and for one that could not answer."""
+    if isinstance(agents, str | Mapping) or not isinstance(agents, Iterable):
+        shown = getattr(agents, "agent_id", None) or f"{agents!r:.80}"
+        raise AgentError(f"Callboard takes a list of agents, not {shown}: write Callboard([agent]).")
+    listed = tuple(agents)
+    for agent in listed:
+        check_agent(agent)
+    return listed
+
+
+def check_authenticate(authenticate: object) -> None:
+    """Raise `SettingsError` for what cannot know callers. Never says what was given: it may be the key itself."""
+    if authenticate is None:
+        return
+    if isinstance(authenticate, str):
+        raise SettingsError("authenticate is a text: for a key write authenticate=api_key(…), from callboard.")
+    if not callable(authenticate) or isinstance(authenticate, type):
+        raise SettingsError(
+            f"authenticate is a {type(authenticate).__name__}: give a function, `async def know(connection)`, that "
+            "returns a Principal, or None for a caller who may not use the server."
+        )
+    if inspect.isfunction(authenticate) and not (inspect.iscoroutinefunction(authenticate) or _is_lambda(authenticate)):
+        raise SettingsError(
+            f"authenticate is the plain function {authenticate.__name__}: write `async def {authenticate.__name__}`."
+        )
+    try:
+        inspect.signature(authenticate).bind(None)
+    except ValueError:
+        return  # not every callable tells its parameters
+    except TypeError:
+        raise SettingsError(
+            "authenticate must take the connection and nothing else: `async def know(connection)`."
+        ) from None
+
+
+def check_store(store: object) -> None:
+    """Raise `SettingsError` for what keeps nothing."""
+    if store is None or isinstance(store, EllipsisType):
+        return
+    if isinstance(store, str):
+        raise SettingsError(
+            "store is a text: for a database write store=SqlStore(url), with SqlStore of callboard.storage.sql."
+        )
+    if isinstance(store, type) or not callable(getattr(store, "start", None)):
+        raise SettingsError(f"store={store!r:.80} is no callboard.Store: give SqlStore(url), or None for memory alone.")
+
+
+def check_settings(settings: object) -> None:
+    """Raise `SettingsError` for what are no settings."""
+    if settings is not None and not isinstance(settings, Settings):
+        raise SettingsError(
+            f"settings is a {type(settings).__name__}: give Settings(max_runs=…), with Settings of callboard."
+        )
+
+
+def check_observers(observers: object) -> None:
+    """Raise `SettingsError` for a single function, or for what cannot be called."""
+    if isinstance(observers, str) or not isinstance(observers, Iterable):
+        raise SettingsError("observers must be a list of functions: observers=[tell].")
+    for observer in observers:
+        if not callable(observer) or inspect.iscoroutinefunction(observer):
+            raise SettingsError(f"observers lists {observer!r:.80}: give plain functions, `def tell(run, what)`.")
+
+
+def _is_lambda(function: Any) -> bool:
+    """Return whether it is a lambda, which may return a coroutine."""
+    return bool(function.__name__ == "<lambda>")

@@ -1,0 +1,68 @@
+"""The calls that an agent written by hand makes through its context: by the same runner as those of other agents."""
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+from callboard._tools import ClientTool, Tool, ToolResult
+from callboard.calls import Budget, CallContext, CallRunner, EventBuffer
+from callboard.calls.call import write_arguments
+from callboard.errors import AgentError, ToolError
+
+if TYPE_CHECKING:
+    from callboard._loop.context import TurnContext
+
+
+class OwnCalls:
+    """The calls of one turn, which share its limits; they may run side by side."""
+
+    def __init__(self) -> None:
+        self._shared: tuple[CallContext, Budget] | None = None
+
+    async def run(
+        self, turn: "TurnContext", tool: Tool, arguments: Mapping[str, Any] | str, call_id: str
+    ) -> ToolResult:
+        """Run one call to its end, and return its result; see `RunContext.call`."""
+        # To declare an agent takes none of the formats. A server has imported them before its first run.
+        from callboard._formats import RequestedCall
+        from callboard._loop.resolution import resolve_calls
+
+        _refuse_other(tool)
+        context, budget = self._share(turn)
+        context.redaction.add(*tool.secret_values)
+        written = arguments if isinstance(arguments, str) else write_arguments(arguments)
+        requested = RequestedCall(turn.claim_tool_call_id(call_id), tool.name, written)
+        calls = resolve_calls([requested], {tool.name: tool}, budget)
+        events = EventBuffer()
+        work = asyncio.create_task(
+            CallRunner(events, context, turn.limits).run_round(calls), name=f"call {tool.name} of {turn.run_id}"
+        )
+        try:
+            async with aclosing(events.read(work)) as reading:
+                async for event in reading:
+                    await turn.emit(event)
+        finally:
+            work.cancel()
+            await asyncio.wait({work})
+        ended = work.result()[requested.id].ended
+        if isinstance(ended, ToolError):
+            raise ended
+        return ended
+
+    def _share(self, turn: "TurnContext") -> tuple[CallContext, Budget]:
+        if self._shared is None:
+            self._shared = turn.make_call_context(turn.agent_id), Budget(turn.limits)
+        return self._shared
+
+
+def _refuse_other(tool: object) -> None:
+    """Raise `AgentError` for anything that `RunContext.call` cannot run."""
+    if isinstance(tool, Tool) and not isinstance(tool, ClientTool) and not tool.is_method:
+        return
+    name = getattr(tool, "name", None) or getattr(tool, "__name__", repr(tool))
+    if isinstance(tool, ClientTool):
+        raise AgentError(f"{name} is a function of the client, which runs it: yield ToolCallExternal for the call.")
+    if isinstance(tool, Tool):
+        raise AgentError(f"{name} is a method that belongs to no instance: pass instance.{name} to context.call.")
+    raise AgentError(f"context.call takes a tool, and {name} is none: write @tool above its function.")

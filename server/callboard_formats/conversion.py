@@ -1,0 +1,68 @@
+"""Conversions between the types of JSON by which nothing is lost."""
+
+import json
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from callboard_formats.arguments import json_value
+
+NOT_CONVERTED: Final[Any] = object()
+"""The result of a conversion that would lose something: None is a value."""
+
+_KINDS = {type(None): "null", bool: "boolean", int: "integer", float: "number", str: "string", list: "array"}
+_WORDS = {"true": "true", "false": "false", "null": "null", "none": "null"}
+_ZEROS = re.compile(r"\.0+\Z")
+
+
+def kind_of(value: Any) -> str:
+    """Return the JSON type of a value as `json.loads` gives it."""
+    return _KINDS.get(type(value), "object")
+
+
+def is_a(value: Any, types: Iterable[str]) -> bool:
+    """Return whether `value` has one of the types as it is; a whole float is not yet an integer."""
+    kind = kind_of(value)
+    return any(name == kind or (name == "number" and kind == "integer") for name in types)
+
+
+def same(one: Any, other: Any) -> bool:
+    """Return whether two JSON values are one: unlike in Python, 1 is not true."""
+    if isinstance(one, bool) is not isinstance(other, bool):
+        return False
+    return bool(one == other)
+
+
+def convert(value: Any, types: Iterable[str]) -> Any:
+    """Return `value` as the first of the types that can say all that it says, or `NOT_CONVERTED`.
+
+    `"5"` and `5.0` are the integer 5, 5.5 is none; `"true"` is true, `"yes"` is a word; 5 is
+    the string `"5"`, 5.5 no string: it may have been written as 5.50; a string that is the JSON
+    of an object or an array is that.
+    """
+    converted = (_convert(value, kind_of(value), name) for name in types)
+    return next((one for one in converted if one is not NOT_CONVERTED), NOT_CONVERTED)
+
+
+def _convert(value: Any, kind: str, name: str) -> Any:
+    match kind, name:
+        case ("number", "integer") if value.is_integer():
+            return int(value)
+        case ("boolean" | "integer", "string") if not -(10**30) < value < 10**30:
+            return NOT_CONVERTED
+        case ("boolean" | "integer", "string"):
+            return json.dumps(value)
+        case ("string", "integer" | "number" | "boolean" | "null" | "array" | "object"):
+            text = value.strip()
+            text = _ZEROS.sub("", text) if name == "integer" else _WORDS.get(text.casefold(), text)
+            return read_as(lambda json_text: json_value(json_text, strict=False), text, name)
+    return NOT_CONVERTED
+
+
+def read_as(reader: Callable[[str], Any], text: str, name: str) -> Any:
+    """Return what `reader` makes of the text if that is of the type `name`."""
+    try:
+        value = reader(text)
+    except (ValueError, RecursionError):
+        return NOT_CONVERTED
+    return value if is_a(value, (name,)) else NOT_CONVERTED

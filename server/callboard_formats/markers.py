@@ -1,0 +1,303 @@
+"""The markers that the cleaner leaves out of answers, and how much of the text behind each goes with it.
+
+`markers(…)` chooses those of some syntaxes and a model. A model's own (`QUIRKS`) count before the syntaxes'
+(`SCAFFOLDING`), and these before tokens of any protocol (`TOKENS`).
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import Literal
+
+import regex
+
+from callboard_formats.formats import SYNTAXES
+from callboard_formats.literals import Literals
+from callboard_formats.syntax import END_TOKENS, Syntax
+from callboard_formats.table import ROWS
+from callboard_formats.tape import Reading, Tape
+
+Skip = Callable[[Tape], Reading[object]]
+"""A reader that moves the tape behind text that is left out; perhaps behind none."""
+
+_MAX_SPACE = 16
+_BLANK_LINE = rf"\n[ \t\r]{{0,{_MAX_SPACE}}}+(?=\n)"
+_HEAD = regex.compile(r"\s{0,8}+[{\[](?=\s{0,8}+[\"'{}\[\]\d\-])")
+_HEAD_AT_END = regex.compile(r"\s{0,8}+[{\[]\s{0,8}+\Z")
+_OUTSIDE_STRINGS = regex.compile(rf"[\"{{}}\[\]]|{_BLANK_LINE}")
+_NAME = regex.compile(r"[A-Za-z0-9_.\-]{0,64}+")
+_LINE_END = regex.compile(r"\n")
+_IN_STRING = regex.compile(rf"\"|\\[^\n]|{_BLANK_LINE}")
+
+
+def _words(*texts: str) -> Skip:
+    """Leave out the longest of these texts, if one is there; in any case."""
+    literals = Literals(texts)
+
+    def skip(tape: Tape) -> Reading[None]:
+        while not tape.final and (tape.is_at_end() or literals.may_grow(tape.text, tape.at - tape.base)):
+            yield
+        tape.at += len(literals.match(tape.text, tape.at - tape.base))
+
+    return skip
+
+
+def _until(closer: str) -> Skip:
+    """Leave out the text up to and including this literal, or up to a blank line."""
+    end = regex.compile(f"{regex.escape(closer)}|{_BLANK_LINE}", regex.IGNORECASE | regex.ASCII)
+    return lambda tape: _move_behind(tape, end)
+
+
+def _move_behind(tape: Tape, end: "regex.Pattern[str]") -> "Reading[regex.Match[str] | None]":
+    found = yield from tape.find(end)
+    tape.at += len(found[0]) if found else 0
+    return found
+
+
+def _name(tape: Tape) -> Reading[object]:
+    """Leave out a name, all of which was seen by the marker's `followed_by`; perhaps an empty one."""
+    return tape.take(_NAME)
+
+
+def _line(tape: Tape) -> Reading[object]:
+    """Leave out the rest of the line."""
+    return _move_behind(tape, _LINE_END)
+
+
+def _json(tape: Tape) -> Reading[None]:
+    """Leave out an object or an array, if one begins here after white space."""
+    if (yield from tape.take(_HEAD)) or (yield from tape.take(_HEAD_AT_END)):
+        yield from _rest_of_json(tape)
+
+
+def _rest_of_json(tape: Tape) -> Reading[None]:
+    """Leave out the rest of an object or array. A blank line ends it: JSON on one line or indented has none."""
+    depth = 1
+    in_string = False
+    while depth:
+        found = yield from _move_behind(tape, _IN_STRING if in_string else _OUTSIDE_STRINGS)
+        if found is None or found[0][0] == "\n":
+            return
+        in_string ^= found[0] == '"'
+        if not in_string:
+            depth += (found[0] in "{[") - (found[0] in "}]")
+
+
+Where = Literal["anywhere", "after space", "line start", "after answer", "beginning", "end"]
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """A literal, matched without regard to case.
+
+    `where`: what must stand before it (or that nothing follows) to be no prose. `then`: what
+    is left out with it. `instead`: what the user sees in its place. `answers`: what follows
+    is the final answer. `exact`: only in this case. `followed_by`: what has to stand behind it.
+    """
+
+    text: str
+    where: Where = "anywhere"
+    then: tuple[Skip, ...] = ()
+    instead: str = ""
+    answers: bool = False
+    exact: bool = False
+    followed_by: "regex.Pattern[str] | None" = None
+
+
+def _all(texts: str, *then: Skip) -> tuple[Marker, ...]:
+    return tuple(Marker(text, then=then) for text in texts.split())
+
+
+_ROLES = ("assistant", "user", "system", "developer", "tool", "model", "ipython")
+_ROLE = _words(*_ROLES, *(f"{role}\n" for role in _ROLES))
+_CHANNEL = _words("analysis", "commentary", "final", "thought")
+_HARMONY_KINDS = ("", "json", "code", " json", " code", "<|constrain|>json", " <|constrain|>json")
+_HARMONY_HEADER = _words(*_HARMONY_KINDS[1:], *(f"{kind}<|message|>" for kind in _HARMONY_KINDS))
+_HARMONY_CALL = regex.compile(r"[\w.-]{0,64}+\s{0,9}+(?:(?:json|code)\s{0,9}+)?(?:<\||[{\[])")
+_HARMONY_CALLS = tuple(
+    Marker(f"{before}to={to}", "after space", (_name, _HARMONY_HEADER, _json), followed_by=_HARMONY_CALL)
+    for before in ("", "commentary ", "analysis ", "assistant ", "assistantcommentary ", "assistantanalysis ")
+    for to in ("functions.", "multi_tool_use.", "browser.")
+)
+_WRAPPERS = tuple(
+    Marker(f'{{{space}"{key}"{gap}:', then=(_rest_of_json,))
+    for key in ("tool_uses", "recipient_name")
+    for space in ("", " ", "\n", "\n ", "\n  ", "\n    ", "\n\t")
+    for gap in ("", " ")
+)
+
+
+def _deepseek(words: str) -> tuple[Marker, ...]:
+    spaced = [word.replace("_", gap) for word in words.split() for gap in ("▁", "_")]
+    return tuple(Marker(f"<｜{word}｜>") for word in dict.fromkeys(spaced))
+
+
+TOKENS = (
+    *_all("<|im_start|> <|start_header_id|> <start_of_turn>", _ROLE),
+    Marker("<|start|>", then=(_ROLE,), exact=True),
+    Marker("<|end|>", exact=True),
+    *_all(
+        "<|im_end|> <|im_sep|> <|message|> <|call|> <|return|> <|endoftext|> <|eot_id|> <|eom_id|>"
+        " <|end_header_id|> <|begin_of_text|> <|end_of_text|> <|python_tag|> <end_of_turn> <|assistant|> <|user|>"
+        " <|system|> <|observation|> <|im_user|> <|im_assistant|> <|im_system|> <|im_middle|>"
+        " <|END_OF_TURN_TOKEN|> <|START_OF_TURN_TOKEN|> <|CHATBOT_TOKEN|>"
+    ),
+    *_all("<|channel|>", _CHANNEL),
+    *_all("<|constrain|>", _words("json")),
+    *_deepseek("begin_of_sentence end_of_sentence User Assistant"),
+)
+"""Tokens of any protocol around whole messages."""
+
+_RESULTS = (
+    *_all("<tool_response>", _until("</tool_response>")),
+    *_all("<tool_result>", _until("</tool_result>")),
+    *_all("<tool_results>", _until("</tool_results>")),
+    *_all("<function_response>", _until("</function_response>")),
+    *_all("<start_function_response>", _until("<end_function_response>")),
+    *_all("[TOOL_RESULTS]", _until("[/TOOL_RESULTS]")),
+    *_all("[AVAILABLE_TOOLS]", _until("[/AVAILABLE_TOOLS]")),
+)
+_TOKEN_BEGIN = ("<|", "<｜")
+_TOKEN_END = (">", "]", "[")
+_WORDS_TOO = ("<|tool_call|>", "[INST]")
+"""Markers that stand in prose as often: left out for the models that are known for them."""
+
+
+def _marks_of(syntax: Syntax) -> Iterator[Marker]:
+    """Yield what its models leave in the text besides openers: its markers, and the tokens that they stop before."""
+    tokens = (text for text in syntax.stops if text.startswith(_TOKEN_BEGIN) or text.endswith(_TOKEN_END))
+    for text in (*syntax.markers, *tokens):
+        yield Marker(text, exact=True)
+
+
+def _is_token(opener: str) -> bool:
+    return opener.endswith((">", "]")) and opener not in _WORDS_TOO
+
+
+@cache
+def fragments(syntaxes: tuple[str, ...] | None) -> tuple[Marker, ...]:
+    """Return the fragments of calls and results that are left out where these syntaxes are read; every one for None."""
+    if syntaxes is not None:
+        return tuple(marker for one in SYNTAXES if one.name in syntaxes for marker in _marks_of(one))
+    openers = (
+        Marker(opener, then=(_json,) if row.body == "json" else (), exact=True)
+        for row in sorted(ROWS, key=lambda row: row.body == "json")
+        for opener in row.openers
+        if _is_token(opener)
+    )
+    marks = (marker for one in SYNTAXES for marker in _marks_of(one) if marker.text not in _WORDS_TOO)
+    return (*marks, *openers, *_RESULTS, *_HARMONY_CALLS, *_WRAPPERS)
+
+
+def _spellings(word: str) -> tuple[str, ...]:
+    return (f"{word}:", f"**{word}:**", f"**{word}**:")
+
+
+_ANSWER_TAGS = (
+    # A call may be all that stands in them.
+    Marker("<answer>", "line start", (_words("\n"),), followed_by=regex.compile(r"\n|\Z")),
+    Marker("\n</answer>"),
+)
+
+SCAFFOLDING: Mapping[str, tuple[Marker, ...]] = {
+    "react": (
+        *(Marker(text, "line start", (_words(" "),), answers=True) for text in _spellings("Final Answer")),
+        *(Marker(text, "after answer", (_line,)) for word in ("Observation", "Thought") for text in _spellings(word)),
+    ),
+    "hunyuan_a13b": (Marker("助手：", "beginning"), *_ANSWER_TAGS),
+    "granite": _all("<response> </response>"),
+    "mistral": (Marker("<s>", "beginning"),),
+    "xml": _all("</function> </parameter> </parameters> </arguments> </invoke> </tool>"),
+}
+"""Scaffolding that a syntax leaves behind, by its name."""
+
+_THINKING = _all("<think> </think>")
+_MISTRALS = (*_all("[INST] [/INST]"), Marker("<s>", "beginning"))
+MESSAGE_ENDS = (
+    "<|eos|>", "<|message_sep|>", "<|END_RESPONSE|>", "<|END_TEXT|>", "<|close|>response<|sep|>",
+    "<|close|>message<|sep|>",
+)  # fmt: skip
+"""Markers that end a message, beside the tokens that end a turn."""
+
+_TURN_ENDS = tuple(Marker(text, where="end") for text in END_TOKENS)
+
+# Models that were trained on role play in forums write its markup: [FONT=Arial], [/COLOR].
+_FORUM_MARKUP = (
+    *_all("[FONT= [COLOR= [SIZE=", _until("]")),
+    *_all("[/FONT] [/COLOR] [/SIZE] [HUMAN] [/HUMAN] [INST] [/INST]"),
+)
+
+QUIRKS: tuple[tuple[str, tuple[Marker, ...]], ...] = (
+    ("qwen", _THINKING),
+    ("qwq", _THINKING),
+    ("deepseek", _THINKING),
+    ("glm", (*_THINKING, *_all("<|begin_of_box|> <|end_of_box|>"))),
+    ("hunyuan.*a13b", _ANSWER_TAGS),
+    # https://docs.vllm.ai/en/v0.11.2/api/vllm/reasoning/ernie45_reasoning_parser/
+    ("ernie", (Marker("<response>\n"), *_all("<response> </response>"))),
+    ("kimi", _all("◁think▷ ◁/think▷")),
+    ("mistral", _MISTRALS),
+    ("mixtral", _MISTRALS),
+    ("magistral", (*_MISTRALS, *_all("[THINK] [/THINK]"))),
+    ("ministral", (*_MISTRALS, *_all("[THINK] [/THINK]"))),
+    ("devstral", _MISTRALS),
+    ("codestral", _MISTRALS),
+    ("pixtral", _MISTRALS),
+    ("llama", (Marker("assistant\n\n", "beginning"),)),
+    ("pygmalion", _FORUM_MARKUP),
+    ("mythomax", _FORUM_MARKUP),
+    ("gemma", _all("<eos> <bos> <escape>")),
+    (r"(?<![a-z])phi[-_0-9]", _all("<|tool|> <|/tool|> <|tool_call|> <|/tool_call|>")),
+    (
+        "granite",
+        _all("<response> </response> <|start_of_role|>assistant<|end_of_role|> <|tool_call|> <|end_of_role|>"),
+    ),
+    (
+        "command",
+        _all("<|START_RESPONSE|> <|END_RESPONSE|> <|START_TEXT|> <|END_TEXT|> <|START_ACTION|> <|END_ACTION|>"),
+    ),
+    # A server that strips the special tokens leaves the words between them, run together.
+    (
+        "gpt-oss",
+        tuple(Marker(text, instead="\n\n") for text in ("assistantfinal", "assistantcommentary", "assistantanalysis")),
+    ),
+)
+"""Patterns of model names in lower case, and what these models leak. All that match count."""
+
+
+STOPS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("dolphin", ("<|im_end|>", "<|im_start|>")),
+    ("vicuna", ("</s>", "USER:")),
+    ("alpaca", ("### Instruction:",)),
+    ("mythomax", ("### Instruction:",)),
+    ("pygmalion", ("[HUMAN]", "### Human:")),
+)
+"""Patterns of model names in lower case, and the literals that end the turn of these models by their cards' templates.
+
+Endpoints that do not know the template let such a model go on as the user.
+"""
+
+
+def model_stops(model: str) -> tuple[str, ...]:
+    """Return the stop sequences of a model; all patterns that match count."""
+    return tuple(stop for pattern, stops in STOPS if re.search(pattern, model.lower()) for stop in stops)
+
+
+@lru_cache(maxsize=64)
+def markers(syntaxes: tuple[str, ...] | None, model: str) -> tuple[Mapping[str, Mapping[str, Marker]], Literals]:
+    """Return the markers to look for of these syntaxes and this model, by literal in lower case, then by spelling.
+
+    Those that count in any case have the spelling "". What a model leaks counts first.
+    """
+    quirks = [marker for pattern, own in QUIRKS if re.search(pattern, model.lower()) for marker in own]
+    found: dict[str, dict[str, Marker]] = {}
+    # Where a syntax was asked for, the others are text, and no text is left out.
+    scaffolding = [marker for one in syntaxes or () for marker in SCAFFOLDING.get(one, ())]
+    for marker in (*_TURN_ENDS, *fragments(syntaxes), *TOKENS, *scaffolding, *quirks):
+        literal = marker.text.lower()
+        if marker.exact:
+            found.setdefault(literal, {})[marker.text] = marker
+        else:
+            found[literal] = {"": marker}
+    return found, Literals(found)

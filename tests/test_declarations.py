@@ -1,0 +1,156 @@
+"""A wrong declaration is refused when it is made, in words that say the fix."""
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.requests import HTTPConnection
+
+import callboard.skills.home  # noqa: F401 - its settings are known once it is imported
+from callboard import Agent, Callboard, OpenAICompatible, Principal, RunContext, Settings, Skill, register, tool
+from callboard.errors import AgentError, CallboardError
+from callboard.testing import Call, FakeModel, client
+from callboard_protocol import Event, Message
+
+
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+SKILL = Skill("arithmetic", "Adds.", tools=[tool(add)])
+
+# Without their types: every declaration here is a mistake that mypy would find.
+make_agent: Any = Agent
+make_board: Any = Callboard
+make_settings: Any = Settings
+
+
+class Own:
+    """An agent written by hand, in which each test breaks one thing."""
+
+    agent_id = name = description = "own"
+
+    async def run(self, context: RunContext) -> AsyncIterator[Event]:
+        yield Message(content=context.run_id)
+
+
+def changed(**attributes: Any) -> Any:
+    """An object of a class like `Own` with other attributes; those that are None are not there."""
+    kept = {name: getattr(Own, name) for name in ("agent_id", "name", "description", "run")} | attributes
+    return type("Own", (), {name: value for name, value in kept.items() if value is not None})()
+
+
+async def returns_a_text(self: Any, context: RunContext) -> str:
+    return "text"
+
+
+def yields_plainly(self: Any, context: RunContext) -> Iterator[Event]:
+    yield Message(content="text")
+
+
+async def takes_nothing(self: Any) -> AsyncIterator[Event]:
+    yield Message(content="text")
+
+
+def knows(connection: HTTPConnection) -> Principal:
+    return Principal("ann")
+
+
+async def takes_no_connection() -> Principal:
+    return Principal("ann")
+
+
+async def tells(run: object, what: object) -> None:
+    pass
+
+
+WRONG: list[tuple[Callable[[], object], str]] = [
+    (lambda: make_settings(max_run=1), r"no setting max_run: did you mean max_runs\?"),
+    (lambda: make_settings(home_assistant_token="t"), "give it to the skill"),
+    (lambda: make_settings(colour="red"), "no setting colour"),
+    (lambda: make_agent("x", model="gpt"), r"OpenAICompatible\(.*, model=\'gpt\'\)"),
+    (lambda: make_agent("x", model=OpenAICompatible), "which is no model"),
+    (lambda: make_agent("x", model=7), "which is no model"),
+    (lambda: make_agent("x", "d", [add]), r"add .* is a function: give it as tools=\[add\]"),
+    (lambda: make_agent("x", "d", [tool(add)]), r"the tool add in its skills: give it as tools=\[add\]"),
+    (lambda: make_agent("x", "d", [Skill]), r"is a class: .* Skill\(…\)"),
+    (lambda: make_agent("x", "d", SKILL), r"skills=\[arithmetic\]"),
+    (lambda: make_agent("x", "d", tools=add), r"tools=\[add\]"),
+    (lambda: make_agent("x", "d", tools=tool(add)), r"tools=\[add\]"),
+    (lambda: make_agent("x", "d", tools=["add"]), "'add' in tools, which is no tool"),
+    (lambda: make_agent("x", "d", tools=[SKILL]), r"the skill 'arithmetic' in tools: give it as skills="),
+    (lambda: make_agent("x", "d", tools=[lambda a: a]), "docstring"),
+    (lambda: make_agent("x", "d", [SKILL], tools=[add]), "two tools named 'add'"),
+    (lambda: make_agent("x", [SKILL]), "description as a text"),
+    (lambda: make_agent("x", prompt=["Be brief."]), "prompt as a text"),
+    (lambda: make_agent("x", instructions="Be brief."), "'instructions': call it prompt"),
+    (lambda: make_agent("x", base_prompt="Be brief."), "'base_prompt': call it prompt"),
+    (lambda: make_agent("x", promt="Be brief."), "'promt': call it prompt"),
+    (lambda: make_agent("x", colour="red"), "'colour': it takes agent_id, description"),
+    (lambda: make_agent(7), "cannot have the id 7"),
+    (lambda: make_agent("x", confirm="send_*"), r"confirm=\['send_\*'\]"),
+    (lambda: make_agent("x", limits=5), r"Limits\(max_tool_calls=…\)"),
+    (lambda: make_agent("x", tool_format="jason"), "give one of auto, native"),
+    (lambda: make_board(Agent("x")), r"not x: write Callboard\(\[agent\]\)"),
+    (lambda: make_board("x"), "takes a list of agents"),
+    (lambda: make_board(["x"]), "'x' is a name"),
+    (lambda: make_board([Own]), r"Own is a class: .* Own\(…\)"),
+    (lambda: make_board([add]), r"function add is no agent"),
+    (lambda: make_board([Agent("x"), Agent("x")]), "two agents with the id 'x'"),
+    (lambda: make_board(model="gpt"), r"The application has model='gpt', which is a name"),
+    (lambda: make_board(authenticate=Principal("ann")), "give a function"),
+    (lambda: make_board(authenticate=knows), "write `async def knows`"),
+    (lambda: make_board(authenticate=takes_no_connection), "must take the connection"),
+    (lambda: make_board(store="sqlite:///x.db"), r"SqlStore\(url\)"),
+    (lambda: make_board(store=7), "is no callboard.Store"),
+    (lambda: make_board(settings={"max_runs": 1}), r"Settings\(max_runs=…\)"),
+    (lambda: make_board(observers=tells), r"observers=\[tell\]"),
+    (lambda: make_board(observers=[tells]), "plain functions"),
+    (lambda: make_board([changed(description=None)]), "'own' has no description"),
+    (lambda: make_board([changed(name=None)]), "'own' has no name"),
+    (lambda: make_board([changed(agent_id=None)]), "cannot have the id None"),
+    (lambda: make_board([changed(agent_id="two words")]), "cannot have the id 'two words'"),
+    (lambda: make_board([changed(run=None)]), r"has no run\(\)"),
+    (lambda: make_board([changed(run=returns_a_text)]), r"yield Message\(content=…\)"),
+    (lambda: make_board([changed(run=yields_plainly)]), r"async def run\(self, context\)"),
+    (lambda: make_board([changed(run=takes_nothing)]), r"write run\(self, context\)"),
+    (lambda: register(changed(run=returns_a_text)), r"yield Message\(content=…\)"),
+]
+
+
+@pytest.mark.parametrize(("declare", "words"), WRONG, ids=[words for _, words in WRONG])
+def test_a_wrong_declaration_is_refused_with_the_fix(declare: Callable[[], object], words: str) -> None:
+    with pytest.raises(CallboardError, match=words):
+        declare()
+
+
+def test_a_key_in_the_place_of_its_function_is_not_repeated() -> None:
+    with pytest.raises(CallboardError, match=r"authenticate=api_key\(…\)") as refused:
+        make_board(authenticate="my-secret-key")
+    assert "my-secret-key" not in str(refused.value)
+
+
+def test_an_agent_of_another_framework_is_refused_with_its_adapter() -> None:
+    foreign = type("Agent", (), {"__module__": "pydantic_ai.agent", "run": add})()
+    with pytest.raises(AgentError, match=r"pydantic_ai\.from_pydantic_ai\(agent\)"):
+        Callboard([foreign])
+
+
+def test_plain_functions_and_tools_are_an_agents_own_beside_its_skills(tmp_path: Path) -> None:
+    @tool(name="double_it")
+    def double(a: int) -> int:
+        """Double a number."""
+        return 2 * a
+
+    def negate(a: int) -> int:
+        """Negate a number."""
+        return -a
+
+    agent = Agent("clerk", "Calculates.", [SKILL], "Be brief.", tools=[double, negate])
+    assert [one.name for one in agent.tools] == ["add", "double_it", "negate"]
+    model = FakeModel([Call("double_it", a=2), Call("negate", a=3)], "Done.")
+    with client(Callboard([agent], model=model, settings=Settings(data_dir=tmp_path))) as callboard:
+        assert callboard.run("Go.").results == {"double_it": "4", "negate": "-3"}
+    assert model.requests[0].messages[0] == {"role": "system", "content": "Be brief."}
