@@ -328,7 +328,7 @@ class BrokenJournal(NoJournal):
     async def call_started(self, call: HistoryCall, text_before: str) -> None:
         self._fail("start")
 
-    async def call_ended(self, tool_call_id: str, output: str, error_code: str | None, duration_ms: int) -> None:
+    async def call_ended(self, tool_call_id: str, output: str, error_code: str | None, duration_ms: int | None) -> None:
         self._fail("end")
 
     async def finish(self, text: str, *, is_answered: bool, details: Mapping[str, Any] | None = None) -> None:

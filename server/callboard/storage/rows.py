@@ -9,7 +9,7 @@ import json
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, cast
 
 from callboard._history import ChatHistory, HistoryCall, NewResponse
 from callboard._history.records import StoredStatus, message_text
@@ -28,6 +28,7 @@ from callboard.storage.values import (
     ToolCallFilter,
 )
 from callboard.storage.words import Term, excerpt
+from callboard_protocol import ENDINGS, find_ending
 
 ROWS_PER_PAGE = 100
 MAX_NAMESPACE_CHARS = 64
@@ -85,7 +86,6 @@ def read_message(row: Any) -> StoredMessage:
 
 def read_call(row: Any, events: Sequence[StoredStatus]) -> StoredCall:
     """Return a call with everything that is known of it."""
-    status: CallState = "complete" if row.error_code is None else "error"
     return StoredCall(
         tool_call_id=row.tool_call_id,
         chat_id=row.chat_id,
@@ -94,7 +94,7 @@ def read_call(row: Any, events: Sequence[StoredStatus]) -> StoredCall:
         tool_name=row.tool_name,
         arguments=row.arguments,
         result=row.tool_output,
-        status="running" if row.ended_at is None else status,
+        status=name_state(row.ended_at, row.error_code),
         error_code=row.error_code,
         round_index=row.round_index,
         sequence_index=row.sequence_index,
@@ -104,6 +104,19 @@ def read_call(row: Any, events: Sequence[StoredStatus]) -> StoredCall:
         events=tuple(events),
         parent_call_id=row.parent_call_id,
     )
+
+
+def name_state(ended_at: float | None, error_code: str | None) -> CallState:
+    """Return the state of a call."""
+    if ended_at is None:
+        return "running"
+    return "complete" if error_code is None else cast("CallState", find_ending(error_code).state)
+
+
+def is_failure(error_code: Any) -> list[Any]:
+    """Return what must be true of the code of a call that failed: of a value booleans, of a column SQL."""
+    nothing = None
+    return [error_code != nothing, *(error_code != code for code, end in ENDINGS.items() if not end.is_failure)]
 
 
 def write_line(message: StoredMessage, events: Sequence[StoredStatus]) -> Line:
@@ -143,9 +156,11 @@ def _compare(row: Any, wanted: ToolCallFilter | ChatFilter, equal: Sequence[str]
         case "complete":
             conditions += [row.ended_at != nothing, row.error_code == nothing]
         case "error":
-            conditions.append(row.error_code != nothing)
+            conditions += is_failure(row.error_code)
         case None:
             pass
+        case state:
+            conditions += [row.error_code == code for code, end in ENDINGS.items() if end.state == state]
     return conditions
 
 

@@ -17,6 +17,7 @@ MAX_TOOLS = 200
 """Of one server. A model is lost long before."""
 
 MAX_NAME_CHARS = 64
+MAX_TITLE_CHARS = 80
 
 Call = Callable[[str, Mapping[str, Any], ToolContext], Awaitable[ToolResult]]
 """Runs a tool by the server's own name of it."""
@@ -71,8 +72,8 @@ def _make_tool(name: str, declaration: ServerDeclaration, listed: "McpTool", cal
         read_arguments=checked_schema_arguments(listed.input_schema),
         context_parameter="callboard_context",
         read_only=read_only,
-        title=clean_text(declaration.hide(title)),
         requires_confirmation=asks,
+        title=clean_text(declaration.hide(" ".join(title.split())), MAX_TITLE_CHARS),
     )
 
 

@@ -21,6 +21,7 @@ from callboard.storage.rows import (
     choose_rank,
     compare_call,
     compare_message,
+    is_failure,
     read_cursor,
     show_message,
     summarise_call,
@@ -54,7 +55,7 @@ WINDOW_CHATS = 2_000
 MAX_OPEN_RUNS = 300
 
 IS_CALL = messages.c.role == "tool"
-IS_ERROR = messages.c.error_code.is_not(None)
+IS_ERROR = and_(*is_failure(messages.c.error_code))
 ERRORS = func.sum(case((IS_ERROR, 1), else_=0))
 SHOWN = [column for column in messages.c if column.name not in ("arguments", "tool_output", "replay_output", "content")]
 SUMMARIES = select(
