@@ -105,6 +105,7 @@ STATUS_INTERVAL_SECONDS = 1.0
 
 # The status lines above an answer.
 LINES_AT_ONCE = 8
+CALLS_NAMED = 5  # Of one tool; of more, every fifth.
 MAX_LINES = 200
 
 # What of a text is shown.
@@ -120,8 +121,8 @@ NOT_PARAMETERS = {"model", "messages", "stream", "stream_options", "metadata", "
 
 NOTICE = "> **Callboard:** "  # The server knows notices by this, and takes them out of what the model reads.
 FROM_TEXT = "from text"  # What the card of a call says that the server read from the model's text.
+INNER = "↳ "  # Begins the line of a call inside another one; the server takes these lines out again.
 THINKING = "Thinking…"
-ANSWERING = "Answering…"
 ANSWERED = "Answered"
 RECONNECTING = "Reconnecting…"
 TAKEN_BACK = "\n\n> The answer begins anew: what stands above since the last tool call is taken back.\n\n"
@@ -292,8 +293,21 @@ def escape_label(text: str) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """Return the time as people read it."""
-    return f"{seconds:.0f} s" if seconds >= 1 else "under 1 s"
+    """Return the time as people read it: "2.5 s", "12 s"."""
+    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+
+
+def format_duration(event: Json) -> str:
+    """Return how long the call ran that an event ends; empty if it never ran or this is not known."""
+    duration_ms = event.get("duration_ms")
+    has_run = ENDINGS.get(str(event.get("code")), FAILED).has_run
+    return format_seconds(duration_ms / 1000) if isinstance(duration_ms, int) and has_run else ""
+
+
+def format_percent(data: Json) -> str:
+    """Return how far a call is, as its tool reports it: "45% "; empty if it does not say."""
+    progress = data.get("progress")
+    return f"{progress:.0f}% " if isinstance(progress, (int, float)) and 0 <= progress <= 100 else ""
 
 
 # An answer is a list of pieces. Neighbouring calls and thoughts are one segment, which Open WebUI draws as a group;
@@ -364,16 +378,19 @@ class Thought(Piece):
 class Call(Piece):
     """A tool call.
 
-    `arguments` are JSON text, `draft` what the model has written of them so far. The card says behind the name the
-    `mark` that it keeps, and the `label` that changes while the call runs. `round` is which answer of the model it is
-    of, told back on the next turn.
+    `arguments` are JSON text, `draft` what the model has written of them so far. The card says behind the name `about`,
+    the argument that tells it from others, the `mark` that it keeps, the `label` that changes while the call runs, and
+    the time that it `took`. `round` is which answer of the model it is of, told back on the next turn. `inner` are the
+    calls that another agent made inside this one: they have no cards, but a line each above the result of this one.
     """
 
     is_block: ClassVar[bool] = True
     id: str = ""
     name: str = "tool"
+    about: str = ""
     mark: str = ""
     label: str = ""
+    took: str = ""
     state: Literal["preparing", "running", "done", "failed"] = "preparing"
     draft: str = ""
     arguments: str = "{}"
@@ -381,11 +398,25 @@ class Call(Piece):
     files: list[Json] = field(default_factory=list)
     round: str = "0"
     stoppable: bool = True
+    parent: "Call | None" = field(default=None, compare=False, repr=False)
+    inner: list["Call"] = field(default_factory=list)
 
     @property
     def shown_name(self) -> str:
         """The name as the card says it."""
-        return " · ".join(part for part in (self.name, self.mark, self.label) if part)
+        return " · ".join(part for part in (self.name, self.about, self.mark, self.label, self.took) if part)
+
+    def list_inner(self, indent: str = "") -> Iterator[str]:
+        """Yield a line for each call inside this one."""
+        for call in self.inner:
+            yield f"{INNER}{indent}{CONTROL.sub(' ', call.shown_name)}"
+            yield from call.list_inner(f"{indent}  ")
+
+    def tell_parents(self) -> None:
+        """Say on the cards of the calls around this one how far it is."""
+        if self.parent and self.parent.is_open:
+            self.parent.label = self.shown_name
+            self.parent.tell_parents()
 
     def render(self) -> str:
         """Return the `<details>` block that 0.6 to 0.12 draw as a tool call."""
@@ -415,13 +446,9 @@ class Call(Piece):
         if data.get("status") == "from_text":
             self.mark = FROM_TEXT
             return
-        percent = ""
-        progress = data.get("progress")
-        if isinstance(progress, (int, float)) and 0 <= progress <= 100:
-            percent = f"{progress:.0f}% "
         # Behind the name of a running call Open WebUI writes three dots of its own.
         message = str(data.get("message") or "").strip()[:LABEL_CHARS].rstrip(".… ")
-        self.label = (percent + message).strip()
+        self.label = (format_percent(data) + message).strip()
 
     def show_question(self, kind: object) -> None:
         """Say on the card that the user is asked."""
@@ -445,41 +472,58 @@ def render(pieces: Iterable[Piece]) -> str:
     return "\n".join(texts)
 
 
+@dataclass
+class Totals:
+    """What an answer took, with what it had taken before it was continued."""
+
+    calls: int = 0
+    seconds: float = 0.0
+    endings: Counter[str] = field(default_factory=Counter)
+
+    def describe(self, how: str, *, has_time: bool) -> str:
+        """Return the line that ends the answer: "2 calls, 1 failed, 3.2 s"."""
+        calls = [f"{self.calls} call" if self.calls == 1 else f"{self.calls} calls"] if self.calls else []
+        endings = [f"{count} {ending}" for ending, count in self.endings.items()]
+        took = [format_seconds(self.seconds)] if has_time else []
+        return ", ".join(part for part in (how, *calls, *endings, *took) if part)
+
+
 @dataclass(frozen=True, slots=True)
 class StatusLine:
-    """A line of Open WebUI's status history; one that `passes` is sent only while it is the last."""
+    """A line of Open WebUI's status history; one that `passes` is sent only while it is the last.
+
+    The last line of an answer has its `totals`, which are kept with it for the case that the answer is continued.
+    """
 
     words: str
     passes: bool = False
+    totals: Totals | None = None
 
 
 class Activity:
     """Status lines that tell what a run is doing: its steps in their order, at its end what it took.
 
-    A call's steps are its reports with new words; how far each is stands on its card. Nothing is said before
-    `run_start`.
+    A call's steps are its reports with new words. Nothing is said before `run_start`. An answer without calls and
+    without statuses has no lines.
     """
 
-    def __init__(self, clock: Callable[[], float], *, is_late: bool = False) -> None:
+    def __init__(self, clock: Callable[[], float], totals: Totals, *, is_late: bool = False) -> None:
         self.lines: list[StatusLine] = []
         self._clock = clock
+        self._totals = totals
         self._is_late = is_late
         self._began_at_seconds = math.inf
         self._last_word = ""
-        self._open: dict[str, tuple[str, str]] = {}  # By call id: the tool's name, and its last report.
-        self._calls = 0
-        self._endings: Counter[str] = Counter()
+        self._open: dict[str, tuple[str, str]] = {}  # By call id: the call's label, and its last report.
+        self._calls: Counter[str] = Counter()  # By the tool's name.
 
     def apply(self, event: Json) -> None:
         """Add the lines that an event makes."""
         if event["type"] == "run_start":
             self._began_at_seconds = self._clock()
-            self._add(THINKING, passes=True)
         if self._began_at_seconds == math.inf:
             return
         match event["type"]:
-            case "message" if event["content"].strip():
-                self._add(ANSWERING, passes=True)
             case "reconnecting":
                 self._add(RECONNECTING, passes=True)
             case "status":
@@ -493,50 +537,55 @@ class Activity:
         """Add the last line; calls that are open end as the answer does. An agent's own last word stays to be read."""
         if self._began_at_seconds == math.inf:
             return
+        totals = self._totals
         if self._open:
-            self._endings["stopped" if how == "stopped" else FAILED.label] += len(self._open)
-        parts = [how]
-        if self._calls:
-            parts.append(f"{self._calls} call" if self._calls == 1 else f"{self._calls} calls")
-        parts += [f"{count} {ending}" for ending, count in self._endings.items()]
+            totals.endings["stopped" if how == "stopped" else FAILED.label] += len(self._open)
         if not self._is_late:
-            parts.append(format_seconds(self._clock() - self._began_at_seconds))
-        words = ", ".join(part for part in parts if part)
-        words = " · ".join(part for part in (self._last_word, words) if part)
-        self.lines.append(StatusLine(words or ANSWERED))
+            totals.seconds += self._clock() - self._began_at_seconds
+        if self.lines or how:
+            words = totals.describe(how, has_time=not self._is_late)
+            words = " · ".join(part for part in (self._last_word, words) if part)
+            self.lines.append(StatusLine(words or ANSWERED, totals=totals))
 
     def _apply_step(self, event: Json) -> None:
         call_id = str(event.get("tool_call_id"))
-        name, report = self._open.get(call_id, ("", ""))
+        label, report = self._open.get(call_id, ("", ""))
         match event["type"]:
-            case "tool_call_start" if not name:
-                name = str(event.get("tool_name") or "tool")
-                self._calls += 1
-                self._open[call_id] = (name, "")
-                self._add(f"Running {name}")
-            case "tool:status" if name:
-                words = str(event["data"].get("message") or "").strip()
+            case "tool_call_start" if not label:
+                self._start(call_id, event)
+            case "tool:status" if label:
+                data = event["data"]
+                words = str(data.get("message") or "").strip()
                 if words and words != report:
-                    self._open[call_id] = (name, words)
-                    self._add(f"{name}: {words}")
-            case "tool_call_complete" | "tool_call_error" if name:
+                    self._open[call_id] = (label, words)
+                    self._add(f"{label}: {format_percent(data)}{words}")
+            case "tool_call_complete" | "tool_call_error" if label:
                 del self._open[call_id]
-                end = "done"
-                duration_ms = event.get("duration_ms")
-                if event["type"] == "tool_call_error":
-                    ending = ENDINGS.get(str(event.get("code")), FAILED)
-                    end = ending.label
-                    self._endings[end] += 1
-                    duration_ms = duration_ms if ending.has_run else None
-                if isinstance(duration_ms, int):
-                    end += f" after {format_seconds(duration_ms / 1000)}"
-                self._add(f"{name}: {end}")
-                if not self._open:
-                    self._add(THINKING, passes=True)
+                self._end(label, event)
+
+    def _start(self, call_id: str, event: Json) -> None:
+        name = str(event.get("tool_name") or "tool")
+        label = str(event.get("label") or name)
+        self._open[call_id] = (label, "")
+        self._totals.calls += 1
+        self._calls[name] += 1
+        if self._calls[name] <= CALLS_NAMED:
+            self._add(f"Running {label}")
+        elif self._calls[name] % CALLS_NAMED == 0:
+            self._add(f"Running {name}, {self._calls[name]} times so far")
+
+    def _end(self, label: str, event: Json) -> None:
+        took = format_duration(event)
+        if event["type"] == "tool_call_error":
+            ending = ENDINGS.get(str(event.get("code")), FAILED)
+            self._totals.endings[ending.label] += 1
+            self._add(f"{label}: {ending.label}" + (f" after {took}" if took else ""))
+        elif not self._open:
+            self._add(THINKING, passes=True)
 
     def _add(self, words: str, *, passes: bool = False) -> None:
         line = StatusLine(CONTROL.sub(" ", words)[:NOTICE_CHARS], passes)
-        if len(self.lines) < MAX_LINES and [line] != self.lines[-1:]:
+        if len(self.lines) < MAX_LINES:
             self.lines.append(line)
 
 
@@ -557,17 +606,25 @@ class Transcript:
 
     clock = staticmethod(time.monotonic)
 
-    def __init__(self, result_chars: int = 10_000, found: object = None, *, is_late: bool = False) -> None:
+    def __init__(
+        self,
+        result_chars: int = 10_000,
+        found: object = None,
+        *,
+        totals: Totals | None = None,
+        is_late: bool = False,
+    ) -> None:
         """Begin an answer.
 
         Args:
             result_chars: Where results are cut.
             found: The sources that the message has already.
+            totals: What the message has taken already, if it is continued.
             is_late: The events come later than they happened, so how long anything took is not known.
         """
         self.pieces: list[Piece] = []
         self.events: list[Json] = []
-        self.activity = Activity(lambda: self.clock(), is_late=is_late)
+        self.activity = Activity(lambda: self.clock(), totals or Totals(), is_late=is_late)
         self.usage: Json = {}
         self.rewinds: list[int] = []
         self.ended = False
@@ -618,7 +675,8 @@ class Transcript:
             how: What the last status line says of the end, if anything: "stopped", "failed".
         """
         self._finish_last()
-        for call in self._calls.values():
+        # Those inside others first: they are lines of their cards.
+        for call in reversed(self._calls.values()):
             if call.is_open:
                 if how == "stopped" and call.state == "running" and not call.stoppable:
                     # Nobody can wait here for what the server will find.
@@ -788,12 +846,18 @@ class Transcript:
             call.show_status(event["data"])
         else:
             call.show_question(event.get("kind"))
+        call.tell_parents()
 
     def _apply_call(self, event: Json) -> None:
         call_id = make_storable(event["tool_call_id"])
         if call_id not in self._calls:
+            parent = self._calls.get(make_storable(str(event.get("parent_call_id"))))
             call = Call(is_open=True, id=call_id)
-            self._append(call)
+            if parent and parent.is_open:
+                call.parent = parent
+                parent.inner.append(call)
+            else:
+                self._append(call)
             self._calls[call_id] = call
         call = self._calls[call_id]
         if not call.is_open:
@@ -808,6 +872,7 @@ class Transcript:
                 call.arguments = json.dumps(event.get("tool_args", {}))
                 call.state = "running"
                 call.label = ""
+                call.about = make_storable(str(event.get("label") or "")).removeprefix(call.name).removeprefix(" · ")
                 call.stoppable = event.get("stoppable") is not False
                 if isinstance(event.get("round_index"), int):
                     call.round = str(event["round_index"])
@@ -815,6 +880,8 @@ class Transcript:
                 self._complete_call(call, event)
             case "tool_call_error":
                 self._fail_call(call, str(event.get("error") or "the tool failed"), str(event.get("code")))
+        call.took = format_duration(event)
+        call.tell_parents()
         self._mark()
 
     def _fail_call(self, call: Call, error: str, code: str) -> None:
@@ -852,6 +919,8 @@ class Transcript:
             # The line counts too: Open WebUI hides what is beyond its own 10,000 characters behind a button.
             shown = result[: max(0, self._result_chars - CUT_LINE_CHARS - len(link))]
             result = f"{shown}\n… [{chars - len(shown):,} more characters{link}]"
+        if inner := [*call.list_inner()]:
+            result = "\n".join([*inner, "", result])
         call.result = result
         call.state = state
         call.label = ""
@@ -863,6 +932,8 @@ class Transcript:
             url = str(file.get("url") or "")
             name = str(file.get("name") or "file")
             if file.get("type") == "image" and url.startswith(("data:image/", "/api/")):
+                while call.parent:
+                    call = call.parent
                 call.files.append({"type": "image", "url": url})
             elif url.startswith(("https://", "http://", "/api/")):
                 self._add_notice(name.replace("[", "(").replace("]", ")"), url)
@@ -940,7 +1011,10 @@ class Emitter:
         self._next_status_at_seconds = now_seconds + STATUS_INTERVAL_SECONDS
         for line in select_lines(lines):
             # One that is not done shimmers, and for ever where Open WebUI is stopped before the next.
-            yield {"event": {"type": "status", "data": {"description": line.words, "done": True}}}
+            data: Json = {"description": line.words, "done": True}
+            if line.totals:
+                data["callboard"] = vars(line.totals)
+            yield {"event": {"type": "status", "data": data}}
 
     def _chunk(self, text: str = "", **fields: Any) -> Json:
         # Never a plain string: Open WebUI passes one that begins with "data:" through as it is.
@@ -1275,7 +1349,7 @@ def read_rows(rows: list[Json]) -> Iterator[Json]:
             yield {"type": "message", "content": row["content"]}
         if row["role"] != "tool":
             continue
-        call = {"tool_call_id": row["tool_call_id"], "tool_name": row["tool_name"]}
+        call = {name: row.get(name) for name in ("tool_call_id", "tool_name", "parent_call_id")}
         arguments: object = row["arguments"]
         with suppress(ValueError, TypeError, RecursionError):
             arguments = json.loads(row["arguments"])
@@ -1583,6 +1657,26 @@ async def read_file(user: Json, file_id: str) -> bytes:
     except Exception:
         log.exception("Callboard: Open WebUI did not give a file")
         return b""
+
+
+def is_continued(body: Json) -> bool:
+    """Return whether the user lets an answer go on: Open WebUI then sends what there is of it."""
+    return [message.get("role") for message in select_dicts(body.get("messages"))[-1:]] == ["assistant"]
+
+
+async def read_totals(metadata: Json) -> Totals:
+    """Return what the message of a request has taken so far, as the status line says that ends it."""
+    try:
+        from open_webui.models.chats import Chats
+
+        message = Chats.get_message_by_id_and_message_id(metadata.get("chat_id"), metadata.get("message_id"))
+        if inspect.isawaitable(message):
+            message = await message
+        kept = [line["callboard"] for line in select_dicts(message["statusHistory"]) if "callboard" in line]
+        return Totals(kept[-1]["calls"], kept[-1]["seconds"], Counter(kept[-1]["endings"]))
+    except (ImportError, LookupError, TypeError, AttributeError):
+        # Open WebUI keeps no such message, or its lines are not the pipe's.
+        return Totals()
 
 
 async def attach_files(user: Json, metadata: Json, messages: list[Json]) -> None:
@@ -1999,7 +2093,11 @@ class Pipe:
                     if is_streamed
                     else ChunkEmitter(model)
                 ),
-                transcript=Transcript(self.valves.RESULT_CHARS, metadata.get("sources")),
+                transcript=Transcript(
+                    self.valves.RESULT_CHARS,
+                    metadata.get("sources"),
+                    totals=await read_totals(metadata) if is_continued(body) else None,
+                ),
                 store=store,
                 ask_user=None if __task__ else __event_call__,
                 queue=find_queue(__request__, user.get("id"), metadata),

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from callboard._openwebui import details, markdown_state, requests, status_lines
+from callboard._openwebui import details, markdown_state, requests
 from callboard._openwebui.details_parser import PastCall, read_answer
 from callboard_protocol import ENDINGS, FAILED, ToolCallStart, format_ending
 from tests.pipe.loader import PIPE, told
@@ -183,8 +183,7 @@ def test_the_marks_are_the_same() -> None:
     assert PIPE.Call(name="draw", mark=PIPE.FROM_TEXT).shown_name == f"draw{details.FROM_TEXT}"
     assert PIPE.Call(name="draw", label="45%").shown_name == f"draw{details.LABEL}45%"
     assert PIPE.Pipe.Valves().RESULT_CHARS == details.SHOWN_CHARS
-    assert (PIPE.THINKING, PIPE.ANSWERING) == (status_lines.THINKING, status_lines.ANSWERING)
-    assert PIPE.MAX_LINES == status_lines.MAX_LINES
+    assert PIPE.INNER == details.INNER
 
 
 def test_calls_without_a_result_end_alike() -> None:
@@ -192,11 +191,6 @@ def test_calls_without_a_result_end_alike() -> None:
     for code, ending in [*ENDINGS.items(), ("tool_failed", FAILED)]:
         mine = PIPE.ENDINGS.get(code, PIPE.FAILED)
         assert [getattr(mine, name) for name in fields] == [getattr(ending, name) for name in fields]
-
-
-@pytest.mark.parametrize("seconds", [0, 0.4, 0.99, 1, 1.5, 2.5, 61, 3600.4])
-def test_times_are_written_alike(seconds: float) -> None:
-    assert PIPE.format_seconds(seconds) == status_lines.format_seconds(seconds)
 
 
 @pytest.mark.parametrize("prefix", ["", *requests.UNSAVED_CHATS])

@@ -43,8 +43,8 @@ def completed(result: Any = "fine", call_id: str = "c", **fields: Any) -> dict[s
     return {"type": "tool_call_complete", "tool_call_id": call_id, "result": result, **fields}
 
 
-def failed(error: str, call_id: str = "c") -> dict[str, Any]:
-    return {"type": "tool_call_error", "tool_call_id": call_id, "error": error}
+def failed(error: str, call_id: str = "c", **fields: Any) -> dict[str, Any]:
+    return {"type": "tool_call_error", "tool_call_id": call_id, "error": error, **fields}
 
 
 def only_block(*events: dict[str, Any], **options: Any) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
-from callboard._cli.pipe import find_bundled_file
+from callboard._bundled_files import find_bundled_file
 from callboard._keys import make_api_key
 from callboard._settings import Settings, load_settings, read_environment
 

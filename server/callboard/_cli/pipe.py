@@ -2,11 +2,8 @@
 
 import argparse
 import sys
-from pathlib import Path
 
-from callboard.errors import CallboardError
-
-PACKAGE = Path(__file__).parent.parent
+from callboard._bundled_files import find_bundled_file
 
 
 def run(options: argparse.Namespace) -> int:
@@ -15,12 +12,3 @@ def run(options: argparse.Namespace) -> int:
     sys.stdout.buffer.write(find_bundled_file(f"pipe/{name}").read_bytes())
     sys.stdout.buffer.flush()
     return 0
-
-
-def find_bundled_file(name: str) -> Path:
-    """Return the path of a file that lies in the wheel as `callboard/_bundled/<name>`, in a checkout as `<name>`."""
-    places = (PACKAGE / "_bundled" / name, PACKAGE.parent.parent / name)
-    for place in places:
-        if place.is_file():
-            return place
-    raise CallboardError(f"{name} is missing from this installation: install callboard again.")

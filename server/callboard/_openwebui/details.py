@@ -26,6 +26,9 @@ NOTICE = "> **Callboard:** "
 LABEL = " · "
 """The mark between a tool's name and what its card says behind it; no tool's name has it."""
 
+INNER = "↳ "
+"""The beginning of a line above a call's result, about a call that another agent made inside it."""
+
 FROM_TEXT = f"{LABEL}from text"
 """The label of a call that was read from the model's text, when it has ended too."""
 

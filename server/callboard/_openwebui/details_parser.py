@@ -10,10 +10,11 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import dropwhile
 from typing import Any
 from uuid import uuid4
 
-from callboard._openwebui.details import CITED, END, GUARDED, LABEL, NOTICE, TAG
+from callboard._openwebui.details import CITED, END, GUARDED, INNER, LABEL, NOTICE, TAG
 from callboard_protocol import ChatMessage, FunctionCall, ToolCallPart
 
 _MARKS = (TAG, GUARDED, NOTICE, CITED)
@@ -167,9 +168,17 @@ def _read_call(values: Mapping[str, str], body: str) -> PastCall:
         # Behind the name the card says how far the call is, or how it ended.
         name=name.partition(LABEL)[0],
         arguments=_decode(values.get("arguments", "")),
-        result=None if is_open else result,
+        result=None if is_open else _remove_inner(result),
         round=values.get("round", ""),
     )
+
+
+def _remove_inner(result: str) -> str:
+    """Return the result without the lines about calls inside the call, and the empty line behind them."""
+    if not result.startswith(INNER):
+        return result
+    lines = result.split("\n")
+    return "\n".join(dropwhile(lambda line: line.startswith(INNER), lines)).removeprefix("\n")
 
 
 def _remove_summary(body: str) -> str:
@@ -189,6 +198,8 @@ def _decode(text: str) -> str:
 
 def _translate(message: ChatMessage) -> list[ChatMessage]:
     message = _remove_labels(message)
+    if message.role == "tool" and isinstance(message.content, str):
+        return [message.model_copy(update={"content": _remove_inner(message.content)})]
     text, others = _split_content(message.content)
     if message.role != "assistant" or text is None or not any(mark in text for mark in _MARKS):
         return [message]
