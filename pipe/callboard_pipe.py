@@ -296,7 +296,9 @@ def escape_label(text: str) -> str:
 
 def format_seconds(seconds: float) -> str:
     """Return the time as people read it: "2.5 s", "12 s"."""
-    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+    if seconds < 0.1:
+        return "under 0.1 s"
+    return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
 
 
 def format_duration(event: Json) -> str:

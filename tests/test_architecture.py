@@ -34,6 +34,7 @@ LAYERS = [
     {"_history"},
     {"_settings"},
     {"_keys", "_logging", "_named_keys", "_openwebui", "_reading"},
+    {"_bundled_files"},
     {
         "_call_ids",
         "_data_urls",

@@ -197,3 +197,21 @@ def test_calls_without_a_result_end_alike() -> None:
 def test_the_same_chats_are_not_kept(prefix: str) -> None:
     request = PIPE.build_request({"model": "callboard.demo"}, {}, [], {"chat_id": f"{prefix}chat"}, None)
     assert request["chat_id"] == (None if prefix else "chat")
+
+
+@pytest.mark.parametrize("result", ["It rains.", "", "\n\nIt rains.", "Two\n\nparagraphs"])
+@pytest.mark.parametrize("is_native", [False, True])
+def test_the_model_is_not_told_of_the_lines_about_calls_inside_a_call(result: str, is_native: bool) -> None:
+    transcript = PIPE.Transcript()
+    for event in (
+        {"type": "tool_call_start", "tool_call_id": "c", "tool_name": "ask"},
+        {"type": "tool_call_start", "tool_call_id": "d", "tool_name": "look", "parent_call_id": "c"},
+        {"type": "tool_call_complete", "tool_call_id": "d", "result": "rain"},
+        {"type": "tool_call_complete", "tool_call_id": "c", "result": result},
+    ):
+        transcript.apply(event)
+    drawn = [{"role": "assistant", "content": transcript.render()}]
+    if is_native:
+        item = PIPE.make_output_item(transcript.pieces[0], "k")
+        drawn = [{"role": "tool", "tool_call_id": "c", "content": item["output"][0]["text"]}]
+    assert told(drawn)[-1]["content"] == result

@@ -325,15 +325,16 @@ async def test_a_call_that_was_not_allowed_or_was_stopped_is_no_failure(code: st
     for event in (CALL, question(), error, Done()):
         transcript.apply(event.model_dump())
     [block] = tool_blocks(transcript.render())
-    assert (block.attributes["name"], block.attributes["done"]) == (f"delete · {label}", "true")
+    took = " · 90 s" if code == "cancelled" else ""
+    assert (block.attributes["name"], block.attributes["done"]) == (f"delete · {label}{took}", "true")
     assert "status" not in block.attributes, "it would be drawn as an error"
     assert block.value("result") == words
     [call, output] = [maker(transcript.pieces[0], "k") for maker in (PIPE.make_call_item, PIPE.make_output_item)]
-    assert (call["name"], call["status"], output["status"]) == (f"delete · {label}", "completed", "completed")
+    assert (call["name"], call["status"], output["status"]) == (f"delete · {label}{took}", "completed", "completed")
     lines = [line.words for line in transcript.activity.lines]
     time_of = " after 90 s" if code == "cancelled" else ""
     assert f"delete: {label}{time_of}" in lines
-    assert lines[-1] == f"1 call, 1 {label}, under 1 s"
+    assert lines[-1] == f"1 call, 1 {label}, under 0.1 s"
 
 
 # --- Endings.

@@ -554,3 +554,49 @@ def test_a_group_is_not_left_while_a_call_in_it_runs() -> None:
     )
     assert [len(group) for group in PIPE.split_segments(one_by_one.pieces)] == [10, 10, 5]
     assert len(tool_blocks(one_by_one.render())) == 25
+
+
+# --- Calls inside calls.
+
+
+def inside(parent: str, call_id: str, **fields: Any) -> dict[str, Any]:
+    return started(call_id, "get_weather", parent_call_id=parent, label="get_weather · Oslo", **fields)
+
+
+@pytest.mark.parametrize("emitter", ["StreamEmitter", "NativeEmitter"])
+def test_calls_inside_a_call_are_lines_of_its_card(emitter: str) -> None:
+    transcript = drawn(started("c", "ask"), inside("c", "d"))
+    [card] = transcript.pieces
+    assert card.shown_name == "ask · get_weather · Oslo"
+    transcript.apply(status("Looking", 45, "d"))
+    assert card.shown_name == "ask · get_weather · Oslo · 45% Looking"
+    transcript.apply(inside("d", "e"))
+    transcript.apply(completed("rain", "e", duration_ms=400))
+    transcript.apply(failed("no", "d", code="denied"))
+    transcript.apply(completed("It rains.", "c", duration_ms=2_500))
+    assert card.shown_name == "ask · 2.5 s"
+    lines = ["↳ get_weather · Oslo · declined", "↳   get_weather · Oslo · 0.4 s"]
+    assert card.result.split("\n") == [*lines, "", "It rains."]
+    updates = getattr(PIPE, emitter)("m").updates(transcript, 0, final=True)
+    assert "It rains." in json.dumps(updates)
+
+
+def test_a_call_of_the_agent_that_was_handed_over_to_has_a_card_of_its_own() -> None:
+    transcript = drawn(started("c", "ask"), completed("Ask Bob.", "c"), inside("c", "d"), completed("rain", "d"))
+    assert [piece.shown_name for piece in transcript.pieces] == ["ask", "get_weather · Oslo"]
+
+
+def test_a_picture_of_a_call_inside_another_is_on_its_card() -> None:
+    picture = {"type": "image", "url": "data:image/png;base64,AA"}
+    transcript = drawn(
+        started("c", "ask"), inside("c", "d"), completed("", "d", files=[picture]), completed("Here", "c")
+    )
+    [card] = transcript.pieces
+    assert card.files == [picture]
+
+
+def test_calls_inside_a_call_end_with_a_stopped_answer() -> None:
+    transcript = drawn(started("c", "ask"), inside("c", "d"))
+    transcript.close("Stopped by the user", how="stopped")
+    [card] = transcript.pieces
+    assert card.result.startswith("↳ get_weather · Oslo · stopped\n\nStopped by the user")
