@@ -128,6 +128,11 @@ class Chip:
     failed: bool
     group: bool
 
+    @property
+    def tool(self) -> str:
+        """The label up to the tool's name, without the argument and the time behind it."""
+        return self.label.partition(" · ")[0]
+
 
 class Chat:
     """One chat in one page."""

@@ -40,6 +40,6 @@ async def test_the_line_above_an_answer_tells_what_the_run_does_and_keeps_the_st
     await chat.reload()
     await expect(line).to_contain_text(TOOK, timeout=TIMEOUT_MS)
     await line.get_by_text(TOOK).first.click()
-    for step in ("Running generate_image", *STEPS, "generate_image: done after"):
+    for step in ("Running generate_image · ", *STEPS):
         await expect(line).to_contain_text(step, timeout=TIMEOUT_MS)
     await chat.screenshot(f"activity-steps-{rendering}")

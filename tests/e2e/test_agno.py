@@ -112,7 +112,7 @@ async def test_stop_ends_an_agno_agent_and_its_request_to_the_model(chat: Chat, 
     await asyncio.wait_for(agency.endpoint.disconnected.wait(), 10)
     await expect(chat.spinners).to_have_count(0)
     [chip] = await chat.chips()
-    assert chip.label == "View Result from find_flights"
+    assert chip.tool == "View Result from find_flights"
     assert not chip.failed
     await chat.ask(NEXT)
     assert (await chat.text()).strip().endswith(BOOKED)

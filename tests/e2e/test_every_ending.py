@@ -267,7 +267,7 @@ async def test_a_connection_that_is_cut_is_resumed_to_the_letter(
         assert proxy.cuts == 1
         await check_that_it_is_over(chat, BEFORE, AFTER)
         [chip] = [chip for chip in (await chat.chips_of(0)) if not chip.group]
-        assert (chip.label, chip.failed) == ("View Result from note", False)
+        assert (chip.tool, chip.failed) == ("View Result from note", False)
 
 
 @pytest.mark.ending("the agent raises")

@@ -21,7 +21,7 @@ async def test_a_nasty_result_is_shown_as_text_and_no_script_runs(chat: Chat, de
     await chat.open(demo)
     await chat.ask("nasty")
     [chip] = await chat.chips()
-    assert chip.label == "View Result from echo_nasty"
+    assert chip.tool == "View Result from echo_nasty"
     result = await chat.result("echo_nasty")
     assert as_lines(result) == as_lines(f"{NASTY}\n{NASTY}")
     assert "pwned" not in await chat.page.title()
