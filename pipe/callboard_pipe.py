@@ -33,6 +33,7 @@ import random
 import re
 import time
 import uuid
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -42,6 +43,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar, Literal
 from urllib.parse import quote
+from weakref import WeakValueDictionary
 
 import httpx
 from pydantic import BaseModel, Field
@@ -59,6 +61,9 @@ Json = dict[str, Any]
 # --- Limits ---------------------------------------------------------------------------------------------------------
 
 TOKEN_SECONDS = 300  # How long the server may take a user's token, as with Open WebUI's own.
+# Open WebUI says at once that a session has no page, and notices after a second that a page has left.
+LEAST_SHOWN_SECONDS = 1.0
+QUEUES = "callboard_question_queues"
 RESUME_JITTER = 0.25  # No two pipes try at the same moment.
 
 
@@ -129,6 +134,8 @@ FINISH_NOTICES = {
     "cancelled": "Stopped.",
     "stored": "Open WebUI was stopped in this answer. The server had kept its text and its calls, and nothing else.",
 }
+IF_DECLINED = "If you cancel or close this, you refuse: it is not run, and the agent goes on without it."
+STOPPED_BY_USER = "Stopped by the user"
 PIPE_FAILED = "The pipe failed; the reason is in Open WebUI's log."
 CANNOT_REACH = (
     "Cannot reach the Callboard server at {url}. Is it running (callboard serve)? "
@@ -144,6 +151,31 @@ LOST = (
     "The connection to the Callboard server at {url} was lost and the answer could not be resumed: the server was "
     "restarted, cannot be reached, or no longer has the run's log."
 )
+
+
+@dataclass(frozen=True, slots=True)
+class CallEnding:
+    """How a call ended that gave no result.
+
+    `label` is what the card and the status lines say. `words` tell a person what happened; empty if the error's own
+    words do. `is_failure`: the card is red. `has_run`: the tool was started, so the call has a duration.
+    """
+
+    label: str
+    words: str = ""
+    is_failure: bool = False
+    has_run: bool = True
+
+
+# By the error's code, as in the server's `callboard_protocol/endings.py`; all other codes are failures.
+FAILED = CallEnding("failed", is_failure=True)
+ENDINGS = {
+    "denied": CallEnding("declined", "Declined: it was not run.", has_run=False),
+    "not_asked": CallEnding("not asked", "Not run: nobody could be asked.", has_run=False),
+    "not_answered": CallEnding("not answered", "Not run: no answer came in time.", has_run=False),
+    "cancelled": CallEnding("stopped"),
+    "timeout": CallEnding("timed out", is_failure=True),
+}
 
 
 # --- Server events: bytes to events. Pure. --------------------------------------------------------------------------
@@ -387,7 +419,8 @@ class Call(Piece):
         progress = data.get("progress")
         if isinstance(progress, (int, float)) and 0 <= progress <= 100:
             percent = f"{progress:.0f}% "
-        message = str(data.get("message") or "").strip()[:LABEL_CHARS]
+        # Behind the name of a running call Open WebUI writes three dots of its own.
+        message = str(data.get("message") or "").strip()[:LABEL_CHARS].rstrip(".… ")
         self.label = (percent + message).strip()
 
     def show_question(self, kind: object) -> None:
@@ -435,7 +468,7 @@ class Activity:
         self._last_word = ""
         self._open: dict[str, tuple[str, str]] = {}  # By call id: the tool's name, and its last report.
         self._calls = 0
-        self._failed = 0
+        self._endings: Counter[str] = Counter()
 
     def apply(self, event: Json) -> None:
         """Add the lines that an event makes."""
@@ -457,15 +490,15 @@ class Activity:
                 self._apply_step(event)
 
     def close(self, how: str = "") -> None:
-        """Add the last line; calls that are open by now have failed. An agent's own last word stays to be read."""
+        """Add the last line; calls that are open end as the answer does. An agent's own last word stays to be read."""
         if self._began_at_seconds == math.inf:
             return
-        self._failed += len(self._open)
+        if self._open:
+            self._endings["stopped" if how == "stopped" else FAILED.label] += len(self._open)
         parts = [how]
         if self._calls:
             parts.append(f"{self._calls} call" if self._calls == 1 else f"{self._calls} calls")
-        if self._failed:
-            parts.append(f"{self._failed} failed")
+        parts += [f"{count} {ending}" for ending, count in self._endings.items()]
         if not self._is_late:
             parts.append(format_seconds(self._clock() - self._began_at_seconds))
         words = ", ".join(part for part in parts if part)
@@ -489,10 +522,12 @@ class Activity:
             case "tool_call_complete" | "tool_call_error" if name:
                 del self._open[call_id]
                 end = "done"
-                if event["type"] == "tool_call_error":
-                    end = "failed"
-                    self._failed += 1
                 duration_ms = event.get("duration_ms")
+                if event["type"] == "tool_call_error":
+                    ending = ENDINGS.get(str(event.get("code")), FAILED)
+                    end = ending.label
+                    self._endings[end] += 1
+                    duration_ms = duration_ms if ending.has_run else None
                 if isinstance(duration_ms, int):
                     end += f" after {format_seconds(duration_ms / 1000)}"
                 self._add(f"{name}: {end}")
@@ -578,18 +613,18 @@ class Transcript:
         """End the answer, once.
 
         Args:
-            reason: Why calls that are still open have failed.
+            reason: Why calls that are still open have no result.
             notice: What is said below the answer.
             how: What the last status line says of the end, if anything: "stopped", "failed".
         """
         self._finish_last()
         for call in self._calls.values():
             if call.is_open:
-                error = f"Error: {reason}"
                 if how == "stopped" and call.state == "running" and not call.stoppable:
                     # Nobody can wait here for what the server will find.
-                    error += MAY_GO_ON
-                self._end_call(call, "failed", error)
+                    self._fail_call(call, reason + MAY_GO_ON, "cancelled")
+                else:
+                    self._fail_call(call, reason, "cancelled" if how == "stopped" else "")
         if self._embeds and not self.ended:
             # This name is kept with the chat: once, for it adds to what is there.
             self.events.append({"type": "embeds", "data": {"embeds": self._embeds}})
@@ -779,11 +814,20 @@ class Transcript:
             case "tool_call_complete":
                 self._complete_call(call, event)
             case "tool_call_error":
-                error = str(event.get("error") or "the tool failed")
-                if not error.lower().startswith("error:"):
-                    error = f"Error: {error}"
-                self._end_call(call, "failed", error)
+                self._fail_call(call, str(event.get("error") or "the tool failed"), str(event.get("code")))
         self._mark()
+
+    def _fail_call(self, call: Call, error: str, code: str) -> None:
+        """End a call that gave no result; `error` is what the model is told."""
+        ending = ENDINGS.get(code, FAILED)
+        words = ending.words or error
+        if not ending.is_failure:
+            words = words.removeprefix("Error: ")
+        elif not words.lower().startswith("error:"):
+            words = f"Error: {words}"
+        self._end_call(call, "failed" if ending.is_failure else "done", words)
+        if ending is not FAILED:
+            call.label = ending.label
 
     def _complete_call(self, call: Call, event: Json) -> None:
         result = event.get("result", "")
@@ -1237,7 +1281,7 @@ def read_rows(rows: list[Json]) -> Iterator[Json]:
             arguments = json.loads(row["arguments"])
         yield call | {"type": "tool_call_start", "tool_args": arguments, "round_index": row["round_index"]}
         if row["error_code"] is not None:
-            yield call | {"type": "tool_call_error", "error": row["tool_output"]}
+            yield call | {"type": "tool_call_error", "error": row["tool_output"], "code": row["error_code"]}
         elif row["ended_at"] is not None:
             yield call | {"type": "tool_call_complete", "result": row["tool_output"]}
     yield {"type": "done", "finish_reason": "stored"}
@@ -1362,9 +1406,12 @@ class ServerClient:
         """Let the server forget all chats of the user that began before then, in Unix seconds."""
         await self._fetch("DELETE", "/v1/chats", params={**self._user, "begun_before": str(begun_before)})
 
-    async def answer(self, run_id: str, request_id: object, value: object) -> None:
-        """Tell the server what the user answered; one that is being started anew is waited for as a stream waits."""
-        body = {"request_id": request_id, "value": value}
+    async def answer(self, run_id: str, request_id: object, value: object, *, asked: bool) -> None:
+        """Tell the server what the user answered, null if nothing; `asked` is false if nobody could be asked.
+
+        A server that is being started anew is waited for as a stream waits.
+        """
+        body = {"request_id": request_id, "value": value} | ({} if asked else {"asked": False})
         began_at_seconds = time.monotonic()
         for tries in itertools.count(1):
             try:
@@ -1562,21 +1609,32 @@ async def attach_files(user: Json, metadata: Json, messages: list[Json]) -> None
         messages[place] = messages[place] | {"content": [*parts, {"type": "file", "file": part}]}
 
 
-def make_dialog(question: Json) -> Json:
-    """Return the question for Open WebUI's dialogs, which read Markdown; what cannot be seen has its number."""
-    message = ""
-    for character in str(question.get("message") or ""):
-        is_visible = character.isprintable() or character in "\n\u3000\xa0"
-        message += character if is_visible else ascii(character)[1:-1]
-    if message:
+def make_visible(text: str) -> str:
+    """Return the text as HTML; what cannot be seen, or turns the text around, has its number."""
+    shown = "".join(char if char.isprintable() or char in "\n\u3000\xa0" else ascii(char)[1:-1] for char in text)
+    return html.escape(shown)
+
+
+def make_dialog(question: Json, agent_name: str = "", place: str = "") -> Json:
+    """Return the question for Open WebUI's dialogs, which read Markdown and then HTML.
+
+    `place` is which of several questions it is, such as "1 of 2".
+    """
+    is_confirmation = question.get("kind") == "confirmation"
+    asks = f"<b>{make_visible(CONTROL.sub(' ', agent_name))}</b> asks" if agent_name else ""
+    parts = [f'<p style="margin: 0 0 0.5em">{asks}{f" ({place})" if place else ""}</p>'] if asks else []
+    if message := make_visible(str(question.get("message") or "")):
         style = "white-space: pre-wrap; overflow-wrap: anywhere; max-height: 50vh; overflow: auto"
-        message = f'<pre style="{style}">{html.escape(message)}</pre>'
+        parts.append(f'<pre style="{style}">{message}</pre>')
+    if is_confirmation and question.get("tool_call_id"):
+        parts.append(f'<p style="margin: 0.5em 0 0">{IF_DECLINED}</p>')
     return {
-        "type": "confirmation" if question.get("kind") == "confirmation" else "input",
+        "type": "confirmation" if is_confirmation else "input",
         "data": {
             "title": str(question.get("title") or ""),
             "placeholder": str(question.get("placeholder") or ""),
-            "message": message,
+            # To Markdown each of them is HTML as it stands, up to the empty line.
+            "message": "\n\n".join(parts),
             "type": str(question.get("kind")),
         },
     }
@@ -1588,6 +1646,91 @@ def make_dialog(question: Json) -> Json:
 background_tasks: set[asyncio.Task[None]] = set()
 
 AskUser = Callable[[Json], Awaitable[object]]
+
+
+def read_answer(question: Json, answer: object) -> bool | str | None:
+    """Return what a dialog gave as the server takes it; None if it gave no answer, such as `{"error": …}`."""
+    if question.get("kind") == "confirmation":
+        return answer if isinstance(answer, bool) else None
+    # True is an empty text in 0.8 and 0.9.
+    return "" if answer is True else answer if isinstance(answer, str) else None
+
+
+def is_without_page(answer: object, seconds: float) -> bool:
+    """Return whether a dialog was shown to nobody, by what Open WebUI gave after so many seconds.
+
+    The sessions of channels, automations and closed tabs have no page: Open WebUI gives an error at once.
+    """
+    if not isinstance(answer, dict) or seconds >= LEAST_SHOWN_SECONDS:
+        return False
+    return "timed out" not in str(answer.get("error"))
+
+
+class QuestionQueue:
+    """The questions of all runs in one page, which shows one dialog: a second would take the place of the first."""
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+        self._open = 0
+        self.shown = 0
+        self.count = 0
+
+    @asynccontextmanager
+    async def wait(self) -> AsyncIterator["QuestionTicket"]:
+        """Wait for the questions that came before, and hold back those that come after until this context ends."""
+        if not self._open:
+            self.shown = self.count = 0
+        self._open += 1
+        self.count += 1
+        ticket = QuestionTicket(self)
+        try:
+            async with self._lock:
+                yield ticket
+        finally:
+            self._open -= 1
+            if not ticket.is_shown:
+                self.count -= 1
+
+
+class QuestionTicket:
+    """The place of one question in its queue."""
+
+    def __init__(self, queue: QuestionQueue) -> None:
+        self.is_shown = False
+        self._queue = queue
+
+    def show(self) -> str:
+        """Count the question as shown; return its place, such as "1 of 2", "" if it is the only one."""
+        self.is_shown = True
+        self._queue.shown += 1
+        return f"{self._queue.shown} of {self._queue.count}" if self._queue.count > 1 else ""
+
+
+own_state = SimpleNamespace()  # For an Open WebUI that gives no request.
+
+
+def find_queue(request: object, user_id: object, metadata: Json) -> QuestionQueue:
+    """Return the queue of the questions in a request's page; one of its own if Open WebUI names no session.
+
+    The queues are kept in `app.state` of Open WebUI, which all its functions share: pipes of two servers take turns.
+    """
+    queue = QuestionQueue()
+    if not (session_id := metadata.get("session_id")):
+        return queue
+    shared = getattr(getattr(request, "app", None), "state", own_state)
+    if not hasattr(shared, QUEUES):
+        setattr(shared, QUEUES, WeakValueDictionary())
+    # By user too: the id of the session is the browser's word.
+    found: QuestionQueue = getattr(shared, QUEUES).setdefault((str(user_id), str(session_id)), queue)
+    return found
+
+
+def name_agent(metadata: Json, model: str) -> str:
+    """Return the agent's name as the chat shows it, its id if Open WebUI does not say."""
+    shown = metadata.get("model")
+    return str((isinstance(shown, dict) and shown.get("name")) or model.partition(".")[2] or model)
+
+
 StoreFile = Callable[[str, str, bytes], Awaitable[str]]
 
 
@@ -1603,9 +1746,11 @@ class Run:
         transcript: Transcript,
         store: StoreFile,
         ask_user: AskUser | None,
+        queue: "QuestionQueue",
+        agent_name: str,
         page_seconds: float,
     ) -> None:
-        """Prepare an answer whose events `read` delivers; `ask_user` is None where nobody can be asked."""
+        """Prepare an answer whose events `read` delivers; `ask_user` is None if nobody can be asked."""
         self._client = client
         self._read = read
         self._run_id = run_id
@@ -1615,7 +1760,8 @@ class Run:
         self._ask_user = ask_user
         self._page_is_ready_at_seconds = time.monotonic() + page_seconds
         self._has_left = False
-        self._asking = asyncio.Lock()
+        self._queue = queue
+        self._agent_name = agent_name
         self._questions: dict[str, asyncio.Task[None]] = {}
 
     async def stream(self) -> AsyncGenerator[Json, None]:
@@ -1635,7 +1781,7 @@ class Run:
                     yield update
         except asyncio.CancelledError:
             self._leave(reader)
-            self._transcript.close("stopped by the user", how="stopped")
+            self._transcript.close(STOPPED_BY_USER, how="stopped")
             for update in self._emitter.updates(self._transcript, time.monotonic(), final=True):
                 yield update
             raise
@@ -1706,31 +1852,33 @@ class Run:
         return file | {"url": await self._store(str(file.get("name") or "file"), kind, content)}
 
     async def _ask(self, question: Json) -> None:
-        """Ask the user, after whom else is asked already, and tell the server."""
-        answer = None
+        """Ask the user, after the questions of this page that came before, and tell the server."""
+        value: bool | str | None = None
+        is_asked = self._ask_user is not None
         seconds = question.get("timeout_seconds")
+        began_at_seconds = time.monotonic()
         try:
-            async with asyncio.timeout(seconds if isinstance(seconds, (int, float)) else None), self._asking:
+            async with (
+                asyncio.timeout(seconds if isinstance(seconds, (int, float)) else None),
+                self._queue.wait() as ticket,
+            ):
                 if self._ask_user:
                     # The page of a new chat drops what comes before it knows the chat's id (0.9 to 0.11).
                     await asyncio.sleep(self._page_is_ready_at_seconds - time.monotonic())
                     if not self._transcript.is_waiting(question):
                         return
-                    answer = await self._ask_user(make_dialog(question))
+                    began_at_seconds = time.monotonic()
+                    answer = await self._ask_user(make_dialog(question, self._agent_name, ticket.show()))
+                    value = read_answer(question, answer)
+                    is_asked = not is_without_page(answer, time.monotonic() - began_at_seconds)
+        except TimeoutError:
+            log.info("Callboard: the user gave no answer in time")
         except Exception as error:
+            is_asked = time.monotonic() - began_at_seconds >= LEAST_SHOWN_SECONDS
             log.warning("Callboard: the user gave no answer (%s)", type(error).__name__, exc_info=True)
-        value: bool | str | None
-        if question.get("kind") == "confirmation":
-            value = answer is True
-        elif answer is True:
-            # An empty text in 0.8 and 0.9.
-            value = ""
-        else:
-            # {"error": …} is a tab that is gone.
-            value = answer if isinstance(answer, str) else None
         # Where the server does not take it, the call has ended in the meantime.
         with suppress(ServerProblem):
-            await self._client.answer(self._run_id, question.get("request_id"), value)
+            await self._client.answer(self._run_id, question.get("request_id"), value, asked=is_asked)
 
     def _leave(self, reader: asyncio.Task[None]) -> None:
         """End the connection in the background, and the run where it has not ended: nothing may be awaited here."""
@@ -1854,6 +2002,8 @@ class Pipe:
                 transcript=Transcript(self.valves.RESULT_CHARS, metadata.get("sources")),
                 store=store,
                 ask_user=None if __task__ else __event_call__,
+                queue=find_queue(__request__, user.get("id"), metadata),
+                agent_name=name_agent(metadata, model),
                 page_seconds=self.timing.page_seconds,
             )
             if is_streamed:
@@ -1914,6 +2064,8 @@ class Pipe:
             transcript=Transcript(self.valves.RESULT_CHARS, metadata.get("sources"), is_late=True),
             store=store,
             ask_user=ask_user,
+            queue=find_queue(request, user["id"], metadata),
+            agent_name=name_agent(metadata, model),
             page_seconds=self.timing.page_seconds,
         )
         return run.stream()

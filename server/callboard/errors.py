@@ -44,7 +44,9 @@ CallboardError
     ├── InvalidArguments
     ├── ToolTimeout
     ├── ToolCancelled        the call is over, and its tool still at work
-    ├── ToolDenied           the user did not allow it
+    ├── ToolDenied           the user, or the agent's own rules, refused it
+    │   ├── ToolNotAsked     nobody could be asked whether it may run
+    │   └── ToolNotAnswered  the user gave no answer in time
     ├── AddressRefused       an address that no tool may fetch
     └── ToolLimit
 
@@ -329,9 +331,21 @@ class ToolCancelled(ToolError):
 
 
 class ToolDenied(ToolError):
-    """The user refused the call, or did not answer; it was not run."""
+    """The user, or the agent's own rules, refused the call; it was not run."""
 
     code = "denied"
+
+
+class ToolNotAsked(ToolDenied):
+    """Nobody could be asked whether the call may run; it was not run."""
+
+    code = "not_asked"
+
+
+class ToolNotAnswered(ToolDenied):
+    """The user was to be asked whether the call may run and gave no answer in time; it was not run."""
+
+    code = "not_answered"
 
 
 class AddressRefused(ToolError):

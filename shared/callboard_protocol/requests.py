@@ -94,7 +94,12 @@ class RunRequest(Wire):
 
 
 class InputAnswer(Wire):
-    """The body of `POST /v1/runs/{run_id}/input`."""
+    """The body of `POST /v1/runs/{run_id}/input`.
+
+    A null `value` is no answer. Then `asked` says whether the user saw the question: it is false if nobody could be
+    asked.
+    """
 
     request_id: RequestId
     value: Any = None
+    asked: bool = True

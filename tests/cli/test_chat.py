@@ -598,7 +598,7 @@ async def test_json_is_the_events_of_the_run_and_nothing_else(tmp_path: Path) ->
     kinds = [event["type"] for event in events]
     assert kinds.count("tool_call_start") == 2
     # Nobody is asked, so what needs an approval has none.
-    assert [event["code"] for event in events if event["type"] == "tool_call_error"] == ["denied"]
+    assert [event["code"] for event in events if event["type"] == "tool_call_error"] == ["not_asked"]
     assert output.exit_code == 0
 
 

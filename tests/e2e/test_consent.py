@@ -213,7 +213,7 @@ async def test_stop_while_the_user_is_asked(chat: Chat, dialog: Dialog, agents: 
     await dialog.confirm_what_is_left_open()
     [chip] = await chat.chips()
     assert chip.failed == chat.look.red_failures
-    assert await chat.result("sell") == "Error: stopped by the user"
+    assert await chat.result("sell") == "Stopped by the user"
     await check_the_next_message(chat)
     assert box_office.sold == []
 

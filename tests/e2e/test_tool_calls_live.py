@@ -200,4 +200,4 @@ async def test_stop_during_a_call_leaves_no_spinner(chat: Chat, held_demo: str, 
     await chat.wait_until_finished()
     await expect(chat.spinners).to_have_count(0)
     assert await chat.chips() == [stopped]
-    assert await chat.result("generate_image") == "Error: stopped by the user"
+    assert await chat.result("generate_image") == "Stopped by the user"

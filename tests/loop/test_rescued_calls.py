@@ -262,7 +262,7 @@ async def test_the_operator_says_what_becomes_of_a_call_in_the_text_over_the_ope
     assert [entry["chosen"] for entry in logged if entry["event"] == "calls_in_another_format"] == ["auto"]
 
 
-@pytest.mark.parametrize(("text_calls", "written", "errors"), [("run", ["front"], []), ("refuse", [], ["denied"])])
+@pytest.mark.parametrize(("text_calls", "written", "errors"), [("run", ["front"], []), ("refuse", [], ["not_asked"])])
 async def test_with_run_and_refuse_nobody_is_asked_about_a_call_in_the_text(
     tmp_path: Path, text_calls: str, written: list[str], errors: list[str]
 ) -> None:

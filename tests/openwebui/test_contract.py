@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from callboard._openwebui import details, markdown_state, requests, status_lines
 from callboard._openwebui.details_parser import PastCall, read_answer
-from callboard_protocol import ToolCallStart
+from callboard_protocol import ENDINGS, FAILED, ToolCallStart, format_ending
 from tests.pipe.loader import PIPE, told
 from tests.pipe.owui_blocks import tool_blocks
 
@@ -64,6 +64,7 @@ calls = st.fixed_dictionaries(
         "arguments": arguments,
         "result": hostile,
         "fails": st.booleans(),
+        "code": st.sampled_from(["tool_failed", *ENDINGS]),
         "from_text": st.booleans(),
         "reports": st.lists(hostile, max_size=2),
         "round": st.integers(0, 2),
@@ -85,7 +86,7 @@ def call_events(call_id: str, call: Call) -> list[dict[str, Any]]:
         for report in call["reports"]
     ]
     if call["ends"]:
-        end = {"type": "tool_call_error", "error": call["result"]} if call["fails"] else None
+        end = {"type": "tool_call_error", "error": call["result"], "code": call["code"]} if call["fails"] else None
         events.append({**(end or {"type": "tool_call_complete", "result": call["result"]}), **key})
     return events
 
@@ -105,8 +106,7 @@ def calls_in(text: str) -> list[PastCall]:
 def expected(call_id: str, call: Call) -> PastCall:
     result = call["result"]
     if call["fails"]:
-        result = result or "the tool failed"
-        result = result if result.lower().startswith("error:") else f"Error: {result}"
+        result = format_ending(call["code"], result or "the tool failed")
     arguments = call["arguments"] if isinstance(call["arguments"], str) else json.dumps(call["arguments"])
     return PastCall(call_id, "read_block", arguments, result if call["ends"] else None, str(call["round"]))
 
@@ -154,7 +154,8 @@ def test_the_servers_own_block_of_a_call_reads_as_the_pipes(call: Call) -> None:
     start = ToolCallStart(
         tool_call_id="c", tool_name="read_block", tool_args=call["arguments"], round_index=call["round"]
     )
-    mine = details.write_block(start, past.result or "", is_failed=call["fails"], is_from_text=call["from_text"])
+    code = call["code"] if call["fails"] else None
+    mine = details.write_block(start, past.result or "", error_code=code, is_from_text=call["from_text"])
     pipes = drawn(call_events("c", call))
     assert calls_in(mine) == calls_in(pipes) == [past]
     # And in the browser.
@@ -184,6 +185,13 @@ def test_the_marks_are_the_same() -> None:
     assert PIPE.Pipe.Valves().RESULT_CHARS == details.SHOWN_CHARS
     assert (PIPE.THINKING, PIPE.ANSWERING) == (status_lines.THINKING, status_lines.ANSWERING)
     assert PIPE.MAX_LINES == status_lines.MAX_LINES
+
+
+def test_calls_without_a_result_end_alike() -> None:
+    fields = ("label", "words", "is_failure", "has_run")
+    for code, ending in [*ENDINGS.items(), ("tool_failed", FAILED)]:
+        mine = PIPE.ENDINGS.get(code, PIPE.FAILED)
+        assert [getattr(mine, name) for name in fields] == [getattr(ending, name) for name in fields]
 
 
 @pytest.mark.parametrize("seconds", [0, 0.4, 0.99, 1, 1.5, 2.5, 61, 3600.4])

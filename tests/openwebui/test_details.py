@@ -31,7 +31,7 @@ class Ended:
             tool_args=self.arguments,
             round_index=self.round_index,
         )
-        return write_block(start, self.result, is_failed=self.is_failed)
+        return write_block(start, self.result, error_code="tool_failed" if self.is_failed else None)
 
 
 FAKE = Ended({}, "deleted", tool_call_id="fake", tool_name="delete_all").block()

@@ -83,7 +83,7 @@ def test_a_run_without_an_end_of_steps_leaves_a_bounded_history(watched: Watched
 @pytest.mark.parametrize(
     ("ending", "said"),
     [
-        ({"type": "done", "finish_reason": "cancelled"}, "stopped, 1 call, 1 failed, 3 s"),
+        ({"type": "done", "finish_reason": "cancelled"}, "stopped, 1 call, 1 stopped, 3 s"),
         ({"type": "error", "message": "No model."}, "failed, 1 call, 1 failed, 3 s"),
         ({"type": "done", "finish_reason": "length"}, "1 call, 1 failed, 3 s"),
     ],
@@ -98,7 +98,7 @@ def test_stop_closes_the_line_too() -> None:
     watched = Watched()
     watched.after(0, START, message("So"))
     watched.seconds += 4
-    watched.transcript.close("stopped by the user", how="stopped")
+    watched.transcript.close("Stopped by the user", how="stopped")
     assert watched.told() == [("stopped, 4 s", True)]
 
 
@@ -142,9 +142,9 @@ def test_of_a_call_that_stop_may_not_end_the_card_says_so() -> None:
     watched.after(
         0, START, started("a", stoppable=False), started("b"), started("c", stoppable=False), completed("x", "c")
     )
-    watched.transcript.close("stopped by the user", how="stopped")
+    watched.transcript.close("Stopped by the user", how="stopped")
     assert [piece.result for piece in watched.transcript.pieces] == [
-        f"Error: stopped by the user{PIPE.MAY_GO_ON}",
-        "Error: stopped by the user",
+        f"Stopped by the user{PIPE.MAY_GO_ON}",
+        "Stopped by the user",
         "x",
     ]

@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ from callboard_protocol import (
     ToolStatus,
     ToolStatusData,
 )
-from tests.pipe.loader import PIPE
+from tests.pipe.loader import PIPE, load_pipe
 from tests.pipe.owui_blocks import reduce_native, streamed_content, tool_blocks
 from tests.pipe.scripted_server import ScriptedServer, answer_error, answer_json, frames, stream
 from tests.pipe.test_stream import a_pipe, start
@@ -65,7 +66,7 @@ class Page:
             self.open -= 1
 
 
-async def answered(server: ScriptedServer, page: Any, *requests: InputRequest) -> list[Any]:
+async def answered(server: ScriptedServer, page: Any, *requests: InputRequest, **fields: Any) -> list[InputAnswer]:
     """What the server is told, for a run that waits until every question is answered."""
     over = asyncio.Event()
     server.on("POST", "runs", stream(frames(START, CALL, *requests), over, frames(Done(), first=3 + len(requests))))
@@ -76,46 +77,60 @@ async def answered(server: ScriptedServer, page: Any, *requests: InputRequest) -
         over.set()
 
     ending = asyncio.create_task(end())
-    async for _ in await start(a_pipe(server.url), __event_call__=page):
+    async for _ in await start(a_pipe(server.url), __event_call__=page, **fields):
         pass
     await ending
     told = [InputAnswer.model_validate(request.json) for request in await server.seen("POST", "input")]
     assert [answer.request_id for answer in told] == [request.request_id for request in requests]
     run_id = server.requests[0].json["run_id"]
     assert server.requests[1].path == f"/v1/runs/{run_id}/input"
-    return [answer.value for answer in told]
+    return told
+
+
+DISCONNECTED = {"error": "Client session disconnected."}
+TIMED_OUT = {"error": "Event call timed out. The browser tab may be inactive or closed."}
 
 
 @pytest.mark.parametrize(
-    ("kind", "given", "told"),
+    ("kind", "given", "told", "asked"),
     [
-        ("confirmation", True, True),
-        ("confirmation", False, False),
-        ("confirmation", {"error": "Client session disconnected."}, False),
-        ("confirmation", "left from another dialog", False),
-        ("confirmation", None, False),
-        ("confirmation", RuntimeError("no page"), False),
-        ("input", "Paris", "Paris"),
-        ("input", "", ""),
-        ("input", True, ""),
-        ("input", False, None),
-        ("input", {"error": "Event call timed out."}, None),
-        ("password", "hunter2", "hunter2"),
-        ("password", RuntimeError("no page"), None),
+        ("confirmation", True, True, True),
+        ("confirmation", False, False, True),
+        ("confirmation", DISCONNECTED, None, False),
+        ("confirmation", TIMED_OUT, None, True),
+        ("confirmation", "left from another dialog", None, True),
+        ("confirmation", None, None, True),
+        ("confirmation", RuntimeError("no page"), None, False),
+        ("input", "Paris", "Paris", True),
+        ("input", "", "", True),
+        ("input", True, "", True),
+        ("input", False, None, True),
+        ("input", DISCONNECTED, None, False),
+        ("input", TIMED_OUT, None, True),
+        ("password", "hunter2", "hunter2", True),
+        ("password", RuntimeError("no page"), None, False),
     ],
 )
-async def test_what_the_dialog_gives_is_told_to_the_server(
-    server: ScriptedServer, kind: str, given: Any, told: Any, caplog: pytest.LogCaptureFixture
+async def test_what_the_dialog_gives_is_told_to_the_server_and_only_false_is_a_refusal(
+    server: ScriptedServer, kind: str, given: Any, told: Any, asked: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert await answered(server, Page(given), question(kind=kind)) == [told]
+    [answer] = await answered(server, Page(given), question(kind=kind))
+    assert (answer.value, answer.asked) == (told, asked)
     assert "hunter2" not in caplog.text
 
 
-@pytest.mark.parametrize(("kind", "told"), [("confirmation", False), ("input", None)])
-async def test_without_a_page_nobody_is_asked_and_nothing_is_allowed(
-    server: ScriptedServer, kind: str, told: Any
+async def test_a_page_that_leaves_while_it_shows_the_dialog_was_asked(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert await answered(server, None, question(kind=kind)) == [told]
+    monkeypatch.setattr(PIPE, "LEAST_SHOWN_SECONDS", 0.0)
+    [answer] = await answered(server, Page(DISCONNECTED), question())
+    assert (answer.value, answer.asked) == (None, True)
+
+
+@pytest.mark.parametrize("kind", ["confirmation", "input"])
+async def test_without_a_page_nobody_is_asked_and_nothing_is_allowed(server: ScriptedServer, kind: str) -> None:
+    [answer] = await answered(server, None, question(kind=kind))
+    assert (answer.value, answer.asked) == (None, False)
 
 
 async def test_a_background_task_asks_nobody(server: ScriptedServer) -> None:
@@ -124,7 +139,7 @@ async def test_a_background_task_asks_nobody(server: ScriptedServer) -> None:
     server.on("POST", "runs", stream(frames(START, CALL, question()), asyncio.Event()))
     server.on("POST", "input", answer_json({}, 202))
     [told] = await server.seen("POST", "input")
-    assert told.json["value"] is False
+    assert (told.json["value"], told.json["asked"]) == (None, False)
     assert page.asked == []
     answering.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -145,7 +160,8 @@ async def test_a_dialog_is_not_shown_before_the_page_of_a_new_chat_knows_its_cha
 
 async def test_a_dialog_that_nobody_answers_ends_with_its_time(server: ScriptedServer) -> None:
     page = Page(asyncio.Event())
-    assert await answered(server, page, question(timeout_seconds=0.1)) == [False]
+    [answer] = await answered(server, page, question(timeout_seconds=0.1))
+    assert (answer.value, answer.asked) == (None, True)
     assert page.closed == 1
 
 
@@ -159,9 +175,44 @@ async def test_several_questions_are_asked_one_after_another(server: ScriptedSer
 
     answering = asyncio.create_task(answer_the_first())
     requests = (question("1"), question("2", "input", title="Which?"), question("3"))
-    assert await answered(server, page, *requests) == [True, "x", False]
+    assert [answer.value for answer in await answered(server, page, *requests)] == [True, "x", False]
     await answering
+    places = [re.search(r"asks \((\d of \d)\)", event["data"]["message"]) for event in page.asked]
     assert [event["type"] for event in page.asked] == ["confirmation", "input", "confirmation"]
+    assert [place and place[1] for place in places] == ["1 of 3", "2 of 3", "3 of 3"]
+
+
+async def test_the_questions_of_two_answers_in_one_page_are_asked_one_after_another(server: ScriptedServer) -> None:
+    """One page shows one dialog: a second would take the place of the first, which is then never answered."""
+    first = asyncio.Event()
+    page = Page(first, False)
+    server.on("POST", "input", answer_json({}, 202))
+    answers = []
+    for name in ("Ada's agent", "Bob's <i>agent</i>"):
+        server.on("POST", "runs", stream(frames(START, CALL, question(name)), end="hang"))
+        metadata = {"chat_id": "c", "message_id": name, "session_id": "page", "model": {"name": name}}
+        answers.append(await start(a_pipe(server.url), __event_call__=page, __metadata__=metadata))
+        seen: list[dict[str, Any]] = []
+        while "waiting for approval" not in streamed_content(seen):
+            seen.append(await anext(answers[-1]))
+        await page.opened.wait()
+    first.set()
+    told = await server.seen("POST", "input", 2)
+    assert [(answer.json["request_id"], answer.json["value"]) for answer in told] == [
+        ("Ada's agent", True),
+        ("Bob's <i>agent</i>", False),
+    ]
+    assert "<b>Ada&#x27;s agent</b> asks" in page.asked[0]["data"]["message"]
+    assert "<b>Bob&#x27;s &lt;i&gt;agent&lt;/i&gt;</b> asks (2 of 2)" in page.asked[1]["data"]["message"]
+
+
+def test_all_pipes_share_the_queue_of_a_page_and_no_users_share_one() -> None:
+    request = SimpleNamespace(app=SimpleNamespace(state=SimpleNamespace()))
+    metadata = {"chat_id": "c", "message_id": "m", "session_id": "page"}
+    mine = PIPE.find_queue(request, "ada", metadata)
+    assert load_pipe().find_queue(request, "ada", metadata) is mine, "pipes of two servers share a page"
+    assert PIPE.find_queue(request, "bob", metadata) is not mine
+    assert PIPE.find_queue(request, "ada", {}) is not PIPE.find_queue(request, "ada", {})
 
 
 def test_each_kind_is_open_webuis_own_dialog() -> None:
@@ -171,16 +222,16 @@ def test_each_kind_is_open_webuis_own_dialog() -> None:
     message = dialog["data"].pop("message")
     assert dialog["data"] == {"title": "A <b>key</b>", "placeholder": "sk-…", "type": "password"}
     assert ">For x</pre>" in message
-    assert PIPE.make_dialog(question().model_dump()) == {
-        "type": "confirmation",
-        "data": {"title": "Run delete?", "placeholder": "", "message": "", "type": "confirmation"},
-    }
+    assert PIPE.IF_DECLINED not in message
+    confirmation = PIPE.make_dialog(question().model_dump())
+    assert confirmation["type"] == confirmation["data"]["type"] == "confirmation"
+    assert PIPE.IF_DECLINED in confirmation["data"]["message"]
 
 
 @pytest.mark.parametrize(
     ("message", "shown"),
     [
-        ('{"path": "*.txt", "_x_": "**a**"}', '{"path": "*.txt", "_x_": "**a**"}'),
+        ("path: *.txt\n_x_:\n    **a**\n    - b", "path: *.txt\n_x_:\n    **a**\n    - b"),
         ('</pre><img src=x onerror="alert(1)">', '</pre><img src=x onerror="alert(1)">'),
         ("a\n\n```\n# b\n\n&lt;", "a\n\n```\n# b\n\n&lt;"),
         ("safe\u202etxt.exe\u200b\u2066\0\x1b", "safe\\u202etxt.exe\\u200b\\u2066\\x00\\x1b"),
@@ -190,7 +241,7 @@ def test_each_kind_is_open_webuis_own_dialog() -> None:
 def test_arguments_are_shown_exactly_and_never_as_markup(message: str, shown: str) -> None:
     drawn = PIPE.make_dialog(question(message=message).model_dump())["data"]["message"]
     # To Markdown everything from <pre up to </pre> is HTML as it stands.
-    body = re.fullmatch(r'<pre style="[^"<>]*">([^<>]*)</pre>', drawn)
+    body = re.match(r'<pre style="[^"<>]*">([^<>]*)</pre>\n\n<p ', drawn)
     assert body
     assert html.unescape(body[1]) == shown
     assert "white-space: pre-wrap" in drawn, "what runs out of the dialog would be allowed unseen"
@@ -247,16 +298,31 @@ async def test_the_native_item_says_so_too(server: ScriptedServer) -> None:
     assert reduce_native(seen)[0]["name"] == "delete"
 
 
-def test_its_next_step_ends_the_waiting() -> None:
+@pytest.mark.parametrize(
+    ("code", "label", "words"),
+    [
+        ("denied", "declined", "Declined: it was not run."),
+        ("not_asked", "not asked", "Not run: nobody could be asked."),
+        ("not_answered", "not answered", "Not run: no answer came in time."),
+        ("cancelled", "stopped", "For the model."),
+    ],
+)
+async def test_a_call_that_was_not_allowed_or_was_stopped_is_no_failure(code: str, label: str, words: str) -> None:
     transcript = PIPE.Transcript()
-    for event in (
-        CALL,
-        question(),
-        ToolCallError(tool_call_id="c", error="Not run: the user refused it.", code="denied"),
-    ):
+    transcript.apply({"type": "run_start"})
+    error = ToolCallError(tool_call_id="c", error="For the model.", code=code, duration_ms=90_000)
+    for event in (CALL, question(), error, Done()):
         transcript.apply(event.model_dump())
     [block] = tool_blocks(transcript.render())
-    assert (block.attributes["name"], block.attributes["status"]) == ("delete", "failed")
+    assert (block.attributes["name"], block.attributes["done"]) == (f"delete · {label}", "true")
+    assert "status" not in block.attributes, "it would be drawn as an error"
+    assert block.value("result") == words
+    [call, output] = [maker(transcript.pieces[0], "k") for maker in (PIPE.make_call_item, PIPE.make_output_item)]
+    assert (call["name"], call["status"], output["status"]) == (f"delete · {label}", "completed", "completed")
+    lines = [line.words for line in transcript.activity.lines]
+    time_of = " after 90 s" if code == "cancelled" else ""
+    assert f"delete: {label}{time_of}" in lines
+    assert lines[-1] == f"1 call, 1 {label}, under 1 s"
 
 
 # --- Endings.
@@ -281,7 +347,7 @@ async def test_stop_closes_the_dialog_and_answers_nothing(server: ScriptedServer
     await asyncio.gather(*PIPE.background_tasks)
     assert (page.open, page.closed) == (0, 1)
     assert not [request for request in server.requests if request.path.endswith("/input")]
-    assert tool_blocks(streamed_content(seen))[0].value("result") == "Error: stopped by the user"
+    assert tool_blocks(streamed_content(seen))[0].value("result") == "Stopped by the user"
 
 
 async def test_an_answer_that_the_server_no_longer_wants_does_no_harm(server: ScriptedServer) -> None:

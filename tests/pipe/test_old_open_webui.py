@@ -107,4 +107,4 @@ async def test_stop_leaves_no_spinner_and_loses_no_text(server: ScriptedServer) 
     assert "Look: " in webui.saved
     assert 'done="false"' not in webui.saved
     [block] = tool_blocks(webui.saved)
-    assert block.value("result") == "Error: stopped by the user"
+    assert block.value("result") == "Stopped by the user"

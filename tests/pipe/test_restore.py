@@ -198,7 +198,7 @@ async def test_stop_ends_the_run_of_a_restored_answer(server: ScriptedServer) ->
     await asyncio.gather(task, return_exceptions=True)
     [cancelled] = await server.seen("POST", "cancel")
     assert cancelled.path == "/v1/runs/r/cancel"
-    assert tool_blocks(streamed_content(updates))[0].value("result") == "Error: stopped by the user"
+    assert tool_blocks(streamed_content(updates))[0].value("result") == "Stopped by the user"
 
 
 async def test_an_open_question_is_asked_again_and_one_that_was_answered_is_not(server: ScriptedServer) -> None:

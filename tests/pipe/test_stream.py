@@ -402,7 +402,7 @@ async def test_stop_closes_every_block_and_cancels_the_run(server: ScriptedServe
     with pytest.raises(asyncio.CancelledError):
         await task
     [block] = tool_blocks(streamed_content(seen))
-    assert (block.attributes["done"], block.value("result")) == ("true", "Error: stopped by the user")
+    assert (block.attributes["done"], block.value("result")) == ("true", "Stopped by the user")
     [cancel] = await server.seen("POST", "cancel")
     assert cancel.path == f"/v1/runs/{server.requests[0].json['run_id']}/cancel"
 

@@ -12,6 +12,7 @@ from callboard_protocol import (
     ToolCallStart,
     ToolStatus,
     decode,
+    find_ending,
 )
 
 MAX_FRAME_BYTES = 256 * 1024
@@ -49,7 +50,8 @@ def check(numbered: Sequence[tuple[int, Event]], seen_before: frozenset[str] = f
                 assert event.tool_call_id in open_calls
             case ToolCallComplete() | ToolCallError():
                 open_calls.remove(event.tool_call_id)
-                assert event.duration_ms is not None
+                never_ran = isinstance(event, ToolCallError) and not find_ending(event.code).has_run
+                assert (event.duration_ms is None) == never_ran
             case _:
                 pass
     assert not open_calls

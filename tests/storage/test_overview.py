@@ -210,7 +210,9 @@ async def test_a_turn_has_its_question_its_answer_and_its_agent(any_store: Store
 
 
 async def test_calls_are_found_by_each_filter(any_store: Store) -> None:
-    await write_turn(any_store, "one", "r1", ("look", "A red Umbrella%", None, 5), ("write", "Error: no", "denied", 5))
+    await write_turn(
+        any_store, "one", "r1", ("look", "A red Umbrella%", None, 5), ("write", "Error: no", "tool_failed", 5)
+    )
     await write_turn(any_store, "two", "r2", ("look", "nothing", None, 5), agent_id="guard", user_id="bob")
     overview = any_store.overview(ANY_USER)
     assert await list_calls(overview) == ["r2-0", "r1-1", "r1-0"]

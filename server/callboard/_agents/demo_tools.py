@@ -31,7 +31,9 @@ ARCHIVE = (
 )
 
 CLOCK = (
-    "<!DOCTYPE html><title>Stage clock</title><body style='font:2em sans-serif'>Curtain up in <b id=c>3</b>"
+    # In dark mode the page's own black text would stand on Open WebUI's dark background.
+    "<!DOCTYPE html><title>Stage clock</title><meta name=color-scheme content='light dark'>"
+    "<body style='font:2em sans-serif;background:Canvas;color:CanvasText'>Curtain up in <b id=c>3</b>"
     "<script>setInterval(()=>{c.textContent=Math.max(0,c.textContent-1)},1000)</script>"
 )
 

@@ -72,7 +72,7 @@ class Journal(Protocol):
     async def call_progressed(self, tool_call_id: str, status: str, message: str, progress: float | None) -> None:
         """Write one status event."""
 
-    async def call_ended(self, tool_call_id: str, output: str, error_code: str | None, duration_ms: int) -> None:
+    async def call_ended(self, tool_call_id: str, output: str, error_code: str | None, duration_ms: int | None) -> None:
         """Fill in the call's whole result, or what went wrong."""
 
     async def finish(
@@ -104,7 +104,7 @@ class NoJournal:
     async def call_progressed(self, tool_call_id: str, status: str, message: str, progress: float | None) -> None:
         """Write nothing."""
 
-    async def call_ended(self, tool_call_id: str, output: str, error_code: str | None, duration_ms: int) -> None:
+    async def call_ended(self, tool_call_id: str, output: str, error_code: str | None, duration_ms: int | None) -> None:
         """Write nothing."""
 
     async def finish(
@@ -262,7 +262,7 @@ class ChatJournal(ABC):
         reported = StoredStatus(status[:64], message, progress, time.time())
         await self.write([StatusWritten(self._rows_of_calls[tool_call_id], reported, takes_a_place)])
 
-    async def call_ended(self, tool_call_id: str, output: str, error_code: str | None, duration_ms: int) -> None:
+    async def call_ended(self, tool_call_id: str, output: str, error_code: str | None, duration_ms: int | None) -> None:
         """Fill in the call's whole result, or what went wrong."""
         self._calls[tool_call_id] = replace(self._calls[tool_call_id], result=output)
         self._bytes += STEP_BYTES + getsizeof(output)

@@ -105,8 +105,9 @@ async def tool_call(request: Request) -> Response:
 async def tool_calls(request: Request) -> Response:
     """Return a page of tool calls, newest first.
 
-    The query takes `chat_id`, `tool_name`, `status` (`running`, `complete` or `error`), `since` and `until` in seconds
-    since the epoch, `limit` up to 200, and `cursor`, the last page's `next_cursor`.
+    The query takes `chat_id`, `tool_name`, `status`, `since` and `until` in seconds since the epoch, `limit`
+    up to 200, and `cursor`, the last page's `next_cursor`. `status` is `running`, `complete`, `error` (all that
+    failed), `timed_out`, `declined`, `not_asked`, `not_answered` or `stopped`.
     """
     with refuse_invalid():
         query = ToolCallQuery.model_validate(dict(request.query_params))

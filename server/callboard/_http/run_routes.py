@@ -124,11 +124,14 @@ async def cancel_run(request: Request) -> Response:
 
 
 async def answer_input(request: Request) -> Response:
-    """Answer an `input_request`: `{"request_id": …, "value": …}`; 202, or 404 where no such question is open."""
+    """Answer an `input_request`: `{"request_id": …, "value": …}`; 202, or 404 where no such question is open.
+
+    With `"value": null` it ends unanswered; `"asked": false` beside it says that nobody could be asked.
+    """
     with server_state(request).bodies.take_place() as place:
         body = await read_body(request, InputAnswer, place)
     run = await _find_run(request)
-    await run.answer(body.request_id, GivenAnswer(body.value, caller_of(request)))
+    await run.answer(body.request_id, GivenAnswer(body.value, caller_of(request), asked=body.asked))
     return JSONResponse({"run_id": run.run_id, "request_id": body.request_id}, 202)
 
 

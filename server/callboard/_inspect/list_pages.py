@@ -3,6 +3,7 @@
 import re
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
+from typing import get_args
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -18,6 +19,7 @@ CHATS_PER_PAGE = 50
 TURNS_PER_PAGE = 25
 CALLS_PER_PAGE = 50
 SLOWEST_CALLS = 10
+CALL_STATES: tuple[CallState, ...] = get_args(CallState)
 MAX_TEXT_CHARS = 200
 
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}(?:T\d{2}:\d{2})?")
@@ -117,17 +119,15 @@ def show_list(request: Request, template: str, title: str, wanted: FilterForm, *
     """Show what fits a form of filters, with the form."""
     _, state, _ = state_of(request)
     agents = [agent.agent_id for agent in state.registry]
-    return show(request, template, title=title, wanted=wanted, agents=agents, **shown)
+    return show(request, template, title=title, wanted=wanted, agents=agents, call_states=CALL_STATES, **shown)
 
 
 def _read_status(text: str) -> CallState | None:
-    match text:
-        case "":
-            return None
-        case "running" | "complete" | "error":
-            return text
-        case _:
-            raise RequestError("status is to be running, complete or error")
+    if not text:
+        return None
+    if text not in CALL_STATES:
+        raise RequestError(f"status is to be one of {', '.join(CALL_STATES)}")
+    return text
 
 
 def _read_time(text: str, *, is_end: bool = False) -> float | None:

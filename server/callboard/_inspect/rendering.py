@@ -15,9 +15,19 @@ from starlette.responses import HTMLResponse
 from callboard._inspect.values import indent
 from callboard._inspect.visit import Visit
 from callboard._version import __version__
+from callboard_protocol import ENDINGS, FAILED
 
 MAX_SHOWN_CHARS = 100_000
 """The characters of one text that a page shows; the whole has an address of its own."""
+
+STATE_LABELS = {
+    "running": "running",
+    "waiting": "waiting for approval",
+    "complete": "done",
+    "ended": "ended",
+    **{ending.state: ending.label for ending in (FAILED, *ENDINGS.values())},
+}
+"""The words for the states of calls and runs."""
 
 MAX_UNSEEN = 5_000
 """The characters of one text that cannot be seen and that a page shows: each as some fifty others."""
@@ -123,7 +133,7 @@ ENVIRONMENT.filters.update(
     number=number,
     pretty=pretty,
 )
-ENVIRONMENT.globals.update(version=__version__, max_shown_chars=MAX_SHOWN_CHARS)
+ENVIRONMENT.globals.update(version=__version__, max_shown_chars=MAX_SHOWN_CHARS, state_labels=STATE_LABELS)
 
 
 def render(template: str, visit: Visit, status: int = HTTPStatus.OK, **values: object) -> HTMLResponse:

@@ -11,10 +11,10 @@ from callboard._history.records import StoredStatus
 from callboard._inspect.watch import SeenCall, SeenRun, SentRequest
 from callboard.calls.approval import APPROVED, PENDING
 from callboard.models import TokenUsage
-from callboard.storage import CallSummary, TurnSummary
-from callboard_protocol import Done, Error, InputRequest
+from callboard.storage import CallState, CallSummary, TurnSummary, name_state
+from callboard_protocol import Done, Error, InputRequest, find_ending, format_ending
 
-CallStatus = Literal["running", "waiting", "complete", "error"]
+CallStatus = CallState | Literal["waiting"]
 RunState = Literal["running", "waiting", "complete", "error", "stopped", "ended"]
 
 FAILURES_LISTED = 3
@@ -37,6 +37,21 @@ class ShownCall:
     round_index: int
     sequence_index: int
     steps: tuple[StoredStatus, ...]
+
+    @property
+    def is_failed(self) -> bool:
+        """Whether it counts as an error of its tool."""
+        return self.error_code is not None and find_ending(self.error_code).is_failure
+
+    @property
+    def words(self) -> str:
+        """What a person reads of its end; empty if it ended well or has not ended."""
+        return format_ending(self.error_code, self.result or "") if self.error_code is not None else ""
+
+    @property
+    def has_run(self) -> bool:
+        """Whether its tool was started, so that it has a duration."""
+        return self.error_code is None or find_ending(self.error_code).has_run
 
     @property
     def progress(self) -> float | None:
@@ -113,7 +128,7 @@ class ShownRun:
     @property
     def failed_calls(self) -> list[ShownCall]:
         """The calls that failed."""
-        return [call for call in self.calls if call.status == "error"]
+        return [call for call in self.calls if call.is_failed]
 
     @property
     def usage(self) -> TokenUsage | None:
@@ -147,7 +162,8 @@ class ListedRun:
 def list_seen(seen: SeenRun) -> ListedRun:
     """Return a run as it was seen, for a list: what it said and most of its calls stand in none."""
     state, _ = _read_ending(seen)
-    failed = islice((call for call in seen.calls.values() if call.error_code is not None), FAILURES_LISTED)
+    ended = (call for call in seen.calls.values() if call.error_code is not None)
+    failed = islice((call for call in ended if find_ending(call.error_code or "").is_failure), FAILURES_LISTED)
     return ListedRun(
         run_id=seen.run.run_id,
         agent_id=seen.run.agent_id,
@@ -268,7 +284,7 @@ def _show_request(index: int, sent: SentRequest) -> ShownRequest:
 
 def _read_status(ended_at: float | None, error_code: str | None, steps: Iterable[StoredStatus]) -> CallStatus:
     if ended_at is not None:
-        return "complete" if error_code is None else "error"
+        return name_state(ended_at, error_code)
     last = next(reversed(tuple(steps)), None)
     return "waiting" if last is not None and last.status == PENDING and last.message != APPROVED else "running"
 

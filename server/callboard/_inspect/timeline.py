@@ -12,7 +12,7 @@ from callboard._inspect.shown import ShownCall, ShownRequest, ShownRun
 MIN_PERCENT = 0.4
 MAX_TICKS = 60
 
-Kind = Literal["first", "model", "running", "complete", "error", "waiting"]
+Kind = Literal["first", "model", "running", "complete", "error", "stopped", "waiting"]
 Span = tuple[float, float]
 
 
@@ -133,7 +133,9 @@ def _draw_request(request: ShownRequest, scale: _Scale, now: float) -> TimelineR
 
 def _draw_call(call: ShownCall, scale: _Scale, now: float) -> TimelineRow:
     waits = call.waits(now)
-    kind: Kind = "running" if call.status == "waiting" else call.status
+    kind: Kind = "running" if call.ended_at is None else "complete" if call.error_code is None else "stopped"
+    if call.is_failed:
+        kind = "error"
     bars = [scale.bar(kind, span) for span in _cut_out((call.started_at, call.ended_at or now), waits)]
     bars += [scale.bar("waiting", wait) for wait in waits]
     ticks = [scale.place(step.at) for step in call.steps][:MAX_TICKS]

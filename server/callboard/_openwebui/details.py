@@ -10,7 +10,7 @@ import re
 
 from callboard._openwebui.markdown_state import MarkdownState
 from callboard._text import cut_note
-from callboard_protocol import ToolCallStart
+from callboard_protocol import FAILED, ToolCallStart, find_ending, format_ending
 
 TAG = "<details"
 """The beginning of a block."""
@@ -40,14 +40,19 @@ _UNSAFE = re.compile(r"<details(?=\s)")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
 
-def write_block(start: ToolCallStart, result: str, *, is_failed: bool = False, is_from_text: bool = False) -> str:
+def write_block(start: ToolCallStart, result: str, *, error_code: str | None = None, is_from_text: bool = False) -> str:
     """Return the block of a call that has ended, to stand on lines of its own.
 
-    `result` is what the model read, errors too. `is_from_text`: the call was read from the model's text, not called
-    natively.
+    `result` is what the model read, errors too; `error_code` is None for a call that ended well. `is_from_text`: the
+    call was read from the model's text, not called natively.
     """
-    status = ' status="failed"' if is_failed else ""
+    status = ""
     name = f"{start.tool_name}{FROM_TEXT}" if is_from_text else start.tool_name
+    if error_code is not None:
+        ending = find_ending(error_code)
+        status = ' status="failed"' if ending.is_failure else ""
+        name += "" if ending is FAILED else f"{LABEL}{ending.label}"
+        result = result if ending.is_failure else format_ending(error_code, result)
     shown = cut_note(result[:SHOWN_CHARS], len(result))
     # JSON is ASCII on one line: a raw line end or U+2028 would lose an attribute, a raw `>` the whole block.
     return (

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-from callboard._openwebui.details import CITED, END, FROM_TEXT, GUARDED, LABEL, NOTICE, TAG
+from callboard._openwebui.details import CITED, END, GUARDED, LABEL, NOTICE, TAG
 from callboard_protocol import ChatMessage, FunctionCall, ToolCallPart
 
 _MARKS = (TAG, GUARDED, NOTICE, CITED)
@@ -164,8 +164,8 @@ def _read_call(values: Mapping[str, str], body: str) -> PastCall:
     is_open = values.get("done") == "false"
     return PastCall(
         tool_call_id=values.get("id") or f"call_{uuid4().hex}",
-        # The label of a running call has its progress behind the name.
-        name=name.partition(LABEL)[0] if is_open else name.removesuffix(FROM_TEXT),
+        # Behind the name the card says how far the call is, or how it ended.
+        name=name.partition(LABEL)[0],
         arguments=_decode(values.get("arguments", "")),
         result=None if is_open else result,
         round=values.get("round", ""),

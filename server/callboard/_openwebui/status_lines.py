@@ -4,6 +4,7 @@ The same lines as the pipe's, which is a file of its own.
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,6 +19,7 @@ from callboard_protocol import (
     ToolCallError,
     ToolCallStart,
     ToolStatus,
+    find_ending,
 )
 
 Json = dict[str, Any]
@@ -39,7 +41,7 @@ class StatusLines:
         self._began_at_seconds = clock()
         self._open: dict[str, tuple[str, str]] = {}
         self._calls = 0
-        self._failed = 0
+        self._endings: Counter[str] = Counter()
         self._last_word = ""
         self._last: Json = {}
         self._count = 0
@@ -78,8 +80,8 @@ class StatusLines:
         name, _ = self._open.pop(event.tool_call_id)
         end = "done"
         if isinstance(event, ToolCallError):
-            end = "failed"
-            self._failed += 1
+            end = find_ending(event.code).label
+            self._endings[end] += 1
         if event.duration_ms is not None:
             end += f" after {format_seconds(event.duration_ms / 1000)}"
         yield f"{name}: {end}", False
@@ -94,8 +96,7 @@ class StatusLines:
             parts.append("stopped")
         if self._calls:
             parts.append(f"{self._calls} call" if self._calls == 1 else f"{self._calls} calls")
-        if self._failed:
-            parts.append(f"{self._failed} failed")
+        parts += [f"{count} {ending}" for ending, count in self._endings.items()]
         parts.append(format_seconds(self._clock() - self._began_at_seconds))
         words = ", ".join(parts)
         # An agent's own last word stays to be read.

@@ -45,7 +45,7 @@ class ForgivingJournal:
         """Write one step of a call."""
         await self._write(self._journal.call_progressed(tool_call_id, status, message, progress))
 
-    async def call_ended(self, tool_call_id: str, output: str, error_code: str | None, duration_ms: int) -> None:
+    async def call_ended(self, tool_call_id: str, output: str, error_code: str | None, duration_ms: int | None) -> None:
         """Write the call's whole result, or what went wrong."""
         await self._write(self._journal.call_ended(tool_call_id, output, error_code, duration_ms))
 

@@ -1,6 +1,7 @@
 """The questions that a run asks its user, and the answers."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -29,6 +30,8 @@ class Inputs:
         self._answers: dict[str, asyncio.Future[GivenAnswer]] = {}
         self._early: dict[str, GivenAnswer] = {}
         self._keys: dict[str, str | None] = {}
+        self._not_asked: set[str] = set()
+        self._waits: dict[str, list[tuple[float, float | None]]] = {}
 
     def open(self, request: InputRequest) -> InputRequest | None:
         """Let the question be answered from here on.
@@ -46,17 +49,31 @@ class Inputs:
         if self.open(request) is None:
             return self._take_value(request_id, self._early[request_id])
         answer = self._answers[request_id]
+        began_at_seconds = time.monotonic()
+        waits = self._waits.setdefault(request.tool_call_id or "", [])
+        waits.append((began_at_seconds, None))
         try:
             await asyncio.wait({answer}, timeout=request.timeout_seconds or self._timeout_seconds)
             if not answer.done() and not await self._close(request_id):
                 await asyncio.wait({answer}, timeout=LAST_WORD_SECONDS)
             return self._take_value(request_id, answer.result()) if answer.done() else None
         finally:
+            waits.remove((began_at_seconds, None))
+            waits.append((began_at_seconds, time.monotonic()))
             del self._answers[request_id]
 
     def find_key(self, request_id: str) -> str | None:
         """Return the name of the key that a question was answered with; None where it is not known."""
         return self._keys.get(request_id)
+
+    def waited_seconds(self, tool_call_id: str) -> float:
+        """Return how long the user has been waited for by a call, known by the agent's id for it."""
+        now = time.monotonic()
+        return sum((now if end is None else end) - begin for begin, end in self._waits.get(tool_call_id, ()))
+
+    def was_asked(self, request: InputRequest) -> bool:
+        """Return False if nobody could be asked a question that has been waited for."""
+        return request.request_id not in self._not_asked
 
     def answer(self, request_id: str, given: GivenAnswer) -> None:
         """Answer a question, once. Raises `UnknownInput` where it is not open, or answered already."""
@@ -76,6 +93,8 @@ class Inputs:
 
     def _take_value(self, request_id: str, given: GivenAnswer) -> Any:
         self._keys[request_id] = given.key
+        if not given.asked:
+            self._not_asked.add(request_id)
         return given.value
 
 

@@ -125,11 +125,11 @@ def _complete_text(said: str, whole: str) -> list[Event]:
     return [Rewind(), Message(content=whole)]
 
 
-def _outcome_of(end: ToolCallComplete | ToolCallError) -> tuple[str, str | None, int]:
+def _outcome_of(end: ToolCallComplete | ToolCallError) -> tuple[str, str | None, int | None]:
     """Return an end as it is stored: the output, the error's code, the duration in ms."""
     if isinstance(end, ToolCallError):
-        return f"Error: {end.error}", end.code, end.duration_ms or 0
-    return end.result, None, end.duration_ms or 0
+        return f"Error: {end.error}", end.code, end.duration_ms
+    return end.result, None, end.duration_ms
 
 
 def _start_of(call: StoredCall) -> ToolCallStart:
@@ -148,7 +148,7 @@ def _start_of(call: StoredCall) -> ToolCallStart:
 
 def _end_of(call: StoredCall) -> ToolCallComplete | ToolCallError:
     output = call.result or ""
-    duration_ms = call.duration_ms or 0
+    duration_ms = call.duration_ms
     if call.error_code is not None:
         error = output.removeprefix("Error: ")
         return ToolCallError(

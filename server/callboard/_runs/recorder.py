@@ -50,6 +50,7 @@ from callboard_protocol import (
     ToolCallExternal,
     ToolCallStart,
     ToolStatus,
+    find_ending,
 )
 
 PATIENCE_SECONDS = 20.0
@@ -77,6 +78,7 @@ class Recorder:
     """Records one run. `record` takes the agent's events one at a time, `finish` closes what is open.
 
     `enrich` adds to an event what clients reach beside the stream, and returns None for one that is not sent.
+    `waited_seconds` returns how long a call has waited for its user, by the agent's id for it.
     `is_one_with_log`: what is sent and what is written at one time is kept in one transaction.
     """
 
@@ -91,6 +93,7 @@ class Recorder:
         is_one_with_log: bool = True,
         first_round: int = 0,
         audit: RunAudit | None = None,
+        waited_seconds: Callable[[str], float] = lambda _: 0.0,
     ) -> None:
         self.terminal: Done | Error | None = None
         """The agent's own last event, if it sent one."""
@@ -112,6 +115,7 @@ class Recorder:
         self._handed_over: list[str] = []
         self._audit = audit or RunAudit()
         self._asked_about: dict[str, str] = {}
+        self._waited_seconds = waited_seconds
         self._recording = asyncio.Lock()
         self._steps = StepReports(self._journal, self._send_and_write, self._recording)
         self._is_finished = False
@@ -219,7 +223,7 @@ class Recorder:
                     tool_name=call.tool_name,
                     error=ending.call_error,
                     code=ending.call_code,
-                    duration_ms=call.age_ms,
+                    duration_ms=self._measure(call),
                 )
                 self._log.append(end)
             self._log.append(ending.event)
@@ -341,7 +345,9 @@ class Recorder:
     async def _end_call(self, call: OpenCall, event: ToolCallComplete | ToolCallError) -> None:
         await self._steps.end(call.tool_call_id)
         self._text.flush()
-        duration_ms = min(call.age_ms if event.duration_ms is None else event.duration_ms, MAX_DURATION_MS)
+        duration_ms = None
+        if not isinstance(event, ToolCallError) or find_ending(event.code).has_run:
+            duration_ms = self._measure(call) if event.duration_ms is None else min(event.duration_ms, MAX_DURATION_MS)
         changes: dict[str, Any] = {
             "tool_call_id": call.tool_call_id,
             "tool_name": call.tool_name,
@@ -361,6 +367,11 @@ class Recorder:
             self._journal.call_ended(call.tool_call_id, output, code, duration_ms),
         )
         await self._audit.end(writing, call.tool_call_id, call.tool_name, code)
+
+    def _measure(self, call: OpenCall) -> int:
+        """Return for how long a call has run, in milliseconds, without the time in which its user was asked."""
+        waited_ms = round(self._waited_seconds(call.source_id) * 1000)
+        return min(max(0, call.age_ms - waited_ms), MAX_DURATION_MS)
 
     def _place(self, call_id: str, tool_name: str, arguments: str) -> HistoryCall:
         """Return a call that is about to run, as it is written down."""

@@ -257,6 +257,7 @@ class Runs:
             is_one_with_log=self._run_log is None or self._run_log.is_one_with_journal,
             first_round=left.next_round if left else 0,
             audit=self._make_audit(run_id, owner, caller, enricher.inputs),
+            waited_seconds=enricher.inputs.waited_seconds,
         )
         first = left.first_event(run_id, owner.agent_id) if left else RunStart(run_id=run_id, agent=owner.agent_id)
         run_log = self._run_log if logged else None
@@ -346,6 +347,7 @@ class Runs:
                 self._settings.input_timeout_seconds,
                 self._settings.text_calls,
                 can_ask=conversation.can_ask,
+                was_asked=inputs.was_asked,
             ),
             services=self._services,
             functions=functions,

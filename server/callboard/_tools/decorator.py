@@ -32,6 +32,7 @@ def tool(function: Callable[P, R], /) -> Tool[P, R]: ...
 def tool(
     *,
     name: str | None = None,
+    title: str = "",
     timeout_seconds: float | None = None,
     read_only: bool = False,
     repeatable: bool = False,
@@ -46,6 +47,7 @@ def tool(
     /,
     *,
     name: str | None = None,
+    title: str = "",
     timeout_seconds: float | None = None,
     read_only: bool = False,
     repeatable: bool = False,
@@ -74,6 +76,7 @@ def tool(
         derived = _derive(decorated, name)
         return replace(
             derived,
+            title=title,
             timeout_seconds=timeout_seconds,
             read_only=read_only,
             repeatable=repeatable,

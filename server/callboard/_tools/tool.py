@@ -59,7 +59,8 @@ class Tool(Generic[P, R]):
     the user's consent is about those alone. `secrets`: names of its arguments whose values are
     shown, stored and logged to nobody, and values that no text may hold, whoever says them; what a
     tool learns while it runs goes to `ToolContext.secret`. `is_method`: the function takes `self`, so
-    the tool is to be taken from an instance, as methods are (`desk.write`).
+    the tool is to be taken from an instance, as methods are (`desk.write`). `title`: its name for people,
+    which stands in the question whether a call may run.
     Written by hand, or derived by `@tool`. Raises `AgentError` where the definition cannot work.
     """
 
@@ -76,6 +77,7 @@ class Tool(Generic[P, R]):
     changes: NeedsConfirmation | None = field(default=None, repr=False)
     secrets: Sequence[str | SecretStr] = field(default=(), repr=False)
     is_method: bool = field(default=False, repr=False)
+    title: str = ""
 
     def __post_init__(self) -> None:
         if not NAME_PATTERN.fullmatch(self.name):

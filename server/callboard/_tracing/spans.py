@@ -24,7 +24,7 @@ from callboard._tracing.contents import (
     system_parts,
 )
 from callboard._version import __version__
-from callboard.errors import ToolCancelled, UnknownTool
+from callboard.errors import UnknownTool
 from callboard.models import TokenUsage
 from callboard.observers import (
     STOPPED,
@@ -36,7 +36,17 @@ from callboard.observers import (
     RunLeft,
     RunTakenOver,
 )
-from callboard_protocol import Done, Error, Message, Rewind, ToolCallComplete, ToolCallError, ToolCallStart, Usage
+from callboard_protocol import (
+    Done,
+    Error,
+    Message,
+    Rewind,
+    ToolCallComplete,
+    ToolCallError,
+    ToolCallStart,
+    Usage,
+    find_ending,
+)
 
 
 class Tracing:
@@ -218,10 +228,10 @@ class RunSpans:
         span = self._take_call(call.tool_call_id)
         if span is None:
             return
-        if call.code == ToolCancelled.code:
-            span.set_attribute(names.ERROR_TYPE, call.code)
-        else:
+        if find_ending(call.code).is_failure:
             self._fail(span, call.code, call.error)
+        else:
+            span.set_attribute(names.ERROR_TYPE, call.code)
         if call.code == UnknownTool.code and not self._redaction:
             # Its name is the model's words, and no tool's.
             span.update_name(names.EXECUTE_TOOL)

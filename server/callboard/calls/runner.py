@@ -169,7 +169,8 @@ class CallRunner:
             if is_from_text or self.approval.is_needed(tool, call.arguments):
                 self.approval.check_can_ask(tool.name, is_from_text=is_from_text)
                 reason = FROM_TEXT if call.call.is_rescued else ""
-                await self.approve(ToolCall(call_id, tool.name, tool.without_secrets(call.arguments)), reason)
+                shown = ToolCall(call_id, tool.name, tool.without_secrets(call.arguments))
+                await self.approve(shown, title=tool.title, reason=reason)
             with within_call(call_id):
                 ended = await execute(
                     call.tool, call.arguments, context, default_timeout_seconds=self._limits.tool_timeout_seconds
@@ -286,12 +287,23 @@ class CallRunner:
             channel.close()
             token.var.reset(token)
 
+    @contextmanager
+    def waiting(self, call_id: str | None) -> Iterator[None]:
+        """Leave the time of this context out of the call's duration: its user is asked."""
+        began_at_seconds = time.monotonic()
+        try:
+            yield
+        finally:
+            if (record := self._open.get(call_id or "")) is not None:
+                record.started_at_seconds += time.monotonic() - began_at_seconds
+
     # --- Both -------------------------------------------------------------------------------------------------------
 
-    async def approve(self, call: ToolCall, reason: str = "") -> None:
+    async def approve(self, call: ToolCall, *, title: str = "", reason: str = "") -> None:
         """Ask the user whether a call that has been started may run; raise `ToolDenied` unless they agree."""
         self.approval.check_can_ask(call.name)
-        request = self.approval.request(call.name, _read_object(call.arguments), call.id, reason)
+        arguments = _read_object(call.arguments)
+        request = self.approval.request(call.name, arguments, call.id, title=title, reason=reason)
         self.report(call.id, StatusReport(PENDING, WAITING))
         self._events.send(request)
         with stopping_time():

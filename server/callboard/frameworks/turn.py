@@ -185,11 +185,19 @@ class Turn:
         self.events.send(source)
 
     async def ask(self, request: InputRequest) -> Any:
-        """Ask the user, and return their answer; None if they give none in time, or cannot be asked."""
-        if not self.context.approval.can_ask:
-            return None
+        """Ask the user, and return their answer.
+
+        Raises `ToolNotAsked` if nobody could be asked, and `ToolNotAnswered` if no answer came in time.
+        """
+        approval = self.context.approval
+        if not approval.can_ask:
+            raise approval.explain_no_answer(request)
         self.events.send(request)
-        return await self.context.approval.answer_to(request)
+        with self.calls.waiting(request.tool_call_id):
+            answer = await approval.answer_to(request)
+        if answer is None:
+            raise approval.explain_no_answer(request)
+        return answer
 
     def end(self) -> list[Event]:
         """Return the last events of a turn whose framework has ended it: a text if there was none, `Usage`, `Done`."""

@@ -8,7 +8,7 @@ requests.
 
 from callboard._history.records import StoredStatus
 from callboard.storage.memory import MemoryStore
-from callboard.storage.rows import INTERRUPTED_CALL, UNANSWERED_CALL
+from callboard.storage.rows import INTERRUPTED_CALL, UNANSWERED_CALL, name_state
 from callboard.storage.store import (
     Audit,
     Chats,
@@ -129,4 +129,5 @@ __all__ = [
     "TurnPage",
     "TurnSummary",
     "Usage",
+    "name_state",
 ]

@@ -27,6 +27,7 @@ from callboard.storage.rows import (
     compare_call,
     compare_message,
     interrupt_call,
+    is_failure,
     read_call,
     read_cursor,
     read_ending,
@@ -656,7 +657,7 @@ def _replayed(row: _Row) -> str | None:
 
 def _summarise_chat(chat_id: str, chat: _Chat) -> ChatSummary:
     asked = [row for row in chat.rows if row.role == "user"]
-    errors = sum(row.error_code is not None for row in chat.calls)
+    errors = sum(all(is_failure(row.error_code)) for row in chat.calls)
     began_with = show_question(asked[0].content) if asked else ""
     counts = len(asked), len(chat.calls), errors
     return ChatSummary(chat_id, chat.user_id, began_with, *counts, chat.created_at, chat.updated_at, chat.user_name)
@@ -678,7 +679,7 @@ def _summarise_turn(chat: _Chat, run_id: str) -> TurnSummary:
         min(row.created_at for row in rows),
         max(row.ended_at or row.created_at for row in rows),
         len(calls),
-        sum(row.error_code is not None for row in calls),
+        sum(all(is_failure(row.error_code)) for row in calls),
         chat.user_name,
         read_ending(rows[0].ending),
         texts,
@@ -688,7 +689,7 @@ def _summarise_turn(chat: _Chat, run_id: str) -> TurnSummary:
 def _summarise_tool(name: str, rows: Sequence[_Row]) -> ToolSummary:
     durations = sorted(row.duration_ms for row in rows if row.duration_ms is not None)
     ranks = [durations[choose_rank(len(durations), percent) - 1] if durations else None for percent in (50, 95, 100)]
-    return ToolSummary(name, len(rows), sum(row.error_code is not None for row in rows), *ranks)
+    return ToolSummary(name, len(rows), sum(all(is_failure(row.error_code)) for row in rows), *ranks)
 
 
 class _Responses(Responses):

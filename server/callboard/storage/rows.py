@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 from pydantic import Field, TypeAdapter
 
@@ -32,7 +32,7 @@ from callboard.storage.values import (
     ToolCallFilter,
 )
 from callboard.storage.words import Term, excerpt
-from callboard_protocol import Done, Error
+from callboard_protocol import ENDINGS, Done, Error, find_ending
 
 ROWS_PER_PAGE = 100
 MAX_NAMESPACE_CHARS = 64
@@ -93,7 +93,6 @@ def read_message(row: Any) -> StoredMessage:
 
 def read_call(row: Any, events: Sequence[StoredStatus]) -> StoredCall:
     """Return a call with everything that is known of it."""
-    status: CallState = "complete" if row.error_code is None else "error"
     return StoredCall(
         tool_call_id=row.tool_call_id,
         chat_id=row.chat_id,
@@ -102,7 +101,7 @@ def read_call(row: Any, events: Sequence[StoredStatus]) -> StoredCall:
         tool_name=row.tool_name,
         arguments=row.arguments,
         result=row.tool_output,
-        status="running" if row.ended_at is None else status,
+        status=name_state(row.ended_at, row.error_code),
         error_code=row.error_code,
         round_index=row.round_index,
         sequence_index=row.sequence_index,
@@ -111,6 +110,19 @@ def read_call(row: Any, events: Sequence[StoredStatus]) -> StoredCall:
         duration_ms=row.duration_ms,
         events=tuple(events),
     )
+
+
+def name_state(ended_at: float | None, error_code: str | None) -> CallState:
+    """Return the state of a call."""
+    if ended_at is None:
+        return "running"
+    return "complete" if error_code is None else cast("CallState", find_ending(error_code).state)
+
+
+def is_failure(error_code: Any) -> list[Any]:
+    """Return what must be true of the code of a call that failed: of a value booleans, of a column SQL."""
+    nothing = None
+    return [error_code != nothing, *(error_code != code for code, end in ENDINGS.items() if not end.is_failure)]
 
 
 def write_line(message: StoredMessage, events: Sequence[StoredStatus]) -> Line:
@@ -150,9 +162,11 @@ def _compare(row: Any, wanted: ToolCallFilter | ChatFilter, equal: Sequence[str]
         case "complete":
             conditions += [row.ended_at != nothing, row.error_code == nothing]
         case "error":
-            conditions.append(row.error_code != nothing)
+            conditions += is_failure(row.error_code)
         case None:
             pass
+        case state:
+            conditions += [row.error_code == code for code, end in ENDINGS.items() if end.state == state]
     return conditions
 
 

@@ -14,7 +14,8 @@ Item = Mapping[str, Any]
 Line = Mapping[str, Any]
 """A line of an export: what JSON can hold, by name."""
 
-CallState = Literal["running", "complete", "error"]
+CallState = Literal["running", "complete", "error", "timed_out", "declined", "not_asked", "not_answered", "stopped"]
+"""The state of a call; of one that has ended, what `callboard_protocol.find_ending` says of its error's code."""
 NoteKind = Literal["note", "description"]
 AttributeKind = Literal["text", "number", "boolean", "date", "list"]
 AttributeValue = bool | int | float | str | list[str]
@@ -91,10 +92,14 @@ class LoggedFrame:
 
 @dataclass(frozen=True, slots=True)
 class GivenAnswer:
-    """An answer to a question: any JSON, and the name of the API key that it came with, None where it is not known."""
+    """An answer to a question: any JSON, and the name of the API key that it came with, None where it is not known.
+
+    `asked` is False if nobody could be asked; `value` is None then.
+    """
 
     value: Any
     key: str | None = None
+    asked: bool = True
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -103,7 +108,7 @@ class GivenAnswer:
 
     def to_json(self) -> str:
         """Return it as it is kept."""
-        return json.dumps({"value": self.value, "key": self.key})
+        return json.dumps({"value": self.value, "key": self.key} | ({} if self.asked else {"asked": False}))
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from callboard_protocol import (
     ToolStatus,
     ToolStatusData,
     Usage,
+    find_ending,
 )
 
 FINISH_NOTES = {
@@ -61,7 +62,9 @@ class Card:
 
     call_id: str
     name: str = "tool"
-    state: Literal["preparing", "running", "done", "failed"] = "preparing"
+    state: Literal["preparing", "running", "done", "failed", "ended"] = "preparing"
+    ending: str = ""
+    """How it ended without a result that is no failure: "declined", "stopped"."""
     draft: list[str] = field(default_factory=list)
     arguments: object = ""
     steps: list[ToolStatusData] = field(default_factory=list)
@@ -150,7 +153,12 @@ class Answer:
                 note = cut_note(event.result, max(chars, len(event.result)))
                 self._end_call(event, "done", f"{note} {event.result_url or ''}".rstrip(), now_seconds)
             case ToolCallError():
-                self._end_call(event, "failed", event.error, now_seconds)
+                ending = find_ending(event.code)
+                state: Literal["failed", "ended"] = "failed" if ending.is_failure else "ended"
+                self._end_call(event, state, ending.words or event.error, now_seconds)
+                self.cards[event.tool_call_id].ending = ending.label
+                if not ending.has_run:
+                    self.cards[event.tool_call_id].took_seconds = None
             case _:
                 pass
 
@@ -212,7 +220,7 @@ class Answer:
     def _end_call(
         self,
         event: ToolCallComplete | ToolCallError,
-        state: Literal["done", "failed"],
+        state: Literal["done", "failed", "ended"],
         result: str,
         now_seconds: float,
     ) -> None:

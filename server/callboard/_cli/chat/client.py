@@ -149,9 +149,12 @@ class ServerClient:
         async with self._send("GET", url, params=self._user) as response:
             return await response.aread()
 
-    async def answer(self, run_id: str, request_id: str, value: object) -> None:
-        """Tell the server what the user answered; one that is away for a moment is waited for."""
-        body = InputAnswer(request_id=request_id, value=value).model_dump(mode="json")
+    async def answer(self, run_id: str, request_id: str, value: object, *, asked: bool = True) -> None:
+        """Tell the server what the user answered, or that nobody could be `asked`.
+
+        A server that is away for a moment is waited for.
+        """
+        body = InputAnswer(request_id=request_id, value=value, asked=asked).model_dump(mode="json")
         await self._retry("POST", f"/v1/runs/{run_id}/input", json=body)
 
     async def cancel(self, run_id: str) -> None:

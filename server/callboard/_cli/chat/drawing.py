@@ -171,6 +171,7 @@ class _Wrapped:
 def show_card(card: Card, columns: int, now_seconds: float, *, is_verbose: bool) -> list[Row]:
     """Return a call's rows: its name and arguments, and below how far it is or what came of it."""
     name = make_line(card.name) + (" · from text" if is_from_text(card) else "")
+    name += f" · {card.ending}" if card.state == "ended" else ""
     head = [_show_state(card, now_seconds), Span(name, "bold")]
     if is_verbose:
         body: list[Row] = [head]
@@ -199,6 +200,8 @@ def _show_state(card: Card, now_seconds: float) -> Span:
             return Span("✓ ", "green")
         case "failed":
             return Span("✗ ", "red")
+        case "ended":
+            return Span("– ", "dim")
         case _ if card.is_waiting:
             return Span("? ", "yellow")
         case _:

@@ -54,7 +54,7 @@ class Keyboard:
             out.flush()
             display.go_on()
         if question.kind == "confirmation":
-            return line is not None and line.strip().lower() in ("y", "yes")
+            return None if line is None else line.strip().lower() in ("y", "yes")
         return line
 
     async def _read_line(self, out: TextIO, prompt: str, *, is_shown: bool) -> str | None:

@@ -15,7 +15,7 @@ TICK_SECONDS = 0.05
 
 STOPPING = "Stopping… Ctrl-C once more leaves at once."
 LEFT = "Left: whether the run has stopped is not known."
-NOBODY = "Nobody can be asked here, so the answer is no."
+NOBODY = "Nobody can be asked here, so what needs an answer is not done."
 NOT_TAKEN = "The server did not take the answer: it is too late, or somebody else has given one."
 
 Ending = Literal["well", "badly", "stopped", "left"]
@@ -109,10 +109,8 @@ class Turn:
                     value = await self._keyboard.ask(question, self._display)
         except TimeoutError:
             pass
-        if question.kind == "confirmation":
-            value = value is True
         try:
-            await self._client.answer(self._run_id, question.request_id, value)
+            await self._client.answer(self._run_id, question.request_id, value, asked=self._keyboard is not None)
         except ServerProblem:
             self._display.tell(NOT_TAKEN)
 

@@ -220,9 +220,9 @@ class ChatAnswer(Answer):
             case ToolCallComplete() | ToolCallError():
                 start = self._starts.pop(event.tool_call_id)
                 if self._blocks and self._shows_calls:
-                    is_failed = isinstance(event, ToolCallError)
+                    code = event.code if isinstance(event, ToolCallError) else None
                     is_from_text = event.tool_call_id in self._from_text
-                    block = write_block(start, format_result(event), is_failed=is_failed, is_from_text=is_from_text)
+                    block = write_block(start, format_result(event), error_code=code, is_from_text=is_from_text)
                     yield from self._append(self._blocks.add_block(block))
                 if isinstance(event, ToolCallComplete) and event.tool_name == PICTURE_TOOL:
                     yield from self._show_pictures(event)

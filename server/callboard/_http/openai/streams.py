@@ -207,7 +207,7 @@ async def _read_events(run: Run) -> AsyncGenerator[Event, None]:
                 case InputRequest():
                     # There is nobody to be asked. Without this the run would wait for somebody.
                     with suppress(UnknownInput):
-                        await run.answer(event.request_id, GivenAnswer(None))
+                        await run.answer(event.request_id, GivenAnswer(None, asked=False))
                 case ToolCallComplete(files=files) if files:
                     yield event.model_copy(update={"files": tuple(map(run.files.inline, files))})
                 case _:

@@ -12,7 +12,7 @@ from pydantic_core import to_json
 
 from callboard._tools import ToolResult
 from callboard.calls import ToolCall
-from callboard.errors import ToolDenied, ToolError
+from callboard.errors import ToolError
 from callboard.frameworks.agno.hooks import Output
 from callboard.frameworks.agno.model import Hooks
 from callboard.frameworks.choices import HINT, find_option, list_options
@@ -111,8 +111,6 @@ async def _ask(
         request_id=uuid4().hex, kind=kind, title=title, message=message, placeholder=hint, tool_call_id=call_id
     )
     answer: object = await turn.ask(request)
-    if answer is None:
-        raise ToolDenied(turn.context.approval.not_answered)
     return answer
 
 

@@ -55,18 +55,15 @@ class _Questions:
                 return await self._decide(self._hooks.calls[gated], ("approve", "reject"))
             case question:
                 schema = getattr(interrupt, "response_schema", None)
-                if isinstance(question, Mapping) and (parts := _read_question(question)) is not None:
-                    answer = await self._ask_question(parts, call_id)
-                else:
-                    yes_or_no = isinstance(schema, Mapping) and schema.get("type") == "boolean"
-                    answer = await self._ask(question, call_id, yes_or_no=yes_or_no)
-                if answer is None and call_id is not None:
-                    self._turn.calls.fail(call_id, ToolDenied(self._not_answered))
-                return answer
-
-    @property
-    def _not_answered(self) -> str:
-        return self._turn.context.approval.not_answered
+                yes_or_no = isinstance(schema, Mapping) and schema.get("type") == "boolean"
+                try:
+                    if isinstance(question, Mapping) and (parts := _read_question(question)) is not None:
+                        return await self._ask_question(parts, call_id)
+                    return await self._ask(question, call_id, yes_or_no=yes_or_no)
+                except ToolDenied as unanswered:
+                    if call_id is not None:
+                        self._turn.calls.fail(call_id, unanswered)
+                    return None
 
     def _call(self, action: Mapping[str, Any]) -> ToolCall:
         """Return the call that is to be decided; one of its own where a graph asks about what no model wrote."""
@@ -86,8 +83,10 @@ class _Questions:
             return {"type": "reject", "message": str(unreadable_error(call))}
         await self._hooks.start(call.id, call.name, arguments)
         if "respond" in allowed and "approve" not in allowed:
-            answer = await self._ask(arguments, call.id)
-            return {"type": "respond", "message": self._not_answered if answer is None else str(answer)}
+            try:
+                return {"type": "respond", "message": str(await self._ask(arguments, call.id))}
+            except ToolDenied as unanswered:
+                return {"type": "respond", "message": str(unanswered)}
         try:
             await self._turn.calls.approve(replace(call, arguments=arguments))
         except ToolDenied as denied:
@@ -99,19 +98,18 @@ class _Questions:
         """Return the option that the user chooses, or their own words."""
         if not question.options:
             return await self._ask(question.text, call_id)
+        options = list_options([(one.label, one.description) for one in question.options])
         answer: object = await self._turn.ask(
             InputRequest(
                 request_id=uuid4().hex,
                 kind="input",
                 title=QUESTION,
-                message=question.text
-                + "\n\n"
-                + list_options([(one.label, one.description) for one in question.options]),
+                message=f"{question.text}\n\n{options}",
                 placeholder=HINT,
                 tool_call_id=call_id,
             )
         )
-        place = find_option(str(answer), [one.label for one in question.options]) if answer is not None else None
+        place = find_option(str(answer), [one.label for one in question.options])
         return answer if place is None else question.options[place].value
 
     async def _ask(self, question: object, call_id: str | None, *, yes_or_no: bool = False) -> object:

@@ -17,6 +17,7 @@ MAX_TOOLS = 200
 """Of one server. A model is lost long before."""
 
 MAX_NAME_CHARS = 64
+MAX_TITLE_CHARS = 80
 
 Call = Callable[[str, Mapping[str, Any], ToolContext], Awaitable[ToolResult]]
 """Runs a tool by the server's own name of it."""
@@ -55,7 +56,8 @@ def _make_tool(name: str, declaration: ServerDeclaration, listed: "McpTool", cal
     # A hint of a server that nobody vouches for must not be why a tool runs unasked, or runs again after a failure.
     # https://modelcontextprotocol.io/specification/2025-11-25/server/tools#tool
     read_only = declaration.trusted and bool(hints and hints.read_only_hint)
-    description = listed.description or listed.title or (hints.title if hints else None) or ""
+    title = listed.title or (hints.title if hints else None) or ""
+    description = listed.description or title
 
     async def serve(callboard_context: ToolContext, **arguments: Any) -> ToolResult:
         return await call(listed.name, arguments, callboard_context)
@@ -71,6 +73,7 @@ def _make_tool(name: str, declaration: ServerDeclaration, listed: "McpTool", cal
         context_parameter="callboard_context",
         read_only=read_only,
         requires_confirmation=asks,
+        title=clean_text(declaration.hide(" ".join(title.split())), MAX_TITLE_CHARS),
     )
 
 

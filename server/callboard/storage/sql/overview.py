@@ -22,6 +22,7 @@ from callboard.storage.rows import (
     choose_rank,
     compare_call,
     compare_message,
+    is_failure,
     read_cursor,
     read_ending,
     read_question,
@@ -58,7 +59,7 @@ MAX_OPEN_RUNS = 300
 
 IS_CALL = messages.c.role == "tool"
 IS_QUESTION = messages.c.role == "user"
-IS_ERROR = messages.c.error_code.is_not(None)
+IS_ERROR = and_(*is_failure(messages.c.error_code))
 ERRORS = func.sum(case((IS_ERROR, 1), else_=0))
 SHOWN = [column for column in messages.c if column.name not in ("arguments", "tool_output", "replay_output", "content")]
 SUMMARIES = select(
