@@ -667,7 +667,7 @@ def _summarise_turn(chat: _Chat, run_id: str) -> TurnSummary:
     rows = [row for row in chat.rows if row.run_id == run_id]
     calls = [row for row in rows if row.role == "tool"]
     said = {row.role: message_text(row.content) for row in rows if row.role != "tool" and row.tool_calls is None}
-    texts = {row.round_index: row.content for row in rows if row.tool_calls and row.content}
+    texts = {row.round_index or 0: row.content for row in rows if row.tool_calls and row.content}
     return TurnSummary(
         run_id,
         rows[0].chat_id,
