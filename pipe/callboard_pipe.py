@@ -42,7 +42,7 @@ from itertools import groupby, takewhile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar, Literal
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 from weakref import WeakValueDictionary
 
 import httpx
@@ -462,6 +462,7 @@ class Activity:
 
     def __init__(self, clock: Callable[[], float], *, is_late: bool = False) -> None:
         self.lines: list[StatusLine] = []
+        self.opening = ""
         self._clock = clock
         self._is_late = is_late
         self._began_at_seconds = math.inf
@@ -474,6 +475,8 @@ class Activity:
         """Add the lines that an event makes."""
         if event["type"] == "run_start":
             self._began_at_seconds = self._clock()
+            if self.opening:
+                self._add(self.opening)
             self._add(THINKING, passes=True)
         if self._began_at_seconds == math.inf:
             return
@@ -1917,6 +1920,15 @@ def build_request(body: Json, user: Json, groups: list[str], metadata: Json, tas
     }
 
 
+def make_inspector_line(url: str, request: Json) -> str:
+    """Return the status line that leads to a run's page in the inspector.
+
+    It is text: the links that Open WebUI draws in a status line send their address to Google for an icon.
+    """
+    place = {"id": request["run_id"], **({"chat": request["chat_id"]} if request["chat_id"] else {})}
+    return f"Inspector: {url.rstrip('/')}/run?{urlencode(place)}"
+
+
 class Pipe:
     """The object that Open WebUI loads: one for all users, so it holds nothing of a request."""
 
@@ -1944,6 +1956,10 @@ class Pipe:
         RECALL: bool = Field(
             default=True,
             description="What agents know of a user from earlier chats is told to them.",
+        )
+        INSPECTOR_URL: str = Field(
+            default="",
+            description="The inspector's address in an admin's browser; admins then see the address of each run.",
         )
 
     def __init__(self) -> None:
@@ -1989,6 +2005,9 @@ class Pipe:
             async def store(name: str, kind: str, content: bytes) -> str:
                 return await store_file(__request__, user, name, kind, content)
 
+            transcript = Transcript(self.valves.RESULT_CHARS, metadata.get("sources"))
+            if self.valves.INSPECTOR_URL and user.get("role") == "admin":
+                transcript.activity.opening = make_inspector_line(self.valves.INSPECTOR_URL, request)
             client = self._connect(request["user"])
             run = Run(
                 client=client,
@@ -1999,7 +2018,7 @@ class Pipe:
                     if is_streamed
                     else ChunkEmitter(model)
                 ),
-                transcript=Transcript(self.valves.RESULT_CHARS, metadata.get("sources")),
+                transcript=transcript,
                 store=store,
                 ask_user=None if __task__ else __event_call__,
                 queue=find_queue(__request__, user.get("id"), metadata),

@@ -58,7 +58,7 @@ async def test_answers_are_listed_by_question_agent_and_user_after_a_restart_too
     ]
     expected = [
         "Say something Bo Ann Lee 0 failed no answer in 60 s (model_timeout) just now",
-        "Is it dark? The Keeper Ann Lee 2 done 1 call failed look Error: "
+        "Is it dark? The Keeper Ann Lee 2 done 1 call failed look "
         'Traceback (most recent call last): File "a.py", line 1 look() ValueError: dark just now',
     ]
     async with serving(tmp_path, *agents) as service:
