@@ -134,4 +134,4 @@ async def test_its_sources_are_numbered_on_from_those_of_the_chat(context_for: C
 async def test_nothing_is_sold_without_the_users_consent(context_for: ContextFor) -> None:
     events = await play(demo_agent(pace=0), context_for("approve"))
     [denied] = [event for event in events if isinstance(event, ToolCallError)]
-    assert denied.code == "denied"
+    assert denied.code == "not_answered"

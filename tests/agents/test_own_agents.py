@@ -113,7 +113,7 @@ async def test_the_servers_settings_put_it_behind_the_users_consent(tmp_path: Pa
     async with serving(tmp_path, ScriptedAgent(adds), confirm_tools="ad*") as service:
         events = await answered(service, answer)
     [question] = of(InputRequest, events)
-    assert '"a": 1' in question.message
+    assert question.message == "a: 1\nb: 2"
     assert result in "".join(event.content for event in of(Message, events))
     assert bool(ran) == answer
 

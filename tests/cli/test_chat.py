@@ -315,7 +315,7 @@ async def test_a_narrow_terminal_and_a_dumb_one_get_plain_lines(tmp_path: Path, 
 # ------------------------------------------------------------------------------------------------------------- asked
 
 
-@pytest.mark.parametrize(("keys", "comes"), [("y\n", "2 seats for As You Like It are sold."), ("\n", "Not run")])
+@pytest.mark.parametrize(("keys", "comes"), [("y\n", "2 seats for As You Like It are sold."), ("\n", "Declined: it was not run.")])
 async def test_a_call_that_needs_approval_runs_after_a_yes_and_nothing_else(
     tmp_path: Path, keys: str, comes: str
 ) -> None:
@@ -323,7 +323,7 @@ async def test_a_call_that_needs_approval_runs_after_a_yes_and_nothing_else(
         serving(tmp_path, demo_agent(pace=0)) as service,
         in_terminal(tmp_path, "chat", "demo", "approve", "--url", url(service)) as terminal,
     ):
-        await terminal.shows("Run sell_ticket?", '"seats": 2', "Yes or no? [y/N]")
+        await terminal.shows("Run sell_ticket?", "seats: 2", "Yes or no? [y/N]")
         terminal.types(keys)
         assert await terminal.ends() == 0
         assert comes in terminal.text
@@ -425,7 +425,7 @@ async def test_ctrl_c_stops_the_run_in_its_call_and_says_so(tmp_path: Path) -> N
         terminal.presses_ctrl_c()
         assert await terminal.ends() == 130
         assert run.ended
-        assert "✗ paint" in terminal.text
+        assert "– paint · stopped" in terminal.text
         assert "Stopped." in terminal.text
 
 

@@ -62,7 +62,7 @@ async def test_a_choice_is_offered_by_number_and_the_users_is_told(
     [
         ({"requires_user_input": True, "user_input_fields": ["b"]}, "3", "5"),
         ({"requires_user_input": True, "user_input_fields": ["b"]}, "three", "is no number"),
-        ({"requires_user_input": True, "user_input_fields": ["b"]}, None, "did not answer"),
+        ({"requires_user_input": True, "user_input_fields": ["b"]}, None, "no answer came in time"),
         ({"external_execution": True}, None, "to be run outside"),
     ],
 )

@@ -86,7 +86,7 @@ async def test_the_timeline_after_a_restart_is_the_one_seen_live(tmp_path: Path)
     assert [c["duration_ms"] for c in calls] == [ends[c["tool_call_id"]].duration_ms for c in calls]
     assert [(c["status"], c["error_code"]) for c in calls] == [
         ("complete", None),
-        ("error", "timeout"),
+        ("timed_out", "timeout"),
         ("complete", None),
     ]
     seen = [event.data.model_dump() for event in live if isinstance(event, ToolStatus)]

@@ -138,8 +138,7 @@ async def test_the_time_of_a_call_leaves_out_the_time_in_which_its_user_is_asked
         questions = [ask("ends", waited_seconds), ask("is stopped", 60)]
         for question in questions:
             yield ToolCallStart(tool_call_id=question.request_id, tool_name="book")
-            yield question
-        answers = [asyncio.create_task(context.approval.answer_to(question)) for question in questions]
+        answers = [asyncio.create_task(context.ask(question)) for question in questions]
         assert await answers[0] is None
         yield ToolCallComplete(tool_call_id="ends", result="no answer")
         await answers[1]

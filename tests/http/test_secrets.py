@@ -183,8 +183,8 @@ async def test_a_tool_names_arguments_and_values_that_are_secret(tmp_path: Path)
     assert given == ["47-x-11-y", "471"]
     starts = [event.tool_args for event in events if isinstance(event, ToolCallStart)]
     assert starts[:2] == [{"door": "front", "pin": "[secret]"}] * 2
-    questions = [json.loads(event.message) for event in events if isinstance(event, InputRequest)]
-    assert questions == [{"door": "front", "pin": "[secret]"}] * 2
+    questions = [event.message for event in events if isinstance(event, InputRequest)]
+    assert questions == ["door: front\npin: [secret]"] * 2
     errors = [event.error for event in events if isinstance(event, ToolCallError)]
     assert errors[0] == "front: [secret] with [secret] is wrong"
     everything = everything_told(events) + everything_kept(tmp_path)

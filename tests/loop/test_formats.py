@@ -202,7 +202,7 @@ async def test_a_call_in_another_format_than_the_one_asked_for_asks_first(name: 
     stage = Stage([tokens(CALLS[written]), tokens(ENDS[name])], TOOLS, tool_format=FORMATS[name])
     with capture_logs() as logs:
         events = await stage.play()
-    assert [code for code, _ in errors(events)] == ["denied"]
+    assert [code for code, _ in errors(events)] == ["not_answered"]
     assert [event.data.status for event in events if isinstance(event, ToolStatus)][:1] == ["from_text"]
     assert text_of(events) == "It is 3."
     assert {"event": "calls_in_another_format", "chosen": name}.items() <= logs[0].items()

@@ -148,24 +148,24 @@ async def test_any_other_tool_asks_first_says_why_and_runs_once_it_was_allowed(t
     [asked] = kinds(events, InputRequest)
     assert (asked.kind, asked.title) == ("confirmation", "Run write_line?")
     assert "read from the model's text, not called natively" in asked.message
-    assert asked.message.endswith('{\n  "text": "front"\n}')
+    assert asked.message.endswith("\n\ntext: front")
     assert one.written == ["front"]
     assert [event.result for event in kinds(events, ToolCallComplete)] == ["wrote front"]
     assert [step["status"] for step in stored["events"]] == ["from_text", "pending", "processing"]
 
 
-@pytest.mark.parametrize("answer", [False, None, "true"])
-async def test_what_was_not_allowed_does_not_run(tmp_path: Path, answer: object) -> None:
+@pytest.mark.parametrize(("answer", "code"), [(False, "denied"), (None, "not_answered"), ("true", "not_answered")])
+async def test_what_was_not_allowed_does_not_run(tmp_path: Path, answer: object, code: str) -> None:
     async with desk(tmp_path, [says(WRITE), says("I cannot.")]) as one:
         events = await one.ask(answer)
         [stored] = await one.timeline()
-    assert [event.code for event in kinds(events, ToolCallError)] == ["denied"]
+    assert [event.code for event in kinds(events, ToolCallError)] == [code]
     assert one.written == []
     assert stored["events"][0]["status"] == "from_text"
 
 
 @pytest.mark.parametrize("activity", ["none", "details"])
-async def test_where_nobody_can_be_asked_it_is_denied(tmp_path: Path, activity: str) -> None:
+async def test_where_nobody_can_be_asked_it_does_not_run(tmp_path: Path, activity: str) -> None:
     body = {
         "model": "desk",
         "messages": [{"role": "user", "content": "go"}],
@@ -175,12 +175,12 @@ async def test_where_nobody_can_be_asked_it_is_denied(tmp_path: Path, activity: 
         response = await one.service.client.post("/v1/chat/completions", json=body)
     said = response.json()["choices"][0]["message"]["content"]
     assert said.endswith("I cannot.")
-    assert ('name="write_line · from text"' in said) == (activity == "details")
+    assert ('name="write_line · from text · not asked"' in said) == (activity == "details")
     assert one.written == []
     told = one.endpoint.requests[1]["messages"][-1]["content"]
     assert "the text of the answer" in told
     assert "cannot be asked" in told
-    assert "did not answer" not in told
+    assert "no answer came" not in told
 
 
 REACT_LOOK = 'Thought: I look it up.\nAction: look_up\nAction Input: {"word": "storm"}'
@@ -262,7 +262,7 @@ async def test_the_operator_says_what_becomes_of_a_call_in_the_text_over_the_ope
     assert [entry["chosen"] for entry in logged if entry["event"] == "calls_in_another_format"] == ["auto"]
 
 
-@pytest.mark.parametrize(("text_calls", "written", "errors"), [("run", ["front"], []), ("refuse", [], ["not_asked"])])
+@pytest.mark.parametrize(("text_calls", "written", "errors"), [("run", ["front"], []), ("refuse", [], ["denied"])])
 async def test_with_run_and_refuse_nobody_is_asked_about_a_call_in_the_text(
     tmp_path: Path, text_calls: str, written: list[str], errors: list[str]
 ) -> None:

@@ -135,7 +135,7 @@ async def test_a_tool_behind_confirmation_does_not_run_unasked(
         async with serving(tmp_path, agent, input_timeout_seconds=0.1) as service:
             events = await service.events(request())
     assert [event.title for event in events if isinstance(event, InputRequest)] == ["Run ours_grow?"]
-    assert [event.code for event in events if isinstance(event, ToolCallError)] == ["denied"]
+    assert [event.code for event in events if isinstance(event, ToolCallError)] == ["not_answered"]
 
 
 @pytest.fixture
