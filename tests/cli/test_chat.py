@@ -315,7 +315,9 @@ async def test_a_narrow_terminal_and_a_dumb_one_get_plain_lines(tmp_path: Path, 
 # ------------------------------------------------------------------------------------------------------------- asked
 
 
-@pytest.mark.parametrize(("keys", "comes"), [("y\n", "2 seats for As You Like It are sold."), ("\n", "Declined: it was not run.")])
+@pytest.mark.parametrize(
+    ("keys", "comes"), [("y\n", "2 seats for As You Like It are sold."), ("\n", "Declined: it was not run.")]
+)
 async def test_a_call_that_needs_approval_runs_after_a_yes_and_nothing_else(
     tmp_path: Path, keys: str, comes: str
 ) -> None:
