@@ -5,10 +5,15 @@ import html
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import Browser, expect
 
 from callboard._agents import RunContext
 from callboard._agents.demo import demo_agent
 from callboard_protocol import Error, Event, Message, ToolCallComplete, ToolCallError, ToolCallStart
+from tests.inspect.looking import DESKTOP, look
 from tests.serving import ScriptedAgent, Service, request, serving
 
 ANN = {"id": "4b1f8e9c", "name": "Ann Lee"}
@@ -167,3 +172,33 @@ async def test_the_filters_of_a_list_stand_in_the_addresses_that_it_leads_to(tmp
         failed = "user=4b1f8e9c&tool=book_table&status=error&agent=demo&since=2026-01-31"
         assert f'href="/inspect/calls?{failed}"' in page
         assert '<option value="demo" selected>Demo</option>' in page
+
+
+@pytest.mark.needs("browser")
+@pytest.mark.asyncio(loop_scope="session")
+async def test_a_person_reads_who_asked_what_and_how_it_went(browser: Browser, tmp_path: Path, scheme: Any) -> None:
+    agents = demo_agent(0), ScriptedAgent(break_off, "b", "Bo"), ScriptedAgent(look_and_fail, "keeper", "The Keeper")
+    bob = {"id": "b0b", "name": "Bob"}
+    async with serving(tmp_path, *agents) as service, look(browser, DESKTOP, scheme) as looking:
+        await service.events(ask("cite the Globe, please", agent="demo", chat_id="c1", run_id="r1"))
+        await service.events({**ask("Is the lamp lit?", agent="keeper", chat_id="c2", run_id="r2"), "user": bob})
+        await service.events(ask("A poem of a hundred lines", agent="b", chat_id="c3", run_id="r3"))
+        await service.events(ask("### Task: a title", agent="demo", chat_id="c3", run_id="t1", task="title_generation"))
+        long = "What is the shortest way from the theatre to the harbour, if the bridge is closed? " * 3
+        await service.events(ask(long + "fail", agent="demo", chat_id="c1", run_id="r4"))
+        page = looking.page
+        await page.goto(f"{service.client.base_url}/inspect")
+        await expect(page.locator("tbody tr:visible")).to_have_count(4)
+        await page.locator("#tasks summary").click()
+        await expect(page.locator("tbody tr:visible")).to_have_count(5)
+        # What is open stays so while the page is asked for anew.
+        async with page.expect_response(lambda response: response.url.endswith("/inspect/")):
+            pass
+        await expect(page.locator("tbody tr:visible")).to_have_count(5)
+        await looking.check(f"answers-{scheme}")
+        await page.get_by_role("link", name="Is the lamp lit?").click()
+        await expect(page.get_by_role("heading", level=1)).to_have_text("Is the lamp lit?")
+        await looking.check(f"run-{scheme}")
+        await page.get_by_role("link", name="look").first.click()
+        await expect(page.locator(".words pre")).to_contain_text(TRACEBACK)
+        await looking.check(f"call-traceback-{scheme}")
