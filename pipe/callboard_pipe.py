@@ -42,7 +42,7 @@ from itertools import groupby, takewhile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar, Literal
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 from weakref import WeakValueDictionary
 
 import httpx
@@ -513,6 +513,7 @@ class Activity:
 
     def __init__(self, clock: Callable[[], float], totals: Totals, *, is_late: bool = False) -> None:
         self.lines: list[StatusLine] = []
+        self.opening = ""
         self._clock = clock
         self._totals = totals
         self._is_late = is_late
@@ -525,6 +526,8 @@ class Activity:
         """Add the lines that an event makes."""
         if event["type"] == "run_start":
             self._began_at_seconds = self._clock()
+            if self.opening:
+                self._add(self.opening)
         if self._began_at_seconds == math.inf:
             return
         match event["type"]:
@@ -2015,6 +2018,15 @@ def build_request(body: Json, user: Json, groups: list[str], metadata: Json, tas
     }
 
 
+def make_inspector_line(url: str, request: Json) -> str:
+    """Return the status line that leads to a run's page in the inspector.
+
+    It is text: the links that Open WebUI draws in a status line send their address to Google for an icon.
+    """
+    place = {"id": request["run_id"], **({"chat": request["chat_id"]} if request["chat_id"] else {})}
+    return f"Inspector: {url.rstrip('/')}/run?{urlencode(place)}"
+
+
 class Pipe:
     """The object that Open WebUI loads: one for all users, so it holds nothing of a request."""
 
@@ -2042,6 +2054,10 @@ class Pipe:
         RECALL: bool = Field(
             default=True,
             description="What agents know of a user from earlier chats is told to them.",
+        )
+        INSPECTOR_URL: str = Field(
+            default="",
+            description="The inspector's address in an admin's browser; admins then see the address of each run.",
         )
 
     def __init__(self) -> None:
@@ -2087,6 +2103,10 @@ class Pipe:
             async def store(name: str, kind: str, content: bytes) -> str:
                 return await store_file(__request__, user, name, kind, content)
 
+            totals = await read_totals(metadata) if is_continued(body) else None
+            transcript = Transcript(self.valves.RESULT_CHARS, metadata.get("sources"), totals=totals)
+            if self.valves.INSPECTOR_URL and user.get("role") == "admin":
+                transcript.activity.opening = make_inspector_line(self.valves.INSPECTOR_URL, request)
             client = self._connect(request["user"])
             run = Run(
                 client=client,
@@ -2097,11 +2117,7 @@ class Pipe:
                     if is_streamed
                     else ChunkEmitter(model)
                 ),
-                transcript=Transcript(
-                    self.valves.RESULT_CHARS,
-                    metadata.get("sources"),
-                    totals=await read_totals(metadata) if is_continued(body) else None,
-                ),
+                transcript=transcript,
                 store=store,
                 ask_user=None if __task__ else __event_call__,
                 queue=find_queue(__request__, user.get("id"), metadata),

@@ -223,7 +223,11 @@ def start_open_webui(plan: Plan, running: list[Service]) -> str:
 def put_pipe(plan: Plan, url: str) -> Mapping[str, str]:
     """Install or update the pipe; its models' ids and names."""
     with step(f"Installing the pipe in Open WebUI at {url}"):
-        valves = {"CALLBOARD_URL": plan.server_url, "CALLBOARD_API_KEY": plan.server_key}
+        valves = {
+            "CALLBOARD_URL": plan.server_url,
+            "CALLBOARD_API_KEY": plan.server_key,
+            "INSPECTOR_URL": inspector_url(plan),
+        }
         installed = install_pipe.install(url, plan.credentials, valves)
         if installed.problem is not None:
             raise CannotStart(

@@ -38,13 +38,14 @@ _NUMBERS = count(1)
 
 @dataclass(frozen=True, slots=True)
 class ObservedRun:
-    """The run it is of; `chat_id`, `user_id` and `task` (a background task) are None where the client said none."""
+    """The run; `chat_id`, `user_id`, `task` (a background task) and `user_name` are None if the client sent none."""
 
     run_id: str
     agent_id: str
     chat_id: str | None = None
     user_id: str | None = None
     task: str | None = None
+    user_name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

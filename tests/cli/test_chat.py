@@ -726,6 +726,56 @@ async def test_a_chat_goes_on_with_its_calls_in_the_same_terminal_and_in_another
             assert "Traceback" not in terminal.text
 
 
+async def test_help_is_no_question(tmp_path: Path) -> None:
+    async with (
+        serving(tmp_path, says(Message(content="An answer."))) as service,
+        in_terminal(tmp_path, "chat", "scripted", "--url", url(service)) as terminal,
+    ):
+        await terminal.shows("/help says more", "›")
+        terminal.types(" /help \n")
+        await terminal.shows("Every line is a question", "callboard chat --help")
+        terminal.types("hi\n")
+        await terminal.shows("An answer.")
+        assert terminal.text.count("An answer.") == 1
+
+
+NOISY = """
+import logging, warnings
+from callboard import Agent, Skill, register, tool
+from callboard.models import ScriptedModel, TextDelta, ToolCallDelta
+
+loud = logging.getLogger("a_library")
+loud.setLevel(logging.INFO)
+loud.addHandler(logging.StreamHandler())
+
+@tool(read_only=True)
+def look() -> str:
+    "Looks."
+    loud.warning("NOISE of a library")
+    logging.getLogger("other").error("NOISE of another")
+    warnings.warn("NOISE of Python", stacklevel=1)
+    return "seen"
+
+def script(request):
+    if request.messages[-1]["role"] == "tool":
+        return [TextDelta("It is over.")]
+    return [ToolCallDelta(0, "call", "look", "{}")]
+
+register(Agent("mine", "Looks.", skills=[Skill("s", "d", tools=[look])], model=ScriptedModel(script)))
+"""
+
+
+async def test_warnings_of_the_server_do_not_stand_in_the_terminal(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(NOISY)
+    async with in_terminal(tmp_path, "chat", "mine", "hi", variables={"CALLBOARD_AGENTS": str(file)}) as terminal:
+        await terminal.shows("It is over.", "Go on with")
+        assert await terminal.ends() == 0
+        assert "NOISE" not in terminal.text
+    piped = await in_pipes(tmp_path, "chat", "mine", "hi", AGENTS=str(file))
+    assert set(re.findall(r"NOISE of (\w+)", piped.beside)) == {"a", "another", "Python"}
+
+
 async def test_a_chat_of_a_user_is_that_users(tmp_path: Path) -> None:
     async with serving(tmp_path, demo_agent(pace=0)) as service:
         common = ("chat", "demo", "--url", url(service), "--chat", "c")

@@ -146,7 +146,7 @@ def test_what_other_programs_read_is_a_line_each_wherever_they_see_the_end_of_on
     for command, found in ((("export", "--chat", "c"), "content"), (("audit",), "arguments")):
         written = subprocess.run(
             [*COMMAND, *command],
-            env=environment(tmp_path) | {"PYTHONIOENCODING": "ascii"},
+            env=environment(tmp_path, AUDIT="true") | {"PYTHONIOENCODING": "ascii"},
             capture_output=True,
             check=True,
         )
@@ -155,6 +155,17 @@ def test_what_other_programs_read_is_a_line_each_wherever_they_see_the_end_of_on
     with serving(tmp_path) as (url, _):
         kept = httpx.get(f"{url}/v1/user-data", params={"user_id": "ann"}).text.splitlines()
         assert SEPARATED in [json.loads(line).get("content") for line in kept]
+
+
+def test_the_audit_says_that_it_is_off(tmp_path: Path) -> None:
+    asyncio.run(keep_separated(tmp_path))
+    off = run(tmp_path, "audit")
+    assert off.returncode == 1
+    assert "the audit is off" in off.stderr
+    assert "CALLBOARD_AUDIT=true" in off.stderr
+    assert json.loads(off.stdout)["tool_name"] == "look"
+    on = run(tmp_path, "audit", "--user", "nobody", AUDIT="true")
+    assert (on.returncode, on.stdout, on.stderr) == (0, "", "")
 
 
 def test_the_agents_are_listed_with_their_tools_and_what_is_missing_with_the_reason(tmp_path: Path) -> None:

@@ -40,11 +40,23 @@ async def test_a_stranger_finds_why_a_call_failed_and_what_the_model_was_sent(
     await picture("sign-in")
     await page.get_by_label("API key").fill(read_key(printed))
     await page.get_by_role("button", name="Sign in").click()
+    # The first page has the answer, by its question and by the names that people know; tasks are folded.
+    await expect(page.get_by_role("heading", name="Last answers")).to_be_visible()
+    row = page.get_by_role("row", name=QUESTION)
+    for words in ("Demo", "Admin", "1 call failed", "just now"):
+        await expect(row).to_contain_text(words)
+    await expect(page.locator("tbody tr:visible")).to_have_count(1)
+    await expect(page.locator("#tasks summary")).to_contain_text("background")
+    await picture("first")
+    await row.get_by_role("link", name=QUESTION).click()
+    await expect(page.get_by_role("heading", level=1)).to_have_text(QUESTION)
+    # An admin's answer says where its run is.
+    await expect(page).to_have_url(await read_inspector_line(open_webui, artifacts))
     # By the chats, …
     await page.get_by_role("link", name="Chats", exact=True).click()
     await picture("chats")
     await page.get_by_role("link", name=QUESTION).click()
-    await page.get_by_role("link", name="1 failed").click()
+    await page.get_by_role("link", name="1 call failed").click()
     await expect(page.get_by_text(WHY).first).to_be_visible()
     await picture("run")
     # … or by the calls: both lead to the same.
@@ -64,6 +76,16 @@ async def test_a_stranger_finds_why_a_call_failed_and_what_the_model_was_sent(
     assert not complaints
     await context.close()
     assert up.press_ctrl_c() == 0
+
+
+async def read_inspector_line(page: Page, artifacts: Path) -> str:
+    """The address of the run, from the status lines of the answer in Open WebUI."""
+    await page.screenshot(path=artifacts / "inspector-answer.png")
+    await page.get_by_text("1 call, 1 failed").first.click()
+    line = page.get_by_text("Inspector: http").first
+    await expect(line).to_be_visible()
+    await page.screenshot(path=artifacts / "inspector-status-line.png")
+    return (await line.inner_text()).removeprefix("Inspector: ").strip()
 
 
 def read_key(printed: str) -> str:

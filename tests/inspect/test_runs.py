@@ -90,7 +90,7 @@ async def test_a_stranger_finds_why_a_call_of_the_demo_failed_and_what_the_model
         await expect(page.locator(".message.tool").first).to_contain_text("Lisbon")
         await expect(page.locator(".message .mark.new")).to_have_count(2)
         await looking.check("sent")
-        await page.get_by_role("link", name="r", exact=True).click()
+        await page.get_by_role("link", name="hi", exact=True).click()
         await expect(page.get_by_text("1 call failed")).to_be_visible()
         await expect(page.get_by_role("link", name="What the model was sent")).to_have_count(4)
         await looking.check("run")

@@ -4,9 +4,10 @@ from typing import Any
 
 from callboard._history.records import StoredStatus
 from callboard._inspect.messages import mark_messages
-from callboard._inspect.shown import CallStatus, RunState, ShownCall, ShownRequest, ShownRun
+from callboard._inspect.shown import RunState, SentRequest, ShownCall, ShownRun
 from callboard._inspect.timeline import MIN_PERCENT, draw
 from callboard._inspect.values import read_value, web_address
+from callboard.observers import ModelAnswered
 from callboard.storage import KeptResult
 
 SHORTENED = "x\n[… 1,234 more characters of this older result are left out]"
@@ -20,20 +21,20 @@ def shown_call(
     *,
     of_round: int = 0,
     steps: tuple[StoredStatus, ...] = (),
-    status: CallStatus = "complete",
 ) -> ShownCall:
-    return ShownCall(name, name, "{}", "x", status, None, begin, end, None, of_round, 0, steps)
+    return ShownCall(name, name, "{}", "x", None, begin, end, None, of_round, 0, steps)
 
 
-def shown_request(index: int, begin: float, end: float | None, first: float | None = None) -> ShownRequest:
-    return ShownRequest(index, "m", begin, end, first, 1, 0, "stop", None, None, True)
+def shown_request(index: int, begin: float, end: float | None, first: float | None = None) -> SentRequest:
+    answer = ModelAnswered("m", 1, first, "stop", None, None)
+    return SentRequest(index, "m", begin, 1, 0, answer=answer, answered_at=end)
 
 
 def shown_run(
-    calls: tuple[ShownCall, ...], requests: tuple[ShownRequest, ...] | None = (), end: float | None = 10.0
+    calls: tuple[ShownCall, ...], requests: tuple[SentRequest, ...] | None = (), end: float | None = 10.0
 ) -> ShownRun:
     state: RunState = "complete" if end else "running"
-    return ShownRun("r", "clerk", None, "c", "", "", state, "", 0.0, end, calls, requests)
+    return ShownRun("r", "clerk", None, "c", "", {}, "", state, "", 0.0, end, calls, requests)
 
 
 def test_each_round_has_what_the_model_was_asked_and_the_calls_that_it_made() -> None:
@@ -70,7 +71,7 @@ def test_waiting_for_approval_is_no_work() -> None:
 
 def test_what_goes_on_ends_now_and_what_is_short_is_seen_all_the_same() -> None:
     steps = (StoredStatus("pending", "waiting for approval", None, 4.0),)
-    waiting = shown_call("a", 4, None, steps=steps, status="waiting")
+    waiting = shown_call("a", 4, None, steps=steps)
     drawn = draw(shown_run((shown_call("b", 1, 1.001), waiting), end=None), 8)
     short, long = (row.bars for row in drawn.rounds[0].rows)
     assert short[0].length == MIN_PERCENT

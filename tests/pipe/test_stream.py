@@ -84,6 +84,30 @@ async def test_the_valve_says_that_nothing_is_to_be_recalled(server: ScriptedSer
     assert asked == [True, False]
 
 
+@pytest.mark.parametrize(
+    ("role", "chat_id", "url", "line"),
+    [
+        ("admin", "c/1", "http://host:8700/inspect/", "Inspector: http://host:8700/inspect/run?id={run_id}&chat=c%2F1"),
+        ("admin", "local:1", "http://host:8700/inspect", "Inspector: http://host:8700/inspect/run?id={run_id}"),
+        ("user", "c", "http://host:8700/inspect", None),
+        ("admin", "c", "", None),
+    ],
+)
+async def test_an_answer_leads_admins_alone_to_its_run(
+    server: ScriptedServer, role: str, chat_id: str, url: str, line: str | None
+) -> None:
+    server.on("POST", "runs", stream(frames(START, Message(content="Hi"), Done())))
+    pipe = a_pipe(server.url)
+    pipe.valves.INSPECTOR_URL = url
+    updates = await answer(
+        pipe, __user__={"id": "u", "role": role}, __metadata__={"chat_id": chat_id, "message_id": "m"}
+    )
+    told = [one["event"]["data"]["description"] for one in updates if one.get("event", {}).get("type") == "status"]
+    wanted = line and line.format(run_id=server.requests[0].json["run_id"])
+    assert [words for words in told if words.startswith("Inspector")] == ([wanted] if wanted else [])
+    assert not told[-1].startswith("Inspector")
+
+
 async def test_after_a_normal_end_no_cancel_is_sent(server: ScriptedServer) -> None:
     server.on("POST", "runs", stream(frames(START, Message(content="Hi"), Done()), end="hang"))
     await content(a_pipe(server.url))

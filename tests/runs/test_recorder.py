@@ -1,7 +1,7 @@
 """The recorder keeps the protocol's promises, whatever an agent yields."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -331,7 +331,7 @@ class BrokenJournal(NoJournal):
     async def call_ended(self, tool_call_id: str, output: str, error_code: str | None, duration_ms: int | None) -> None:
         self._fail("end")
 
-    async def finish(self, text: str, *, is_answered: bool, details: Mapping[str, Any] | None = None) -> None:
+    async def finish(self, text: str, **_: object) -> None:
         self._fail("finish")
 
 

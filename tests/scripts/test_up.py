@@ -107,7 +107,11 @@ def test_it_brings_the_server_up_and_installs_the_pipe_with_address_and_key(
     said = until_up(start())
     key = json.loads((tmp_path / "secrets.json").read_text())["callboard_api_key"]
     assert webui.functions["callboard"]["is_active"]
-    assert webui.valves["callboard"] == {"CALLBOARD_URL": f"http://127.0.0.1:{port}", "CALLBOARD_API_KEY": key}
+    assert webui.valves["callboard"] == {
+        "CALLBOARD_URL": f"http://127.0.0.1:{port}",
+        "CALLBOARD_API_KEY": key,
+        "INSPECTOR_URL": f"http://127.0.0.1:{port}/inspect",
+    }
     assert answers(f"http://127.0.0.1:{port}/health")
     assert not answers(f"http://127.0.0.1:{port}/v1/models"), "the server does not ask for the key"
     assert webui.url in said

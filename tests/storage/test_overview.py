@@ -10,6 +10,7 @@ from callboard._history import HistoryCall, Turn
 from callboard.errors import RequestError, UnknownChat
 from callboard.storage import ANY_USER, ChatFilter, Overview, Store, ToolCallFilter
 from callboard.storage.rows import SUMMARY_CHARS
+from callboard_protocol import Done, Error, Event
 
 
 async def write_turn(
@@ -18,11 +19,13 @@ async def write_turn(
     run_id: str,
     *calls: tuple[str, str, str | None, int],
     user_id: str | None = "ann",
-    question: str = "Where is my umbrella?",
+    question: Any = "Where is my umbrella?",
     agent_id: str = "clerk",
+    user_name: str | None = None,
+    ending: Event | None = None,
 ) -> None:
     """A turn; each call is its tool, its result, the code of its error, and how long it took."""
-    turn = Turn(chat_id, run_id, f"m-{run_id}", user_id, question, agent_id=agent_id)
+    turn = Turn(chat_id, run_id, f"m-{run_id}", user_id, question, agent_id=agent_id, user_name=user_name)
     journal = store.journal(turn)
     await journal.begin()
     for number, (tool, result, code, milliseconds) in enumerate(calls):
@@ -30,7 +33,7 @@ async def write_turn(
         await journal.call_started(HistoryCall(call_id, tool, '{"place": "Hall"}', number), "Let me look.")
         await journal.call_progressed(call_id, "processing", "looking", 50)
         await journal.call_ended(call_id, result, code, milliseconds)
-    await journal.finish("In the hall.", is_answered=True)
+    await journal.finish("In the hall.", is_answered=True, ending=(ending or Done()).model_dump_json())
 
 
 async def list_calls(overview: Overview, limit: int = 50, **wanted: Any) -> list[str]:
@@ -54,6 +57,58 @@ async def test_chats_are_listed_with_what_happened_in_them_newest_first(any_stor
     assert [one.began_with for one in page.chats] == ["What is the time?", "Where is my umbrella?"]
     assert page.next_cursor is None
     assert await list_chats(any_store.overview("bob")) == ["two"]
+
+
+async def test_the_newest_turns_of_all_chats_have_their_question_user_and_ending(any_store: Store) -> None:
+    failed = Error(message="no answer in 60 s", code="model_timeout")
+    await write_turn(any_store, "one", "r1", ("look", "found", None, 5), user_name="Ann Lee")
+    await write_turn(any_store, "two", "r2", user_id="bob", ending=failed)
+    await write_turn(any_store, "one", "r3", ("look", "Error: dark", "tool_failed", 7))
+    newest = await any_store.overview(ANY_USER).newest_turns(10)
+    assert [(one.chat_id, one.run_id, one.user_name, one.calls, one.errors, one.ending) for one in newest] == [
+        ("one", "r3", "Ann Lee", 1, 1, Done()),
+        ("two", "r2", None, 0, 0, failed),
+        ("one", "r1", "Ann Lee", 1, 0, Done()),
+    ]
+    assert {(one.question, one.agent_id, one.answer) for one in newest} == {("Where is my umbrella?", "clerk", "")}
+    assert [one.run_id for one in await any_store.overview(ANY_USER).newest_turns(2)] == ["r3", "r2"]
+    assert [one.run_id for one in await any_store.overview("bob").newest_turns(10)] == ["r2"]
+    assert await any_store.overview("eve").newest_turns(10) == []
+
+
+async def test_a_turn_has_what_was_said_before_each_round(any_store: Store) -> None:
+    await write_turn(any_store, "one", "r1", ("look", "found", None, 5), ("look", "found", None, 5))
+    turn = await any_store.overview(ANY_USER).turn("one", "r1")
+    assert turn is not None
+    assert (turn.texts, turn.answer) == ({0: "Let me look.", 1: "Let me look."}, "In the hall.")
+
+
+FILES = '<attached_files>\n<file type="file" id="f1" name="a.pdf"/>\n</attached_files>\n\n'
+RAG = '### Task:\nRespond to the query.\n\n<context>\n<source id="1">the weather</source>\n</context>\n\n'
+
+
+@pytest.mark.parametrize(
+    ("question", "shown"),
+    [
+        (FILES + "What does it say?", "What does it say?"),
+        (RAG + "Will it rain?", "Will it rain?"),
+        (FILES + "<skill>\n<id>s</id>\n</skill>\n" + "And this?", "And this?"),
+        ([{"type": "text", "text": FILES}, {"type": "text", "text": 'Say "a"'}], 'Say "a"'),
+        ([{"type": "text", "text": "And?"}, {"type": "image_url", "image_url": {"url": "x" * 60_000}}], "And?"),
+        ("<b>bold</b> stays", "<b>bold</b> stays"),
+        ("x < y <context> stays", "x < y <context> stays"),
+        (FILES, FILES.strip()),
+    ],
+)
+async def test_a_question_is_shown_without_what_open_webui_puts_before_it(
+    any_store: Store, question: Any, shown: str
+) -> None:
+    await write_turn(any_store, "one", "r1", question=question)
+    overview = any_store.overview(ANY_USER)
+    [turn] = await overview.newest_turns(10)
+    [chat] = (await overview.chats(ChatFilter(), 10)).chats
+    [past] = await any_store.past_chats("ann", None).recent(10)
+    assert (turn.question.strip(), chat.began_with, past.began_with) == (shown, *[" ".join(shown.split())] * 2)
 
 
 async def test_chats_are_found_by_each_filter(any_store: Store) -> None:

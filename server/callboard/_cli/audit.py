@@ -14,7 +14,7 @@ from callboard.storage.sql import SqlStore
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the entries that are wanted, oldest first, a line of JSON each."""
+    """Print the entries that are wanted, oldest first, a line of JSON each; 1 if the audit is off."""
     set_up_logging("warning")
     wanted = AuditFilter(
         kind=options.kind,
@@ -26,12 +26,20 @@ def run(options: argparse.Namespace) -> int:
         since=options.since,
         until=options.until,
     )
-    asyncio.run(_print(wanted))
-    return 0
+    settings = load_settings()
+    asyncio.run(_print(wanted, settings.resolved_database_url))
+    if settings.audit:
+        return 0
+    print(
+        "callboard: the audit is off, so calls are not written down: set CALLBOARD_AUDIT=true and restart the server. "
+        "Entries of a time when it was on are printed.",
+        file=sys.stderr,
+    )
+    return 1
 
 
-async def _print(wanted: AuditFilter) -> None:
-    store = await SqlStore.open(load_settings().resolved_database_url)
+async def _print(wanted: AuditFilter, database_url: str) -> None:
+    store = await SqlStore.open(database_url)
     try:
         async for entries in store.audit().read(wanted):
             for entry in entries:

@@ -40,7 +40,7 @@ class Turn:
 
     `place` counts the questions of the conversation, this one included. `results` are what the client's
     own functions returned, by the ids of their calls. `epoch` is that of the run's owner, where a log says who that is.
-    `agent_id`: whose turn it is.
+    `agent_id`: whose turn it is. `user_name` is the user's name, None if the client sent none.
     """
 
     chat_id: str
@@ -53,6 +53,7 @@ class Turn:
     response: NewResponse | None = None
     epoch: int | None = None
     agent_id: str | None = None
+    user_name: str | None = None
 
 
 class Journal(Protocol):
@@ -74,10 +75,17 @@ class Journal(Protocol):
     async def call_ended(self, tool_call_id: str, output: str, error_code: str | None, duration_ms: int | None) -> None:
         """Fill in the call's whole result, or what went wrong."""
 
-    async def finish(self, text: str, *, is_answered: bool, details: Mapping[str, Any] | None = None) -> None:
+    async def finish(
+        self,
+        text: str,
+        *,
+        is_answered: bool,
+        details: Mapping[str, Any] | None = None,
+        ending: str | None = None,
+    ) -> None:
         """Write the turn's last text; if it is the answer, also what of the results will be replayed.
 
-        `details` are what the model sent beside it.
+        `details` are what the model sent beside it, `ending` is the run's last event as JSON.
         """
 
     async def catch_up(self) -> None:
@@ -99,7 +107,14 @@ class NoJournal:
     async def call_ended(self, tool_call_id: str, output: str, error_code: str | None, duration_ms: int | None) -> None:
         """Write nothing."""
 
-    async def finish(self, text: str, *, is_answered: bool, details: Mapping[str, Any] | None = None) -> None:
+    async def finish(
+        self,
+        text: str,
+        *,
+        is_answered: bool,
+        details: Mapping[str, Any] | None = None,
+        ending: str | None = None,
+    ) -> None:
         """Write nothing."""
 
     async def catch_up(self) -> None:
@@ -267,8 +282,15 @@ class ChatJournal(ABC):
         }
         await self.write([self._change_call(tool_call_id, ended)])
 
-    async def finish(self, text: str, *, is_answered: bool, details: Mapping[str, Any] | None = None) -> None:
-        """Write the turn's last text, and the compacted form of each result of which the answer cites but a part."""
+    async def finish(
+        self,
+        text: str,
+        *,
+        is_answered: bool,
+        details: Mapping[str, Any] | None = None,
+        ending: str | None = None,
+    ) -> None:
+        """Write the turn's last text and ending, and the compacted form of results that the answer cites in part."""
         steps: list[Step] = []
         if is_answered:
             # Text before and between the rounds cites as well as the last.
@@ -279,6 +301,8 @@ class ChatJournal(ABC):
         if text:
             written = json.dumps(details) if details else None
             steps.append(self._add_row("assistant", content=text, provider_details=written))
+        if ending and self._row_count:
+            steps.append(RowWritten(0, {"ending": ending}, is_new=False))
         self._bytes += len(steps) * STEP_BYTES + getsizeof(text)
         await self.write(steps)
 

@@ -19,7 +19,7 @@ from callboard._agents import Agent, AgentLike
 from callboard._http.body import refuse_invalid
 from callboard._http.state import ServerState
 from callboard._inspect.page import go_to, is_fragment, show, state_of
-from callboard._inspect.shown import ShownRun, show_seen, show_stored
+from callboard._inspect.shown import ShownRun, show_stored
 from callboard._inspect.visit import Visit
 from callboard._inspect.watch import SeenRun
 from callboard._runs import Run
@@ -187,7 +187,7 @@ async def _read_chat(request: Request, chat_id: str) -> list[ShownRun]:
 
 def _show_newest_calls(seen: SeenRun, question: str = "") -> ShownRun:
     """Return a run as it was seen, with the newest of its calls: all of them are on its own page."""
-    shown = show_seen(seen, question)
+    shown = seen.show(question)
     return replace(shown, calls=shown.calls[-CALLS_SHOWN:])
 
 

@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 from callboard._inspect.page import go_to, show, state_of
 from callboard._inspect.run_pages import goes_on_here
-from callboard._inspect.shown import list_seen
+from callboard._inspect.shown import list_stored
 from callboard.errors import RequestError
 from callboard.storage import CallState, ChatFilter, ToolCallFilter
 
@@ -76,10 +76,16 @@ async def chat(request: Request) -> Response:
     visit, state, watch = state_of(request)
     chat_id = request.query_params.get("id", "")
     cursor = request.query_params.get("cursor") or None
-    page = await state.store.overview(visit.sees).turns(chat_id, TURNS_PER_PAGE, cursor)
-    live = {one.run.run_id: list_seen(one) for one in watch if one.run.chat_id == chat_id and goes_on_here(state, one)}
+    overview = state.store.overview(visit.sees)
+    found = await overview.chat(chat_id)
+    page = await overview.turns(chat_id, TURNS_PER_PAGE, cursor)
+    live = {one.run.run_id: one.summarise() for one in watch if one.run.chat_id == chat_id and goes_on_here(state, one)}
     older = visit.link("chat", id=chat_id, cursor=page.next_cursor) if page.next_cursor else None
-    return show(request, "chat.html", title="Chat", chat_id=chat_id, turns=page.turns, live=live, older=older)
+    title = found.began_with or f"Chat {chat_id}"
+    runs = [live.get(turn.run_id) or list_stored(turn) for turn in page.turns]
+    return show(
+        request, "chat.html", title=title, chat=found, turns=list(zip(page.turns, runs, strict=True)), older=older
+    )
 
 
 async def forget(request: Request) -> Response:
@@ -118,8 +124,13 @@ async def tools(request: Request) -> Response:
 def show_list(request: Request, template: str, title: str, wanted: FilterForm, **shown: object) -> Response:
     """Show what fits a form of filters, with the form."""
     _, state, _ = state_of(request)
-    agents = [agent.agent_id for agent in state.registry]
-    return show(request, template, title=title, wanted=wanted, agents=agents, call_states=CALL_STATES, **shown)
+    agents = {agent.agent_id: agent.name for agent in state.registry}
+    if wanted.agent:
+        agents.setdefault(wanted.agent, wanted.agent)
+    kept = {name: value for name, value in asdict(wanted).items() if name not in ("text", "tool", "status")}
+    return show(
+        request, template, title=title, wanted=wanted, kept=kept, agents=agents, call_states=CALL_STATES, **shown
+    )
 
 
 def _read_status(text: str) -> CallState | None:

@@ -21,7 +21,8 @@ READING = Threads("inspecting", 2)
 
 def show(request: Request, template: str, **values: object) -> Response:
     """Return a page for this visit."""
-    return keep_session(request, render(template, read_visit(request), HTTPStatus.OK, **values))
+    page = render(template, read_visit(request), HTTPStatus.OK, names=_name_agents(request), **values)
+    return keep_session(request, page)
 
 
 async def show_part(request: Request, template: str, find: Callable[[], Awaitable[Mapping[str, object]]]) -> Response:
@@ -31,11 +32,16 @@ async def show_part(request: Request, template: str, find: Callable[[], Awaitabl
     everybodys = replace(visit, session=None, form={})
 
     async def make() -> str:
-        return write(template, everybodys, **await find())
+        return write(template, everybodys, names=_name_agents(request), **await find())
 
     shared: Shared = request.app.state.shared
     key = (template, visit.base, visit.user, request.url.query)
     return keep_session(request, HTMLResponse(await shared.get(key, make)))
+
+
+def _name_agents(request: Request) -> dict[str, str]:
+    """Return the names of the agents that there are, by their ids."""
+    return {agent.agent_id: agent.name for agent in server_state(request).registry}
 
 
 def state_of(request: Request) -> tuple[Visit, ServerState, RunWatch]:

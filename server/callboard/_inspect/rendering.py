@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 import unicodedata
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -14,6 +15,7 @@ from starlette.responses import HTMLResponse
 
 from callboard._inspect.values import indent
 from callboard._inspect.visit import Visit
+from callboard._openwebui.requests import strip_context
 from callboard._version import __version__
 from callboard_protocol import ENDINGS, FAILED
 
@@ -98,6 +100,27 @@ def moment(at: float | None) -> Markup:
     return Markup('<time datetime="{}">{} UTC</time>').format(when.isoformat(), when.strftime("%Y-%m-%d %H:%M:%S"))
 
 
+def ago(at: float | None) -> Markup:
+    """Return how long ago a moment was, `2 min ago`, with the moment itself as a tooltip."""
+    if at is None:
+        return Markup("–")
+    when = datetime.fromtimestamp(at, UTC)
+    shown = Markup('<time datetime="{}" title="{} UTC">{}</time>')
+    return shown.format(when.isoformat(), when.strftime("%Y-%m-%d %H:%M:%S"), _say_age(time.time() - at, when))
+
+
+def _say_age(seconds: float, when: datetime) -> str:
+    if seconds < 45:
+        return "just now"
+    if seconds < 45 * 60:
+        return f"{max(1, round(seconds / 60))} min ago"
+    if seconds < 36 * 3600:
+        return f"{max(1, round(seconds / 3600))} h ago"
+    if seconds < 14 * 86_400:
+        return f"{round(seconds / 86_400)} days ago"
+    return when.strftime("%Y-%m-%d")
+
+
 def number(value: float | None) -> str:
     """Return a number with its thousands apart."""
     return "–" if value is None else f"{value:,}"
@@ -122,6 +145,8 @@ ENVIRONMENT = Environment(
     auto_reload=False,
 )
 ENVIRONMENT.filters.update(
+    ago=ago,
+    typed=strip_context,
     visible=visible,
     beginning=beginning,
     excerpt=excerpt,

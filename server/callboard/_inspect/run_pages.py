@@ -27,27 +27,29 @@ from callboard._inspect.page import (
 from callboard._inspect.shown import (
     ShownCall,
     ShownRun,
-    list_seen,
-    show_seen,
-    show_seen_call,
+    list_elsewhere,
+    list_stored,
     show_stored,
     show_stored_call,
 )
 from callboard._inspect.timeline import draw
 from callboard._inspect.values import is_picture, read_value, web_address
 from callboard._inspect.watch import SeenRun
+from callboard._openwebui.requests import strip_context
 from callboard.errors import UnknownChat, UnknownRun, UnknownToolCall
 from callboard.models import ChatDict
 from callboard.storage import CallSummary, KeptResult, Overview, StoredCall, StoredMessage, ToolCallFilter, TurnSummary
 
 CALLS_PER_PAGE = 200
-ENDED_SHOWN = 10
+ANSWERS_SHOWN = 100
+TASKS_SHOWN = 50
 UNSENT_SHOWN = 50
+
 # --- Now ------------------------------------------------------------------------------------------------------------
 
 
 async def now(request: Request) -> Response:
-    """Show the runs that are under way, and those that ended a moment ago."""
+    """Show the runs that are under way, and the last answers."""
     find = partial(_find_now, request)
     if is_fragment(request):
         return await show_part(request, "now_rows.html", find)
@@ -56,13 +58,37 @@ async def now(request: Request) -> Response:
 
 async def _find_now(request: Request) -> dict[str, object]:
     visit, state, watch = state_of(request)
+    overview = state.store.overview(visit.sees)
+    turns = {turn.run_id: turn for turn in await overview.newest_turns(ANSWERS_SHOWN)}
     seen = [one for one in watch if visit.can_see(one.run.user_id)]
-    going_on = [list_seen(one) for one in seen if goes_on_here(state, one)]
-    newest = [one for one in reversed(seen) if one.ended_at is not None][:ENDED_SHOWN]
-    ended = [list_seen(one) for one in newest]
-    here = {one.run.run_id for one in seen if one.ended_at is not None} | {run.run_id for run in going_on}
-    elsewhere = [run for run in await state.store.overview(visit.sees).open_runs() if run.run_id not in here]
-    return {"title": "Now", "runs": going_on, "elsewhere": elsewhere, "ended": ended, "at": time.time()}
+    live = [one.summarise() for one in seen if goes_on_here(state, one)]
+    ended = {one.run.run_id: one for one in reversed(seen) if one.ended_at is not None}
+    here = {run.run_id for run in live} | ended.keys()
+    elsewhere = [
+        list_elsewhere(run, turns.get(run.run_id)) for run in await overview.open_runs() if run.run_id not in here
+    ]
+    under_way = {run.run_id for run in [*live, *elsewhere]}
+    # What was asked before the oldest turn of the list may be stored, and is no longer in the list.
+    oldest = min((turn.began_at for turn in turns.values()), default=0) if len(turns) == ANSWERS_SHOWN else 0
+    unstored = [one.summarise() for run_id, one in ended.items() if run_id not in turns and one.began_at >= oldest]
+    failures = await _find_failures(overview)
+    answers = [list_stored(turn, failures.get(run_id, ())) for run_id, turn in turns.items() if run_id not in under_way]
+    answers = sorted([*answers, *unstored], key=lambda run: -run.began_at)
+    return {
+        "title": "Now",
+        "runs": [run for run in [*live, *elsewhere] if run.task is None],
+        "answers": [run for run in answers if run.task is None][:ANSWERS_SHOWN],
+        "tasks": [run for run in [*live, *answers] if run.task is not None][:TASKS_SHOWN],
+    }
+
+
+async def _find_failures(overview: Overview) -> Mapping[str, list[ShownCall]]:
+    """Return the newest calls that failed, by their runs, the first of each run first."""
+    failures: dict[str, list[ShownCall]] = {}
+    newest = await overview.calls(ToolCallFilter(status="error"), ANSWERS_SHOWN)
+    for one in reversed(newest.calls):
+        failures.setdefault(one.call.run_id, []).append(show_stored_call(one))
+    return failures
 
 
 async def stop(request: Request) -> Response:
@@ -96,7 +122,15 @@ async def run(request: Request) -> Response:
 async def _find_timeline(request: Request) -> dict[str, Any]:
     shown = await _find_run(request)
     at = time.time()
-    return {"title": f"Run {shown.run_id}", "run": shown, "timeline": draw(shown, at), "at": at}
+    title = read_title(shown)
+    return {"title": title, "run": shown, "timeline": draw(shown, at), "at": at}
+
+
+def read_title(run: ShownRun) -> str:
+    """Return what a run is called: by what the user typed, a background task by its name."""
+    if run.task is not None:
+        return run.task.replace("_", " ").capitalize()
+    return strip_context(run.question) or f"Run {run.run_id}"
 
 
 async def run_as_test(request: Request) -> Response:
@@ -116,7 +150,7 @@ async def run_lines(request: Request) -> Response:
         first: list[StoredMessage] = await anext(pages, [])
         return give(_write_rows(run_id, first, pages), "run.jsonl", "application/x-ndjson")
     if seen := _find_seen(request, run_id):
-        records = [asdict(show_seen_call(call)) for call in seen.calls.values()]
+        records = [asdict(call) for call in seen.calls.values()]
         return give(await READING.run(partial(write_lines, records)), "run.jsonl", "application/x-ndjson")
     raise UnknownRun("there is no such run, or nothing of it is kept")
 
@@ -150,14 +184,14 @@ async def sent(request: Request) -> Response:
     told = await seen.redaction.large(messages if messages is not None else list(seen.given))
     left_out = await seen.redaction.large(list(seen.left_out))
     results, unsent, unsent_count = await _look_up(state.store.overview(seen.run.user_id), seen, [*told, *left_out])
-    shown = show_seen(seen)
+    shown = seen.show()
     return show(
         request,
         "sent.html",
         title=f"Request {index + 1}",
         run=shown,
         index=index,
-        asked=shown.requests[index],  # type: ignore[index] # a run that was seen has its requests
+        asked=asked,
         messages=mark_messages(told, results, run_id, asked.shared if is_sent else 0),
         is_sent=is_sent,
         left_out=mark_messages(left_out, results, run_id, 0),
@@ -207,7 +241,7 @@ async def call(request: Request) -> Response:
         run_id = stored.run_id
     seen = _find_seen(request, run_id)
     files = _list_files(seen, shown.call_id) if seen else []
-    asked = [one for one in show_seen(seen).requests or () if one.asked_at <= shown.started_at] if seen else []
+    asked = [one for one in seen.requests if one.asked_at <= shown.started_at] if seen else []
     result = None
     if shown.result is not None:
         result = await READING.run(partial(read_value, shown.result))
@@ -313,7 +347,7 @@ async def _look_up_run(request: Request) -> ShownRun | TurnSummary:
             if seen is None:
                 raise
     if seen:
-        return show_seen(seen, turn.question if turn else "")
+        return seen.show(turn.question if turn else "")
     if turn is None:
         raise UnknownRun("there is no such run, or nothing of it is kept: runs without a chat are not")
     return turn
@@ -372,7 +406,7 @@ async def _find_call(request: Request) -> tuple[ShownCall, StoredCall | None]:
             if seen is None:
                 raise
     if seen and (found := seen.calls.get(call_id)):
-        return show_seen_call(found), None
+        return found, None
     raise UnknownToolCall("there is no such call, or nothing of it is kept")
 
 

@@ -1,42 +1,46 @@
-"""Runs, calls and requests as pages show them, made of what the watch has seen or of what the store keeps."""
+"""Runs, calls and requests as pages show them: the watch fills them in, or they are made of what the store keeps."""
 
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import islice
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from callboard._history.records import StoredStatus
-from callboard._inspect.watch import SeenCall, SeenRun, SentRequest
 from callboard.calls.approval import APPROVED, PENDING
-from callboard.models import TokenUsage
-from callboard.storage import CallState, CallSummary, TurnSummary, name_state
+from callboard.models import ChatDict, TokenUsage
+from callboard.observers import ModelAnswered
+from callboard.storage import CallState, CallSummary, OpenRun, TurnSummary, name_state
 from callboard_protocol import Done, Error, InputRequest, find_ending, format_ending
 
 CallStatus = CallState | Literal["waiting"]
 RunState = Literal["running", "waiting", "complete", "error", "stopped", "ended"]
 
-FAILURES_LISTED = 3
-"""The calls that failed that stand in a list of runs, of each the first."""
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ShownCall:
-    """A call in a list; its arguments and its result may be cut. Times are seconds since the epoch."""
+    """A call; in a list its arguments and its result may be cut. Times are seconds since the epoch."""
 
     call_id: str
     name: str
     arguments: str
     result: str | None
-    status: CallStatus
     error_code: str | None
     started_at: float
     ended_at: float | None
     duration_ms: int | None
     round_index: int
     sequence_index: int
-    steps: tuple[StoredStatus, ...]
+    steps: Sequence[StoredStatus]
+    files: tuple[Mapping[str, Any], ...] = ()
+
+    @property
+    def status(self) -> CallStatus:
+        """How it went, or goes."""
+        if self.ended_at is not None:
+            return name_state(self.ended_at, self.error_code)
+        last = self.steps[-1] if self.steps else None
+        return "waiting" if last is not None and last.status == PENDING and last.message != APPROVED else "running"
 
     @property
     def is_failed(self) -> bool:
@@ -78,42 +82,76 @@ class ShownCall:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class ShownRequest:
-    """A request to a model; `index` counts those of the run from 0. Times are seconds since the epoch."""
+@dataclass(slots=True)
+class SentRequest:
+    """A request to a model; `index` counts those of the run from 0. Times are seconds since the epoch.
+
+    `shared` is how many messages it begins with that the request before it had too, `tail` are those that follow.
+    `offered` are the schemas of its tools, one object for all requests of the run that have the same. `is_kept`: False
+    where its messages were let go of, or a framework did not say them.
+    """
 
     index: int
     model: str
     asked_at: float
-    answered_at: float | None
-    first_seconds: float | None
     messages: int
     tools: int
-    finish_reason: str | None
-    error: str | None
-    usage: TokenUsage | None
-    is_kept: bool
+    shared: int = 0
+    tail: tuple[ChatDict, ...] = ()
+    offered: tuple[Mapping[str, Any], ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    is_kept: bool = False
+    answer: ModelAnswered | None = None
+    answered_at: float | None = None
+
+    @property
+    def usage(self) -> TokenUsage | None:
+        """The tokens that it cost, where the endpoint said so."""
+        return self.answer.usage if self.answer else None
 
 
 @dataclass(frozen=True, slots=True)
 class ShownRun:
-    """A run; `requests` is None where nobody here has seen what its model was asked. `next_cursor`: of its calls."""
+    """A run; `requests` is None where nobody here has seen what its model was asked. `next_cursor`: of its calls.
+
+    `texts` are what was said before the calls of a round, by the round's index, and `text` what was said last.
+    """
 
     run_id: str
     agent_id: str | None
     user_id: str | None
     chat_id: str | None
     question: str
+    texts: Mapping[int, str]
     text: str
     state: RunState
     reason: str
     began_at: float
     ended_at: float | None
     calls: tuple[ShownCall, ...]
-    requests: tuple[ShownRequest, ...] | None
+    requests: tuple[SentRequest, ...] | None
     questions: tuple[InputRequest, ...] = ()
     status: str = ""
     next_cursor: str | None = None
+    user_name: str | None = None
+    task: str | None = None
+
+    @property
+    def parts(self) -> list[str | ShownCall]:
+        """What it said and its calls, in their order."""
+        found: list[str | ShownCall] = []
+        told: set[int] = set()
+        for call in sorted(self.calls, key=lambda call: (call.round_index, call.sequence_index)):
+            if call.round_index not in told and (text := self.texts.get(call.round_index)):
+                found.append(text)
+            told.add(call.round_index)
+            found.append(call)
+        return [*found, self.text] if self.text else found
+
+    @property
+    def said(self) -> str:
+        """All that it said, without its calls."""
+        return "".join([*(self.texts[index] for index in sorted(self.texts)), self.text])
 
     @property
     def is_live(self) -> bool:
@@ -139,19 +177,28 @@ class ShownRun:
 
 @dataclass(frozen=True, slots=True)
 class ListedRun:
-    """A run in a list: how many calls it has, those that have not ended, and the first that failed."""
+    """A run in a list: who asked whom for what, how many calls it made, and how it went.
+
+    `server` is where it goes on if that is not here.
+    """
 
     run_id: str
-    agent_id: str
+    agent_id: str | None
     user_id: str | None
+    user_name: str | None
     chat_id: str | None
+    question: str
     state: RunState
+    reason: str
     began_at: float
     ended_at: float | None
     calls: int
-    open_calls: tuple[ShownCall, ...]
-    failed_calls: tuple[ShownCall, ...]
-    status: str
+    errors: int
+    failed_calls: Sequence[ShownCall] = ()
+    open_calls: Sequence[ShownCall] = ()
+    status: str = ""
+    task: str | None = None
+    server: str | None = None
 
     @property
     def seconds(self) -> float:
@@ -159,51 +206,49 @@ class ListedRun:
         return (self.ended_at or time.time()) - self.began_at
 
 
-def list_seen(seen: SeenRun) -> ListedRun:
-    """Return a run as it was seen, for a list: what it said and most of its calls stand in none."""
-    state, _ = _read_ending(seen)
-    ended = (call for call in seen.calls.values() if call.error_code is not None)
-    failed = islice((call for call in ended if find_ending(call.error_code or "").is_failure), FAILURES_LISTED)
+def list_stored(turn: TurnSummary, failed_calls: Sequence[ShownCall] = ()) -> ListedRun:
+    """Return a run as the store keeps it, for a list; `failed_calls` are the first of those that failed."""
+    state, reason = read_ending(turn.ending)
     return ListedRun(
-        run_id=seen.run.run_id,
-        agent_id=seen.run.agent_id,
-        user_id=seen.run.user_id,
-        chat_id=seen.run.chat_id,
+        run_id=turn.run_id,
+        agent_id=turn.agent_id,
+        user_id=turn.user_id,
+        user_name=turn.user_name,
+        chat_id=turn.chat_id,
+        question=turn.question,
         state=state,
-        began_at=seen.began_at,
-        ended_at=seen.ended_at,
-        calls=len(seen.calls),
-        open_calls=tuple(map(show_seen_call, seen.open_calls)),
-        failed_calls=tuple(map(show_seen_call, failed)),
-        status=seen.status,
+        reason=reason,
+        began_at=turn.began_at,
+        ended_at=turn.last_at,
+        calls=turn.calls,
+        errors=turn.errors,
+        failed_calls=failed_calls,
     )
 
 
-def show_seen(seen: SeenRun, question: str = "") -> ShownRun:
-    """Return a run as it was seen."""
-    state, reason = _read_ending(seen)
-    return ShownRun(
-        run_id=seen.run.run_id,
-        agent_id=seen.run.agent_id,
-        user_id=seen.run.user_id,
-        chat_id=seen.run.chat_id,
-        question=question,
-        text=seen.text,
-        state=state,
-        reason=reason,
-        began_at=seen.began_at,
-        ended_at=seen.ended_at,
-        calls=tuple(map(show_seen_call, seen.calls.values())),
-        requests=tuple(_show_request(index, sent) for index, sent in enumerate(seen.requests)),
-        questions=tuple(seen.questions.values()),
-        status=seen.status,
+def list_elsewhere(run: OpenRun, turn: TurnSummary | None) -> ListedRun:
+    """Return a run that goes on at another server, for a list; `turn` is its turn if the store has it."""
+    return ListedRun(
+        run_id=run.run_id,
+        agent_id=run.agent_id,
+        user_id=run.user_id,
+        user_name=turn.user_name if turn else None,
+        chat_id=run.chat_id,
+        question=turn.question if turn else "",
+        state="running",
+        reason="",
+        began_at=run.begun_at,
+        ended_at=None,
+        calls=0,
+        errors=0,
+        server=run.owner[:8] or "none: it is about to be taken over",
     )
 
 
 def show_stored(turn: TurnSummary, calls: Sequence[CallSummary], next_cursor: str | None, *, is_live: bool) -> ShownRun:
-    """Return a run as the store keeps it: what its model was asked, and how it ended, it does not keep."""
+    """Return a run as the store keeps it: what its model was asked it does not keep."""
     shown = tuple(show_stored_call(one) for one in calls)
-    state: RunState = "ended"
+    state, reason = read_ending(turn.ending)
     if is_live:
         state = "waiting" if any(call.status == "waiting" for call in shown) else "running"
     return ShownRun(
@@ -212,32 +257,16 @@ def show_stored(turn: TurnSummary, calls: Sequence[CallSummary], next_cursor: st
         user_id=turn.user_id,
         chat_id=turn.chat_id,
         question=turn.question,
+        texts=turn.texts,
         text=turn.answer,
         state=state,
-        reason="",
+        reason=reason,
         began_at=turn.began_at,
         ended_at=None if is_live else turn.last_at,
         calls=shown,
         requests=None,
         next_cursor=next_cursor,
-    )
-
-
-def show_seen_call(call: SeenCall) -> ShownCall:
-    """Return a call as it was seen."""
-    return ShownCall(
-        call_id=call.tool_call_id,
-        name=call.tool_name,
-        arguments=write_arguments(call.arguments),
-        result=call.result,
-        status=_read_status(call.ended_at, call.error_code, call.steps),
-        error_code=call.error_code,
-        started_at=call.started_at,
-        ended_at=call.ended_at,
-        duration_ms=call.duration_ms,
-        round_index=call.round_index,
-        sequence_index=call.sequence_index,
-        steps=tuple(call.steps),
+        user_name=turn.user_name,
     )
 
 
@@ -249,7 +278,6 @@ def show_stored_call(summary: CallSummary) -> ShownCall:
         name=call.tool_name,
         arguments=call.arguments,
         result=call.result,
-        status=_read_status(call.ended_at, call.error_code, call.events),
         error_code=call.error_code,
         started_at=call.started_at,
         ended_at=call.ended_at,
@@ -265,32 +293,9 @@ def write_arguments(arguments: Mapping[str, Any] | str) -> str:
     return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
 
 
-def _show_request(index: int, sent: SentRequest) -> ShownRequest:
-    answer = sent.answer
-    return ShownRequest(
-        index=index,
-        model=sent.model,
-        asked_at=sent.asked_at,
-        answered_at=sent.answered_at,
-        first_seconds=answer.first_seconds if answer else None,
-        messages=sent.messages,
-        tools=sent.tools,
-        finish_reason=answer.finish_reason if answer else None,
-        error=answer.error if answer else None,
-        usage=sent.usage,
-        is_kept=sent.is_kept,
-    )
-
-
-def _read_status(ended_at: float | None, error_code: str | None, steps: Iterable[StoredStatus]) -> CallStatus:
-    if ended_at is not None:
-        return name_state(ended_at, error_code)
-    last = next(reversed(tuple(steps)), None)
-    return "waiting" if last is not None and last.status == PENDING and last.message != APPROVED else "running"
-
-
-def _read_ending(seen: SeenRun) -> tuple[RunState, str]:
-    match seen.ending:
+def read_ending(ending: Done | Error | None) -> tuple[RunState, str]:
+    """Return the state of a run that is over, and why it is in it; `ended` if how it ended is not known."""
+    match ending:
         case Error(message=message, code=code):
             return "error", f"{message} ({code})"
         case Done(finish_reason="cancelled"):
@@ -308,4 +313,4 @@ def _read_ending(seen: SeenRun) -> tuple[RunState, str]:
         case Done():
             return "complete", ""
         case None:
-            return ("waiting" if seen.questions else "running"), ""
+            return "ended", ""

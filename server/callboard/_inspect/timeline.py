@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from callboard._inspect.shown import ShownCall, ShownRequest, ShownRun
+from callboard._inspect.shown import SentRequest, ShownCall, ShownRun
 
 MIN_PERCENT = 0.4
 MAX_TICKS = 60
@@ -32,7 +32,7 @@ class TimelineRow:
     bars: tuple[Bar, ...]
     ticks: tuple[float, ...] = ()
     call: ShownCall | None = None
-    request: ShownRequest | None = None
+    request: SentRequest | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class _Scale:
 
 
 def _draw_rounds(
-    calls: Sequence[ShownCall], requests: Sequence[ShownRequest], scale: _Scale, now: float
+    calls: Sequence[ShownCall], requests: Sequence[SentRequest], scale: _Scale, now: float
 ) -> Iterable[Round]:
     numbers = sorted({call.round_index for call in calls})
     left = list(requests)
@@ -111,7 +111,7 @@ def _draw_rounds(
 
 
 def _draw_round(
-    number: int, requests: Sequence[ShownRequest], calls: Sequence[ShownCall], scale: _Scale, now: float
+    number: int, requests: Sequence[SentRequest], calls: Sequence[ShownCall], scale: _Scale, now: float
 ) -> Round:
     spans = [(one.asked_at, one.answered_at or now) for one in requests]
     spans += [(one.started_at, one.ended_at or now) for one in calls]
@@ -120,11 +120,12 @@ def _draw_round(
     return Round(number, band, (*rows, *(_draw_call(call, scale, now) for call in calls)))
 
 
-def _draw_request(request: ShownRequest, scale: _Scale, now: float) -> TimelineRow:
+def _draw_request(request: SentRequest, scale: _Scale, now: float) -> TimelineRow:
     end = request.answered_at or now
-    if request.first_seconds is None:
+    first_seconds = request.answer.first_seconds if request.answer else None
+    if first_seconds is None:
         return TimelineRow((scale.bar("first", (request.asked_at, end)),), request=request)
-    first = min(end, request.asked_at + request.first_seconds)
+    first = min(end, request.asked_at + first_seconds)
     return TimelineRow(
         (scale.bar("first", (request.asked_at, first)), scale.bar("model", (first, end))),
         request=request,

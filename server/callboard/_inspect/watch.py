@@ -9,12 +9,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from callboard._history.records import StoredStatus
+from callboard._inspect.shown import ListedRun, RunState, SentRequest, ShownCall, ShownRun, read_ending, write_arguments
+from callboard._openwebui.requests import strip_context
 from callboard._redaction import Redaction, current
 from callboard.errors import StorageError
-from callboard.models import ChatDict, ModelRequest, TokenUsage
+from callboard.models import ChatDict, ModelRequest, content_text
 from callboard.observers import (
     ModelAnswered,
     ModelAsked,
@@ -48,53 +49,9 @@ CALL_CHARS = 500
 """What a call takes beside its texts."""
 VALUE_CHARS = 40
 """What each value within a message, or a schema, takes beside its text."""
+QUESTION_CHARS = 2_000
 MAX_STEPS = 200
 """The steps of one call."""
-
-
-@dataclass(slots=True)
-class SentRequest:
-    """A request to a model; times are seconds since the epoch.
-
-    `shared` is how many messages it begins with that the request before it had too, `tail` are those that follow.
-    `offered` are the schemas of its tools, one object for all requests of the run that have the same. `is_kept`: False
-    where its messages were let go of, or a framework did not say them.
-    """
-
-    model: str
-    asked_at: float
-    messages: int
-    tools: int
-    shared: int = 0
-    tail: tuple[ChatDict, ...] = ()
-    offered: tuple[Mapping[str, Any], ...] = ()
-    options: Mapping[str, Any] = field(default_factory=dict)
-    is_kept: bool = False
-    answer: ModelAnswered | None = None
-    answered_at: float | None = None
-
-    @property
-    def usage(self) -> TokenUsage | None:
-        """The tokens that it cost, where the endpoint said so."""
-        return self.answer.usage if self.answer else None
-
-
-@dataclass(slots=True)
-class SeenCall:
-    """A call as it was seen; times are seconds since the epoch."""
-
-    tool_call_id: str
-    tool_name: str
-    arguments: dict[str, Any] | str
-    round_index: int
-    sequence_index: int
-    started_at: float
-    steps: list[StoredStatus] = field(default_factory=list)
-    ended_at: float | None = None
-    duration_ms: int | None = None
-    result: str | None = None
-    error_code: str | None = None
-    files: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(slots=True)
@@ -102,34 +59,79 @@ class SeenRun:
     """A run as it was seen from its first event on.
 
     `given` is the conversation that its agent began with, where the agent does not tell what its model is sent;
-    `left_out` the newest of the `left_out_count` messages that had no place in it.
+    `left_out` the newest of the `left_out_count` messages that had no place in it. `texts` are what was said before
+    the calls of a round, by the round's index, `pieces` what has been said since, of which the first `settled` are not
+    taken back. `asked` is the beginning of what the user typed.
     """
 
     run: ObservedRun
     began_at: float
     redaction: Redaction
-    calls: dict[str, SeenCall] = field(default_factory=dict)
+    asked: str = ""
+    calls: dict[str, ShownCall] = field(default_factory=dict)
     requests: list[SentRequest] = field(default_factory=list)
     given: tuple[ChatDict, ...] = ()
     left_out: tuple[ChatDict, ...] = ()
     left_out_count: int = 0
     questions: dict[str, InputRequest] = field(default_factory=dict)
-    texts: list[str] = field(default_factory=list)
+    texts: dict[int, str] = field(default_factory=dict)
+    pieces: list[str] = field(default_factory=list)
     settled: int = 0
     status: str = ""
     ended_at: float | None = None
     ending: Done | Error | None = None
     chars: int = 0
 
-    @property
-    def text(self) -> str:
-        """What the agent has said."""
-        return "".join(self.texts)
+    def summarise(self) -> ListedRun:
+        """Return it for a list: what it said and most of its calls stand in none."""
+        state, reason = self._read_state()
+        failed = [call for call in self.calls.values() if call.is_failed]
+        return ListedRun(
+            run_id=self.run.run_id,
+            agent_id=self.run.agent_id,
+            user_id=self.run.user_id,
+            user_name=self.run.user_name,
+            chat_id=self.run.chat_id,
+            question=self.redaction(self.asked),
+            state=state,
+            reason=reason,
+            began_at=self.began_at,
+            ended_at=self.ended_at,
+            calls=len(self.calls),
+            errors=len(failed),
+            failed_calls=failed,
+            open_calls=[call for call in self.calls.values() if call.ended_at is None],
+            status=self.status,
+            task=self.run.task,
+        )
 
-    @property
-    def open_calls(self) -> list[SeenCall]:
-        """The calls that have not ended."""
-        return [call for call in self.calls.values() if call.ended_at is None]
+    def show(self, question: str = "") -> ShownRun:
+        """Return it as its page shows it; `question` is what the store has of it."""
+        state, reason = self._read_state()
+        return ShownRun(
+            run_id=self.run.run_id,
+            agent_id=self.run.agent_id,
+            user_id=self.run.user_id,
+            user_name=self.run.user_name,
+            chat_id=self.run.chat_id,
+            question=question or self.redaction(self.asked),
+            texts=dict(self.texts),
+            text="".join(self.pieces),
+            state=state,
+            reason=reason,
+            began_at=self.began_at,
+            ended_at=self.ended_at,
+            calls=tuple(self.calls.values()),
+            requests=tuple(self.requests),
+            questions=tuple(self.questions.values()),
+            status=self.status,
+            task=self.run.task,
+        )
+
+    def _read_state(self) -> tuple[RunState, str]:
+        if self.ending is None:
+            return ("waiting" if self.questions else "running"), ""
+        return read_ending(self.ending)
 
     def sent(self, index: int) -> list[ChatDict] | None:
         """Return the messages of a request, None where they are not kept."""
@@ -212,10 +214,11 @@ class RunWatch:
         before = seen.chars
         match what:
             case Message():
-                seen.texts.append(what.content)
+                seen.pieces.append(what.content)
                 seen.chars += len(what.content)
             case RunPrepared():
                 seen.given = tuple(what.messages)
+                seen.asked = _find_question(what.messages)
                 seen.left_out = tuple(what.left_out)
                 seen.left_out_count = what.left_out_count
                 seen.chars += count_chars(*seen.given, *seen.left_out)
@@ -240,7 +243,7 @@ class RunWatch:
     def _take_request(self, seen: SeenRun, asked: ModelAsked, now: float) -> None:
         # The agent's own task: what its tools named as secret is known to the redaction that is current there.
         seen.redaction = current.get() or seen.redaction
-        sent = SentRequest(asked.model, now, asked.messages, asked.tools)
+        sent = SentRequest(len(seen.requests), asked.model, now, asked.messages, asked.tools)
         seen.requests.append(sent)
         if (request := asked.request) is not None:
             last = self._last_messages.get(seen.run.run_id, ())
@@ -276,6 +279,12 @@ class RunWatch:
         self._chars -= seen.chars
         del self._runs[seen.run.run_id]
         self._last_messages.pop(seen.run.run_id, None)
+
+
+def _find_question(messages: Sequence[ChatDict]) -> str:
+    """Return the beginning of what the user typed last."""
+    asked = next((message for message in reversed(messages) if message.get("role") == "user"), None)
+    return strip_context(content_text(asked.get("content")))[:QUESTION_CHARS] if asked else ""
 
 
 def count_chars(*values: object) -> int:
@@ -346,19 +355,27 @@ def _take_answer(seen: SeenRun, answer: ModelAnswered, now: float) -> None:
 def _take_event(seen: SeenRun, event: Observation, now: float) -> None:
     match event:
         case ToolCallStart():
-            seen.calls[event.tool_call_id] = SeenCall(
-                event.tool_call_id,
-                event.tool_name,
-                event.tool_args,
-                event.round_index,
-                event.sequence_index,
-                now,
+            if seen.pieces:
+                seen.texts[event.round_index] = seen.texts.get(event.round_index, "") + "".join(seen.pieces)
+                seen.pieces.clear()
+            seen.settled = 0
+            seen.calls[event.tool_call_id] = ShownCall(
+                call_id=event.tool_call_id,
+                name=event.tool_name,
+                arguments=write_arguments(event.tool_args),
+                result=None,
+                error_code=None,
+                started_at=now,
+                ended_at=None,
+                duration_ms=None,
+                round_index=event.round_index,
+                sequence_index=event.sequence_index,
+                steps=(),
             )
-            seen.settled = len(seen.texts)
             seen.chars += CALL_CHARS + count_chars(event.tool_args)
         case ToolStatus(tool_call_id=call_id, data=data):
             if (call := seen.calls.get(call_id)) and len(call.steps) < MAX_STEPS:
-                call.steps.append(StoredStatus(data.status, data.message, data.progress, now))
+                call.steps = (*call.steps, StoredStatus(data.status, data.message, data.progress, now))
                 seen.chars += len(data.message)
         case ToolCallComplete() | ToolCallError():
             _end_call(seen, event, now)
@@ -367,8 +384,8 @@ def _take_event(seen: SeenRun, event: Observation, now: float) -> None:
         case Status():
             seen.status = event.content
         case Rewind():
-            seen.chars -= sum(map(len, seen.texts[seen.settled :]))
-            del seen.texts[seen.settled :]
+            seen.chars -= sum(map(len, seen.pieces[seen.settled :]))
+            del seen.pieces[seen.settled :]
         case Done() | Error():
             seen.ended_at = now
             seen.ending = event
@@ -378,7 +395,7 @@ def _take_event(seen: SeenRun, event: Observation, now: float) -> None:
 
 
 def _end_call(seen: SeenRun, event: ToolCallComplete | ToolCallError, now: float) -> None:
-    seen.settled = len(seen.texts)
+    seen.settled = len(seen.pieces)
     call = seen.calls.get(event.tool_call_id)
     if call is None:
         return

@@ -30,6 +30,10 @@ MARKER = "### Task:"
 
 TITLE_WORDS = 5
 
+# `add_file_context` and the handlers of skills and searches in `open_webui/utils/middleware.py`.
+_CONTEXT = re.compile(
+    r"\s*<(attached_files|attached_knowledge|available_skills|context|skill|source)\b[^>]*>.*?</\1>", re.DOTALL
+)
 _LAST_USER_LINE = re.compile(r"^USER: (.+)$", re.MULTILINE)
 
 
@@ -56,6 +60,20 @@ def read_parameters(given: Mapping[str, Any]) -> dict[str, Any]:
 def is_placeholder(value: str) -> bool:
     """Return true for a value that was to be filled in and was not, as it comes before 0.11."""
     return value.startswith("{{")
+
+
+def strip_context(message: str) -> str:
+    """Return what the user typed of a message: without the files, skills and search results put before it.
+
+    A message that is nothing else is returned as it is.
+    """
+    typed = message
+    if typed.lstrip().startswith(MARKER):
+        # DEFAULT_RAG_TEMPLATE of `open_webui/config.py` ends with the context, and the message follows.
+        typed = typed.rpartition("</context>")[2]
+    while found := _CONTEXT.match(typed):
+        typed = typed[found.end() :]
+    return typed.strip() or message
 
 
 def answer_background_prompt(prompt: str) -> str | None:

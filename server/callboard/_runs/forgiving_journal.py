@@ -49,10 +49,17 @@ class ForgivingJournal:
         """Write the call's whole result, or what went wrong."""
         await self._write(self._journal.call_ended(tool_call_id, output, error_code, duration_ms))
 
-    async def finish(self, text: str, *, is_answered: bool, details: Mapping[str, Any] | None = None) -> None:
+    async def finish(
+        self,
+        text: str,
+        *,
+        is_answered: bool,
+        details: Mapping[str, Any] | None = None,
+        ending: str | None = None,
+    ) -> None:
         """Write the turn's end, and say so where that makes up for what failed before."""
         had_failed = self._has_failed
-        writing = self._journal.finish(text, is_answered=is_answered, details=details)
+        writing = self._journal.finish(text, is_answered=is_answered, details=details, ending=ending)
         if await self._write(writing) and had_failed:
             self._send(Status(content=REMEMBERED_AFTER_ALL, done=True))
 

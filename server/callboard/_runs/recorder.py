@@ -185,11 +185,17 @@ class Recorder:
                     await self._journal.call_ended(call_id, _format_error(ending.call_error), ending.call_code, 0)
             answer = self._text.take_answer()
             details = self._redaction.value(self.provider_details.get(answer_key(answer)))
-            await self._journal.finish(answer, is_answered=_is_answer(answer, ending.event), details=details)
             last = ending.event
             if isinstance(last, Error):
                 last = last.model_copy(update={"message": without_paths(last.message)})
-            self._send(await redact_event(last, self._redaction))
+            last = await redact_event(last, self._redaction)
+            await self._journal.finish(
+                answer,
+                is_answered=_is_answer(answer, ending.event),
+                details=details,
+                ending=last.model_dump_json(),
+            )
+            self._send(last)
             self._close()
 
     async def pause(self) -> None:

@@ -48,6 +48,7 @@ from callboard._runs.run import INTERRUPTED, Owner, Run
 from callboard._runs.run_audit import RunAudit
 from callboard._runs.watch import Watch
 from callboard._settings import Settings
+from callboard._text import storable
 from callboard._threads import REQUESTS
 from callboard._tools import ClientTool, Services
 from callboard._trace_context import within
@@ -60,6 +61,8 @@ from callboard_protocol import Done, Error, Event, RunRequest, RunStart
 
 MAX_OWNERS = 3
 """The servers that may try one run: what kills each that runs it is given up."""
+MAX_NAME_CHARS = 255
+"""The characters of a user's name that are stored."""
 
 END_SECONDS = 15
 """The seconds that the last events of runs may take to be kept when the server stops."""
@@ -591,6 +594,7 @@ class Runs:
             place=sum(message["role"] == "user" for message in conversation.messages),
             epoch=logged.epoch if logged else None,
             agent_id=request.agent,
+            user_name=_name_user(request),
         )
         return self._store.journal(turn, self._settings.compact_results)
 
@@ -710,9 +714,15 @@ def _is_kept(request: RunRequest) -> bool:
     return request.chat_id is not None and request.task is None
 
 
+def _name_user(request: RunRequest) -> str | None:
+    """Return the name of the user who asks, None if the client sent none."""
+    name = request.user.name.strip() if request.user else ""
+    return storable(name[:MAX_NAME_CHARS]) or None
+
+
 def _observed(run_id: str, request: RunRequest) -> ObservedRun:
     user_id = request.user.id if request.user else None
-    return ObservedRun(run_id, request.agent, request.chat_id, user_id, request.task)
+    return ObservedRun(run_id, request.agent, request.chat_id, user_id, request.task, _name_user(request))
 
 
 def _owner(request: RunRequest) -> Owner:

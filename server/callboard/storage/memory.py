@@ -30,10 +30,12 @@ from callboard.storage.rows import (
     is_failure,
     read_call,
     read_cursor,
+    read_ending,
     read_history,
     read_message,
-    show_message,
+    read_question,
     show_messages,
+    show_question,
     unknown_call,
     unknown_chat,
     write_audit_line,
@@ -122,6 +124,7 @@ class _Row:
     place: int | None = None
     agent_id: str | None = None
     parent_call_id: str | None = None
+    ending: str | None = None
     events: list[StoredStatus] = field(default_factory=list)
 
     def change(self, columns: Mapping[str, object]) -> None:
@@ -136,6 +139,7 @@ class _Chat:
     created_at: float
     updated_at: float
     model: str | None = None
+    user_name: str | None = None
     rows: list[_Row] = field(default_factory=list)
     responses: dict[str, KeptResponse] = field(default_factory=dict)
 
@@ -272,7 +276,12 @@ class MemoryStore:
         """Return all that is kept of a user, piece by piece."""
         for chat_id, chat in list(self._chats.items()):
             if chat.user_id == user_id:
-                known = {"created_at": chat.created_at, "updated_at": chat.updated_at, "model": chat.model}
+                known = {
+                    "created_at": chat.created_at,
+                    "updated_at": chat.updated_at,
+                    "model": chat.model,
+                    "user_name": chat.user_name,
+                }
                 yield [{"kind": "chat", **known, "chat_id": chat_id}]
                 async for lines in _Chats(self._chats, self._items, user_id).export_pages(chat_id):
                     yield [{"kind": "message", "chat_id": chat_id, **line} for line in lines]
@@ -409,6 +418,7 @@ class _Journal(ChatJournal):
         if chat.user_id != turn.user_id:
             raise unknown_chat(turn.chat_id)
         chat.updated_at = now
+        chat.user_name = turn.user_name or chat.user_name
         if turn.response is not None:
             chat.responses[turn.run_id] = KeptResponse(turn.response.previous, write_brought(turn.response))
         for row in chat.calls:
@@ -540,6 +550,9 @@ class _Overview(Overview):
         # Cursors count from 1.
         return ChatPage(tuple(shown), write_cursor_at(found[limit - 1][0] + 1) if len(found) > limit else None)
 
+    async def chat(self, chat_id: str) -> ChatSummary:
+        return _summarise_chat(chat_id, self._chat(chat_id))
+
     async def turns(self, chat_id: str, limit: int, cursor: str | None = None) -> TurnPage:
         chat = self._chat(chat_id)
         before = None if cursor is None else read_cursor(cursor)
@@ -548,6 +561,19 @@ class _Overview(Overview):
         rows.sort(key=lambda row: -row.id)
         turns = tuple(_summarise_turn(chat, row.run_id) for row in rows[:limit])
         return TurnPage(turns, write_cursor(rows, limit))
+
+    async def newest_turns(self, limit: int) -> list[TurnSummary]:
+        asked = [row for _, chat in self._mine() for row in chat.rows if row.role == "user"]
+        newest = sorted(asked, key=lambda row: -row.id)[:limit]
+        return [
+            replace(
+                _summarise_turn(self._chats[row.chat_id], row.run_id),
+                question=read_question(row.content),
+                answer="",
+                texts={},
+            )
+            for row in newest
+        ]
 
     async def turn(self, chat_id: str, run_id: str) -> TurnSummary | None:
         chat = self._chat(chat_id)
@@ -604,8 +630,9 @@ class _Overview(Overview):
             arguments=(row.arguments or "")[:SUMMARY_CHARS],
             tool_output=None if row.tool_output is None else row.tool_output[:SUMMARY_CHARS],
         )
-        user_id = self._chats[row.chat_id].user_id
-        return CallSummary(read_call(cut, row.events), user_id, row.agent_id, _count_chars(row.tool_output))
+        chat = self._chats[row.chat_id]
+        count = _count_chars(row.tool_output)
+        return CallSummary(read_call(cut, row.events), chat.user_id, row.agent_id, count, chat.user_name)
 
     def _mine(self) -> list[tuple[str, _Chat]]:
         return [
@@ -632,16 +659,16 @@ def _replayed(row: _Row) -> str | None:
 def _summarise_chat(chat_id: str, chat: _Chat) -> ChatSummary:
     asked = [row for row in chat.rows if row.role == "user"]
     errors = sum(all(is_failure(row.error_code)) for row in chat.calls)
-    began_with = show_message(asked[0].content) if asked else ""
-    return ChatSummary(
-        chat_id, chat.user_id, began_with, len(asked), len(chat.calls), errors, chat.created_at, chat.updated_at
-    )
+    began_with = show_question(asked[0].content) if asked else ""
+    counts = len(asked), len(chat.calls), errors
+    return ChatSummary(chat_id, chat.user_id, began_with, *counts, chat.created_at, chat.updated_at, chat.user_name)
 
 
 def _summarise_turn(chat: _Chat, run_id: str) -> TurnSummary:
     rows = [row for row in chat.rows if row.run_id == run_id]
     calls = [row for row in rows if row.role == "tool"]
     said = {row.role: message_text(row.content) for row in rows if row.role != "tool" and row.tool_calls is None}
+    texts = {row.round_index or 0: row.content for row in rows if row.tool_calls and row.content}
     return TurnSummary(
         run_id,
         rows[0].chat_id,
@@ -654,6 +681,9 @@ def _summarise_turn(chat: _Chat, run_id: str) -> TurnSummary:
         max(row.ended_at or row.created_at for row in rows),
         len(calls),
         sum(all(is_failure(row.error_code)) for row in calls),
+        chat.user_name,
+        read_ending(rows[0].ending),
+        texts,
     )
 
 
@@ -795,7 +825,7 @@ class _PastChats(PastChats):
         shown = []
         for chat_id, chat in sorted(self._mine(), key=lambda pair: (-pair[1].updated_at, pair[0]))[:limit]:
             asked = [row.content for row in chat.rows if row.role == "user"]
-            began_with = show_message(asked[0] if asked else None)
+            began_with = show_question(asked[0] if asked else None)
             shown.append(PastChat(chat_id, began_with, len(asked), chat.created_at, chat.updated_at))
         return shown
 

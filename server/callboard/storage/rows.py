@@ -6,13 +6,17 @@ Where a row is kept does not matter, as long as it has the columns' names.
 import base64
 import binascii
 import json
+import re
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from typing import Any, cast
+from typing import Annotated, Any, cast
+
+from pydantic import Field, TypeAdapter
 
 from callboard._history import ChatHistory, HistoryCall, NewResponse
 from callboard._history.records import StoredStatus, message_text
+from callboard._openwebui.requests import strip_context
 from callboard._text import storable
 from callboard.errors import RequestError, UnknownChat, UnknownToolCall
 from callboard.storage.values import (
@@ -28,7 +32,7 @@ from callboard.storage.values import (
     ToolCallFilter,
 )
 from callboard.storage.words import Term, excerpt
-from callboard_protocol import ENDINGS, find_ending
+from callboard_protocol import ENDINGS, Done, Error, find_ending
 
 ROWS_PER_PAGE = 100
 MAX_NAMESPACE_CHARS = 64
@@ -37,11 +41,15 @@ MAX_VALUE_BYTES = 1024 * 1024
 MAX_ROW_ID = 2**63 - 1
 SUMMARY_CHARS = 2_000
 """Of a call's arguments, and of its result, in a list."""
+QUESTION_CHARS = 50_000
+"""Of a question, in a list: more than Open WebUI puts before the words of a user as a rule."""
 EXCERPT_CHARS = 300
 """The characters, roughly, that are shown of what was said in a past chat."""
 FRESH_SECONDS_PER_USE = 7 * 86_400
 INTERRUPTED_CALL = "The server stopped while this tool was running; whether it took effect is not known."
 UNANSWERED_CALL = "Not run: the server stopped while its user was asked."
+_ENDING: TypeAdapter[Done | Error] = TypeAdapter(Annotated[Done | Error, Field(discriminator="type")])
+_TEXT_OF_PART = re.compile(r'"text": ("(?:[^"\\]|\\.)*")')
 MAX_USES = 12
 """The most uses that count where the first places are few: each makes a memory a week younger, three months in all."""
 
@@ -226,7 +234,7 @@ def write_item(item: Item) -> str:
 
 def summarise_call(row: Any, events: Sequence[StoredStatus]) -> CallSummary:
     """Return a call as a list shows it; the row has `result_chars`, and its texts are cut already."""
-    return CallSummary(read_call(row, events), row.user_id, row.agent_id, row.result_chars or 0)
+    return CallSummary(read_call(row, events), row.user_id, row.agent_id, row.result_chars or 0, row.user_name)
 
 
 def choose_rank(count: int, percent: int) -> int:
@@ -234,16 +242,29 @@ def choose_rank(count: int, percent: int) -> int:
     return max(1, -(-count * percent // 100))
 
 
-def show_message(content: str | None, wanted: Sequence[Term] = ()) -> str:
-    """Return an excerpt of what a message says, around what is wanted of it."""
-    return excerpt(message_text(content), wanted, EXCERPT_CHARS)
+def read_ending(written: str | None) -> Done | Error | None:
+    """Return how a run ended, from the JSON of its last event."""
+    return _ENDING.validate_json(written) if written else None
+
+
+def read_question(content: str | None) -> str:
+    """Return what a user typed, from the beginning of a stored message: parts that were cut are left out."""
+    text = content or ""
+    if text.startswith("[{"):
+        text = "\n".join(json.loads(part) for part in _TEXT_OF_PART.findall(text))
+    return strip_context(text)
+
+
+def show_question(content: str | None) -> str:
+    """Return the beginning of what a user typed in a stored message."""
+    return excerpt(strip_context(message_text(content)), (), EXCERPT_CHARS)
 
 
 def show_messages(rows: Iterable[Any], wanted: Sequence[Term], limit: int) -> list[SaidMessage]:
     """Return the messages that were found, best first, each once: edited and regenerated ones stand there again."""
     once: dict[tuple[str, str, str], SaidMessage] = {}
     for row in rows:
-        shown = show_message(row.content, wanted)
+        shown = excerpt(message_text(row.content), wanted, EXCERPT_CHARS)
         said = SaidMessage(row.chat_id, row.role, shown, row.created_at)
         once.setdefault((row.chat_id, row.role, shown), said)
     return list(once.values())[:limit]

@@ -19,6 +19,7 @@ from callboard.storage.values import (
     CallSummary,
     ChatFilter,
     ChatPage,
+    ChatSummary,
     DayUsage,
     Embed,
     GivenAnswer,
@@ -112,8 +113,17 @@ class Overview(Protocol):
         Raises `RequestError` for a cursor that is none of ours, as the others do.
         """
 
+    async def chat(self, chat_id: str) -> ChatSummary:
+        """Return one chat; raises `UnknownChat`."""
+
     async def turns(self, chat_id: str, limit: int, cursor: str | None = None) -> TurnPage:
         """Return the turns of a chat, newest first; raises `UnknownChat`."""
+
+    async def newest_turns(self, limit: int) -> list[TurnSummary]:
+        """Return the turns that were asked last, of all chats, newest first.
+
+        Their questions are what users typed, cut where they are very long; answers and texts are left out.
+        """
 
     async def turn(self, chat_id: str, run_id: str) -> TurnSummary | None:
         """Return one turn of a chat, None where it is not there; raises `UnknownChat`."""

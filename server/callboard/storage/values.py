@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
 from callboard._history.records import ChatDict, StoredStatus
+from callboard_protocol import Done, Error
 
 Item = Mapping[str, Any]
 """An item of a response, OpenAI's form, with an `id` of its own."""
@@ -267,6 +268,7 @@ class CallSummary:
     user_id: str | None
     agent_id: str | None
     result_chars: int
+    user_name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +284,10 @@ class CallPage:
 
 @dataclass(frozen=True, slots=True)
 class ChatSummary:
-    """A chat as a list shows it; times in seconds since the epoch."""
+    """A chat as a list shows it; times in seconds since the epoch.
+
+    `began_with` is an excerpt of what the user typed first, `user_name` is None if no client sent it.
+    """
 
     chat_id: str
     user_id: str | None
@@ -292,6 +297,7 @@ class ChatSummary:
     errors: int
     started_at: float
     last_at: float
+    user_name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,7 +313,11 @@ class ChatPage:
 
 @dataclass(frozen=True, slots=True)
 class TurnSummary:
-    """A turn as it is stored: the rows of one run. `answer` is the text that it ended with."""
+    """A turn as it is stored: the rows of one run. `answer` is the text that it ended with.
+
+    `texts` are what was said before the calls of a round, by the round's index. `ending` is the run's last event, None
+    while it goes on, or if the server that ran it was killed.
+    """
 
     run_id: str
     chat_id: str
@@ -320,6 +330,9 @@ class TurnSummary:
     last_at: float
     calls: int
     errors: int
+    user_name: str | None = None
+    ending: Done | Error | None = None
+    texts: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -197,11 +197,24 @@ def _converse(runner: asyncio.Runner, chat: _Chat, agent: ListedAgent) -> int:
             state = f"goes on after {earlier} questions"
     _say(f"{make_line(agent.agent_id)}: {make_line(agent.description)}")
     _say(f"The chat {state}; later: {_write_command(chat)}")
-    _say("Ctrl-C stops an answer, Ctrl-D ends.")
+    _say("Ctrl-C stops an answer, Ctrl-D ends, /help says more.")
     while (question := _read_line()) is not None:
-        if question.strip() and chat.ask(runner, question) == "left":
+        if question.strip() == "/help":
+            for line in _write_help(chat):
+                _say(line)
+        elif question.strip() and chat.ask(runner, question) == "left":
             return INTERRUPTED
     return 0
+
+
+def _write_help(chat: _Chat) -> list[str]:
+    return [
+        "Every line is a question to the agent, except /help.",
+        "Ctrl-C stops an answer; a second Ctrl-C leaves. Ctrl-D at the prompt ends.",
+        "A call that has to be approved runs after y and Enter; any other answer refuses it.",
+        f"Go on with this chat later: {_write_command(chat)}",
+        "Options, such as --verbose and --files: callboard chat --help",
+    ]
 
 
 def _read_line() -> str | None:

@@ -6,6 +6,7 @@ drawing nor Ctrl-C.
 """
 
 import asyncio
+import logging
 import socket as socket_module
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -34,7 +35,12 @@ def serving(settings: Settings) -> Iterator[Address]:
     variables = read_environment()
     redaction = Redaction((*settings.secrets, *secrets_in(variables)))
     # In a terminal a line of the log would stand in the middle of an answer, which tells of failures itself.
-    set_up_logging("critical" if sys.stderr.isatty() else "warning", redaction)
+    is_drawn = sys.stderr.isatty()
+    set_up_logging("critical" if is_drawn else "warning", redaction)
+    logging.captureWarnings(capture=True)
+    if is_drawn:
+        # Some libraries have levels and handlers of their own, which that level does not reach.
+        logging.disable(logging.ERROR)
     settings = asyncio.run(with_local_model(settings, LOCAL_ENDPOINTS))
     loaded = load_all_agents(settings, variables)
     for problem in loaded.problems:

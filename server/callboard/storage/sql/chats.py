@@ -29,8 +29,8 @@ from callboard.storage.rows import (
     read_cursor,
     read_history,
     read_message,
-    show_message,
     show_messages,
+    show_question,
     unknown_call,
     unknown_chat,
     write_cursor,
@@ -356,7 +356,7 @@ class SqlPastChats(PastChats):
             .order_by(last.c.last_at.desc(), last.c.id)
         )
         return [
-            PastChat(row.id, show_message(row.content), row.turns or 0, row.started_at, row.last_at)
+            PastChat(row.id, show_question(row.content), row.turns or 0, row.started_at, row.last_at)
             for row in await self._database.fetch(query)
         ]
 

@@ -103,11 +103,18 @@ class SqlJournal(ChatJournal):
                 raise
         await self._write_steps()
 
-    async def finish(self, text: str, *, is_answered: bool, details: Mapping[str, Any] | None = None) -> None:
+    async def finish(
+        self,
+        text: str,
+        *,
+        is_answered: bool,
+        details: Mapping[str, Any] | None = None,
+        ending: str | None = None,
+    ) -> None:
         """Write the turn's end, at once whatever failed a moment ago; what cannot be written is left to wait."""
         self._next_try = 0.0
         try:
-            await super().finish(text, is_answered=is_answered, details=details)
+            await super().finish(text, is_answered=is_answered, details=details, ending=ending)
         except StorageError:
             if self._is_kept:
                 self._database.unwritten.keep(self, self._write_rest)
@@ -221,11 +228,12 @@ class SqlJournal(ChatJournal):
     def _begin_turn(self, connection: Connection, turn: Turn) -> None:
         now = time.time()
         row = self._database.dialect.insert(chats).values(
-            id=turn.chat_id, user_id=turn.user_id, created_at=now, updated_at=now
+            id=turn.chat_id, user_id=turn.user_id, user_name=turn.user_name, created_at=now, updated_at=now
         )
+        changed = {"updated_at": now} if turn.user_name is None else {"updated_at": now, "user_name": turn.user_name}
         # One statement: of two users who begin a chat at the same moment, one finds the other's.
         mine = chats.c.user_id.is_not_distinct_from(turn.user_id)
-        begin = row.on_conflict_do_update(index_elements=["id"], set_={"updated_at": now}, where=mine)
+        begin = row.on_conflict_do_update(index_elements=["id"], set_=changed, where=mine)
         began = connection.scalar(begin.returning(chats.c.created_at))
         if began is None:
             raise unknown_chat(turn.chat_id)

@@ -17,13 +17,16 @@ from callboard._history.records import message_text
 from callboard._text import storable
 from callboard.errors import RequestError
 from callboard.storage.rows import (
+    QUESTION_CHARS,
     SUMMARY_CHARS,
     choose_rank,
     compare_call,
     compare_message,
     is_failure,
     read_cursor,
-    show_message,
+    read_ending,
+    read_question,
+    show_question,
     summarise_call,
     write_cursor,
     write_cursor_at,
@@ -55,6 +58,7 @@ WINDOW_CHATS = 2_000
 MAX_OPEN_RUNS = 300
 
 IS_CALL = messages.c.role == "tool"
+IS_QUESTION = messages.c.role == "user"
 IS_ERROR = and_(*is_failure(messages.c.error_code))
 ERRORS = func.sum(case((IS_ERROR, 1), else_=0))
 SHOWN = [column for column in messages.c if column.name not in ("arguments", "tool_output", "replay_output", "content")]
@@ -64,6 +68,7 @@ SUMMARIES = select(
     func.substr(messages.c.tool_output, 1, SUMMARY_CHARS).label("tool_output"),
     func.length(messages.c.tool_output).label("result_chars"),
     chats.c.user_id,
+    chats.c.user_name,
 ).join(chats)
 
 
@@ -102,14 +107,21 @@ class SqlOverview(Overview):
         def read(connection: Connection) -> ChatPage:
             rows = connection.execute(fitting.limit(limit + 1)).all()
             page = rows[:limit]
-            counts = _count_rows(connection, [row.id for row in page])
-            found = tuple(
-                ChatSummary(row.id, row.user_id, *counts[row.id], row.created_at, row.updated_at) for row in page
-            )
+            found = _summarise_chats(connection, page)
             last = page[-1] if len(rows) > limit else None
             if last is None and conditions:
                 last = connection.execute(query.limit(1).offset(WINDOW_CHATS - 1)).first()
             return ChatPage(found, _write_chat_cursor(last) if last else None)
+
+        return await self._database.read(read)
+
+    async def chat(self, chat_id: str) -> ChatSummary:
+        """Return one chat; raises `UnknownChat`."""
+
+        def read(connection: Connection) -> ChatSummary:
+            find_owner(connection, chat_id, self._user_id)
+            [found] = _summarise_chats(connection, connection.execute(select(chats).where(chats.c.id == chat_id)).all())
+            return found
 
         return await self._database.read(read)
 
@@ -127,11 +139,28 @@ class SqlOverview(Overview):
             query = query.where(begun.c.id < read_cursor(cursor))
 
         def read(connection: Connection) -> TurnPage:
-            user_id = find_owner(connection, chat_id, self._user_id)
+            find_owner(connection, chat_id, self._user_id)
             rows = connection.execute(query).all()
             ids = [row.run_id for row in rows[:limit]]
-            turns = _load_turns(connection, chat_id, user_id, ids)
-            return TurnPage(tuple(turns[run_id] for run_id in ids), write_cursor(rows, limit))
+            turns = _load_turns(connection, of_chat, messages.c.run_id.in_(ids))
+            return TurnPage(tuple(turns[chat_id, run_id] for run_id in ids), write_cursor(rows, limit))
+
+        return await self._database.read(read)
+
+    async def newest_turns(self, limit: int) -> list[TurnSummary]:
+        """Return the turns that were asked last, of all chats, newest first."""
+        query = select(messages.c.id, messages.c.chat_id, messages.c.run_id).where(IS_QUESTION)
+        if self._user_id is not ANY_USER:
+            query = query.join(chats).where(chats.c.user_id == self._user_id)
+
+        def read(connection: Connection) -> list[TurnSummary]:
+            newest = query.where(_is_new(connection)).order_by(messages.c.id.desc()).limit(limit)
+            rows = connection.execute(newest).all()
+            if not rows:
+                return []
+            of_turns = messages.c.run_id.in_([row.run_id for row in rows]), messages.c.id >= rows[-1].id
+            turns = _load_turns(connection, *of_turns, is_listed=True)
+            return [turns[row.chat_id, row.run_id] for row in rows]
 
         return await self._database.read(read)
 
@@ -139,8 +168,9 @@ class SqlOverview(Overview):
         """Return one turn of a chat, None where it is not there; raises `UnknownChat`."""
 
         def read(connection: Connection) -> TurnSummary | None:
-            user_id = find_owner(connection, chat_id, self._user_id)
-            return _load_turns(connection, chat_id, user_id, [run_id]).get(run_id)
+            find_owner(connection, chat_id, self._user_id)
+            of_turn = messages.c.chat_id == chat_id, messages.c.run_id == run_id
+            return _load_turns(connection, *of_turn).get((chat_id, run_id))
 
         return await self._database.read(read)
 
@@ -269,6 +299,13 @@ def _summarise(connection: Connection, rows: Sequence[Row[*tuple[Any, ...]]]) ->
     return tuple(summarise_call(row, statuses[row.id]) for row in rows)
 
 
+def _summarise_chats(connection: Connection, rows: Sequence[Row[*tuple[Any, ...]]]) -> tuple[ChatSummary, ...]:
+    counts = _count_rows(connection, [row.id for row in rows])
+    return tuple(
+        ChatSummary(row.id, row.user_id, *counts[row.id], row.created_at, row.updated_at, row.user_name) for row in rows
+    )
+
+
 def _count_rows(connection: Connection, chat_ids: Sequence[str]) -> dict[str, tuple[str, int, int, int]]:
     """Return of each chat what it began with, and how many turns, calls and errors it has."""
     counted = select(
@@ -281,53 +318,85 @@ def _count_rows(connection: Connection, chat_ids: Sequence[str]) -> dict[str, tu
     rows = connection.execute(counted.where(messages.c.chat_id.in_(chat_ids)).group_by(messages.c.chat_id)).all()
     firsts = [row.first for row in rows if row.first]
     said = connection.execute(select(messages.c.id, messages.c.content).where(messages.c.id.in_(firsts)))
-    texts = {row.id: show_message(row.content) for row in said}
+    texts = {row.id: show_question(row.content) for row in said}
     found = dict.fromkeys(chat_ids, ("", 0, 0, 0))
     found.update({row.chat_id: (texts.get(row.first, ""), row.turns, row.calls, row.errors) for row in rows})
     return found
 
 
 def _load_turns(
-    connection: Connection, chat_id: str, user_id: str | None, run_ids: Sequence[str]
-) -> dict[str, TurnSummary]:
-    of_turns = and_(messages.c.chat_id == chat_id, messages.c.run_id.in_(run_ids))
+    connection: Connection, *of_turns: ColumnElement[bool], is_listed: bool = False
+) -> dict[tuple[str, str], TurnSummary]:
+    """Return turns by their chats and runs; for a list with the beginnings of their questions, and no other text."""
     counted = (
         select(
+            messages.c.chat_id,
             messages.c.run_id,
+            func.max(chats.c.user_id).label("user_id"),
+            func.max(chats.c.user_name).label("user_name"),
             func.max(messages.c.agent_id).label("agent_id"),
             func.max(messages.c.message_id).label("message_id"),
+            func.max(messages.c.ending).label("ending"),
             func.min(messages.c.created_at).label("began_at"),
             func.max(func.coalesce(messages.c.ended_at, messages.c.created_at)).label("last_at"),
             func.sum(case((IS_CALL, 1), else_=0)).label("calls"),
             ERRORS.label("errors"),
         )
-        .where(of_turns)
-        .group_by(messages.c.run_id)
+        .join(chats)
+        .where(*of_turns)
+        .group_by(messages.c.chat_id, messages.c.run_id)
     )
-    said = (
-        select(messages.c.run_id, messages.c.role, messages.c.content)
-        .where(of_turns, messages.c.role != "tool", messages.c.tool_calls.is_(None))
-        .order_by(messages.c.id)
-    )
-    texts: defaultdict[str, dict[str, str]] = defaultdict(dict)
-    for row in connection.execute(said):
-        texts[row.run_id][row.role] = message_text(row.content)
+    texts = _read_questions(connection, of_turns) if is_listed else _read_texts(connection, of_turns)
     return {
-        row.run_id: TurnSummary(
+        (row.chat_id, row.run_id): TurnSummary(
             row.run_id,
-            chat_id,
-            user_id,
+            row.chat_id,
+            row.user_id,
             row.agent_id,
             row.message_id,
-            texts[row.run_id].get("user", ""),
-            texts[row.run_id].get("assistant", ""),
+            texts[row.chat_id, row.run_id].get("user", ""),
+            texts[row.chat_id, row.run_id].get("assistant", ""),
             row.began_at,
             row.last_at,
             row.calls,
             row.errors,
+            row.user_name,
+            read_ending(row.ending),
+            {index: text for index, text in texts[row.chat_id, row.run_id].items() if isinstance(index, int)},
         )
         for row in connection.execute(counted)
     }
+
+
+_Texts = defaultdict[tuple[str, str], dict[str | int, str]]
+"""The texts of turns, by their chats and runs: by `user`, `assistant` (the last), and the indexes of rounds."""
+
+
+def _read_questions(connection: Connection, of_turns: Sequence[ColumnElement[bool]]) -> _Texts:
+    beginning = func.substr(messages.c.content, 1, QUESTION_CHARS).label("content")
+    texts: _Texts = defaultdict(dict)
+    for row in connection.execute(
+        select(messages.c.chat_id, messages.c.run_id, beginning).where(*of_turns, IS_QUESTION)
+    ):
+        texts[row.chat_id, row.run_id]["user"] = read_question(row.content)
+    return texts
+
+
+def _read_texts(connection: Connection, of_turns: Sequence[ColumnElement[bool]]) -> _Texts:
+    is_round = messages.c.tool_calls.is_not(None)
+    said = select(
+        messages.c.chat_id,
+        messages.c.run_id,
+        messages.c.role,
+        messages.c.content,
+        case((is_round, messages.c.round_index)).label("round_index"),
+    )
+    texts: _Texts = defaultdict(dict)
+    for row in connection.execute(said.where(*of_turns, ~IS_CALL).order_by(messages.c.id)):
+        place = row.role if row.round_index is None else row.round_index
+        if row.content or place == "user":
+            texts[row.chat_id, row.run_id][place] = message_text(row.content)
+    return texts
 
 
 def _summarise_tools(connection: Connection, conditions: Sequence[ColumnElement[bool]]) -> list[ToolSummary]:

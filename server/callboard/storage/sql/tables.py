@@ -51,6 +51,7 @@ chats = Table(
     Column("created_at", Double, nullable=False),
     Column("updated_at", Double, nullable=False),
     Column("model", Text, comment="the model that was chosen for this chat; null: the server's"),
+    Column("user_name", Text, comment="the user's name, as the client last sent it"),
     Index("ix_chats_user_id_updated_at", "user_id", "updated_at"),
 )
 
@@ -80,6 +81,7 @@ messages = Table(
     Column("place", Integer, comment="of a question: how many the conversation has with it"),
     Column("agent_id", String(255), comment="whose turn it is; null: written before it was kept"),
     Column("parent_call_id", String(512), comment="the call that started the agent that made this one; null: none"),
+    Column("ending", Text, comment="JSON: the run's last event; of a turn's first row"),
     UniqueConstraint("chat_id", "tool_call_id"),
     Index("ix_messages_chat_id_id", "chat_id", "id"),
     Index("ix_messages_tool_call_id", "tool_call_id"),

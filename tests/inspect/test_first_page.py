@@ -1,0 +1,204 @@
+"""The first page and the pages of runs and chats by the words that people know, read over HTTP."""
+
+import asyncio
+import html
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import Browser, expect
+
+from callboard._agents import RunContext
+from callboard._agents.demo import demo_agent
+from callboard_protocol import Error, Event, Message, ToolCallComplete, ToolCallError, ToolCallStart
+from tests.inspect.looking import DESKTOP, look
+from tests.serving import ScriptedAgent, Service, request, serving
+
+ANN = {"id": "4b1f8e9c", "name": "Ann Lee"}
+FILES = '<attached_files>\n<file type="file" id="f1" name="a.pdf"/>\n</attached_files>\n\n'
+TRACEBACK = 'Traceback (most recent call last):\n  File "a.py", line 1\n    look()\nValueError: dark'
+
+
+async def read(service: Service, path: str) -> str:
+    """The words of a page, as a person reads them: without markup, lines joined."""
+    page = (await service.client.get(f"/inspect/{path}")).text
+    body = page[page.index('<main id="content"') :]
+    return " ".join(html.unescape(re.sub("<[^>]*>", " ", body)).split())
+
+
+async def read_rows(service: Service, path: str = "") -> list[str]:
+    """The rows of the tables of a page, as a person reads them."""
+    page = (await service.client.get(f"/inspect/{path}")).text
+    rows = re.findall(r"<tr>(.*?)</tr>", page, re.DOTALL)
+    words = [" ".join(html.unescape(re.sub("<[^>]*>", " ", row)).split()) for row in rows]
+    return [row for row in words if not row.startswith(("Question", "Task"))]
+
+
+def ask(question: str, **fields: object) -> dict[str, object]:
+    return request(messages=[{"role": "user", "content": question}], user=ANN, **fields)
+
+
+async def look_and_fail(_: RunContext) -> AsyncIterator[Event]:
+    yield Message(content="Let me look. ")
+    yield ToolCallStart(tool_call_id="a", tool_name="look", round_index=0)
+    yield ToolCallComplete(tool_call_id="a", result="a lamp")
+    yield Message(content="And once more. ")
+    yield ToolCallStart(tool_call_id="b", tool_name="look", round_index=1)
+    yield ToolCallError(tool_call_id="b", error=TRACEBACK, code="tool_failed")
+    yield Message(content="It is dark.")
+
+
+async def break_off(_: RunContext) -> AsyncIterator[Event]:
+    yield Message(content="Half an ")
+    yield Error(message="no answer in 60 s", code="model_timeout")
+
+
+async def test_answers_are_listed_by_question_agent_and_user_after_a_restart_too(tmp_path: Path) -> None:
+    agents = ScriptedAgent(look_and_fail, "lighthouse", "The Keeper"), ScriptedAgent(break_off, "b", "Bo")
+    asked = [
+        ask(FILES + "Is it dark?", agent="lighthouse", chat_id="one", run_id="r1"),
+        ask("Say something", agent="b", chat_id="two", run_id="r2"),
+    ]
+    expected = [
+        "Say something Bo Ann Lee 0 failed no answer in 60 s (model_timeout) just now",
+        "Is it dark? The Keeper Ann Lee 2 done 1 call failed look "
+        'Traceback (most recent call last): File "a.py", line 1 look() ValueError: dark just now',
+    ]
+    async with serving(tmp_path, *agents) as service:
+        for body in asked:
+            await service.events(body)
+        assert await read_rows(service) == expected
+    async with serving(tmp_path, *agents) as service:
+        assert await read_rows(service) == expected
+        first = (await service.client.get("/inspect/")).text
+        assert re.search(r'<time datetime="[^"]+" title="\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC">just now</time>', first)
+        # The name of a user leads to what is theirs.
+        assert 'href="/inspect/?user=4b1f8e9c" title="4b1f8e9c"' in first
+        assert await read_rows(service, "?user=somebody-else") == []
+
+
+async def test_background_tasks_are_folded_and_answers_of_no_chat_are_listed(tmp_path: Path) -> None:
+    async with serving(tmp_path, ScriptedAgent(look_and_fail)) as service:
+        await service.events(ask("Is it dark?", chat_id="one", run_id="r1"))
+        for number, task in enumerate(("title_generation", "tags_generation", "follow_up_generation")):
+            await service.events(ask("### Task: a name", chat_id="one", run_id=f"t{number}", task=task))
+        await service.events(ask("In passing", run_id="temporary"))
+        page = (await service.client.get("/inspect/")).text
+        shown, folded = page.split("<details id=", 1)
+        assert re.findall(r'<a id="answer-\d+"[^>]*>([^<]*)</a>', shown) == ["In passing", "Is it dark?"]
+        assert "3 background tasks of this server" in folded
+        names = re.findall(r'<a id="task-\d+"[^>]*>([^<]*)</a>', folded)
+        assert names == ["Follow up generation", "Tags generation", "Title generation"]
+        assert (await read(service, "run?id=t0&chat=one")).startswith("Title generation State done")
+
+
+async def test_a_run_under_way_has_its_question_too(tmp_path: Path) -> None:
+    is_working = asyncio.Event()
+
+    async def work(_: RunContext) -> AsyncIterator[Event]:
+        yield ToolCallStart(tool_call_id="a", tool_name="look_around")
+        is_working.set()
+        await asyncio.Event().wait()
+
+    agent = ScriptedAgent(work)
+    async with serving(tmp_path, agent) as owner, serving(tmp_path, agent) as other:
+        running = asyncio.create_task(owner.events(ask("Who is there?", chat_id="c", run_id="r")))
+        await is_working.wait()
+        for service, at_work in ((owner, "look_around"), (other, "only its server knows")):
+            [row] = await read_rows(service)
+            assert row.startswith(f"Who is there? running Scripted Ann Lee {at_work}")
+        [run] = owner.state.runs
+        await run.ask_to_end()
+        await running
+        for service in (owner, other):
+            assert await read_rows(service) == ["Who is there? Scripted Ann Lee 1 stopped it was stopped just now"]
+
+
+async def test_the_last_hundred_answers_are_there(tmp_path: Path) -> None:
+    async with serving(tmp_path, ScriptedAgent(break_off)) as service:
+        for number in range(103):
+            await service.events(ask(f"Number {number}.", chat_id=f"c{number % 7}", run_id=f"r{number}"))
+        rows = await read_rows(service)
+        assert [row.split(".")[0] for row in rows] == [f"Number {number}" for number in range(102, 2, -1)]
+
+
+async def test_a_run_and_a_chat_are_named_by_their_first_question(tmp_path: Path) -> None:
+    async with serving(tmp_path, ScriptedAgent(look_and_fail)) as service:
+        await service.events(ask(FILES + "Is it dark?", chat_id="one", run_id="r1"))
+        await service.events(ask("And now?", chat_id="one", run_id="r2"))
+        assert (await read(service, "run?id=r1&chat=one")).startswith(
+            "Is it dark? State done Agent Scripted User Ann Lee"
+        )
+        assert (
+            "<title>Is it dark? · Callboard</title>" in (await service.client.get("/inspect/run?id=r1&chat=one")).text
+        )
+        chat = await read(service, "chat?id=one")
+        assert chat.startswith("Is it dark? Ann Lee · begun just now · chat one And now? just now · Scripted · 2 calls")
+        assert "Is it dark? Ann Lee 2 4 2 just now" in await read(service, "chats")
+        # All that it said, in its order, as after a restart.
+        assert "Let me look. And once more. It is dark." in await read(service, "run?id=r1&chat=one")
+
+
+async def test_the_lines_of_a_traceback_stay_apart(tmp_path: Path) -> None:
+    async with serving(tmp_path, ScriptedAgent(look_and_fail)) as service:
+        await service.events(ask("Is it dark?", chat_id="one", run_id="r1"))
+        page = (await service.client.get("/inspect/call?id=b&run=r1&chat=one")).text
+        assert html.escape(TRACEBACK) in page.replace("&#34;", "&quot;")
+
+
+async def test_try_it_has_texts_and_cards_in_their_order(tmp_path: Path) -> None:
+    parts = re.compile(r'<p class="said">([^<]*)</p>|<summary><code><bdi>(\w+)')
+    expected = ["Let me look. ", "look", "And once more. ", "look", "It is dark."]
+    agent = ScriptedAgent(look_and_fail)
+    async with serving(tmp_path, agent) as service:
+        await service.events(request(chat_id="try-1", run_id="r1", message_id="m"))
+        page = (await service.client.get("/inspect/try?agent=scripted&chat=try-1")).text
+        assert ["".join(part) for part in parts.findall(page)] == expected
+    async with serving(tmp_path, agent) as service:
+        page = (await service.client.get("/inspect/try?agent=scripted&chat=try-1")).text
+        assert ["".join(part) for part in parts.findall(page)] == expected
+
+
+async def test_the_filters_of_a_list_stand_in_the_addresses_that_it_leads_to(tmp_path: Path) -> None:
+    async with serving(tmp_path, demo_agent(0)) as service:
+        await service.events(ask("fail", agent="demo", chat_id="one", run_id="r1"))
+        page = html.unescape(
+            (await service.client.get("/inspect/tools?agent=demo&since=2026-01-31&user=4b1f8e9c")).text
+        )
+        kept = "user=4b1f8e9c&tool=book_table&agent=demo&since=2026-01-31"
+        assert f'href="/inspect/calls?{kept}"' in page
+        failed = "user=4b1f8e9c&tool=book_table&status=error&agent=demo&since=2026-01-31"
+        assert f'href="/inspect/calls?{failed}"' in page
+        assert '<option value="demo" selected>Demo</option>' in page
+
+
+@pytest.mark.needs("browser")
+@pytest.mark.asyncio(loop_scope="session")
+async def test_a_person_reads_who_asked_what_and_how_it_went(browser: Browser, tmp_path: Path, scheme: Any) -> None:
+    agents = demo_agent(0), ScriptedAgent(break_off, "b", "Bo"), ScriptedAgent(look_and_fail, "keeper", "The Keeper")
+    bob = {"id": "b0b", "name": "Bob"}
+    async with serving(tmp_path, *agents) as service, look(browser, DESKTOP, scheme) as looking:
+        await service.events(ask("cite the Globe, please", agent="demo", chat_id="c1", run_id="r1"))
+        await service.events({**ask("Is the lamp lit?", agent="keeper", chat_id="c2", run_id="r2"), "user": bob})
+        await service.events(ask("A poem of a hundred lines", agent="b", chat_id="c3", run_id="r3"))
+        await service.events(ask("### Task: a title", agent="demo", chat_id="c3", run_id="t1", task="title_generation"))
+        long = "What is the shortest way from the theatre to the harbour, if the bridge is closed? " * 3
+        await service.events(ask(long + "fail", agent="demo", chat_id="c1", run_id="r4"))
+        page = looking.page
+        await page.goto(f"{service.client.base_url}/inspect")
+        await expect(page.locator("tbody tr:visible")).to_have_count(4)
+        await page.locator("#tasks summary").click()
+        await expect(page.locator("tbody tr:visible")).to_have_count(5)
+        # What is open stays so while the page is asked for anew.
+        async with page.expect_response(lambda response: response.url.endswith("/inspect/")):
+            pass
+        await expect(page.locator("tbody tr:visible")).to_have_count(5)
+        await looking.check(f"answers-{scheme}")
+        await page.get_by_role("link", name="Is the lamp lit?").click()
+        await expect(page.get_by_role("heading", level=1)).to_have_text("Is the lamp lit?")
+        await looking.check(f"run-{scheme}")
+        await page.get_by_role("link", name="look").first.click()
+        await expect(page.locator(".words pre")).to_contain_text(TRACEBACK)
+        await looking.check(f"call-traceback-{scheme}")
