@@ -70,7 +70,7 @@ def test_what_only_passes_is_not_told_once_it_has_passed_and_failures_are(watche
         ("Running draw", True),
         ("draw: failed after 1.5 s", True),
     ]
-    assert watched.after(0.1, message("So"), DONE) == [("2 calls, 1 failed, 0.1 s", True)]
+    assert watched.after(0.5, message("So"), DONE) == [("2 calls, 1 failed, 0.5 s", True)]
 
 
 def test_sixty_calls_of_a_tool_are_a_few_lines(watched: Watched) -> None:
