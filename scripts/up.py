@@ -220,17 +220,19 @@ def start_open_webui(plan: Plan, running: list[Service]) -> str:
     return f"http://localhost:{port}"
 
 
-def put_pipe(plan: Plan, url: str) -> Mapping[str, str]:
-    """Install or update the pipe; its models' ids and names."""
+def put_pipe(plan: Plan, url: str) -> install_pipe.Installed:
+    """Install or update the pipe, whose agents everyone sees unless that was changed there."""
     with step(f"Installing the pipe in Open WebUI at {url}"):
         valves = {"CALLBOARD_URL": plan.server_url, "CALLBOARD_API_KEY": plan.server_key}
-        installed = install_pipe.install(url, plan.credentials, valves)
+        installed = install_pipe.install(
+            url, plan.credentials, valves, complete=lambda stored: {"ACCESS": stored.get("ACCESS") or "everyone"}
+        )
         if installed.problem is not None:
             raise CannotStart(
                 f"The pipe is installed, but it says {installed.problem!r}. If Open WebUI runs elsewhere, set "
                 "CALLBOARD_URL to the address under which it reaches this machine, and CALLBOARD_HOST to listen there."
             )
-    return installed.models
+    return installed
 
 
 def watch(running: list[Service]) -> None:
@@ -278,26 +280,45 @@ def bring_up(running: list[Service]) -> None:
     install_server()
     start_server(plan, running)
     url = plan.open_webui_url or start_open_webui(plan, running)
-    models = put_pipe(plan, url)
+    installed = put_pipe(plan, url)
     say(f"\nEverything is up after {time.monotonic() - begun:.0f} s.\n\n  {url}")
     if plan.open_webui_url is None:
         say(f"  sign in as  {plan.credentials.email}\n  password    {plan.credentials.password}")
     say(f"\nWhat runs do and did:\n\n  {inspector_url(plan)}\n  API key     {where_the_key_is(plan)}")
     if mistakes := find_agent_mistakes(plan.data / SERVER_LOG):
         say("\n".join(["\nAgents that could not be loaded:\n", *(f"  {mistake}" for mistake in mistakes)]))
-    say(f"\nModels: {', '.join(models.values())}. Logs are in {plan.data}. Ctrl-C stops everything.")
+    say(f"\nModels: {', '.join(installed.models.values())}. Seen by {installed.audience}.")
+    if installed.check_problem:
+        say(f"Not all is well for others than admins: {installed.check_problem}")
+    if has_no_model(plan.data / SERVER_LOG):
+        say("No language model was found. Assistant and Model are listed once CALLBOARD_MODEL_BASE_URL names one.")
+    if plan.open_webui_url is None:
+        say(f"{openwebui.KNOWLEDGE}")
+    say(f"Logs are in {plan.data}. Ctrl-C stops everything.")
 
 
 def find_agent_mistakes(log: Path) -> list[str]:
     """Return what the server has logged about sources of agents that it could not load."""
-    mistakes = []
+    entries = read_log(log)
+    return [
+        str(one.get("reason")) for one in entries if (one.get("event"), one.get("level")) == ("agent_left_out", "error")
+    ]
+
+
+def has_no_model(log: Path) -> bool:
+    """Return whether the server has logged that it has no language model."""
+    return any(entry.get("event") == "no_model_found" for entry in read_log(log))
+
+
+def read_log(log: Path) -> list[dict[str, object]]:
+    """Return the entries of the server's log, without what files of agents print into it."""
+    entries = []
     for line in log.read_text("utf-8", "replace").splitlines():
-        # The files of agents may print anything into the log.
         with contextlib.suppress(ValueError):
             entry = json.loads(line)
-            if isinstance(entry, dict) and (entry.get("event"), entry.get("level")) == ("agent_left_out", "error"):
-                mistakes.append(str(entry.get("reason")))
-    return mistakes
+            if isinstance(entry, dict):
+                entries.append(entry)
+    return entries
 
 
 def inspector_url(plan: Plan) -> str:

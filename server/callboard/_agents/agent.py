@@ -21,6 +21,7 @@ from callboard._agents.declarations import (
     check_model,
     check_parameters,
     check_skills,
+    check_suggestions,
     check_texts,
     check_tool_format,
     make_tools,
@@ -78,7 +79,7 @@ class Agent:
     those of the skills. `model`, `limits` and `tool_format` override the server's; for a model of its own
     `tool_format` is `auto` unless it is set. `confirm`: name patterns (`request_*`) of tools that ask the user before
     they run, beside those that always do. `on_owner_loss`: whether another server goes on with a run whose own is
-    gone, or ends it.
+    gone, or ends it. `suggestions` are first questions that a client may offer, such as "What is on in the kitchen?".
 
     Raises `AgentError`, with the fix, for an argument that the agent could not run with, for an id that a model list
     cannot hold, for two tools of one name, and for MCP servers whose names begin each other.
@@ -94,6 +95,7 @@ class Agent:
     tool_format: ToolFormat | None
     confirm: Sequence[str]
     on_owner_loss: OnOwnerLoss
+    suggestions: Sequence[str]
 
     def __init__(
         self,
@@ -109,6 +111,7 @@ class Agent:
         tool_format: ToolFormat | None = None,
         confirm: Sequence[str] = (),
         on_owner_loss: OnOwnerLoss = "continue",
+        suggestions: Sequence[str] = (),
         **unknown: Never,
     ) -> None:
         check_parameters(unknown)
@@ -130,6 +133,7 @@ class Agent:
             "tool_format": tool_format,
             "confirm": check_list(agent_id, "confirm", confirm),
             "on_owner_loss": on_owner_loss,
+            "suggestions": check_suggestions(agent_id, suggestions),
         }
         for key, value in values.items():
             object.__setattr__(self, key, value)

@@ -26,6 +26,7 @@ _PARAMETERS = (
     "tool_format",
     "confirm",
     "on_owner_loss",
+    "suggestions",
 )
 _OTHER_NAMES = {
     "base_prompt": "prompt",
@@ -109,6 +110,14 @@ def check_list(agent_id: str, name: str, given: object) -> tuple[Any, ...]:
         shown = getattr(given, "__name__", None) or f"{given!r:.80}"
         raise AgentError(f"The agent '{agent_id}' needs {name} as a list: {name}=[{shown}].")
     return tuple(given)
+
+
+def check_suggestions(agent_id: str, suggestions: object) -> tuple[str, ...]:
+    """Return the suggestions; raises `AgentError` for anything but a list of texts."""
+    listed = check_list(agent_id, "suggestions", suggestions)
+    for text in listed:
+        check_texts(agent_id, suggestions=text)
+    return listed
 
 
 def check_skills(agent_id: str, skills: object) -> tuple[Skill, ...]:

@@ -42,7 +42,9 @@ async def ready(request: Request) -> Response:
 
 
 async def models(request: Request) -> Response:
-    """Return the agents as OpenAI lists models, each with `name` and `description`.
+    """Return the agents as OpenAI lists models, each with `name`, `description` and `suggestions`.
+
+    Built-in agents that need a model are left out while none is configured.
 
     To a user who is known, by the caller or by Open WebUI's signature, those that they may use.
     """
@@ -50,7 +52,7 @@ async def models(request: Request) -> Response:
     user = state.vouching.find_user(request)
     entries = [
         _describe(agent, state.started_at)
-        for agent in state.registry
+        for agent in state.registry.list_usable(state.services.model)
         if user is None or state.runs.access.admits(agent.agent_id, user)
     ]
     return JSONResponse({"object": "list", "data": entries})
@@ -74,6 +76,8 @@ def _describe(agent: AgentLike, created: int) -> dict[str, Any]:
         "owned_by": "callboard",
         "name": agent.name,
         "description": agent.description,
+        # Agents written by hand need have none.
+        "suggestions": list(getattr(agent, "suggestions", ())),
     }
 
 

@@ -63,6 +63,8 @@ class ScriptedModel:
 
     def __init__(self, script: Script = builtin_script, name: str = "scripted", *, pace: float = 1.0) -> None:
         self.name = name
+        self.is_placeholder = script is builtin_script
+        """It only says how to connect a model."""
         self._script = script
         self._pace = pace
 
