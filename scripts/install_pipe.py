@@ -337,7 +337,7 @@ class OpenWebUI:
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise InstallFailed(f"{url!r} is no address of an Open WebUI: it must begin with http:// or https://.")
         self.url = url.rstrip("/")
-        self._token = token
+        self.token = token
         self._timeout_seconds = timeout_seconds
         # A proxy of the environment cannot know what runs on this machine.
         handlers = [urllib.request.ProxyHandler({})] if _is_local(parts.hostname) else []
@@ -353,7 +353,7 @@ class OpenWebUI:
     def sign_in(self, credentials: Credentials) -> None:
         """Sign in and make sure that the account may install functions."""
         if credentials.api_key:
-            self._token = credentials.api_key
+            self.token = credentials.api_key
             # The account itself is told to human sessions only; this list is told to any admin.
             status, answer = self.call("GET", "/api/v1/functions/export")
             if status == 403:
@@ -364,7 +364,7 @@ class OpenWebUI:
             if status != 200:
                 raise InstallFailed(f"Open WebUI does not take this API key, or not as an admin's: {_reason(answer)}")
         else:
-            self._token = self._token_for(credentials.email or "", credentials.password or "")
+            self.token = self._token_for(credentials.email or "", credentials.password or "")
 
     def _token_for(self, email: str, password: str) -> str:
         status, answer = self.call("POST", "/api/v1/auths/signin", {"email": email, "password": password})
@@ -391,8 +391,8 @@ class OpenWebUI:
     def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> tuple[int, Any]:
         """Return the status and the JSON of the answer (its text where it is no JSON)."""
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
-        if self._token:
-            headers["Authorization"] = f"Bearer {self._token}"
+        if self.token:
+            headers["Authorization"] = f"Bearer {self.token}"
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data, headers, method=method)
         try:

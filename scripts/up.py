@@ -287,9 +287,11 @@ def bring_up(running: list[Service]) -> None:
     say(f"\nWhat runs do and did:\n\n  {inspector_url(plan)}\n  API key     {where_the_key_is(plan)}")
     if mistakes := find_agent_mistakes(plan.data / SERVER_LOG):
         say("\n".join(["\nAgents that could not be loaded:\n", *(f"  {mistake}" for mistake in mistakes)]))
-    say(f"\nModels: {', '.join(installed.models.values())}. Seen by {installed.audience}.")
+    say(f"\nModels: {', '.join(installed.models.values())}. Who sees them: {installed.audience}.")
+    if installed.checked:
+        say(f"Checked: {installed.checked}.")
     if installed.check_problem:
-        say(f"Not all is well for others than admins: {installed.check_problem}")
+        say(f"Others than admins cannot use them all: {installed.check_problem}")
     if has_no_model(plan.data / SERVER_LOG):
         say("No language model was found. Assistant and Model are listed once CALLBOARD_MODEL_BASE_URL names one.")
     if plan.open_webui_url is None:

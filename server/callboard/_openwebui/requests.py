@@ -28,6 +28,11 @@ UNSAVED_CHATS = ("local:", "temporary:", "channel:")
 MARKER = "### Task:"
 """The beginning of each prompt in the background, by `open_webui/config.py`."""
 
+_KNOWLEDGE = re.compile(
+    rf"\s*{MARKER}\s+Respond to the user query using the provided context.*</context>\s*", re.DOTALL
+)
+"""What stands before a question with knowledge or files that are given whole (`DEFAULT_RAG_TEMPLATE` there)."""
+
 TITLE_WORDS = 5
 
 _LAST_USER_LINE = re.compile(r"^USER: (.+)$", re.MULTILINE)
@@ -56,6 +61,11 @@ def read_parameters(given: Mapping[str, Any]) -> dict[str, Any]:
 def is_placeholder(value: str) -> bool:
     """Return true for a value that was to be filled in and was not, as it comes before 0.11."""
     return value.startswith("{{")
+
+
+def read_question(prompt: str) -> str:
+    """Return what the user has typed, without the knowledge that is put before it."""
+    return _KNOWLEDGE.sub("", prompt, count=1)
 
 
 def answer_background_prompt(prompt: str) -> str | None:

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from callboard._openwebui.requests import answer_background_prompt
+from callboard._openwebui.requests import answer_background_prompt, read_question
 from callboard.models.model import (
     Finish,
     ModelDelta,
@@ -125,10 +125,10 @@ def typed(text: str) -> Iterator[TextDelta | Pause]:
 
 
 def user_text(request: ModelRequest) -> str:
-    """Return the text of the last user message; empty where there is none."""
+    """Return the text of the last user message, as the user typed it; empty where there is none."""
     for message in reversed(request.messages):
         if message.get("role") == "user":
-            return content_text(message.get("content"))
+            return read_question(content_text(message.get("content")))
     return ""
 
 
