@@ -44,7 +44,6 @@ async def test_a_second_account_gets_an_answer_with_a_card_and_adds_a_file_to_kn
     chat = await Chat.prepare(page, url, artifacts)
     await check_the_first_page(page, chat)
     await page.get_by_role("button", name="A picture").click()
-    await page.keyboard.press("Enter")
     await expect(page.locator(".chat-assistant")).to_have_count(1)
     await expect(page.locator("button.copy-response-button")).to_have_count(1, timeout=30_000)
     [chip] = await chat.chips()
