@@ -1259,7 +1259,7 @@ class ServerClient:
         self._last_seq = 0
 
     async def list_models(self) -> list[Json]:
-        """Return the agents, each with its name, description and suggestions."""
+        """Return the agents, each with its name, description, suggestions and icon."""
         try:
             async with asyncio.timeout(self._timing.models_seconds):
                 _, body = await self._fetch("GET", "/v1/models", "json")
@@ -1269,6 +1269,7 @@ class ServerClient:
                     "name": str(entry.get("name") or entry["id"]),
                     "description": str(entry.get("description") or ""),
                     "suggestions": [str(text) for text in entry.get("suggestions") or ()],
+                    "icon": str(entry.get("icon") or "") or None,
                 }
                 for entry in json.loads(body)["data"]
             ]
@@ -1534,7 +1535,11 @@ async def add_entries(function_id: str, agents: list[Json], access: str) -> None
             entry = ModelForm(
                 id=f"{function_id}.{agent['id']}",
                 name=agent["name"],
-                meta={"description": agent["description"], "suggestion_prompts": prompts or None},
+                meta={
+                    "description": agent["description"],
+                    "profile_image_url": agent["icon"],
+                    "suggestion_prompts": prompts or None,
+                },
                 params={},
                 access_grants=grants,
             )

@@ -55,6 +55,8 @@ def test_a_group_sees_the_agents_and_nobody_else_does(
     assert demo["name"] == "Demo"
     assert demo["info"]["meta"]["description"].startswith("Shows what tool calls look like")
     assert [one["content"] for one in demo["info"]["meta"]["suggestion_prompts"]] == SUGGESTIONS
+    entries = {entry["id"]: entry for entry in admin.ask("GET", "/api/v1/models/base", doing="list entries")}
+    assert entries["family.demo"]["meta"]["profile_image_url"].startswith("data:image/png;base64,")
     users = admin.ask("GET", "/api/v1/users/all", doing="list the users")["users"]
     assert not [user for user in users if user["name"] == "Callboard's check"]
 

@@ -1,6 +1,7 @@
 """`GET /v1/models`: which agents clients are told of, and what of each."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from tests.serving import request, serving
     [({}, ["demo", "own"]), ({"model_base_url": "http://127.0.0.1:1/v1"}, ["demo", "assistant", "naked", "own"])],
 )
 async def test_built_in_agents_that_need_a_model_are_listed_once_there_is_one(
-    tmp_path: Path, settings: dict[str, str], expected: list[str]
+    tmp_path: Path, settings: dict[str, Any], expected: list[str]
 ) -> None:
     built_in = load_all_agents(Settings(**settings), {}).registry
     async with serving(tmp_path, *built_in, Agent("own"), **settings) as service:
@@ -29,7 +30,10 @@ async def test_an_agent_that_is_not_listed_says_how_to_connect_a_model(tmp_path:
         assert "CALLBOARD_MODEL_BASE_URL" in "".join(event.content for event in events if isinstance(event, Message))
 
 
-async def test_each_agent_has_its_suggestions(tmp_path: Path) -> None:
-    async with serving(tmp_path, Agent("cook", suggestions=["What is in the fridge?"]), Agent("other")) as service:
+async def test_each_agent_has_its_suggestions_and_its_icon(tmp_path: Path) -> None:
+    icon = "data:image/png;base64,QUJD"
+    cook = Agent("cook", suggestions=["What is in the fridge?"], icon=icon)
+    async with serving(tmp_path, cook, Agent("other")) as service:
         listed = (await service.client.get("/v1/models")).json()["data"]
         assert [one["suggestions"] for one in listed] == [["What is in the fridge?"], []]
+        assert [one["icon"] for one in listed] == [icon, ""]

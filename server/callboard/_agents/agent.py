@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Never, Protocol
 import structlog
 
 from callboard._agents.declarations import (
+    check_icon,
     check_id,
     check_limits,
     check_list,
@@ -79,7 +80,9 @@ class Agent:
     those of the skills. `model`, `limits` and `tool_format` override the server's; for a model of its own
     `tool_format` is `auto` unless it is set. `confirm`: name patterns (`request_*`) of tools that ask the user before
     they run, beside those that always do. `on_owner_loss`: whether another server goes on with a run whose own is
-    gone, or ends it. `suggestions` are first questions that a client may offer, such as "What is on in the kitchen?".
+    gone, or ends it. `suggestions` are first questions that
+    a client may offer, such as "What is on in the kitchen?", and `icon` is a picture, as a `data:image/png;base64,…`
+    URL or a web address.
 
     Raises `AgentError`, with the fix, for an argument that the agent could not run with, for an id that a model list
     cannot hold, for two tools of one name, and for MCP servers whose names begin each other.
@@ -96,6 +99,7 @@ class Agent:
     confirm: Sequence[str]
     on_owner_loss: OnOwnerLoss
     suggestions: Sequence[str]
+    icon: str = field(repr=False)
 
     def __init__(
         self,
@@ -112,6 +116,7 @@ class Agent:
         confirm: Sequence[str] = (),
         on_owner_loss: OnOwnerLoss = "continue",
         suggestions: Sequence[str] = (),
+        icon: str = "",
         **unknown: Never,
     ) -> None:
         check_parameters(unknown)
@@ -134,6 +139,7 @@ class Agent:
             "confirm": check_list(agent_id, "confirm", confirm),
             "on_owner_loss": on_owner_loss,
             "suggestions": check_suggestions(agent_id, suggestions),
+            "icon": check_icon(agent_id, icon),
         }
         for key, value in values.items():
             object.__setattr__(self, key, value)

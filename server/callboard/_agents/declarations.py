@@ -13,6 +13,8 @@ from callboard.errors import AgentError
 from callboard.skills import Skill
 
 AGENT_ID_PATTERN = re.compile(r"[A-Za-z0-9_.:/-]{1,128}")
+# No SVG, which may hold scripts: Open WebUI shows none.
+_ICON_PATTERN = re.compile(r"data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/]+=*|https?://\S+")
 
 _PARAMETERS = (
     "agent_id",
@@ -27,6 +29,7 @@ _PARAMETERS = (
     "confirm",
     "on_owner_loss",
     "suggestions",
+    "icon",
 )
 _OTHER_NAMES = {
     "base_prompt": "prompt",
@@ -118,6 +121,16 @@ def check_suggestions(agent_id: str, suggestions: object) -> tuple[str, ...]:
     for text in listed:
         check_texts(agent_id, suggestions=text)
     return listed
+
+
+def check_icon(agent_id: str, icon: object) -> str:
+    """Return the icon; raises `AgentError` for what is no address of a picture that browsers show as it is."""
+    if isinstance(icon, str) and (not icon or _ICON_PATTERN.fullmatch(icon)):
+        return icon
+    raise AgentError(
+        f"The agent '{agent_id}' has icon={icon!r:.80}: give a picture as data:image/png;base64,…, "
+        "or its address, https://…."
+    )
 
 
 def check_skills(agent_id: str, skills: object) -> tuple[Skill, ...]:

@@ -5,6 +5,7 @@ picks single scenes. The script keeps nothing: it reads from the messages how fa
 it also shows what a model is told of its earlier calls.
 """
 
+import base64
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,6 +22,7 @@ from callboard._agents.demo_tools import (
     echo_nasty,
     generate_image,
     get_weather,
+    paint_dusk,
     read_archive,
     search_archive,
     sell_ticket,
@@ -119,6 +121,7 @@ SCENES: Mapping[str, Scene] = {
 FULL_RANGE = (WEATHER, SLOW, FAIL)
 EVERYTHING = (WEATHER, *(SCENES[word] for word in ("slow", "think", "picture", "page", "cite", "fail", "delete")))
 """One scene of each kind, without those that are there to break pages."""
+ICON_PIXELS = 48
 SUGGESTIONS = ("Show me everything", "Something slow", "Ask me before you delete", "A picture")
 HINT = (
     f"\n\nWords to try: {', '.join(f'`{word}`' for word in SCENES)}, alone or together. "
@@ -143,7 +146,8 @@ def demo_agent(pace: float = 1.0) -> Agent:
     skill = Skill("demo", "Shows every kind of tool call.", tools=tools)
     model = ScriptedModel(lambda request: demo_script(request, pace), name="demo", pace=pace)
     description = "Shows what tool calls look like; needs no model. Ask it anything, or say: slow, fail, big, nasty."
-    return Agent("demo", description, (skill,), name="Demo", model=model, suggestions=SUGGESTIONS)
+    icon = f"data:image/png;base64,{base64.b64encode(paint_dusk(ICON_PIXELS)).decode()}"
+    return Agent("demo", description, (skill,), name="Demo", model=model, suggestions=SUGGESTIONS, icon=icon)
 
 
 def demo_script(request: ModelRequest, pace: float = 1.0) -> Iterator[ModelDelta | Pause]:

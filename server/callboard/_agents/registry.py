@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from callboard._agents.agent import Agent, AgentLike
-from callboard._agents.declarations import check_suggestions
+from callboard._agents.declarations import check_icon, check_suggestions
 from callboard._loop import check_on_owner_loss
 from callboard._tools import Services
 from callboard.errors import AgentError, UnknownAgent
@@ -31,6 +31,7 @@ class Registry:
             raise AgentError(f"There are two agents with the id '{agent.agent_id}': give one of them another.")
         check_on_owner_loss(agent.agent_id, getattr(agent, "on_owner_loss", "end"))
         check_suggestions(agent.agent_id, getattr(agent, "suggestions", ()))
+        check_icon(agent.agent_id, getattr(agent, "icon", ""))
         self._agents[agent.agent_id] = agent
 
     def get(self, agent_id: str) -> AgentLike:

@@ -42,7 +42,7 @@ async def ready(request: Request) -> Response:
 
 
 async def models(request: Request) -> Response:
-    """Return the agents as OpenAI lists models, each with `name`, `description` and `suggestions`.
+    """Return the agents as OpenAI lists models, each with `name`, `description`, `suggestions` and `icon`.
 
     Built-in agents that need a model are left out while none is configured.
 
@@ -76,8 +76,9 @@ def _describe(agent: AgentLike, created: int) -> dict[str, Any]:
         "owned_by": "callboard",
         "name": agent.name,
         "description": agent.description,
-        # Agents written by hand need have none.
+        # Agents written by hand, and of frameworks, need have neither.
         "suggestions": list(getattr(agent, "suggestions", ())),
+        "icon": getattr(agent, "icon", ""),
     }
 
 
