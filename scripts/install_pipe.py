@@ -476,12 +476,14 @@ def run(options: argparse.Namespace, complete: Complete | None = None) -> int:
 
 def _ask_access() -> str:
     """Return who is to see the agents, as the person at the terminal says; empty where there is none, or no wish."""
+    question = f"Who shall see the agents: {ACCESS_WORDS}? (Enter: as Open WebUI has it, at first admins alone) "
     while sys.stdin.isatty():
-        asked = input(
-            f"Who shall see the agents: {ACCESS_WORDS}? (Enter: as Open WebUI has it, at first admins alone) "
-        )
-        if not asked.strip() or ACCESS_PATTERN.fullmatch(asked.strip()):
-            return asked.strip()
+        try:
+            asked = input(question).strip()
+        except EOFError:
+            break
+        if not asked or ACCESS_PATTERN.fullmatch(asked):
+            return asked
     return ""
 
 

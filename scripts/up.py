@@ -10,6 +10,7 @@ Environment:
   OPEN_WEBUI_EMAIL, OPEN_WEBUI_PASSWORD or OPEN_WEBUI_API_KEY
                          its admin; of the one that is started here, the first admin instead of admin@localhost
 
+Every user of that Open WebUI sees the agents, until an admin changes it there.
 The first run downloads Open WebUI (about 3 GB) into the cache folder. A second run starts in seconds.
 """
 
@@ -287,40 +288,29 @@ def bring_up(running: list[Service]) -> None:
     say(f"\nWhat runs do and did:\n\n  {inspector_url(plan)}\n  API key     {where_the_key_is(plan)}")
     if mistakes := find_agent_mistakes(plan.data / SERVER_LOG):
         say("\n".join(["\nAgents that could not be loaded:\n", *(f"  {mistake}" for mistake in mistakes)]))
-    say(f"\nModels: {', '.join(installed.models.values())}. Who sees them: {installed.audience}.")
+    audience = f" Who sees them: {installed.audience}." if installed.audience else ""
+    say(f"\nModels: {', '.join(installed.models.values())}.{audience}")
     if installed.checked:
         say(f"Checked: {installed.checked}.")
     if installed.check_problem:
         say(f"Others than admins cannot use them all: {installed.check_problem}")
-    if has_no_model(plan.data / SERVER_LOG):
+    if f"{install_pipe.FUNCTION_ID}.naked" not in installed.models:
         say("No language model was found. Assistant and Model are listed once CALLBOARD_MODEL_BASE_URL names one.")
     if plan.open_webui_url is None:
-        say(f"{openwebui.KNOWLEDGE}")
+        say(openwebui.KNOWLEDGE)
     say(f"Logs are in {plan.data}. Ctrl-C stops everything.")
 
 
 def find_agent_mistakes(log: Path) -> list[str]:
     """Return what the server has logged about sources of agents that it could not load."""
-    entries = read_log(log)
-    return [
-        str(one.get("reason")) for one in entries if (one.get("event"), one.get("level")) == ("agent_left_out", "error")
-    ]
-
-
-def has_no_model(log: Path) -> bool:
-    """Return whether the server has logged that it has no language model."""
-    return any(entry.get("event") == "no_model_found" for entry in read_log(log))
-
-
-def read_log(log: Path) -> list[dict[str, object]]:
-    """Return the entries of the server's log, without what files of agents print into it."""
-    entries = []
+    mistakes = []
     for line in log.read_text("utf-8", "replace").splitlines():
+        # The files of agents may print anything into the log.
         with contextlib.suppress(ValueError):
             entry = json.loads(line)
-            if isinstance(entry, dict):
-                entries.append(entry)
-    return entries
+            if isinstance(entry, dict) and (entry.get("event"), entry.get("level")) == ("agent_left_out", "error"):
+                mistakes.append(str(entry.get("reason")))
+    return mistakes
 
 
 def inspector_url(plan: Plan) -> str:

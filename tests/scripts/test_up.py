@@ -117,6 +117,9 @@ def test_it_brings_the_server_up_and_installs_the_pipe_with_address_and_key(
     assert webui.url in said
     assert "done in" in said
     assert "could not be loaded" not in said
+    assert (
+        "No language model was found. Assistant and Model are listed once CALLBOARD_MODEL_BASE_URL names one." in said
+    )
     assert "Models: Demo. Who sees them: everyone.\nChecked: a new user with the role 'user' sees Demo" in said
     assert key not in said
     inspector = f"http://127.0.0.1:{port}/inspect"
