@@ -13,13 +13,16 @@ from tests.serving import request, serving
 
 @pytest.mark.parametrize(
     ("settings", "expected"),
-    [({}, ["demo", "own"]), ({"model_base_url": "http://127.0.0.1:1/v1"}, ["demo", "assistant", "naked", "own"])],
+    [
+        ({}, ["demo", "own", "home"]),
+        ({"model_base_url": "http://127.0.0.1:1/v1"}, ["demo", "assistant", "naked", "own", "home"]),
+    ],
 )
 async def test_built_in_agents_that_need_a_model_are_listed_once_there_is_one(
     tmp_path: Path, settings: dict[str, Any], expected: list[str]
 ) -> None:
     built_in = load_all_agents(Settings(**settings), {}).registry
-    async with serving(tmp_path, *built_in, Agent("own"), **settings) as service:
+    async with serving(tmp_path, *built_in, Agent("own"), Agent("home"), **settings) as service:
         listed = (await service.client.get("/v1/models")).json()["data"]
         assert [one["id"] for one in listed] == expected
 
@@ -35,5 +38,5 @@ async def test_each_agent_has_its_suggestions_and_its_icon(tmp_path: Path) -> No
     cook = Agent("cook", suggestions=["What is in the fridge?"], icon=icon)
     async with serving(tmp_path, cook, Agent("other")) as service:
         listed = (await service.client.get("/v1/models")).json()["data"]
-        assert [one["suggestions"] for one in listed] == [["What is in the fridge?"], []]
-        assert [one["icon"] for one in listed] == [icon, ""]
+        assert (listed[0]["suggestions"], listed[0]["icon"]) == (["What is in the fridge?"], icon)
+        assert listed[1].keys().isdisjoint({"suggestions", "icon"})

@@ -245,6 +245,12 @@ class Agent:
                 )
 
 
+class BuiltInAgent(Agent):
+    """An agent that every server has and that answers with the server's model."""
+
+    __slots__ = ()
+
+
 def _find_doubles(listed: Sequence[tuple[str, Tool]]) -> dict[str, tuple[str, ...]]:
     """Return the names that several tools have, each with the skills of those tools.
 

@@ -3,16 +3,13 @@
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from callboard._agents.agent import Agent, AgentLike
+from callboard._agents.agent import Agent, AgentLike, BuiltInAgent
 from callboard._agents.declarations import check_icon, check_suggestions
 from callboard._loop import check_on_owner_loss
 from callboard._tools import Services
 from callboard.errors import AgentError, UnknownAgent
 from callboard.models import ChatModel, ScriptedModel
 from callboard.skills import Skill
-
-NEEDING_A_MODEL = frozenset({"assistant", "naked", "media", "home"})
-"""The built-in agents that answer with the server's model."""
 
 
 class Registry:
@@ -51,7 +48,7 @@ class Registry:
         """
         if not (isinstance(model, ScriptedModel) and model.is_placeholder):
             return list(self)
-        return [agent for agent in self if agent.agent_id not in NEEDING_A_MODEL]
+        return [agent for agent in self if not isinstance(agent, BuiltInAgent)]
 
     @property
     def skills(self) -> tuple[Skill, ...]:

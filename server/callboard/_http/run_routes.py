@@ -42,7 +42,7 @@ async def ready(request: Request) -> Response:
 
 
 async def models(request: Request) -> Response:
-    """Return the agents as OpenAI lists models, each with `name`, `description`, `suggestions` and `icon`.
+    """Return the agents as OpenAI lists models, with `name`, `description`, and `suggestions` and `icon` if there are any.
 
     Built-in agents that need a model are left out while none is configured.
 
@@ -69,6 +69,8 @@ async def model(request: Request) -> Response:
 
 
 def _describe(agent: AgentLike, created: int) -> dict[str, Any]:
+    # Agents written by hand, and of frameworks, need have neither.
+    offered = {"suggestions": list(getattr(agent, "suggestions", ())), "icon": getattr(agent, "icon", "")}
     return {
         "id": agent.agent_id,
         "object": "model",
@@ -76,9 +78,7 @@ def _describe(agent: AgentLike, created: int) -> dict[str, Any]:
         "owned_by": "callboard",
         "name": agent.name,
         "description": agent.description,
-        # Agents written by hand, and of frameworks, need have neither.
-        "suggestions": list(getattr(agent, "suggestions", ())),
-        "icon": getattr(agent, "icon", ""),
+        **{name: value for name, value in offered.items() if value},
     }
 
 
