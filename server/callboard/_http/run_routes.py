@@ -42,7 +42,7 @@ async def ready(request: Request) -> Response:
 
 
 async def models(request: Request) -> Response:
-    """Return the agents as OpenAI lists models, with `name`, `description`, and `suggestions` and `icon` if there are any.
+    """Return the agents as OpenAI lists models, with `name`, `description` and, where given, `suggestions` and `icon`.
 
     Built-in agents that need a model are left out while none is configured.
 
