@@ -1245,7 +1245,7 @@ def make_reasoning_item(thought: Thought, key: str) -> Json:
     item: Json = {
         "type": "reasoning",
         "id": f"rs_{key}",
-        "summary": [],
+        # No "summary": Open WebUI's editor shows one in place of the content, an empty one too.
         "content": [{"type": "output_text", "text": thought.text}],
     }
     if thought.is_open:
@@ -1384,12 +1384,18 @@ class ServerClient:
         self._last_seq = 0
 
     async def list_models(self) -> list[Json]:
-        """Return the agents as Open WebUI lists models."""
+        """Return the agents, each with its name, description, suggestions and icon."""
         try:
             async with asyncio.timeout(self._timing.models_seconds):
                 _, body = await self._fetch("GET", "/v1/models", "json")
             return [
-                {"id": str(entry["id"]), "name": str(entry.get("name") or entry["id"])}
+                {
+                    "id": str(entry["id"]),
+                    "name": str(entry.get("name") or entry["id"]),
+                    "description": str(entry.get("description") or ""),
+                    "suggestions": [str(text) for text in entry.get("suggestions") or ()],
+                    "icon": str(entry.get("icon") or "") or None,
+                }
                 for entry in json.loads(body)["data"]
             ]
         except TimeoutError as error:
@@ -1618,14 +1624,17 @@ def sign_user(user: Json) -> str:
     return str(jwt.encode(claims, FORWARD_USER_INFO_HEADER_JWT_SECRET, algorithm="HS256"))
 
 
+async def settle(result: object) -> Any:
+    """Return what a function of Open WebUI's gave, which is async in some versions only."""
+    return await result if inspect.isawaitable(result) else result
+
+
 async def list_groups(user_id: str) -> list[str]:
     """Return the names of the groups that a user is in; none where Open WebUI does not say."""
     try:
         from open_webui.models.groups import Groups
 
-        groups = Groups.get_groups_by_member_id(user_id)
-        if inspect.isawaitable(groups):
-            groups = await groups
+        groups = await settle(Groups.get_groups_by_member_id(user_id))
         return [str(group.name) for group in groups]
     except ImportError:
         return []
@@ -1634,16 +1643,69 @@ async def list_groups(user_id: str) -> list[str]:
         return []
 
 
+async def add_entries(function_id: str, agents: list[Json], access: str) -> None:
+    """Give each agent without an entry among Open WebUI's models one, to be seen by whom `access` says.
+
+    Without an entry only admins see an agent. An entry that is there belongs to the admins, and stays as it is.
+    """
+    try:
+        from open_webui.models.models import ModelForm, Models
+        from open_webui.models.users import Users
+
+        known = {entry.id for entry in await settle(Models.get_base_models())}
+        missing = [agent for agent in agents if f"{function_id}.{agent['id']}" not in known]
+        if not missing:
+            return
+        grants = await list_grants(access)
+        owner = await settle(Users.get_super_admin_user())
+        for agent in missing:
+            prompts = [{"content": text, "title": [text, ""]} for text in agent["suggestions"]]
+            entry = ModelForm(
+                id=f"{function_id}.{agent['id']}",
+                name=agent["name"],
+                meta={
+                    "description": agent["description"],
+                    "profile_image_url": agent["icon"],
+                    "suggestion_prompts": prompts or None,
+                },
+                params={},
+                access_grants=grants,
+            )
+            await settle(Models.insert_new_model(entry, owner.id))
+    except ValueError as error:
+        log.warning("Callboard: the agents get no entries: %s", error)
+    except Exception:
+        # Whatever a version of Open WebUI does otherwise: the agents are listed for admins all the same.
+        log.exception("Callboard: Open WebUI took no entries for the agents")
+
+
+async def list_grants(access: str) -> list[Json]:
+    """Return who may use a model, as Open WebUI has it; raises `ValueError` for a word or a group that is not known."""
+    from open_webui.models.groups import Groups
+
+    if access == "admins":
+        return []
+    who = [("user", "*")]
+    if access != "everyone":
+        kind, _, name = access.partition(":")
+        groups = await settle(Groups.get_groups(filter={})) if kind == "group" else []
+        who = [("group", group.id) for group in groups if group.name == name]
+        if not who:
+            raise ValueError(
+                f"the valve ACCESS is {access!r}: it takes everyone, admins or group:NAME, of a group there"
+            )
+    return [{"principal_type": kind, "principal_id": id_, "permission": "read"} for kind, id_ in who]
+
+
 async def store_file(request: object, user: Json, name: str, kind: str, content: bytes) -> str:
     """Return the address of a file that is put into Open WebUI's own store; "" where it cannot be."""
     try:
         from open_webui.routers.files import UploadFile, upload_file_handler
 
         file = UploadFile(io.BytesIO(content), filename=name, headers={"content-type": kind})
-        stored = upload_file_handler(request, file, metadata={}, process=False, user=SimpleNamespace(**user))
-        # Open WebUI's own functions are async in some versions only.
-        if inspect.isawaitable(stored):
-            stored = await stored
+        stored = await settle(
+            upload_file_handler(request, file, metadata={}, process=False, user=SimpleNamespace(**user))
+        )
     except Exception:
         log.exception("Callboard: Open WebUI did not keep a file")
         return ""
@@ -1656,9 +1718,7 @@ async def read_file(user: Json, file_id: str) -> bytes:
         from open_webui.models.files import Files
         from open_webui.storage.provider import Storage
 
-        file = Files.get_file_by_id(file_id)
-        if inspect.isawaitable(file):
-            file = await file
+        file = await settle(Files.get_file_by_id(file_id))
         path = Storage.get_file(file.path) if file.user_id == user["id"] else ""
         return await asyncio.to_thread(Path(path).read_bytes)
     except Exception:
@@ -2018,6 +2078,10 @@ def build_request(body: Json, user: Json, groups: list[str], metadata: Json, tas
     }
 
 
+# Open WebUI tells a function its id by the name of its module, which has a number behind it in some versions.
+FUNCTION_ID = re.sub(r"^function_|_[0-9a-f]{32}$", "", __name__)
+
+
 def make_inspector_line(url: str, request: Json) -> str:
     """Return the status line that leads to a run's page in the inspector.
 
@@ -2051,6 +2115,10 @@ class Pipe:
             default="details",
             description="How tool calls are drawn.",
         )
+        ACCESS: str = Field(
+            default="",
+            description="Who sees agents that Open WebUI has no entry of yet: everyone, admins or group:NAME.",
+        )
         RECALL: bool = Field(
             default=True,
             description="What agents know of a user from earlier chats is told to them.",
@@ -2064,10 +2132,12 @@ class Pipe:
         self.valves = self.Valves()
         self.timing = Timing()
         self._agents: list[Json] = []
+        self._adding = asyncio.Lock()
 
     async def pipes(self) -> list[Json]:
         """Return the agents for the model list; those last known and what is wrong where the server cannot be used."""
         client = self._connect()
+        problems = []
         try:
             # Kept, or Open WebUI would take the chats of a server that is being restarted to another model.
             self._agents = await client.list_models()
@@ -2075,8 +2145,12 @@ class Pipe:
             log.warning("Callboard: %s", problem)
             valve = "CALLBOARD_API_KEY" if "CALLBOARD_API_KEY" in str(problem) else "CALLBOARD_URL"
             name = f"Callboard: {str(problem).partition('. ')[0]} (valve {valve})"
-            return [*self._agents, {"id": "unreachable", "name": name}]
-        return self._agents
+            problems.append({"id": "unreachable", "name": name})
+        if self.valves.ACCESS:
+            # Pages ask for the list at the same time, and an entry is added once.
+            async with self._adding:
+                await add_entries(FUNCTION_ID, self._agents, self.valves.ACCESS)
+        return [*({"id": agent["id"], "name": agent["name"]} for agent in self._agents), *problems]
 
     async def pipe(
         self,

@@ -15,12 +15,13 @@ import ipaddress
 import json
 import os
 import re
+import secrets
 import sys
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,13 @@ EVENTS_SINCE = (0, 10)
 # The pipe lists one model of this name in place of its agents while it cannot reach the server.
 UNREACHABLE = "unreachable"
 CALL_SECONDS = 60.0
+# Everything that the valve ACCESS may be.
+ACCESS_PATTERN = re.compile(r"everyone|admins|group:.+")
+ACCESS_WORDS = "everyone, admins or group:NAME"
+# The demo answers it at once, by the word `remember`.
+CHECK_QUESTION = "Do you remember me? One word will do."
+# How the pipe begins an answer that only says what is wrong.
+NOTICE = "> **Callboard:**"
 
 Complete = Callable[[Mapping[str, Any]], Mapping[str, str]]
 
@@ -59,6 +67,9 @@ class Installed:
         models: The ids that Open WebUI now lists for the pipe, and their names.
         events_id: The id of the function that hears of Open WebUI's events; None where there is none.
         events_problem: Why there is none.
+        audience: Who sees the models there, in words; empty where Open WebUI does not say.
+        checked: What a user who was made for the check saw, in words; empty where nothing was to be checked.
+        check_problem: Why such a user cannot use the agents.
     """
 
     open_webui_version: str
@@ -66,6 +77,9 @@ class Installed:
     models: Mapping[str, str]
     events_id: str | None = None
     events_problem: str = ""
+    audience: str = ""
+    checked: str = ""
+    check_problem: str = ""
 
     @property
     def problem(self) -> str | None:
@@ -92,16 +106,143 @@ def install(
     description = "The agents of a Callboard server, with every tool call shown live."
     pipe = _Function(function_id, "pipe", "Callboard", description, _read(source, "pipe's source"), "pipe")
     created, active = _put_function(webui, pipe)
-    _set_valves(webui, function_id, valves or {}, complete)
+    stored = _set_valves(webui, function_id, valves or {}, complete)
     if not active:
         webui.ask("POST", f"/api/v1/functions/id/{function_id}/toggle", doing="activate the pipe")
     models = list_models(webui, function_id)
+    installed = Installed(version, created, models)
     events_id = f"{function_id}{EVENTS_ENDING}"
     try:
         _install_events(webui, version, events_id)
+        installed = replace(installed, events_id=events_id)
     except InstallFailed as error:
-        return Installed(version, created, models, events_problem=str(error))
-    return Installed(version, created, models, events_id)
+        installed = replace(installed, events_problem=str(error))
+    if installed.problem is not None:
+        return installed
+    if given := (valves or {}).get("ACCESS"):
+        _put_access(webui, models, given)
+    return _look_at_access(webui, installed, str(stored.get("ACCESS") or ""))
+
+
+# ---------------------------------------------------------------------------------------------- who sees the agents
+
+
+def _list_grants(webui: OpenWebUI, access: str) -> list[dict[str, str]]:
+    """Return who may use a model, as Open WebUI has it; raises `InstallFailed` for a word or group not known."""
+    if not ACCESS_PATTERN.fullmatch(access):
+        raise InstallFailed(f"{access!r} does not say who sees the agents: give {ACCESS_WORDS}.")
+    if access == "admins":
+        return []
+    who = [("user", "*")]
+    if access != "everyone":
+        groups = _list_groups(webui)
+        name = access.partition(":")[2]
+        who = [("group", id_) for id_, known in groups.items() if known == name]
+        if not who:
+            there = ", ".join(sorted(groups.values())) or "no group"
+            raise InstallFailed(f"Open WebUI has no group {name!r}; it has {there}.")
+    return [{"principal_type": kind, "principal_id": id_, "permission": "read"} for kind, id_ in who]
+
+
+def _list_groups(webui: OpenWebUI) -> dict[str, str]:
+    """Return the names of Open WebUI's groups by their ids."""
+    groups = webui.ask("GET", "/api/v1/groups/", doing="list its groups")
+    return {str(group["id"]): str(group["name"]) for group in groups}
+
+
+def _put_access(webui: OpenWebUI, models: Mapping[str, str], access: str) -> None:
+    """Let the models be seen as is asked for, whatever was chosen before; their names and the like stay."""
+    grants = _list_grants(webui, access)
+    for model, name in models.items():
+        body = {"id": model, "name": name, "access_grants": grants}
+        webui.ask("POST", "/api/v1/models/model/access/update", body, doing=f"set who sees {name}")
+
+
+def _look_at_access(webui: OpenWebUI, installed: Installed, access: str) -> Installed:
+    """Return what was installed with who sees it, checked as one of them where it is for more than admins."""
+    status, entries = webui.call("GET", "/api/v1/models/base")
+    if status != 200 or not isinstance(entries, list):
+        return installed
+    names = installed.models
+    grants = {entry["id"]: entry.get("access_grants") or [] for entry in entries if entry["id"] in names}
+    groups = _list_groups(webui) if any(grants.values()) else {}
+    seen_by = {model: _name_audience(grants.get(model, []), groups) for model in names}
+    audiences = sorted(set(seen_by.values()))
+    by_model = "; ".join(f"{names[model]}: {audience}" for model, audience in seen_by.items())
+    installed = replace(installed, audience=audiences[0] if len(audiences) == 1 else by_model)
+    if access in ("", "admins"):
+        return installed
+    asked = _list_grants(webui, access)
+    # What an admin has kept from others since is theirs to decide.
+    meant = [model for model in names if any(_is_among(grant, grants.get(model, [])) for grant in asked)]
+    if not meant:
+        return installed
+    try:
+        answering = _check_as_user(
+            webui, meant, [grant["principal_id"] for grant in asked if grant["principal_id"] != "*"]
+        )
+    except InstallFailed as error:
+        return replace(installed, check_problem=str(error))
+    listed = ", ".join(names[model] for model in meant)
+    return replace(installed, checked=f"a new user with the role 'user' sees {listed}, and {names[answering]} answers")
+
+
+def _is_among(grant: Mapping[str, str], grants: Sequence[Mapping[str, Any]]) -> bool:
+    return any(all(other.get(name) == value for name, value in grant.items()) for other in grants)
+
+
+def _name_audience(grants: Sequence[Mapping[str, Any]], groups: Mapping[str, str]) -> str:
+    """Return who sees a model with these grants, in words."""
+    ids = {
+        kind: [grant["principal_id"] for grant in grants if grant["principal_type"] == kind]
+        for kind in ("user", "group")
+    }
+    if "*" in ids["user"]:
+        return "everyone"
+    some = [f"the group {groups.get(id_, id_)}" for id_ in ids["group"]] + (["some users"] if ids["user"] else [])
+    return " and ".join(some) or "admins alone"
+
+
+def _check_as_user(webui: OpenWebUI, models: Sequence[str], group_ids: Sequence[str]) -> str:
+    """Return the model that answers a new user with the role "user", who is removed again.
+
+    Raises `InstallFailed` where that user is not shown all of the models, or none of them answers.
+    """
+    email = f"check-{secrets.token_hex(6)}@callboard.invalid"
+    # Open WebUI may ask for letters of both cases, a digit and a sign.
+    body = {"name": "Callboard's check", "email": email, "password": f"Aa1!{secrets.token_urlsafe(24)}", "role": "user"}
+    user = webui.ask("POST", "/api/v1/auths/add", body, doing="add a user to check with")
+    try:
+        for group_id in group_ids:
+            members = {"user_ids": [user["id"]]}
+            webui.ask("POST", f"/api/v1/groups/id/{group_id}/users/add", members, doing="add the user to the group")
+        if "token" not in user:
+            raise InstallFailed(
+                "Whether users see the agents is not checked: Open WebUI asks them for a second factor."
+            )
+        return _ask_as_user(OpenWebUI(webui.url, token=user["token"]), models)
+    finally:
+        doing = f"remove {email}, the user of the check: remove it under Admin Panel, Users"
+        webui.ask("DELETE", f"/api/v1/users/{user['id']}", doing=doing)
+
+
+def _ask_as_user(webui: OpenWebUI, models: Sequence[str]) -> str:
+    answer = webui.ask("GET", "/api/models", doing="list the models for a user")
+    listed = [model["id"] for model in answer["data"]]
+    if hidden := [model for model in models if model not in listed]:
+        raise InstallFailed(f"A user with the role 'user' is not shown {', '.join(hidden)}.")
+    said = ""
+    for model in sorted(models, key=lambda model: not model.endswith(".demo")):
+        question = {"model": model, "messages": [{"role": "user", "content": CHECK_QUESTION}], "stream": False}
+        status, answer = webui.call("POST", "/api/chat/completions", question)
+        try:
+            said = str(answer["choices"][0]["message"]["content"])
+        except (KeyError, IndexError, TypeError):
+            said = _reason(answer)
+        else:
+            if status == 200 and said and not said.startswith(NOTICE):
+                return model
+    raise InstallFailed(f"A user with the role 'user' sees the agents, but none answers: {said.removeprefix(NOTICE)}")
 
 
 def _install_events(webui: OpenWebUI, version: str, function_id: str) -> None:
@@ -152,20 +293,24 @@ def _put_function(webui: OpenWebUI, function: _Function) -> tuple[bool, bool]:
     return True, False
 
 
-def _set_valves(webui: OpenWebUI, function_id: str, given: Mapping[str, str], complete: Complete | None) -> None:
-    """Set the valves that are given and keep the others as they are: Open WebUI replaces all that it has stored."""
-    if not given and complete is None:
-        return
+def _set_valves(
+    webui: OpenWebUI, function_id: str, given: Mapping[str, str], complete: Complete | None
+) -> Mapping[str, Any]:
+    """Return all valves, with those set that are given: Open WebUI replaces all that it has stored."""
     path = f"/api/v1/functions/id/{function_id}/valves"
+    kept = webui.ask("GET", path, doing="read the pipe's valves") or {}
+    wanted = {**(complete(kept) if complete else {}), **given}
+    if not wanted:
+        return kept
     spec = webui.ask("GET", f"{path}/spec", doing="read the pipe's valves")
     known = list(spec.get("properties", {})) if isinstance(spec, dict) else []
     for name in given:
         if name not in known:
             raise InstallFailed(f"The pipe has no valve {name!r}; it has {', '.join(known)}.")
-    current = webui.ask("GET", path, doing="read the pipe's valves")
-    kept = current or {}
-    more = complete(kept) if complete else {}
-    webui.ask("POST", f"{path}/update", {**kept, **more, **given}, doing="set the pipe's valves")
+    if wanted.get("ACCESS"):
+        _list_grants(webui, wanted["ACCESS"])
+    webui.ask("POST", f"{path}/update", {**kept, **wanted}, doing="set the pipe's valves")
+    return {**kept, **wanted}
 
 
 def list_models(webui: OpenWebUI, function_id: str) -> dict[str, str]:
@@ -184,7 +329,7 @@ def list_models(webui: OpenWebUI, function_id: str) -> dict[str, str]:
 class OpenWebUI:
     """Open WebUI's API at one address, and the account that is signed in."""
 
-    def __init__(self, url: str, timeout_seconds: float = CALL_SECONDS) -> None:
+    def __init__(self, url: str, timeout_seconds: float = CALL_SECONDS, token: str | None = None) -> None:
         try:
             parts = urllib.parse.urlsplit(url)
         except ValueError:
@@ -192,7 +337,7 @@ class OpenWebUI:
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise InstallFailed(f"{url!r} is no address of an Open WebUI: it must begin with http:// or https://.")
         self.url = url.rstrip("/")
-        self._token: str | None = None
+        self.token = token
         self._timeout_seconds = timeout_seconds
         # A proxy of the environment cannot know what runs on this machine.
         handlers = [urllib.request.ProxyHandler({})] if _is_local(parts.hostname) else []
@@ -208,7 +353,7 @@ class OpenWebUI:
     def sign_in(self, credentials: Credentials) -> None:
         """Sign in and make sure that the account may install functions."""
         if credentials.api_key:
-            self._token = credentials.api_key
+            self.token = credentials.api_key
             # The account itself is told to human sessions only; this list is told to any admin.
             status, answer = self.call("GET", "/api/v1/functions/export")
             if status == 403:
@@ -219,7 +364,7 @@ class OpenWebUI:
             if status != 200:
                 raise InstallFailed(f"Open WebUI does not take this API key, or not as an admin's: {_reason(answer)}")
         else:
-            self._token = self._token_for(credentials.email or "", credentials.password or "")
+            self.token = self._token_for(credentials.email or "", credentials.password or "")
 
     def _token_for(self, email: str, password: str) -> str:
         status, answer = self.call("POST", "/api/v1/auths/signin", {"email": email, "password": password})
@@ -246,8 +391,8 @@ class OpenWebUI:
     def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> tuple[int, Any]:
         """Return the status and the JSON of the answer (its text where it is no JSON)."""
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
-        if self._token:
-            headers["Authorization"] = f"Bearer {self._token}"
+        if self.token:
+            headers["Authorization"] = f"Bearer {self.token}"
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data, headers, method=method)
         try:
@@ -297,7 +442,13 @@ def run(options: argparse.Namespace, complete: Complete | None = None) -> int:
     """Install as `parse` was told, `complete` as in `install`; say what was done and return the exit code."""
     try:
         credentials = sign_in_options(options)
-        installed = install(options.url, credentials, _valves(options), options.id, options.file, complete)
+        valves = _valves(options)
+
+        def fill(stored: Mapping[str, Any]) -> dict[str, str]:
+            access = valves.get("ACCESS") or stored.get("ACCESS") or _ask_access()
+            return {**(complete(stored) if complete else {}), **({"ACCESS": access} if access else {})}
+
+        installed = install(options.url, credentials, valves, options.id, options.file, fill)
     except InstallFailed as error:
         return _fail(options, str(error))
     done = "Installed" if installed.created else "Updated"
@@ -308,6 +459,12 @@ def run(options: argparse.Namespace, complete: Complete | None = None) -> int:
         print(f"Beside it: {installed.events_id}, which restores answers after a restart and forgets deleted chats.")
     else:
         print(f"Without the function for events: {installed.events_problem}")
+    if installed.audience:
+        print(f"Who sees them: {installed.audience} (--access {ACCESS_WORDS} changes it).")
+    if installed.checked:
+        print(f"Checked: {installed.checked}.")
+    if installed.check_problem:
+        return _fail(options, installed.check_problem)
     if installed.problem is None:
         return 0
     return _fail(
@@ -315,6 +472,19 @@ def run(options: argparse.Namespace, complete: Complete | None = None) -> int:
         f"The pipe is installed, but it says {installed.problem!r}. Start the server, or set the valves "
         "(--callboard-url, --callboard-api-key) to where and how Open WebUI can reach it.",
     )
+
+
+def _ask_access() -> str:
+    """Return who is to see the agents, as the person at the terminal says; empty where there is none, or no wish."""
+    question = f"Who shall see the agents: {ACCESS_WORDS}? (Enter: as Open WebUI has it, at first admins alone) "
+    while sys.stdin.isatty():
+        try:
+            asked = input(question).strip()
+        except EOFError:
+            break
+        if not asked or ACCESS_PATTERN.fullmatch(asked):
+            return asked
+    return ""
 
 
 def _fail(options: argparse.Namespace, line: str) -> int:
@@ -346,6 +516,10 @@ def build_parser(prog: str | None = None, environment: Mapping[str, str] = os.en
     add("--callboard-url", metavar="URL", help="the server's address as Open WebUI sees it (valve CALLBOARD_URL)")
     add("--callboard-api-key", metavar="KEY", help="the server's key (valve CALLBOARD_API_KEY)")
     add("--callboard-api-key-file", metavar="FILE", type=Path, help="file with the key, where that gives none")
+    add(
+        "--access", metavar="WHO", help=f"who sees the agents: {ACCESS_WORDS} (valve ACCESS, and the entries there are)"
+    )
+    add("--rendering", choices=("details", "native"), help="how calls are drawn (valve RENDERING)")
     add("--valve", action="append", default=[], metavar="NAME=VALUE", help="set a valve; may be given repeatedly")
     add("--id", default=FUNCTION_ID, help="the function's id in Open WebUI (default: %(default)s)")
     add("--file", type=Path, default=PIPE, help="the pipe's source (default: the one that came with this)")
@@ -371,7 +545,12 @@ def sign_in_options(options: argparse.Namespace) -> Credentials:
 
 
 def _valves(options: argparse.Namespace) -> dict[str, str]:
-    valves = {"CALLBOARD_URL": options.callboard_url, "CALLBOARD_API_KEY": options.callboard_api_key}
+    valves = {
+        "CALLBOARD_URL": options.callboard_url,
+        "CALLBOARD_API_KEY": options.callboard_api_key,
+        "ACCESS": options.access,
+        "RENDERING": options.rendering,
+    }
     if options.callboard_api_key_file and not options.callboard_api_key:
         valves["CALLBOARD_API_KEY"] = _read(options.callboard_api_key_file, "server's key").strip()
     for pair in options.valve:

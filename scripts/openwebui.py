@@ -30,6 +30,16 @@ CALL_SECONDS = 60.0
 
 EVENTS_SINCE = (0, 10)
 
+KNOWLEDGE = (
+    "Knowledge and attached files are given to the model whole: searching in them needs an embedding model "
+    "(Admin Panel, Settings, Documents)."
+)
+"""What is said of `_KNOWLEDGE`."""
+
+# Open WebUI's own embedding model is downloaded from Hugging Face when it starts; without one, files can only be taken
+# whole. Its OpenAI engine, never used then, keeps it from loading torch.
+_KNOWLEDGE = {"BYPASS_EMBEDDING_AND_RETRIEVAL": "true", "RAG_EMBEDDING_ENGINE": "openai"}
+
 
 class OpenWebUIError(Exception):
     """Open WebUI cannot be installed or signed in to; the message says what to do."""
@@ -169,21 +179,26 @@ def _environment(data: Path, secret_key: str) -> dict[str, str]:
     # What the shell has set for other programs must not lead this one to another's database or packages.
     foreign = ("DATABASE_URL", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "WEBUI_AUTH", "PORT")
     inherited = {name: value for name, value in os.environ.items() if name not in foreign}
-    return inherited | {
-        "DATA_DIR": str(data),
-        "WEBUI_SECRET_KEY": secret_key,
-        # Nothing is fetched at run time: no models for embeddings, no look for updates, no telemetry.
-        "OFFLINE_MODE": "true",
-        "HF_HUB_OFFLINE": "1",
-        "RAG_EMBEDDING_ENGINE": "openai",
-        "ENABLE_VERSION_UPDATE_CHECK": "false",
-        "ANONYMIZED_TELEMETRY": "false",
-        "DO_NOT_TRACK": "true",
-        "SCARF_NO_ANALYTICS": "true",
-        # The pipe is the only source of models: others that cannot be reached hold up the model list.
-        "ENABLE_OLLAMA_API": "false",
-        "ENABLE_OPENAI_API": "false",
-    }
+    # Somebody who sets one of them has an embedding model.
+    knowledge = {} if any(name in inherited for name in _KNOWLEDGE) else _KNOWLEDGE
+    return (
+        inherited
+        | knowledge
+        | {
+            "DATA_DIR": str(data),
+            "WEBUI_SECRET_KEY": secret_key,
+            # Nothing is fetched at run time: no models for embeddings, no look for updates, no telemetry.
+            "OFFLINE_MODE": "true",
+            "HF_HUB_OFFLINE": "1",
+            "ENABLE_VERSION_UPDATE_CHECK": "false",
+            "ANONYMIZED_TELEMETRY": "false",
+            "DO_NOT_TRACK": "true",
+            "SCARF_NO_ANALYTICS": "true",
+            # The pipe is the only source of models: others that cannot be reached hold up the model list.
+            "ENABLE_OLLAMA_API": "false",
+            "ENABLE_OPENAI_API": "false",
+        }
+    )
 
 
 # ---------------------------------------------------------------------------------------------- sign in

@@ -10,6 +10,7 @@ Environment:
   OPEN_WEBUI_EMAIL, OPEN_WEBUI_PASSWORD or OPEN_WEBUI_API_KEY
                          its admin; of the one that is started here, the first admin instead of admin@localhost
 
+Every user of that Open WebUI sees the agents, until an admin changes it there.
 The first run downloads Open WebUI (about 3 GB) into the cache folder. A second run starts in seconds.
 """
 
@@ -220,21 +221,23 @@ def start_open_webui(plan: Plan, running: list[Service]) -> str:
     return f"http://localhost:{port}"
 
 
-def put_pipe(plan: Plan, url: str) -> Mapping[str, str]:
-    """Install or update the pipe; its models' ids and names."""
+def put_pipe(plan: Plan, url: str) -> install_pipe.Installed:
+    """Install or update the pipe, whose agents everyone sees unless that was changed there."""
     with step(f"Installing the pipe in Open WebUI at {url}"):
         valves = {
             "CALLBOARD_URL": plan.server_url,
             "CALLBOARD_API_KEY": plan.server_key,
             "INSPECTOR_URL": inspector_url(plan),
         }
-        installed = install_pipe.install(url, plan.credentials, valves)
+        installed = install_pipe.install(
+            url, plan.credentials, valves, complete=lambda stored: {"ACCESS": stored.get("ACCESS") or "everyone"}
+        )
         if installed.problem is not None:
             raise CannotStart(
                 f"The pipe is installed, but it says {installed.problem!r}. If Open WebUI runs elsewhere, set "
                 "CALLBOARD_URL to the address under which it reaches this machine, and CALLBOARD_HOST to listen there."
             )
-    return installed.models
+    return installed
 
 
 def watch(running: list[Service]) -> None:
@@ -282,14 +285,24 @@ def bring_up(running: list[Service]) -> None:
     install_server()
     start_server(plan, running)
     url = plan.open_webui_url or start_open_webui(plan, running)
-    models = put_pipe(plan, url)
+    installed = put_pipe(plan, url)
     say(f"\nEverything is up after {time.monotonic() - begun:.0f} s.\n\n  {url}")
     if plan.open_webui_url is None:
         say(f"  sign in as  {plan.credentials.email}\n  password    {plan.credentials.password}")
     say(f"\nWhat runs do and did:\n\n  {inspector_url(plan)}\n  API key     {where_the_key_is(plan)}")
     if mistakes := find_agent_mistakes(plan.data / SERVER_LOG):
         say("\n".join(["\nAgents that could not be loaded:\n", *(f"  {mistake}" for mistake in mistakes)]))
-    say(f"\nModels: {', '.join(models.values())}. Logs are in {plan.data}. Ctrl-C stops everything.")
+    audience = f" Who sees them: {installed.audience}." if installed.audience else ""
+    say(f"\nModels: {', '.join(installed.models.values())}.{audience}")
+    if installed.checked:
+        say(f"Checked: {installed.checked}.")
+    if installed.check_problem:
+        say(f"Others than admins cannot use them all: {installed.check_problem}")
+    if f"{install_pipe.FUNCTION_ID}.naked" not in installed.models:
+        say("No language model was found. Assistant and Model are listed once CALLBOARD_MODEL_BASE_URL names one.")
+    if plan.open_webui_url is None:
+        say(openwebui.KNOWLEDGE)
+    say(f"Logs are in {plan.data}. Ctrl-C stops everything.")
 
 
 def find_agent_mistakes(log: Path) -> list[str]:

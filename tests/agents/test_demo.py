@@ -49,6 +49,23 @@ async def test_any_prompt_shows_the_whole_range(context_for: ContextFor) -> None
         ("a page", ["show_clock"]),
         ("cite it", ["search_archive"]),
         ("let me approve", ["sell_ticket"]),
+        ("Something slow", ["generate_image"]),
+        ("Ask me before you delete", ["delete_draft"]),
+        ("A picture", ["draw_picture"]),
+        (
+            "Show me everything",
+            [
+                "get_weather",
+                "get_weather",
+                "generate_image",
+                "get_weather",
+                "draw_picture",
+                "show_clock",
+                "search_archive",
+                "book_table",
+                "delete_draft",
+            ],
+        ),
         ("slow and then fail", ["generate_image", "book_table"]),
         ("slowly failing", ["get_weather", "get_weather", "generate_image", "book_table"]),
     ],
@@ -56,6 +73,28 @@ async def test_any_prompt_shows_the_whole_range(context_for: ContextFor) -> None
 async def test_words_in_the_prompt_pick_single_scenes(context_for: ContextFor, prompt: str, tools: list[str]) -> None:
     events = await play(demo_agent(pace=0), context_for(prompt))
     assert [event.tool_name for event in events if isinstance(event, ToolCallStart)] == tools
+    assert events[-1] == Done(finish_reason="stop")
+
+
+KNOWLEDGE = """### Task:
+Respond to the user query using the provided context, incorporating inline citations in the format [id].
+
+### Guidelines:
+- If this should fail, think: is the page slow?
+
+<context>
+<source id="1" name="rose.txt">The Rose, a picture.</source>
+</context>
+
+"""
+"""What Open WebUI puts before a question with knowledge, shortened."""
+
+
+async def test_a_question_with_knowledge_is_no_background_task_and_its_words_alone_pick_scenes(
+    context_for: ContextFor,
+) -> None:
+    events = await play(demo_agent(pace=0), context_for(f"{KNOWLEDGE}cite it"))
+    assert [event.tool_name for event in events if isinstance(event, ToolCallStart)] == ["search_archive"]
 
 
 async def test_the_big_result_is_big(context_for: ContextFor) -> None:

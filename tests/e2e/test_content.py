@@ -82,6 +82,29 @@ async def test_a_thought_is_open_webuis_own_block_above_what_came_of_it(
     assert await content.unfold(content.thoughts) == unfolded
 
 
+async def test_the_editor_shows_a_thought_as_text_where_it_is_native_and_as_markup_otherwise(
+    chat: Chat, demo: str, rendering: str
+) -> None:
+    await chat.open(demo)
+    await chat.ask("think")
+    before = await chat.text()
+    shown: list[str] = []
+
+    def keep(text: str) -> str:
+        shown.append(text)
+        return text
+
+    await chat.rewrite_answer(0, keep)
+    if rendering == "native":
+        assert [text for text in shown if text.startswith("The user wants to see me think.")]
+        assert not [text for text in shown if not text or "<details" in text]
+    else:
+        assert [text for text in shown if '<details type="reasoning"' in text]
+    await chat.reload()
+    await chat.wait_until_finished()
+    assert await chat.text() == before
+
+
 async def test_thoughts_stand_before_and_between_calls_with_their_time(
     chat: Chat, content: Content, agents: str
 ) -> None:

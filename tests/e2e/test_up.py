@@ -1,10 +1,16 @@
-"""scripts/up, run twice: the second time nothing is installed and the sign-in is the same."""
+"""scripts/up: a second run installs nothing, and what it starts works for others than admins, and with knowledge."""
 
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
 
+import httpx
+import pytest
+from playwright.async_api import Browser, Page, expect
+
+import install_pipe
 from service import port_is_free
+from tests.e2e.open_webui_page import Chat, sign_in
 from tests.e2e.up import Up, found
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(300, func_only=True)]
@@ -19,3 +25,62 @@ async def test_a_second_run_installs_nothing_and_keeps_the_sign_in(up: Up) -> No
     assert "Installing the Callboard server" not in second
     assert up.press_ctrl_c() == 0
     assert all(port_is_free("127.0.0.1", port) for port in up.ports.values())
+
+
+async def test_a_second_account_gets_an_answer_with_a_card_and_adds_a_file_to_knowledge(
+    up: Up, browser: Browser, artifacts: Path
+) -> None:
+    said = up.start()
+    assert "Who sees them: everyone." in said
+    assert "a new user with the role 'user' sees Demo, and Demo answers" in said
+    url = found(said, r"(http://localhost:\d+)").replace("localhost", "127.0.0.1")
+    admin = install_pipe.OpenWebUI(url)
+    admin.sign_in(install_pipe.Credentials(found(said, r"sign in as +(\S+)"), found(said, r"password +(\S+)")))
+    account = {"name": "Ada", "email": "ada@example.org", "password": "Password-1", "role": "user"}
+    admin.ask("POST", "/api/v1/auths/add", account, doing="add an account")
+    context = await browser.new_context(viewport={"width": 1280, "height": 900})
+    page = await context.new_page()
+    await sign_in(page, url, account["email"], account["password"], is_admin=False)
+    chat = await Chat.prepare(page, url, artifacts)
+    await check_the_first_page(page, chat)
+    await page.get_by_role("button", name="A picture").click()
+    await expect(page.locator(".chat-assistant")).to_have_count(1)
+    await expect(page.locator("button.copy-response-button")).to_have_count(1, timeout=30_000)
+    [chip] = await chat.chips()
+    assert "draw_picture" in chip.label
+    assert not chip.failed
+    await chat.screenshot("up-answer-with-a-card")
+    await context.close()
+    check_knowledge(admin)
+
+
+async def check_the_first_page(page: Page, chat: Chat) -> None:
+    """Demo is the one model that is offered, with its suggestions."""
+    for suggestion in ("Show me everything", "Something slow", "Ask me before you delete", "A picture"):
+        await expect(page.get_by_role("button", name=suggestion)).to_be_visible(timeout=30_000)
+    await chat.screenshot("up-suggestions")
+    await page.get_by_role("button", name="Selected model: Demo").click()
+    await expect(page.get_by_role("option")).to_have_count(1)
+    await chat.screenshot("up-models-of-a-user")
+    await page.keyboard.press("Escape")
+
+
+def check_knowledge(admin: install_pipe.OpenWebUI) -> None:
+    """A file can be added to knowledge, and an agent is asked with what is in it."""
+    headers = {"Authorization": f"Bearer {admin.token}", "Accept": "application/json"}
+    file = {"file": ("rose.txt", b"The Rose was found again in 1989.", "text/plain")}
+    # With its text read before the answer comes.
+    added = httpx.post(f"{admin.url}/api/v1/files/?process_in_background=false", headers=headers, files=file)
+    new = {"name": "Theatres", "description": "", "access_grants": []}
+    knowledge = admin.ask("POST", "/api/v1/knowledge/create", new, doing="make knowledge")
+    path = f"/api/v1/knowledge/{knowledge['id']}/file/add"
+    admin.ask("POST", path, {"file_id": added.json()["id"]}, doing="add a file")
+    question = {
+        "model": "callboard.demo",
+        "messages": [{"role": "user", "content": "What do you remember?"}],
+        "files": [{"type": "collection", "id": knowledge["id"], "name": "Theatres"}],
+        "stream": False,
+    }
+    answer = admin.ask("POST", "/api/chat/completions", question, doing="ask with knowledge")
+    assert answer["sources"][0]["document"] == ["The Rose was found again in 1989."]
+    assert answer["choices"][0]["message"]["content"].startswith("I remember no tool call")

@@ -19,7 +19,7 @@ PASSWORD = "right-password"
 USER = "user@example.com"
 API_KEY = "sk-right-key"
 SHUTDOWN_POLL_SECONDS = 0.02
-VALVES = ("CALLBOARD_URL", "CALLBOARD_API_KEY", "RESULT_CHARS")
+VALVES = ("CALLBOARD_URL", "CALLBOARD_API_KEY", "RESULT_CHARS", "RENDERING", "ACCESS")
 
 UNREACHABLE = "Callboard: cannot use http://there:8700 (valve CALLBOARD_URL)"
 NOT_FOUND = "We could not find what you're looking for :/"
@@ -59,6 +59,10 @@ class StandIn:
     server_reachable: bool = True
     source_error: str | None = None
     agents: dict[str, str] = field(default_factory=lambda: {"demo": "Demo"})
+    entries: dict[str, dict[str, Any]] = field(default_factory=dict)
+    groups: dict[str, list[str]] = field(default_factory=lambda: {"Family": []})
+    users: dict[str, dict[str, Any]] = field(default_factory=dict)
+    said: str = "I remember no tool call in this chat yet."
 
     def answer(self, method: str, path: str, authorization: str, body: Any) -> Any:
         """What Open WebUI answers, or `Refused`."""
@@ -72,16 +76,46 @@ class StandIn:
                 return self._sign_in(body)
             case "POST", ["api", "v1", "auths", "signup"]:
                 raise Refused(403, ACCESS_PROHIBITED)
+        token = authorization.removeprefix("Bearer ")
+        if token in self.users:
+            return self._answer_user(method, path, self.users[token], body)
         self._require_admin(authorization)
+        return self._answer_admin(method, path, body)
+
+    def _answer_admin(self, method: str, path: str, body: Any) -> Any:
         match method, path.strip("/").split("/"):
             case "GET", ["api", "models"]:
                 return {"data": self._models()}
+            case verb, ["api", "v1", *rest] if rest[0] in ("models", "groups", "auths", "users"):
+                return self._answer_of_access(verb, rest, body)
             case "GET", ["api", "v1", "functions", "export"]:
                 return list(self.functions.values())
             case "POST", ["api", "v1", "functions", "create"]:
                 return self._create(body)
             case verb, ["api", "v1", "functions", "id", id_, *rest]:
                 return self._function(verb, id_, rest, body)
+        raise Refused(404, "Not Found")
+
+    def _answer_of_access(self, method: str, path: list[str], body: Any) -> Any:
+        match method, path:
+            case "GET", ["models", "base"]:
+                return list(self.entries.values())
+            case "POST", ["models", "model", "access", "update"]:
+                entry = self.entries.setdefault(body["id"], {"id": body["id"], "name": body["name"]})
+                entry["access_grants"] = body["access_grants"]
+                return entry
+            case "GET", ["groups"]:
+                return [{"id": f"id-of-{name}", "name": name} for name in self.groups]
+            case "POST", ["groups", "id", id_, "users", "add"]:
+                self.groups[id_.removeprefix("id-of-")] += body["user_ids"]
+                return {"id": id_}
+            case "POST", ["auths", "add"]:
+                user = {"id": f"id-of-{body['email']}", "role": body["role"], "token": f"session of {body['email']}"}
+                self.users[user["token"]] = user
+                return {name: user[name] for name in user if name != "token" or not self.second_factor}
+            case "DELETE", ["users", id_]:
+                self.users = {token: user for token, user in self.users.items() if user["id"] != id_}
+                return True
         raise Refused(404, "Not Found")
 
     def _sign_in(self, body: Any) -> Any:
@@ -140,10 +174,40 @@ class StandIn:
                 return self.valves[id_]
         raise Refused(404, "Not Found")
 
+    def _answer_user(self, method: str, path: str, user: dict[str, Any], body: Any) -> Any:
+        groups = [f"id-of-{name}" for name, members in self.groups.items() if user["id"] in members]
+        seen = [
+            model["id"]
+            for model in self._models()
+            for grant in self.entries.get(model["id"], {}).get("access_grants", [])
+            if grant["principal_id"] in ("*", *groups)
+        ]
+        if (method, path) == ("GET", "/api/models"):
+            return {"data": [{"id": model} for model in seen]}
+        if (method, path) == ("POST", "/api/chat/completions") and body["model"] in seen:
+            return {"choices": [{"message": {"role": "assistant", "content": self.said}}]}
+        raise Refused(403, "Model not found")
+
+    def _add_entries(self, function_id: str) -> None:
+        """What the pipe does when it is asked for its models."""
+        access = self.valves.get(function_id, {}).get("ACCESS")
+        if not access:
+            return
+        who = {"everyone": ["*"], "admins": []}.get(access, [f"id-of-{access.partition(':')[2]}"])
+        for agent, name in self.agents.items():
+            id_ = f"{function_id}.{agent}"
+            grants = [
+                {"principal_type": "user" if one == "*" else "group", "principal_id": one, "permission": "read"}
+                for one in who
+            ]
+            self.entries.setdefault(id_, {"id": id_, "name": name, "access_grants": grants})
+
     def _models(self) -> list[dict[str, Any]]:
         entries = self.agents if self.server_reachable else {"unreachable": UNREACHABLE}
         pipes = [id_ for id_, function in self.functions.items() if function["type"] == "pipe"]
         active = [id_ for id_ in pipes if self.functions[id_]["is_active"] and self.functions_on]
+        for id_ in active:
+            self._add_entries(id_)
         other = {"id": "other.model", "name": "Other", "object": "model"}
         return [
             other,
@@ -155,6 +219,9 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
 
     def do_GET(self) -> None:
+        self._answer(None)
+
+    def do_DELETE(self) -> None:
         self._answer(None)
 
     def do_POST(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from http.server import HTTPServer, SimpleHTTPRequestHandler
 from pathlib import Path
 
@@ -296,3 +297,121 @@ def test_credentials_do_not_show_their_secrets() -> None:
     assert ADMIN in shown
     assert PASSWORD not in shown
     assert API_KEY not in shown
+
+
+# --- Who sees the agents.
+
+
+@pytest.fixture
+def installing(webui: StandIn, source: str, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Runs the command line, expects it to succeed, and returns what it says."""
+
+    def run(*arguments: str) -> str:
+        assert main(["--url", webui.url, "--file", source, *SIGN_IN, *arguments]) == 0
+        return capsys.readouterr().out
+
+    return run
+
+
+def grants(webui: StandIn, agent: str = "demo") -> list[tuple[str, str, str]]:
+    """Who may use the agent, as Open WebUI keeps it."""
+    entry = webui.entries[f"callboard.{agent}"]
+    return [(one["principal_type"], one["principal_id"], one["permission"]) for one in entry["access_grants"]]
+
+
+EVERYONE = ("user", "*", "read")
+FAMILY = ("group", "id-of-Family", "read")
+
+
+@pytest.mark.parametrize(
+    ("access", "expected", "audience"),
+    [("everyone", [EVERYONE], "everyone"), ("group:Family", [FAMILY], "the group Family")],
+)
+def test_agents_are_shown_to_whom_the_flag_says_which_is_checked_as_a_user_who_is_gone_afterwards(
+    webui: StandIn,
+    installing: Callable[..., str],
+    access: str,
+    expected: list[tuple[str, str, str]],
+    audience: str,
+) -> None:
+    said = installing("--access", access)
+    assert grants(webui) == expected
+    assert f"Who sees them: {audience} (--access" in said
+    assert "a new user with the role 'user' sees Demo, and Demo answers" in said
+    assert "POST /api/chat/completions" in webui.calls
+    assert webui.users == {}
+
+
+def test_agents_for_admins_alone_are_checked_with_no_user(webui: StandIn, installing: Callable[..., str]) -> None:
+    assert "Who sees them: admins alone (--access" in installing("--access", "admins")
+    assert grants(webui) == []
+    assert "POST /api/v1/auths/add" not in webui.calls
+
+
+def test_without_the_flag_and_a_terminal_open_webuis_default_stays_and_is_said_in_one_line(
+    webui: StandIn, installing: Callable[..., str]
+) -> None:
+    said = installing()
+    [line] = [line for line in said.splitlines() if "--access" in line]
+    assert line == "Who sees them: admins alone (--access everyone, admins or group:NAME changes it)."
+    assert webui.entries == {}
+
+
+def test_at_a_terminal_it_asks_once_and_again_for_a_word_that_it_does_not_know(
+    webui: StandIn, installing: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = ["all", "everyone"]
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("builtins.input", lambda _: answers.pop(0))
+    installing()
+    assert grants(webui) == [EVERYONE]
+    installing()
+    assert answers == []
+
+
+def test_what_an_admin_changed_stays_until_the_flag_asks_for_it_and_new_agents_are_shown(
+    webui: StandIn, installing: Callable[..., str]
+) -> None:
+    installing("--access", "everyone")
+    webui.entries["callboard.demo"].update(name="Our demo", access_grants=[])
+    webui.agents["cook"] = "Cook"
+    said = installing()
+    assert grants(webui) == []
+    assert grants(webui, "cook") == [EVERYONE]
+    assert "Who sees them: Demo: admins alone; Cook: everyone" in said
+    assert "sees Cook, and Cook answers" in said
+    installing("--access", "everyone")
+    assert grants(webui) == [EVERYONE]
+    assert webui.entries["callboard.demo"]["name"] == "Our demo"
+
+
+@pytest.mark.parametrize("said", ["", "> **Callboard:** Cannot reach the server."])
+def test_an_agent_that_does_not_answer_users_is_one_line_and_the_user_is_removed(
+    webui: StandIn, failing: Failing, said: str
+) -> None:
+    webui.said = said
+    assert "sees the agents, but none answers" in failing(*SIGN_IN, "--access", "everyone")
+    assert webui.users == {}
+
+
+def test_users_with_a_second_factor_are_not_checked_and_removed(webui: StandIn, failing: Failing) -> None:
+    webui.second_factor = True
+    assert "second factor" in failing("--api-key", API_KEY, "--access", "everyone")
+    assert webui.users == {}
+
+
+@pytest.mark.parametrize(
+    ("access", "said"),
+    [("all", "'all' does not say who"), ("group:Work", "no group 'Work'; it has Family"), ("group:", "'group:' does")],
+)
+def test_an_access_that_there_is_not_is_one_line_and_changes_nothing(
+    webui: StandIn, failing: Failing, access: str, said: str
+) -> None:
+    assert said in failing(*SIGN_IN, "--access", access)
+    assert webui.valves == {}
+    assert webui.entries == {}
+
+
+def test_the_rendering_is_a_flag(webui: StandIn, installing: Callable[..., str]) -> None:
+    installing("--rendering", "native")
+    assert webui.valves["callboard"]["RENDERING"] == "native"

@@ -111,12 +111,17 @@ def test_it_brings_the_server_up_and_installs_the_pipe_with_address_and_key(
         "CALLBOARD_URL": f"http://127.0.0.1:{port}",
         "CALLBOARD_API_KEY": key,
         "INSPECTOR_URL": f"http://127.0.0.1:{port}/inspect",
+        "ACCESS": "everyone",
     }
     assert answers(f"http://127.0.0.1:{port}/health")
     assert not answers(f"http://127.0.0.1:{port}/v1/models"), "the server does not ask for the key"
     assert webui.url in said
     assert "done in" in said
     assert "could not be loaded" not in said
+    assert (
+        "No language model was found. Assistant and Model are listed once CALLBOARD_MODEL_BASE_URL names one." in said
+    )
+    assert "Models: Demo. Who sees them: everyone.\nChecked: a new user with the role 'user' sees Demo" in said
     assert key not in said
     inspector = f"http://127.0.0.1:{port}/inspect"
     assert f"{inspector}\n  API key     in {tmp_path / 'api_key'}" in said
@@ -256,6 +261,22 @@ def test_a_pipe_that_cannot_reach_the_server_is_explained(start: START, webui: S
     assert code == 1
     assert "CALLBOARD_URL" in said
     assert "CALLBOARD_HOST" in said
+
+
+def test_what_an_admin_changed_about_who_sees_the_agents_stays(start: START, webui: StandIn) -> None:
+    first = start()
+    until_up(first)
+    first.terminate()
+    first.communicate()
+    webui.entries["callboard.demo"]["access_grants"] = []
+    webui.valves["callboard"]["ACCESS"] = "admins"
+    assert "Who sees them: admins alone." in until_up(start())
+    assert webui.valves["callboard"]["ACCESS"] == "admins"
+
+
+def test_agents_that_do_not_answer_users_are_said_and_all_stays_up(start: START, webui: StandIn) -> None:
+    webui.said = ""
+    assert "Others than admins cannot use them all: " in until_up(start())
 
 
 def test_an_open_webui_without_a_sign_in_is_explained(start: START) -> None:

@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any, Never, Protocol
 import structlog
 
 from callboard._agents.declarations import (
+    check_icon,
     check_id,
     check_limits,
     check_list,
     check_model,
     check_parameters,
     check_skills,
+    check_suggestions,
     check_texts,
     check_tool_format,
     make_tools,
@@ -78,7 +80,9 @@ class Agent:
     those of the skills. `model`, `limits` and `tool_format` override the server's; for a model of its own
     `tool_format` is `auto` unless it is set. `confirm`: name patterns (`request_*`) of tools that ask the user before
     they run, beside those that always do. `on_owner_loss`: whether another server goes on with a run whose own is
-    gone, or ends it.
+    gone, or ends it. `suggestions` are first questions that
+    a client may offer, such as "What is on in the kitchen?", and `icon` is a picture, as a `data:image/png;base64,…`
+    URL or a web address.
 
     Raises `AgentError`, with the fix, for an argument that the agent could not run with, for an id that a model list
     cannot hold, for two tools of one name, and for MCP servers whose names begin each other.
@@ -94,6 +98,8 @@ class Agent:
     tool_format: ToolFormat | None
     confirm: Sequence[str]
     on_owner_loss: OnOwnerLoss
+    suggestions: Sequence[str]
+    icon: str = field(repr=False)
 
     def __init__(
         self,
@@ -109,6 +115,8 @@ class Agent:
         tool_format: ToolFormat | None = None,
         confirm: Sequence[str] = (),
         on_owner_loss: OnOwnerLoss = "continue",
+        suggestions: Sequence[str] = (),
+        icon: str = "",
         **unknown: Never,
     ) -> None:
         check_parameters(unknown)
@@ -130,6 +138,8 @@ class Agent:
             "tool_format": tool_format,
             "confirm": check_list(agent_id, "confirm", confirm),
             "on_owner_loss": on_owner_loss,
+            "suggestions": check_suggestions(agent_id, suggestions),
+            "icon": check_icon(agent_id, icon),
         }
         for key, value in values.items():
             object.__setattr__(self, key, value)
@@ -233,6 +243,12 @@ class Agent:
                     f"The agent '{self.agent_id}' has tools whose names begin with '{prefix}_', and others with "
                     f"'{other}_', for which they could pass. Give one of the MCP servers another name."
                 )
+
+
+class BuiltInAgent(Agent):
+    """An agent that every server has and that answers with the server's model."""
+
+    __slots__ = ()
 
 
 def _find_doubles(listed: Sequence[tuple[str, Tool]]) -> dict[str, tuple[str, ...]]:

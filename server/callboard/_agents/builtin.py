@@ -5,7 +5,7 @@ The one place that reads the environment for skills.
 
 from collections.abc import Callable, Mapping
 
-from callboard._agents.agent import Agent
+from callboard._agents.agent import Agent, BuiltInAgent
 from callboard._agents.demo import demo_agent
 from callboard.errors import NotSetUp
 from callboard.skills import Skill
@@ -52,7 +52,7 @@ def builtin_agents(variables: Mapping[str, str] | None = None) -> tuple[list[Age
 
     The reasons are by the agents' ids. Raises `SettingsError` for a setting of a skill that is wrong.
     """
-    assistant = Agent(
+    assistant = BuiltInAgent(
         "assistant",
         "Searches the web, remembers, knows the time and what was said before, and your home where that is set up.",
         (
@@ -69,7 +69,11 @@ def builtin_agents(variables: Mapping[str, str] | None = None) -> tuple[list[Age
         ASSISTANT_PROMPT,
         name="Assistant",
     )
-    agents = [demo_agent(), assistant, Agent("naked", "The bare model, with no prompt and no tools.", name="Model")]
+    agents = [
+        demo_agent(),
+        assistant,
+        BuiltInAgent("naked", "The bare model, with no prompt and no tools.", name="Model"),
+    ]
     left_out: dict[str, str] = {}
     for agent_id, make in (("media", _make_media), ("home", _make_home)):
         try:
@@ -81,12 +85,12 @@ def builtin_agents(variables: Mapping[str, str] | None = None) -> tuple[list[Age
 
 def _make_media(variables: Mapping[str, str] | None) -> Agent:
     skills = (MEDIA_INFO, Seerr.from_settings(variables), TRIAGE)
-    return Agent("media", "Finds movies and series, and requests them through Seerr.", skills, name="Media")
+    return BuiltInAgent("media", "Finds movies and series, and requests them through Seerr.", skills, name="Media")
 
 
 def _make_home(variables: Mapping[str, str] | None) -> Agent:
     skills = (HomeAssistant.from_settings(variables), HomeAssistantIntents.from_settings(variables))
-    return Agent("home", "Knows and controls your home, through Home Assistant.", skills, name="Home")
+    return BuiltInAgent("home", "Knows and controls your home, through Home Assistant.", skills, name="Home")
 
 
 def _make_if_set_up(

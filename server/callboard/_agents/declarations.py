@@ -13,6 +13,8 @@ from callboard.errors import AgentError
 from callboard.skills import Skill
 
 AGENT_ID_PATTERN = re.compile(r"[A-Za-z0-9_.:/-]{1,128}")
+# No SVG, which may hold scripts: Open WebUI shows none.
+_ICON_PATTERN = re.compile(r"data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/]+=*|https?://\S+")
 
 _PARAMETERS = (
     "agent_id",
@@ -26,6 +28,8 @@ _PARAMETERS = (
     "tool_format",
     "confirm",
     "on_owner_loss",
+    "suggestions",
+    "icon",
 )
 _OTHER_NAMES = {
     "base_prompt": "prompt",
@@ -109,6 +113,24 @@ def check_list(agent_id: str, name: str, given: object) -> tuple[Any, ...]:
         shown = getattr(given, "__name__", None) or f"{given!r:.80}"
         raise AgentError(f"The agent '{agent_id}' needs {name} as a list: {name}=[{shown}].")
     return tuple(given)
+
+
+def check_suggestions(agent_id: str, suggestions: object) -> tuple[str, ...]:
+    """Return the suggestions; raises `AgentError` for anything but a list of texts."""
+    listed = check_list(agent_id, "suggestions", suggestions)
+    for text in listed:
+        check_texts(agent_id, suggestions=text)
+    return listed
+
+
+def check_icon(agent_id: str, icon: object) -> str:
+    """Return the icon; raises `AgentError` for what is no address of a picture that browsers show as it is."""
+    if isinstance(icon, str) and (not icon or _ICON_PATTERN.fullmatch(icon)):
+        return icon
+    raise AgentError(
+        f"The agent '{agent_id}' has icon={icon!r:.80}: give a picture as data:image/png;base64,…, "
+        "or its address, https://…."
+    )
 
 
 def check_skills(agent_id: str, skills: object) -> tuple[Skill, ...]:

@@ -5,6 +5,7 @@ picks single scenes. The script keeps nothing: it reads from the messages how fa
 it also shows what a model is told of its earlier calls.
 """
 
+import base64
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,10 +17,12 @@ from callboard._agents.demo_tools import (
     BIG_CHARS,
     NASTY,
     book_table,
+    delete_draft,
     draw_picture,
     echo_nasty,
     generate_image,
     get_weather,
+    paint_dusk,
     read_archive,
     search_archive,
     sell_ticket,
@@ -107,10 +110,19 @@ SCENES: Mapping[str, Scene] = {
         (("sell_ticket", {"play": "As You Like It", "seats": 2}),),
         "That was your decision.",
     ),
+    "delete": Scene(
+        "I ask you before I delete anything.\n\n",
+        (("delete_draft", {"title": "As You Like It, first draft"}),),
+        "That was your decision.",
+    ),
 }
 """By the word that picks it."""
 
 FULL_RANGE = (WEATHER, SLOW, FAIL)
+EVERYTHING = (WEATHER, *(SCENES[word] for word in ("slow", "think", "picture", "page", "cite", "fail", "delete")))
+"""One scene of each kind, without those that are there to break pages."""
+ICON_PIXELS = 48
+SUGGESTIONS = ("Show me everything", "Something slow", "Ask me before you delete", "A picture")
 HINT = (
     f"\n\nWords to try: {', '.join(f'`{word}`' for word in SCENES)}, alone or together. "
     "And `remember` makes me say what I know of earlier calls."
@@ -129,11 +141,13 @@ def demo_agent(pace: float = 1.0) -> Agent:
         show_clock,
         search_archive,
         sell_ticket,
+        delete_draft,
     )
     skill = Skill("demo", "Shows every kind of tool call.", tools=tools)
     model = ScriptedModel(lambda request: demo_script(request, pace), name="demo", pace=pace)
     description = "Shows what tool calls look like; needs no model. Ask it anything, or say: slow, fail, big, nasty."
-    return Agent("demo", description, (skill,), name="Demo", model=model)
+    icon = f"data:image/png;base64,{base64.b64encode(paint_dusk(ICON_PIXELS)).decode()}"
+    return Agent("demo", description, (skill,), name="Demo", model=model, suggestions=SUGGESTIONS, icon=icon)
 
 
 def demo_script(request: ModelRequest, pace: float = 1.0) -> Iterator[ModelDelta | Pause]:
@@ -145,7 +159,10 @@ def demo_script(request: ModelRequest, pace: float = 1.0) -> Iterator[ModelDelta
     if _names("remember", asked):
         yield from typed(_list_earlier_calls(request.messages))
         return
-    scenes = [scene for word, scene in SCENES.items() if _names(word, asked)] or list(FULL_RANGE)
+    if _names("everything", asked):
+        scenes = list(EVERYTHING)
+    else:
+        scenes = [scene for word, scene in SCENES.items() if _names(word, asked)] or list(FULL_RANGE)
     played = _count_rounds(request.messages)
     if played:
         yield from typed(_cite(scenes[min(played, len(scenes)) - 1].after, request.messages))

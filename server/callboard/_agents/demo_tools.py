@@ -160,6 +160,16 @@ async def sell_ticket(play: str, seats: int) -> str:
     return f"{seats} seats for {play} are sold."
 
 
+@tool(requires_confirmation=True)
+async def delete_draft(title: str) -> str:
+    """Deletes a draft; the user is asked first.
+
+    Args:
+        title: The draft's title.
+    """
+    return f"'{title}' is deleted. (The demo keeps no drafts: nothing is lost.)"
+
+
 def paint_dusk(width: int) -> bytes:
     """Return a PNG (https://www.w3.org/TR/png/) of a sky that darkens, with stars."""
     rows = bytearray()

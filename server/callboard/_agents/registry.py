@@ -3,10 +3,12 @@
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from callboard._agents.agent import Agent, AgentLike
+from callboard._agents.agent import Agent, AgentLike, BuiltInAgent
+from callboard._agents.declarations import check_icon, check_suggestions
 from callboard._loop import check_on_owner_loss
 from callboard._tools import Services
 from callboard.errors import AgentError, UnknownAgent
+from callboard.models import ChatModel, ScriptedModel
 from callboard.skills import Skill
 
 
@@ -25,6 +27,8 @@ class Registry:
         if agent.agent_id in self._agents:
             raise AgentError(f"There are two agents with the id '{agent.agent_id}': give one of them another.")
         check_on_owner_loss(agent.agent_id, getattr(agent, "on_owner_loss", "end"))
+        check_suggestions(agent.agent_id, getattr(agent, "suggestions", ()))
+        check_icon(agent.agent_id, getattr(agent, "icon", ""))
         self._agents[agent.agent_id] = agent
 
     def get(self, agent_id: str) -> AgentLike:
@@ -36,6 +40,15 @@ class Registry:
                 "model list does not show it, reload the page."
             )
         return self._agents[agent_id]
+
+    def list_usable(self, model: ChatModel) -> list[AgentLike]:
+        """Return the agents for model lists; without a model for the server, no built-in agent that needs one.
+
+        Agents of the user's own are listed: they answer by saying how to connect a model.
+        """
+        if not (isinstance(model, ScriptedModel) and model.is_placeholder):
+            return list(self)
+        return [agent for agent in self if not isinstance(agent, BuiltInAgent)]
 
     @property
     def skills(self) -> tuple[Skill, ...]:

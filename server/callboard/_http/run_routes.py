@@ -42,7 +42,9 @@ async def ready(request: Request) -> Response:
 
 
 async def models(request: Request) -> Response:
-    """Return the agents as OpenAI lists models, each with `name` and `description`.
+    """Return the agents as OpenAI lists models, with `name`, `description` and, where given, `suggestions` and `icon`.
+
+    Built-in agents that need a model are left out while none is configured.
 
     To a user who is known, by the caller or by Open WebUI's signature, those that they may use.
     """
@@ -50,7 +52,7 @@ async def models(request: Request) -> Response:
     user = state.vouching.find_user(request)
     entries = [
         _describe(agent, state.started_at)
-        for agent in state.registry
+        for agent in state.registry.list_usable(state.services.model)
         if user is None or state.runs.access.admits(agent.agent_id, user)
     ]
     return JSONResponse({"object": "list", "data": entries})
@@ -67,6 +69,8 @@ async def model(request: Request) -> Response:
 
 
 def _describe(agent: AgentLike, created: int) -> dict[str, Any]:
+    # Agents written by hand, and of frameworks, need have neither.
+    offered = {"suggestions": list(getattr(agent, "suggestions", ())), "icon": getattr(agent, "icon", "")}
     return {
         "id": agent.agent_id,
         "object": "model",
@@ -74,6 +78,7 @@ def _describe(agent: AgentLike, created: int) -> dict[str, Any]:
         "owned_by": "callboard",
         "name": agent.name,
         "description": agent.description,
+        **{name: value for name, value in offered.items() if value},
     }
 
 

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from callboard._openwebui.requests import answer_background_prompt
+from callboard._openwebui.requests import answer_background_prompt, strip_context
 from callboard.models.model import (
     Finish,
     ModelDelta,
@@ -63,6 +63,8 @@ class ScriptedModel:
 
     def __init__(self, script: Script = builtin_script, name: str = "scripted", *, pace: float = 1.0) -> None:
         self.name = name
+        self.is_placeholder = script is builtin_script
+        """It only says how to connect a model."""
         self._script = script
         self._pace = pace
 
@@ -123,10 +125,10 @@ def typed(text: str) -> Iterator[TextDelta | Pause]:
 
 
 def user_text(request: ModelRequest) -> str:
-    """Return the text of the last user message; empty where there is none."""
+    """Return the text of the last user message, as the user typed it; empty where there is none."""
     for message in reversed(request.messages):
         if message.get("role") == "user":
-            return content_text(message.get("content"))
+            return strip_context(content_text(message.get("content")))
     return ""
 
 
