@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from callboard import Agent, Callboard, Settings, Skill
-from callboard.storage import MemoryStore, Store
 from callboard.storage.sql import SqlStore
 from callboard.testing import Call, FakeModel, client
 
@@ -27,7 +26,7 @@ def notes_skill() -> Skill:
 @pytest.mark.parametrize("kind", ["sqlite", "memory"])
 def test_a_skill_keeps_what_its_users_told_it(tmp_path: Path, kind: str) -> None:
     url = f"sqlite+aiosqlite:///{tmp_path / 'notes.db'}"
-    store: Store = MemoryStore() if kind == "memory" else SqlStore(url)
+    store = None if kind == "memory" else SqlStore(url)
     model = FakeModel(
         [Call("note", title="tea", text="green")], "Kept.", [Call("read_notes")], "Tea.", [Call("read_notes")], "None."
     )

@@ -16,7 +16,7 @@ from callboard._history import NoJournal
 from callboard._runs import log_keeper
 from callboard._runs.forgiving_journal import NOT_REMEMBERED
 from callboard._runs.left_run import LEFT_RUN
-from callboard.storage import AuditEntry, LoggedFrame, LoggedRun, MemoryStore
+from callboard.storage import AuditEntry, LoggedFrame, LoggedRun
 from callboard.storage.sql import SqlStore
 from callboard.storage.sql.run_log import SqlRunLog
 from callboard_protocol import (
@@ -53,14 +53,14 @@ class OwnJournal(NoJournal):
         raise RuntimeError("a mistake")
 
 
-class OwnStore(MemoryStore):
+class OwnStore(SqlStore):
     """A store of somebody's own."""
 
     def audit(self) -> Any:
         return OwnAudit()
 
 
-class ForgetfulStore(MemoryStore):
+class ForgetfulStore(SqlStore):
     """Another one."""
 
     def journal(self, *_: Any) -> Any:
@@ -70,7 +70,7 @@ class ForgetfulStore(MemoryStore):
 async def test_a_run_whose_end_fails_ends_all_the_same_and_gives_its_place_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving_module, "make_store", OwnStore)
+    monkeypatch.setattr(serving_module, "make_store", lambda: OwnStore("sqlite://"))
 
     async def script(_: RunContext) -> AsyncIterator[Event]:
         yield ToolCallStart(tool_call_id="a", tool_name="sell")
@@ -89,7 +89,7 @@ async def test_a_run_whose_end_fails_ends_all_the_same_and_gives_its_place_back(
 async def test_a_journal_that_fails_as_nobody_expected_costs_memory_and_no_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving_module, "make_store", ForgetfulStore)
+    monkeypatch.setattr(serving_module, "make_store", lambda: ForgetfulStore("sqlite://"))
 
     async def script(_: RunContext) -> AsyncIterator[Event]:
         yield ToolCallStart(tool_call_id="a", tool_name="sell")

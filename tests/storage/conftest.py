@@ -10,7 +10,7 @@ from redis import Redis
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from callboard.storage import MemoryStore, Store
+from callboard.storage import Store
 from callboard.storage.sql import SqlStore
 from tests.storage.postgres import throw_away_cluster
 from tests.storage.redis_servers import RedisProcess, throw_away_redis
@@ -69,12 +69,9 @@ def redis_url(running_redis: RedisProcess, monkeypatch: pytest.MonkeyPatch) -> s
     return running_redis.url
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.needs("postgresql")), "memory"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.needs("postgresql"))])
 async def any_store(request: pytest.FixtureRequest, database: Path) -> AsyncIterator[Store]:
     """A store of each kind, for what holds of all of them."""
-    if request.param == "memory":
-        yield MemoryStore()
-        return
     opened = await SqlStore.open(await new_database(request, request.param, database))
     yield opened
     await opened.close()

@@ -4,7 +4,7 @@ import asyncio
 
 from sqlalchemy import update
 
-from callboard.storage import MemoryStore, Store
+from callboard.storage import Store
 from callboard.storage.sql import SqlStore
 from callboard.storage.sql.tables import usage
 
@@ -13,11 +13,8 @@ LIMIT = 20
 
 async def to_yesterday(store: Store) -> None:
     """Let a day go by."""
-    if isinstance(store, SqlStore):
-        await store.database.execute(update(usage).values(day=usage.c.day - 1))
-    elif isinstance(store, MemoryStore):
-        for used in store._usage.values():
-            used.day -= 1
+    assert isinstance(store, SqlStore)
+    await store.database.execute(update(usage).values(day=usage.c.day - 1))
 
 
 async def used(store: Store, user: str) -> tuple[int, int]:

@@ -36,7 +36,7 @@ from callboard._tracing import Tracing
 from callboard._watchdog import Watchdog
 from callboard.errors import CallboardError
 from callboard.observers import Observer
-from callboard.storage import MeasuredStore, MemoryStore, Store, StoreQueues
+from callboard.storage import MeasuredStore, Store, StoreQueues
 from callboard.storage.sql import SqlStore
 
 _log = structlog.get_logger(__name__)
@@ -181,12 +181,16 @@ async def _open(
         )
 
 
+IN_MEMORY = "sqlite://"
+"""The URL of a database that ends with its process."""
+
+
 def _make_store(board: Callboard) -> Store:
     """Return the store that was given; else a new one, in the settings' database or in memory for `store=None`."""
     if isinstance(board.store, EllipsisType):
         settings = board.settings
         return SqlStore(settings.resolved_database_url, settings.redis_url, settings.keep_run_seconds)
-    return board.store or MemoryStore()
+    return board.store or SqlStore(IN_MEMORY)
 
 
 def _look_at(runs: Runs, store: Store) -> Now:

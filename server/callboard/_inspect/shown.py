@@ -62,11 +62,6 @@ class ShownCall:
         """How far it is, in percent, where it said so."""
         return next((step.progress for step in reversed(self.steps) if step.progress is not None), None)
 
-    @property
-    def last_words(self) -> str:
-        """The last thing that it said of itself."""
-        return self.steps[-1].message if self.steps else ""
-
     def waits(self, now: float) -> list[tuple[float, float]]:
         """Return when it waited for its user, from and until; what has no end yet lasts until `now`."""
         found: list[tuple[float, float]] = []

@@ -1,13 +1,12 @@
 """Storage: chats with their calls, memories, profiles, notes, responses, and what skills keep themselves.
 
-`Store` is the face of it; `callboard.storage.sql.SqlStore` and `MemoryStore` are behind it.
+`Store` is the face of it; `callboard.storage.sql.SqlStore` is behind it.
 
 Above: skills and all that is above them. Below: history, which is what the model is told of it. Knows no runs and no
 requests.
 """
 
 from callboard._history.records import StoredStatus
-from callboard.storage.memory import MemoryStore
 from callboard.storage.rows import INTERRUPTED_CALL, UNANSWERED_CALL, name_state
 from callboard.storage.store import (
     Audit,
@@ -101,7 +100,6 @@ __all__ = [
     "MeasuredStore",
     "Memories",
     "Memory",
-    "MemoryStore",
     "NoteKind",
     "OpenRun",
     "Orders",

@@ -1,7 +1,7 @@
 """The face of what is kept: a `Store`, and the small repositories that it hands out, each of one user.
 
-`callboard.storage.sql.SqlStore` keeps it in SQLite or PostgreSQL, `callboard.storage.memory.MemoryStore` for as long as
-the process lives. Every method that reads or writes raises `StorageError` where it cannot.
+`callboard.storage.sql.SqlStore` keeps it in SQLite or PostgreSQL. Every method that reads or writes raises
+`StorageError` where it cannot.
 """
 
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence

@@ -66,23 +66,6 @@ def to_tsquery(wanted: Sequence[Term], *, stems: bool = False) -> str:
     )
 
 
-def count_matches(wanted: Sequence[Term], text: str) -> int:
-    """Return how many of the terms a text has, as an index would find them that knows no stems."""
-    words = list(_split(text[:MAX_INDEXED_CHARS]))
-    return sum(_occurs(term, words) for term in wanted)
-
-
-def _occurs(term: Term, words: Sequence[str]) -> bool:
-    *before, last = term
-    end = _stem(last)
-    for place in range(len(words) - len(before)):
-        word = words[place + len(before)]
-        ends = word.startswith(end) if _is_prefix(end) else word == end
-        if ends and words[place : place + len(before)] == before:
-            return True
-    return False
-
-
 def excerpt(text: str, wanted: Sequence[Term], chars: int) -> str:
     """Return at most about `chars` of the text, around the first place that a term may mean."""
     starts = tuple(_stem(term[0]) for term in wanted)
