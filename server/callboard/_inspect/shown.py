@@ -206,8 +206,8 @@ class ListedRun:
         return (self.ended_at or time.time()) - self.began_at
 
 
-def list_stored(turn: TurnSummary, failed_calls: Sequence[ShownCall] = ()) -> ListedRun:
-    """Return a run as the store keeps it, for a list; `failed_calls` are the first of those that failed."""
+def list_stored(turn: TurnSummary) -> ListedRun:
+    """Return a run as the store keeps it, for a list."""
     state, reason = read_ending(turn.ending)
     return ListedRun(
         run_id=turn.run_id,
@@ -222,7 +222,7 @@ def list_stored(turn: TurnSummary, failed_calls: Sequence[ShownCall] = ()) -> Li
         ended_at=turn.last_at,
         calls=turn.calls,
         errors=turn.errors,
-        failed_calls=failed_calls,
+        failed_calls=[show_stored_call(one) for one in turn.failures],
     )
 
 

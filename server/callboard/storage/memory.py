@@ -570,6 +570,11 @@ class _Overview(Overview):
                 question=read_question(row.content),
                 answer="",
                 texts={},
+                failures=[
+                    self._summarise(call)
+                    for call in self._chats[row.chat_id].calls
+                    if call.run_id == row.run_id and all(is_failure(call.error_code))
+                ],
             )
             for row in newest
         ]
