@@ -232,6 +232,8 @@ def select_dicts(values: object) -> list[Json]:
 
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
 
+ARGUMENT_NAME = re.compile(r"^[^\s:]+:(?=\s|$)", re.MULTILINE)  # In the lines of a call that is asked about.
+
 # Plain <details> is HTML; with attributes it may be a block that Open WebUI draws itself. With an invisible space it
 # is no tag, and reads as it should in code too, where no entity would be decoded.
 UNSAFE = re.compile("<details(?!>)")
@@ -1624,12 +1626,18 @@ def make_dialog(question: Json, agent_name: str = "", place: str = "") -> Json:
     `place` is which of several questions it is, such as "1 of 2".
     """
     is_confirmation = question.get("kind") == "confirmation"
-    asks = f"<b>{make_visible(CONTROL.sub(' ', agent_name))}</b> asks" if agent_name else ""
-    parts = [f'<p style="margin: 0 0 0.5em">{asks}{f" ({place})" if place else ""}</p>'] if asks else []
+    is_approval = is_confirmation and question.get("tool_call_id")
+    parts = []
+    if agent_name:
+        name = make_visible(CONTROL.sub(" ", agent_name))
+        parts.append(f'<p style="margin: 0 0 0.5em"><b>{name}</b> asks{f" ({place})" if place else ""}</p>')
     if message := make_visible(str(question.get("message") or "")):
+        if is_approval:
+            # So that no value that is wrapped can pass for another argument.
+            message = ARGUMENT_NAME.sub(r"<b>\g<0></b>", message)
         style = "white-space: pre-wrap; overflow-wrap: anywhere; max-height: 50vh; overflow: auto"
         parts.append(f'<pre style="{style}">{message}</pre>')
-    if is_confirmation and question.get("tool_call_id"):
+    if is_approval:
         parts.append(f'<p style="margin: 0.5em 0 0">{IF_DECLINED}</p>')
     return {
         "type": "confirmation" if is_confirmation else "input",
@@ -1726,12 +1734,6 @@ def find_queue(request: object, user_id: object, metadata: Json) -> QuestionQueu
     # By user too: the id of the session is the browser's word.
     found: QuestionQueue = getattr(shared, QUEUES).setdefault((str(user_id), str(session_id)), queue)
     return found
-
-
-def name_agent(metadata: Json, model: str) -> str:
-    """Return the agent's name as the chat shows it, its id if Open WebUI does not say."""
-    shown = metadata.get("model")
-    return str((isinstance(shown, dict) and shown.get("name")) or model.partition(".")[2] or model)
 
 
 StoreFile = Callable[[str, str, bytes], Awaitable[str]]
@@ -2022,7 +2024,7 @@ class Pipe:
                 store=store,
                 ask_user=None if __task__ else __event_call__,
                 queue=find_queue(__request__, user.get("id"), metadata),
-                agent_name=name_agent(metadata, model),
+                agent_name=self._name_agent(model),
                 page_seconds=self.timing.page_seconds,
             )
             if is_streamed:
@@ -2084,7 +2086,7 @@ class Pipe:
             store=store,
             ask_user=ask_user,
             queue=find_queue(request, user["id"], metadata),
-            agent_name=name_agent(metadata, model),
+            agent_name=self._name_agent(model),
             page_seconds=self.timing.page_seconds,
         )
         return run.stream()
@@ -2104,6 +2106,14 @@ class Pipe:
             log.warning("Callboard: what was deleted in Open WebUI is not forgotten yet: %s", problem)
             return False
         return True
+
+    def _name_agent(self, model: str) -> str:
+        """Return the agent's name; its id if the server's list was not read yet.
+
+        Open WebUI's own `metadata["model"]` is the first model of a chat that has several.
+        """
+        agent_id = model.partition(".")[2] or model
+        return next((str(agent["name"]) for agent in self._agents if agent["id"] == agent_id), agent_id)
 
     def _connect(self, user: Json | None = None) -> ServerClient:
         return ServerClient(self.valves.CALLBOARD_URL, self.valves.CALLBOARD_API_KEY, self.timing, user)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -43,7 +42,7 @@ class Content:
     @property
     def frame(self) -> FrameLocator:
         """The page that a tool gave."""
-        return self._message.frame_locator("iframe")
+        return self._chat.message.frame_locator("iframe")
 
     @property
     def citations(self) -> Locator:
@@ -70,7 +69,7 @@ class Content:
 
     async def usage(self) -> dict[str, int]:
         """What the info button tells."""
-        await self._message.locator('[id^="info-"]').hover()
+        await self._chat.message.locator('[id^="info-"]').hover()
         shown = self._chat.page.locator("[data-tippy-root]").filter(has_text="tokens")
         await expect(shown).to_be_visible(timeout=TIMEOUT_MS)
         return {name: int(number) for name, number in re.findall(r"(\w+): (\d+)", await shown.inner_text())}
@@ -101,10 +100,6 @@ class Content:
         await expect(page.locator('button[aria-label="Remove file" i]')).to_have_count(len(names))
         await expect(page.locator('#message-input-container [class*="spinner"]')).to_have_count(0)
 
-    @property
-    def _message(self) -> Locator:
-        return self._chat.answer.locator("xpath=ancestor::*[starts-with(@id, 'message-')][1]")
-
 
 class Dialog:
     """Open WebUI's own dialog in a page: it asks, and is answered."""
@@ -115,30 +110,35 @@ class Dialog:
         self._confirm = chat.page.get_by_role("button", name="Confirm", exact=True)
 
     @property
-    def _window(self) -> Locator:
+    def window(self) -> Locator:
+        """The dialog."""
         return self._page.locator("body > .fixed").filter(has=self._confirm)
 
     async def wait(self, title: str, message: str = "", timeout_ms: float = TIMEOUT_MS) -> None:
         """Return once a dialog of that title, with that text in its message, is open."""
-        await expect(self._window.get_by_text(title, exact=True)).to_be_visible(timeout=timeout_ms)
-        await expect(self._window.locator("pre")).to_contain_text(message)
+        await expect(self.window.get_by_text(title, exact=True)).to_be_visible(timeout=timeout_ms)
+        await expect(self.window.locator("pre")).to_contain_text(message)
 
     async def message(self) -> str:
         """What is asked, to the letter."""
-        return str(await self._window.locator("pre").evaluate("message => message.textContent"))
+        return str(await self.window.locator("pre").evaluate("message => message.textContent"))
 
-    async def arguments(self) -> Any:
-        """The arguments that are asked about."""
-        return json.loads(await self.message())
+    async def text(self) -> str:
+        """All that the dialog says."""
+        return " ".join((await self.window.inner_text()).split())
+
+    async def close(self) -> None:
+        """Close it without a button."""
+        await self._page.keyboard.press("Escape")
 
     @property
     def field(self) -> Locator:
         """Where an answer is written."""
-        return self._window.locator("input, textarea")
+        return self.window.locator("input, textarea")
 
     async def press(self, button: str) -> None:
         """Answer with a button."""
-        await self._window.get_by_role("button", name=button, exact=True).click()
+        await self.window.get_by_role("button", name=button, exact=True).click()
 
     async def confirm_what_is_left_open(self) -> None:
         """Say yes where a dialog is still open that nobody waits for any more: newer versions close it."""

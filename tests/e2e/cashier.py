@@ -34,7 +34,7 @@ def ledger() -> str:
     return "\n".join(f"{line:05d} <em>Seats & plays</em> „Wer spricht?“" for line in range(LEDGER_LINES))
 
 
-@tool(requires_confirmation=True)
+@tool(title="Sell tickets", requires_confirmation=True)
 async def sell(play: str, seats: int) -> str:
     """Sell tickets; the user is asked first.
 
@@ -127,7 +127,8 @@ class Hesitant:
 
 
 selling = Skill("selling", "Sells tickets.", tools=(sell, read_ledger, search_archive))
-register(Agent("cashier", "Sells tickets, when you agree.", (selling,)))
+register(Agent("cashier", "Sells tickets, when you agree.", (selling,), name="Cashier"))
+register(Agent("steward", "Sells tickets too.", (selling,), name="Steward"))
 register(Thinker())
 register(Asker())
 register(Hesitant())

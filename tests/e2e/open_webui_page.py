@@ -152,24 +152,29 @@ class Chat:
         return self.page.locator(".chat-assistant").last
 
     @property
+    def message(self) -> Locator:
+        """The newest answer with all that stands around its text."""
+        return self.answer.locator("xpath=ancestor::*[starts-with(@id, 'message-')][1]")
+
+    @property
     def spinners(self) -> Locator:
         """Everything in the chat that still turns."""
         return self.page.locator('.chat-assistant [class*="spinner"], .chat-assistant .shimmer')
 
     async def open(self, model: str) -> None:
-        """A new chat with the model of that id."""
+        """A new chat with the model of that id; with several, divided by commas, each message has an answer of each."""
         await self.page.goto(f"{self._url}/?models={model}")
         if self.look.begins_twice:
             await self.page.wait_for_load_state("networkidle")
         await expect(self._box).to_be_visible(timeout=TIMEOUT_MS)
-        await expect(self.page.get_by_role("button", name="Selected model: ")).to_be_visible()
+        await expect(self.page.get_by_role("button", name="Selected model: ").first).to_be_visible()
 
-    async def send(self, prompt: str) -> None:
-        """Send a message; returns when the answer has begun."""
+    async def send(self, prompt: str, answers: int = 1) -> None:
+        """Send a message; returns when so many answers have begun."""
         await self._box.click()
         await self.page.keyboard.insert_text(prompt)
         await self.page.keyboard.press("Enter")
-        self._answers += 1
+        self._answers += answers
         await expect(self.page.locator(".chat-assistant")).to_have_count(self._answers, timeout=TIMEOUT_MS)
 
     async def ask(self, prompt: str) -> None:

@@ -229,6 +229,17 @@ async def test_a_page_is_shown_and_its_calls_input_and_output_too(chat: Chat, co
     assert "Stage clock" in frame
 
 
+async def test_a_page_can_be_read_in_dark_mode(chat: Chat, content: Content, demo: str) -> None:
+    await chat.page.add_init_script("localStorage.setItem('theme', 'dark')")
+    await chat.open(demo)
+    await chat.ask("page")
+    colours = await content.frame.locator("body").evaluate(
+        "body => [getComputedStyle(body).color, getComputedStyle(body).backgroundColor]"
+    )
+    await chat.screenshot("page-in-dark-mode")
+    assert sorted(colours) == ["rgb(0, 0, 0)", "rgb(255, 255, 255)"], "it has its own background"
+
+
 async def test_the_info_button_shows_the_tokens(
     chat: Chat, content: Content, recorded_demo: str, proxy: RecordingProxy
 ) -> None:

@@ -100,7 +100,7 @@ async def test_stop_during_one_of_two_parallel_calls(chat: Chat, model: Models) 
     # Anew, so that the group is folded: whether it stays open at the end is Open WebUI's own affair.
     await chat.reload()
     [group] = await chat.chips()
-    assert group.failed == chat.look.red_failures
+    assert not group.failed
     await check_that_it_is_over(chat, BEFORE)
 
 
@@ -133,7 +133,7 @@ async def test_the_card_of_a_tool_that_stop_cannot_end_says_that_it_may_go_on(
 
 async def check_that_its_card_says_so(chat: Chat) -> None:
     [card] = await chat.chips()
-    assert (card.running, card.failed) == (False, chat.look.red_failures)
+    assert (card.running, card.failed) == (False, False)
     assert "may go on for a while" in await chat.result("grind")
 
 

@@ -84,7 +84,7 @@ async def test_a_server_that_asks_has_the_user_asked(tmp_path: Path) -> None:
     seen, requests = await play([answer(ASKS), answer(WIPED), speech("Done.")], tmp_path, disks("always"), reply=True)
     assert seen.lines(in_order=True)[0] == "call 1 wipe {'disk': 'C'}"
     [question] = [event for event in seen.events if isinstance(event, InputRequest)]
-    assert '"disk": "C"' in question.message
+    assert question.message == "disk: C"
     [said] = [item for item in requests[1]["input"] if item.get("type") == "mcp_approval_response"]
     assert said["approve"] is True
     assert "result 1 C is empty" in seen.lines(in_order=True)

@@ -187,11 +187,17 @@ async def test_the_questions_of_two_answers_in_one_page_are_asked_one_after_anot
     first = asyncio.Event()
     page = Page(first, False)
     server.on("POST", "input", answer_json({}, 202))
+    agents = {"ada": "Ada's agent", "bob": "Bob's <i>agent</i>"}
+    server.on("GET", "models", answer_json({"data": [{"id": one, "name": name} for one, name in agents.items()]}))
     answers = []
-    for name in ("Ada's agent", "Bob's <i>agent</i>"):
-        server.on("POST", "runs", stream(frames(START, CALL, question(name)), end="hang"))
-        metadata = {"chat_id": "c", "message_id": name, "session_id": "page", "model": {"name": name}}
-        answers.append(await start(a_pipe(server.url), __event_call__=page, __metadata__=metadata))
+    for agent_id in agents:
+        server.on("POST", "runs", stream(frames(START, CALL, question(agent_id)), end="hang"))
+        # Open WebUI gives the first model of a chat with several to all of them.
+        metadata = {"chat_id": "c", "message_id": agent_id, "session_id": "page", "model": {"name": "Ada's agent"}}
+        pipe = a_pipe(server.url)
+        await pipe.pipes()
+        body = {"model": f"callboard.{agent_id}"}
+        answers.append(await start(pipe, body=body, __event_call__=page, __metadata__=metadata))
         seen: list[dict[str, Any]] = []
         while "waiting for approval" not in streamed_content(seen):
             seen.append(await anext(answers[-1]))
@@ -199,8 +205,8 @@ async def test_the_questions_of_two_answers_in_one_page_are_asked_one_after_anot
     first.set()
     told = await server.seen("POST", "input", 2)
     assert [(answer.json["request_id"], answer.json["value"]) for answer in told] == [
-        ("Ada's agent", True),
-        ("Bob's <i>agent</i>", False),
+        ("ada", True),
+        ("bob", False),
     ]
     assert "<b>Ada&#x27;s agent</b> asks" in page.asked[0]["data"]["message"]
     assert "<b>Bob&#x27;s &lt;i&gt;agent&lt;/i&gt;</b> asks (2 of 2)" in page.asked[1]["data"]["message"]
@@ -241,10 +247,15 @@ def test_each_kind_is_open_webuis_own_dialog() -> None:
 def test_arguments_are_shown_exactly_and_never_as_markup(message: str, shown: str) -> None:
     drawn = PIPE.make_dialog(question(message=message).model_dump())["data"]["message"]
     # To Markdown everything from <pre up to </pre> is HTML as it stands.
-    body = re.match(r'<pre style="[^"<>]*">([^<>]*)</pre>\n\n<p ', drawn)
+    body = re.match(r'<pre style="[^"<>]*">((?:[^<>]|<b>[^<>]*</b>)*)</pre>\n\n<p ', drawn)
     assert body
-    assert html.unescape(body[1]) == shown
+    assert html.unescape(re.sub("</?b>", "", body[1])) == shown
     assert "white-space: pre-wrap" in drawn, "what runs out of the dialog would be allowed unseen"
+
+
+def test_the_names_of_arguments_are_bold_and_nothing_in_a_value_is() -> None:
+    drawn = PIPE.make_dialog(question(message="note: to: ada\ntext:\n    seats: 3\nseats: 2").model_dump())
+    assert re.findall("<b>.*?</b>", drawn["data"]["message"]) == ["<b>note:</b>", "<b>text:</b>", "<b>seats:</b>"]
 
 
 # --- What the block says meanwhile.

@@ -48,9 +48,10 @@ class ShownCall:
         return self.error_code is not None and find_ending(self.error_code).is_failure
 
     @property
-    def words(self) -> str:
-        """What a person reads of its end; empty if it ended well or has not ended."""
-        return format_ending(self.error_code, self.result or "") if self.error_code is not None else ""
+    def outcome(self) -> str:
+        """What a person reads of its end: its result, or why it has none."""
+        result = self.result or ""
+        return result if self.error_code is None else format_ending(self.error_code, result)
 
     @property
     def has_run(self) -> bool:

@@ -82,16 +82,14 @@ class _Questions:
             self._hooks.refuse(call)
             return {"type": "reject", "message": str(unreadable_error(call))}
         await self._hooks.start(call.id, call.name, arguments)
-        if "respond" in allowed and "approve" not in allowed:
-            try:
-                return {"type": "respond", "message": str(await self._ask(arguments, call.id))}
-            except ToolDenied as unanswered:
-                return {"type": "respond", "message": str(unanswered)}
+        is_answered_by_user = "respond" in allowed and "approve" not in allowed
         try:
+            if is_answered_by_user:
+                return {"type": "respond", "message": str(await self._ask(arguments, call.id))}
             await self._turn.calls.approve(replace(call, arguments=arguments))
         except ToolDenied as denied:
             self._turn.calls.fail(call.id, denied)
-            return {"type": "reject", "message": str(denied)}
+            return {"type": "respond" if is_answered_by_user else "reject", "message": str(denied)}
         return {"type": "approve"}
 
     async def _ask_question(self, question: "_Question", call_id: str | None) -> object:
