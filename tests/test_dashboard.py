@@ -10,6 +10,7 @@ import pytest
 import pytest_asyncio
 
 from callboard import Agent, Skill, tool
+from callboard_protocol import ENDINGS
 from tests.fakes.openai_server import OpenAIServer, call, chunks, finish, text, usage
 from tests.scraping import Scrape, scrape
 from tests.serving import request, serving
@@ -82,6 +83,17 @@ async def test_a_query_asks_for_what_there_is(query: str, legend: str, scraped: 
     assert set(re.findall(r"\b[a-z_]{3,}\b", re.sub(r"\[[^]]*\]", "", rest))) <= _WORDS
     shown = set(re.findall(r"\{\{(\w+)\}\}", legend))
     assert shown <= (kept or labels)
+
+
+def test_calls_that_were_not_allowed_or_were_stopped_do_not_count_as_failures() -> None:
+    [query] = [
+        target["expr"]
+        for panel in panels()
+        for target in panel["targets"]
+        if "callboard_tool_calls_total{" in target["expr"] and " / " in target["expr"]
+    ]
+    left_out = re.findall(r'outcome!~"([^"]*)"', query)[0].split("|")
+    assert set(left_out) == {"ok", *(code for code, ending in ENDINGS.items() if not ending.is_failure)}
 
 
 def test_a_share_of_what_never_happened_is_drawn_as_0() -> None:

@@ -200,7 +200,7 @@ async def test_a_call_that_nobody_can_be_asked_about_is_not_said_to_be_refused(
     chat: Chat, dialog: Dialog, agents: str, box_office: BoxOffice, rendering: str
 ) -> None:
     async def take_the_page_away(route: Route) -> None:
-        await route.continue_(post_data=json.dumps(route.request.post_data_json | {"session_id": "gone"}))
+        await route.continue_(post_data=json.dumps(json.loads(route.request.post_data or "") | {"session_id": "gone"}))
 
     await chat.page.route("**/api/chat/completions", take_the_page_away)
     await chat.open(f"{agents}.cashier")

@@ -222,7 +222,7 @@ def test_the_command_reads_it_also_what_a_server_was_killed_in(tmp_path: Path) -
             process.wait()
 
     def read(*options: str) -> list[dict[str, Any]]:
-        done = run_command(tmp_path, "audit", *options)
+        done = run_command(tmp_path, "audit", *options, AUDIT="true")
         assert done.returncode == 0, done.stderr
         return [json.loads(line) for line in done.stdout.splitlines()]
 

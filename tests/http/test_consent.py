@@ -103,6 +103,9 @@ async def test_only_true_approves_and_only_false_refuses(
         found = (await service.client.get(f"/v1/tool-calls?status={state}")).json()["tool_calls"]
         failed = (await service.client.get("/v1/tool-calls?status=error")).json()["tool_calls"]
         metrics = (await service.client.get("/metrics")).text
+        pages = [
+            (await service.client.get(f"/inspect/{page}")).text for page in ("tools", "calls", "call?id=big&chat=c")
+        ]
     [denied] = [event for event in events if isinstance(event, ToolCallError)]
     assert (denied.tool_call_id, denied.code, denied.duration_ms) == ("big", code, None)
     assert shop.bought == [("a pen", 1)]
@@ -111,6 +114,12 @@ async def test_only_true_approves_and_only_false_refuses(
     assert (stored["error_code"], stored["status"], stored["duration_ms"]) == (code, state, None)
     assert [call["tool_call_id"] for call in found] == ["big"]
     assert failed == []
+    assert "%)" not in pages[0], "it is no error of its tool"
+    for page in pages[1:]:
+        assert find_ending(code).label in page
+        assert find_ending(code).words in page
+        assert "failed</span>" not in page
+    assert "Do not try again" not in pages[1], "that is meant for the model"
     assert f'callboard_tool_calls_total{{outcome="{code}",tool="buy"}} 1.0' in metrics
     assert 'callboard_tool_call_seconds_count{tool="buy"} 1.0' in metrics
     assert events[-1] == Done()

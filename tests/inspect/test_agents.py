@@ -99,6 +99,7 @@ async def test_an_agent_is_tried_with_cards_and_approvals(browser: Browser, tmp_
         await page.get_by_role("button", name="Refuse").click()
         await expect(page.locator(".said").last).to_have_text("Not sold.")
         await expect(page.locator("details.card .state").last).to_have_text("declined")
+        await expect(page.locator("details.card").last).to_contain_text("Declined: it was not run.")
         if scripts:
             await page.locator("details.card summary").first.click()
             await looking.check("try")

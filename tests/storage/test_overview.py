@@ -70,6 +70,7 @@ async def test_the_newest_turns_of_all_chats_have_their_question_user_and_ending
         ("two", "r2", None, 0, 0, failed),
         ("one", "r1", "Ann Lee", 1, 0, Done()),
     ]
+    assert [[call.call.tool_call_id for call in one.failures] for one in newest] == [["r3-0"], [], []]
     assert {(one.question, one.agent_id, one.answer) for one in newest} == {("Where is my umbrella?", "clerk", "")}
     assert [one.run_id for one in await any_store.overview(ANY_USER).newest_turns(2)] == ["r3", "r2"]
     assert [one.run_id for one in await any_store.overview("bob").newest_turns(10)] == ["r2"]

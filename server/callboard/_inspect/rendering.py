@@ -17,7 +17,7 @@ from callboard._inspect.values import indent
 from callboard._inspect.visit import Visit
 from callboard._openwebui.requests import strip_context
 from callboard._version import __version__
-from callboard_protocol import ENDINGS, FAILED
+from callboard_protocol import ENDINGS, FAILED, format_ending
 
 MAX_SHOWN_CHARS = 100_000
 """The characters of one text that a page shows; the whole has an address of its own."""
@@ -158,7 +158,9 @@ ENVIRONMENT.filters.update(
     number=number,
     pretty=pretty,
 )
-ENVIRONMENT.globals.update(version=__version__, max_shown_chars=MAX_SHOWN_CHARS, state_labels=STATE_LABELS)
+ENVIRONMENT.globals.update(
+    version=__version__, max_shown_chars=MAX_SHOWN_CHARS, state_labels=STATE_LABELS, format_ending=format_ending
+)
 
 
 def render(template: str, visit: Visit, status: int = HTTPStatus.OK, **values: object) -> HTMLResponse:

@@ -71,8 +71,7 @@ async def _find_now(request: Request) -> dict[str, object]:
     # What was asked before the oldest turn of the list may be stored, and is no longer in the list.
     oldest = min((turn.began_at for turn in turns.values()), default=0) if len(turns) == ANSWERS_SHOWN else 0
     unstored = [one.summarise() for run_id, one in ended.items() if run_id not in turns and one.began_at >= oldest]
-    failures = await _find_failures(overview)
-    answers = [list_stored(turn, failures.get(run_id, ())) for run_id, turn in turns.items() if run_id not in under_way]
+    answers = [list_stored(turn) for run_id, turn in turns.items() if run_id not in under_way]
     answers = sorted([*answers, *unstored], key=lambda run: -run.began_at)
     return {
         "title": "Now",
@@ -80,15 +79,6 @@ async def _find_now(request: Request) -> dict[str, object]:
         "answers": [run for run in answers if run.task is None][:ANSWERS_SHOWN],
         "tasks": [run for run in [*live, *answers] if run.task is not None][:TASKS_SHOWN],
     }
-
-
-async def _find_failures(overview: Overview) -> Mapping[str, list[ShownCall]]:
-    """Return the newest calls that failed, by their runs, the first of each run first."""
-    failures: dict[str, list[ShownCall]] = {}
-    newest = await overview.calls(ToolCallFilter(status="error"), ANSWERS_SHOWN)
-    for one in reversed(newest.calls):
-        failures.setdefault(one.call.run_id, []).append(show_stored_call(one))
-    return failures
 
 
 async def stop(request: Request) -> Response:

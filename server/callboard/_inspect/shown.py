@@ -48,9 +48,10 @@ class ShownCall:
         return self.error_code is not None and find_ending(self.error_code).is_failure
 
     @property
-    def words(self) -> str:
-        """What a person reads of its end; empty if it ended well or has not ended."""
-        return format_ending(self.error_code, self.result or "") if self.error_code is not None else ""
+    def outcome(self) -> str:
+        """What a person reads of its end: its result, or why it has none."""
+        result = self.result or ""
+        return result if self.error_code is None else format_ending(self.error_code, result)
 
     @property
     def has_run(self) -> bool:
@@ -201,8 +202,8 @@ class ListedRun:
         return (self.ended_at or time.time()) - self.began_at
 
 
-def list_stored(turn: TurnSummary, failed_calls: Sequence[ShownCall] = ()) -> ListedRun:
-    """Return a run as the store keeps it, for a list; `failed_calls` are the first of those that failed."""
+def list_stored(turn: TurnSummary) -> ListedRun:
+    """Return a run as the store keeps it, for a list."""
     state, reason = read_ending(turn.ending)
     return ListedRun(
         run_id=turn.run_id,
@@ -217,7 +218,7 @@ def list_stored(turn: TurnSummary, failed_calls: Sequence[ShownCall] = ()) -> Li
         ended_at=turn.last_at,
         calls=turn.calls,
         errors=turn.errors,
-        failed_calls=failed_calls,
+        failed_calls=[show_stored_call(one) for one in turn.failures],
     )
 
 

@@ -50,6 +50,7 @@ CALL_CHARS = 500
 VALUE_CHARS = 40
 """What each value within a message, or a schema, takes beside its text."""
 QUESTION_CHARS = 2_000
+"""The characters that are kept of a question, beside the messages that hold it."""
 MAX_STEPS = 200
 """The steps of one call."""
 

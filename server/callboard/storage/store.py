@@ -122,7 +122,8 @@ class Overview(Protocol):
     async def newest_turns(self, limit: int) -> list[TurnSummary]:
         """Return the turns that were asked last, of all chats, newest first.
 
-        Their questions are what users typed, cut where they are very long; answers and texts are left out.
+        Their questions are what users typed, cut where they are very long. They have the calls that failed, and no
+        answers and texts.
         """
 
     async def turn(self, chat_id: str, run_id: str) -> TurnSummary | None:

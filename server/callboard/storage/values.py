@@ -316,7 +316,7 @@ class TurnSummary:
     """A turn as it is stored: the rows of one run. `answer` is the text that it ended with.
 
     `texts` are what was said before the calls of a round, by the round's index. `ending` is the run's last event, None
-    while it goes on, or if the server that ran it was killed.
+    while it goes on, or if the server that ran it was killed. `failures` are calls that failed, in a list of turns.
     """
 
     run_id: str
@@ -333,6 +333,7 @@ class TurnSummary:
     user_name: str | None = None
     ending: Done | Error | None = None
     texts: Mapping[int, str] = field(default_factory=dict)
+    failures: Sequence[CallSummary] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Literal
 
 from callboard._http.openai.answer import format_arguments, format_result
-from callboard_protocol import ToolCallComplete, ToolCallError, ToolCallStart, find_ending
+from callboard_protocol import ToolCallComplete, ToolCallError, ToolCallStart
 
 Json = dict[str, Any]
 Written = Literal["completed", "incomplete"]
@@ -19,6 +19,9 @@ Written = Literal["completed", "incomplete"]
 
 SERVER_LABEL = "callboard"
 """OpenAI names the MCP server that ran a call; all of these ran on this one."""
+
+CUT_OFF = frozenset({"cancelled", "interrupted"})
+"""The codes of calls that did not come to an end of their own: how far they got is not known."""
 
 MCP_ITEM_ID = re.compile(r"mcp_([0-9a-f]{32}_\d{1,9})_(\d{1,9})_(.+)", re.DOTALL)
 CLIENTS_ITEM_ID = re.compile(r"(?:fc|ctc)_([0-9a-f]{32}_\d{1,9})_.+", re.DOTALL)
@@ -170,10 +173,9 @@ class McpCallWriter:
             ending = "completed"
             self.item = {**self.item, "status": ending, "output": result, **list_attachments(end)}
         else:
-            # OpenAI has no third event: what is not completed has failed.
+            # OpenAI has no third ending: what is not completed has failed.
             ending = "failed"
-            is_incomplete = end.code == "interrupted" or not find_ending(end.code).is_failure
-            status = "incomplete" if is_incomplete else ending
+            status = "incomplete" if end.code in CUT_OFF else ending
             error = {"type": "mcp_tool_execution_error", "content": [{"type": "text", "text": result}]}
             self.item = {**self.item, "status": status, "error": error}
         yield {"type": f"response.mcp_call.{ending}", **self._where}

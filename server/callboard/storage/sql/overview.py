@@ -8,6 +8,7 @@ import base64
 import json
 from collections import defaultdict
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Connection, Row, Select, and_, case, exists, func, or_, select
@@ -56,6 +57,8 @@ WINDOW_ROWS = 100_000
 WINDOW_CHATS = 2_000
 """The chats that a filter looks through for one page."""
 MAX_OPEN_RUNS = 300
+MAX_FAILURES = 300
+"""The calls that failed of a list of turns."""
 
 IS_CALL = messages.c.role == "tool"
 IS_QUESTION = messages.c.role == "user"
@@ -160,7 +163,9 @@ class SqlOverview(Overview):
                 return []
             of_turns = messages.c.run_id.in_([row.run_id for row in rows]), messages.c.id >= rows[-1].id
             turns = _load_turns(connection, *of_turns, is_listed=True)
-            return [turns[row.chat_id, row.run_id] for row in rows]
+            failures = _read_failures(connection, of_turns)
+            places = [(row.chat_id, row.run_id) for row in rows]
+            return [replace(turns[place], failures=failures[place]) for place in places]
 
         return await self._database.read(read)
 
@@ -380,6 +385,17 @@ def _read_questions(connection: Connection, of_turns: Sequence[ColumnElement[boo
     ):
         texts[row.chat_id, row.run_id]["user"] = read_question(row.content)
     return texts
+
+
+def _read_failures(
+    connection: Connection, of_turns: Sequence[ColumnElement[bool]]
+) -> defaultdict[tuple[str, str], list[CallSummary]]:
+    """Return the newest calls that failed, by their chats and runs, the first of each run first."""
+    newest = SUMMARIES.where(*of_turns, IS_ERROR).order_by(messages.c.id.desc()).limit(MAX_FAILURES)
+    failures: defaultdict[tuple[str, str], list[CallSummary]] = defaultdict(list)
+    for one in reversed(_summarise(connection, connection.execute(newest).all())):
+        failures[one.call.chat_id, one.call.run_id].append(one)
+    return failures
 
 
 def _read_texts(connection: Connection, of_turns: Sequence[ColumnElement[bool]]) -> _Texts:
