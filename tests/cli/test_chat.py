@@ -172,7 +172,7 @@ async def test_a_long_text_is_whole_and_can_be_scrolled_back_while_it_comes(tmp_
         assert terminal.text.splitlines()[:201] == [*lines, "the end"]
 
 
-async def test_a_paragraph_that_is_longer_than_the_terminal_is_whole_in_the_end(tmp_path: Path) -> None:
+async def test_a_paragraph_that_is_longer_than_the_terminal_can_be_scrolled_back_while_it_comes(tmp_path: Path) -> None:
     words = [f"word{number}" for number in range(600)]
     steps = Steps([Message(content=f"{word} ") for word in words], [Message(content="the end")])
     async with (
@@ -181,7 +181,7 @@ async def test_a_paragraph_that_is_longer_than_the_terminal_is_whole_in_the_end(
     ):
         steps.go_on()
         await terminal.shows("word599")
-        assert "word0 " not in terminal.text
+        assert terminal.text.split() == words
         steps.go_on()
         assert await terminal.ends() == 0
         assert terminal.text.split()[:602] == [*words, "the", "end"]

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from contextlib import AbstractContextManager, nullcontext
 
 from callboard._cli.chat.answer import LOST_CODE, Answer, Call, Words, format_seconds, format_step
 from callboard._cli.chat.visible import make_line, make_visible
@@ -49,11 +50,9 @@ class Display:
         """Show a line that stays."""
         raise NotImplementedError
 
-    def pause(self) -> None:
-        """Leave the terminal to a question, until `go_on`."""
-
-    def go_on(self) -> None:
-        """Show the run again."""
+    def paused(self) -> AbstractContextManager[None]:
+        """Leave the terminal to a question until the block ends."""
+        return nullcontext()
 
     def end(self) -> None:
         """Show the rest of the answer, and what it took."""

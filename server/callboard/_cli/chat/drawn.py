@@ -5,6 +5,7 @@ Everything that others wrote goes through `make_visible` into a `Text`, which Ri
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TextIO
 
 from rich.console import Console, Group, RenderableType
@@ -52,14 +53,16 @@ class Drawn(Display):
 
     def take(self, data: str, event: Event | None) -> None:
         """Change the answer; the next tick draws it."""
+        if not isinstance(event, Rewind):
+            super().take(data, event)
+            return
         printed_chars = _count_chars(self.answer.pieces[: self._printed]) + self._printed_chars
         super().take(data, event)
-        if isinstance(event, Rewind):
-            self._printed = min(self._printed, len(self.answer.pieces))
-            open_chars = _count_chars(self.answer.pieces[self._printed : self._printed + 1])
-            self._printed_chars = min(self._printed_chars, open_chars)
-            if printed_chars > _count_chars(self.answer.pieces):
-                self._console.print(Text(f"\n{TAKEN_BACK}", "yellow"))
+        self._printed = min(self._printed, len(self.answer.pieces))
+        open_chars = _count_chars(self.answer.pieces[self._printed : self._printed + 1])
+        self._printed_chars = min(self._printed_chars, open_chars)
+        if printed_chars > _count_chars(self.answer.pieces):
+            self._console.print(Text(f"\n{TAKEN_BACK}", "yellow"))
 
     def tick(self) -> None:
         """Print what is finished, and draw what is not; of too many rows the last."""
@@ -87,22 +90,22 @@ class Drawn(Display):
         """Print a line."""
         self._console.print(Text(words))
 
-    def pause(self) -> None:
-        """Print the text so far, and take the rest away until `go_on`."""
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Print the text so far, and draw nothing until the block ends."""
         self._is_paused = True
         finished: list[RenderableType] = []
         while lines := self._take_lines(is_whole=True):
             finished += lines
         self._draw(finished, [])
         self.close()
-
-    def go_on(self) -> None:
-        """Draw on, below the question."""
-        self._is_paused = False
+        try:
+            yield
+        finally:
+            self._is_paused = False
 
     def end(self) -> None:
         """Print the rest of the answer, its sources and what it took."""
-        self.go_on()
         self.tick()
         self.close()
         sources = [
@@ -132,7 +135,7 @@ class Drawn(Display):
         return piece
 
     def _take_lines(self, *, is_whole: bool = False) -> list[RenderableType]:
-        """Return the whole lines of the first open text, or all of it so far, which are printed then."""
+        """Return all but the last row of the first open text, or all of it, which is printed then."""
         pieces = self.answer.pieces
         piece = pieces[self._printed] if self._printed < len(pieces) else None
         if not isinstance(piece, Words):
@@ -140,8 +143,9 @@ class Drawn(Display):
         if self._printed < len(pieces) - 1:
             return self._take_piece()
         text = make_visible(piece.text)
-        end = len(text) if is_whole else text.rfind("\n") + 1
-        if end <= self._printed_chars:
+        *full_rows, last_row = Text(text[self._printed_chars :]).wrap(self._console, self._console.width)
+        end = len(text) if is_whole else len(text) - len(last_row)
+        if end <= self._printed_chars or not (full_rows or is_whole):
             return []
         lines = [*self._show(self._printed, end)]
         self._printed_chars = end

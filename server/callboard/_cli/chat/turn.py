@@ -125,18 +125,16 @@ class Turn:
             self._display.say(NOT_TAKEN)
 
     async def _ask_at(self, keyboard: "Keyboard", question: InputRequest) -> bool | str | None:
-        self._display.pause()
-        self._display.say(f"\n? {make_line(question.title)}")
-        for line in f"{make_visible(question.message)}\n{make_line(question.placeholder)}".splitlines():
-            if line.strip():
-                self._display.say(f"  {line}")
-        try:
-            return await keyboard.ask(question)
-        except asyncio.CancelledError:
-            self._display.say(TOO_LATE)
-            raise
-        finally:
-            self._display.go_on()
+        with self._display.paused():
+            self._display.say(f"\n? {make_line(question.title)}")
+            for line in f"{make_visible(question.message)}\n{make_line(question.placeholder)}".splitlines():
+                if line.strip():
+                    self._display.say(f"  {line}")
+            try:
+                return await keyboard.ask(question)
+            except asyncio.CancelledError:
+                self._display.say(TOO_LATE)
+                raise
 
 
 async def _cancel(*tasks: asyncio.Task[Any]) -> None:
