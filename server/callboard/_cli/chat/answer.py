@@ -66,7 +66,7 @@ class Call:
     result: str = ""
     files: list[str] = field(default_factory=list)
     began_at_seconds: float | None = None
-    took_seconds: float | None = None
+    took: str = ""
 
     @property
     def title(self) -> str:
@@ -183,7 +183,7 @@ class Answer:
                 pages = ["a page, which Open WebUI shows"] * len(event.embeds)
                 self.calls[event.tool_call_id].files = [*files, *pages]
             case ToolCallError():
-                self._end_call(event, "✗", event.error)
+                self._end_call(event, *_describe_error(event))
             case _:
                 pass
 
@@ -228,9 +228,7 @@ class Answer:
         call.sign = sign
         call.result = result
         if event.duration_ms is not None:
-            call.took_seconds = event.duration_ms / 1000
-        elif call.began_at_seconds is not None:
-            call.took_seconds = time.monotonic() - call.began_at_seconds
+            call.took = format_seconds(event.duration_ms / 1000)
         self._keep_pieces()
 
     def _cite(self, event: Source) -> None:
@@ -255,6 +253,11 @@ class Answer:
 def _cut_result(event: ToolCallComplete) -> str:
     chars = event.result_chars if event.truncated else 0
     return f"{cut_note(event.result, max(chars, len(event.result)))} {event.result_url or ''}".rstrip()
+
+
+def _describe_error(event: ToolCallError) -> tuple[str, str]:
+    """Return the sign and the words of a call that gave no result."""
+    return "✗", event.error
 
 
 def format_seconds(seconds: float) -> str:

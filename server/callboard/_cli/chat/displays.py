@@ -4,7 +4,7 @@ import json
 import sys
 from contextlib import AbstractContextManager, nullcontext
 
-from callboard._cli.chat.answer import LOST_CODE, Answer, Call, Words, format_seconds, format_step
+from callboard._cli.chat.answer import LOST_CODE, Answer, Call, Words, format_step
 from callboard._cli.chat.visible import make_line, make_visible
 from callboard._text import write_json_line
 from callboard_protocol import (
@@ -118,9 +118,8 @@ class Plain(Display):
                     pass
 
     def _write_end(self, call: Call) -> None:
-        took = "" if call.took_seconds is None else f" {format_seconds(call.took_seconds)}"
         result = make_visible(call.result) if self._is_verbose else make_line(call.result)
-        self._write_line(f"{call.sign} {make_line(call.title)}{took}: {result}")
+        self._write_line(f"{call.sign} {make_line(call.title)} {call.took}".rstrip() + f": {result}")
         for file in call.files:
             self.say(f"  ⇩ {file}")
 

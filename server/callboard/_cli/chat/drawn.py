@@ -208,13 +208,13 @@ class Drawn(Display):
         if not call.sign:
             yield _show_progress(call)
             return
-        took = "" if call.took_seconds is None else f"  {format_seconds(call.took_seconds)}"
         style = "red" if call.sign == "✗" else "dim"
         if self._is_verbose:
-            yield Text(took, "dim")
+            yield Padding(Text(call.took, "dim"), INDENT)
             yield Padding(Text(make_visible(call.result).rstrip(), style), INDENT)
         else:
-            yield _make_row((took, "dim"), (f"  {make_line(call.result)}", style))
+            took = f"{call.took}  " if call.took else ""
+            yield _make_row((f"  {took}", "dim"), (make_line(call.result), style))
         for file in call.files:
             yield Padding(Text(f"⇩ {file}", "cyan"), INDENT)
 
