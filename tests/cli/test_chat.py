@@ -412,6 +412,26 @@ async def test_texts_and_passwords_are_asked_for_and_passwords_not_shown(tmp_pat
         assert "<None>" in terminal.text
 
 
+async def test_two_questions_are_asked_one_after_the_other_and_one_answer_is_not_for_both(tmp_path: Path) -> None:
+    async def script(context: RunContext) -> AsyncIterator[Event]:
+        yield Message(content="Both:")
+        questions = [InputRequest(request_id=title, kind="input", title=title) for title in ("First?", "Second?")]
+        yield Message(content=f" {await asyncio.gather(*map(context.ask, questions))}")
+
+    async with (
+        serving(tmp_path, ScriptedAgent(script)) as service,
+        in_terminal(tmp_path, "chat", "scripted", "hi", "--url", url(service)) as terminal,
+    ):
+        await terminal.until(lambda: terminal.text.endswith("  >"))
+        assert "Second?" not in terminal.text
+        terminal.types("one\ntwo\n")
+        await terminal.shows("Second?")
+        await terminal.until(lambda: terminal.text.endswith("  >"))
+        terminal.types("three\n")
+        assert await terminal.ends() == 0
+        assert "['one', 'three']" in terminal.text
+
+
 async def test_a_question_that_somebody_else_has_answered_is_not_asked_any_more(tmp_path: Path) -> None:
     async with (
         serving(tmp_path, demo_agent(pace=0)) as service,

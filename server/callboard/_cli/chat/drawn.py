@@ -210,7 +210,8 @@ class Drawn(Display):
             return
         style = "red" if call.sign == "✗" else "dim"
         if self._is_verbose:
-            yield Padding(Text(call.took, "dim"), INDENT)
+            if call.took:
+                yield Padding(Text(call.took, "dim"), INDENT)
             yield Padding(Text(make_visible(call.result).rstrip(), style), INDENT)
         else:
             took = f"{call.took}  " if call.took else ""
