@@ -17,8 +17,10 @@ SERVES = {
 }
 """Modules that take long to import, and that serving needs."""
 
-RARE = {"alembic", "mcp", "openai", "opentelemetry.sdk", "redis", "trafilatura"}
-"""Modules that take long to import, and that few need: a migration, an exporter, a framework, a skill."""
+RARE = {"alembic", "mcp", "openai", "opentelemetry.sdk", "prompt_toolkit", "redis", "trafilatura"}
+"""Modules that take long to import, and that few need: a migration, an exporter, a framework, a skill, a terminal.
+
+Rich is none of them: where it is installed, structlog and httpx import it."""
 
 DECLARE = """
 import json, sys

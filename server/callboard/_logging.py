@@ -2,38 +2,46 @@
 
 import logging
 import sys
+from typing import TextIO
 
 import structlog
 
 from callboard._redaction import Redaction, current
 from callboard._trace_context import current_trace_id
 
-# Other tracebacks show what variables hold, break a secret where a line ends, and where Rich is installed take seconds,
-# in which the event loop stands still.
-_CONSOLE = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+
+def _make_console_renderer(*, has_colours: bool) -> structlog.dev.ConsoleRenderer:
+    # Rich's tracebacks, which are structlog's default, show what variables hold, break a secret where a line ends, and
+    # take seconds, in which the event loop stands still.
+    return structlog.dev.ConsoleRenderer(colors=has_colours, exception_formatter=structlog.dev.plain_traceback)
 
 
 def use_plain_tracebacks() -> None:
     """Replace the tracebacks of structlog's defaults; an application that has configured structlog keeps its own."""
     if not structlog.is_configured():
-        structlog.configure(processors=[*structlog.get_config()["processors"][:-1], _CONSOLE])
+        renderer = _make_console_renderer(has_colours=True)
+        structlog.configure(processors=[*structlog.get_config()["processors"][:-1], renderer])
 
 
-def set_up_logging(level: str, redaction: Redaction | None = None) -> None:
-    """Log one line an event to standard error: coloured in a terminal, JSON elsewhere.
+def set_up_logging(level: str, redaction: Redaction | None = None, file: TextIO | None = None) -> None:
+    """Log one line an event: to standard error, coloured in a terminal and JSON elsewhere, or for people into a file.
 
     No line, ours or a library's, holds what `redaction` or that of the run at work knows as secret.
     """
     known = redaction or Redaction()
     number = logging.getLevelNamesMapping()[level.upper()]
-    renderer: structlog.types.Processor = _CONSOLE if sys.stderr.isatty() else structlog.processors.JSONRenderer()
+    out = file or sys.stderr
+    is_for_people = file is not None or out.isatty()
+    renderer: structlog.types.Processor = (
+        _make_console_renderer(has_colours=out.isatty()) if is_for_people else structlog.processors.JSONRenderer()
+    )
     shared: list[structlog.types.Processor] = [
         structlog.contextvars.merge_contextvars,
         _add_trace,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
-    if not sys.stderr.isatty():
+    if not is_for_people:
         shared.append(structlog.processors.format_exc_info)
 
     def write_line(_logger: object, _method: str, line: structlog.typing.EventDict) -> str:
@@ -44,9 +52,9 @@ def set_up_logging(level: str, redaction: Redaction | None = None) -> None:
         processors=[*shared, renderer, write_line],
         wrapper_class=structlog.make_filtering_bound_logger(number),
         # A line in one piece: several workers write to the same place.
-        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(out),
     )
-    handler = logging.StreamHandler()
+    handler = logging.StreamHandler(out)
     handler.setFormatter(_SecretlessFormatter("%(levelname)s %(name)s: %(message)s", known))
     logging.basicConfig(level=max(number, logging.WARNING), handlers=[handler])
     # The SDK logs what it cannot read with all its text and a traceback; `skills.mcp` says what matters of that.

@@ -92,6 +92,8 @@ class Terminal:
 
     def __post_init__(self) -> None:
         self.stream = pyte.ByteStream(self.screen)
+        # What a terminal answers when it is asked where its cursor is.
+        self.screen.write_process_input = self.types
 
 
 @asynccontextmanager
@@ -101,11 +103,13 @@ async def in_terminal(
     """Run the command in a terminal of that size; `variables` are those of the environment beside its settings."""
     ours, its = pty.openpty()
     fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+    # Readline says in these how large the terminal of the tests is.
+    described = {name: value for name, value in environment(folder).items() if name not in ("COLUMNS", "LINES")}
     process = await asyncio.create_subprocess_exec(
         *COMMAND,
         *arguments,
         cwd=folder,
-        env={**environment(folder), "TERM": "xterm-256color", **(variables or {})},
+        env={**described, "TERM": "xterm-256color", **(variables or {})},
         stdin=its,
         stdout=its,
         stderr=its,

@@ -172,6 +172,21 @@ async def test_a_long_text_is_whole_and_can_be_scrolled_back_while_it_comes(tmp_
         assert terminal.text.splitlines()[:201] == [*lines, "the end"]
 
 
+async def test_a_paragraph_that_is_longer_than_the_terminal_can_be_scrolled_back_while_it_comes(tmp_path: Path) -> None:
+    words = [f"word{number}" for number in range(600)]
+    steps = Steps([Message(content=f"{word} ") for word in words], [Message(content="the end")])
+    async with (
+        serving(tmp_path, steps.agent) as service,
+        in_terminal(tmp_path, "chat", "scripted", "hi", "--url", url(service)) as terminal,
+    ):
+        steps.go_on()
+        await terminal.shows("word599")
+        assert terminal.text.split() == words
+        steps.go_on()
+        assert await terminal.ends() == 0
+        assert terminal.text.split()[:602] == [*words, "the", "end"]
+
+
 async def test_reasoning_is_dim_and_sources_and_files_are_named(tmp_path: Path) -> None:
     picture = {"type": "image", "url": "https://example.org/dusk.png", "name": "dusk.png", "content_type": "image/png"}
     agent = says(
@@ -296,20 +311,29 @@ async def test_no_colour_is_written_where_none_is_wanted(tmp_path: Path) -> None
                 assert bool(re.search(rb"\x1b\[3\dm", terminal.raw)) == has_colour
 
 
-@pytest.mark.parametrize(("columns", "kind"), [(20, "xterm-256color"), (80, "dumb")])
-async def test_a_narrow_terminal_and_a_dumb_one_get_plain_lines(tmp_path: Path, columns: int, kind: str) -> None:
-    agent = says(
-        Message(content="Look."), started("a"), step("a", "Busy"), completed("a", "fine"), Message(content="So.")
-    )
+async def test_a_dumb_terminal_gets_plain_lines_and_its_questions_are_asked(tmp_path: Path) -> None:
+    async def script(context: RunContext) -> AsyncIterator[Event]:
+        yield Message(content="Look.")
+        yield started("a")
+        yield step("a", "Busy")
+        yield completed("a", "fine")
+        name = await context.ask(InputRequest(request_id="name", kind="input", title="Your name?"))
+        word = await context.ask(InputRequest(request_id="word", kind="password", title="The word?"))
+        yield Message(content=f"{name!r} {word!r}")
+
     async with (
-        serving(tmp_path, agent) as service,
-        in_terminal(
-            tmp_path, "chat", "scripted", "hi", "--url", url(service), columns=columns, variables={"TERM": kind}
-        ) as terminal,
+        serving(tmp_path, ScriptedAgent(script)) as service,
+        in_terminal(tmp_path, "chat", "scripted", "hi", "--url", url(service), variables={"TERM": "dumb"}) as terminal,
     ):
+        await terminal.shows("Your name?", "\n  >")
+        terminal.types("Celia\n")
         assert await terminal.ends() == 0
         assert b"\x1b" not in terminal.raw
-        assert terminal.raw.decode().splitlines()[:4] == ["Look.", "→ paint()", "✓ paint under 1 s: fine", "So."]
+        lines = [line for line in terminal.text.splitlines() if line]
+        assert lines[:5] == ["Look.", "→ paint()", "✓ paint under 1 s: fine", "? Your name?", "  > Celia"]
+        assert lines[5] == "? The word?"
+        assert "cannot hide" in lines[6]
+        assert lines[7] == "'Celia' None"
 
 
 # ------------------------------------------------------------------------------------------------------------- asked
@@ -390,6 +414,26 @@ async def test_texts_and_passwords_are_asked_for_and_passwords_not_shown(tmp_pat
         assert "<None>" in terminal.text
 
 
+async def test_two_questions_are_asked_one_after_the_other_and_one_answer_is_not_for_both(tmp_path: Path) -> None:
+    async def script(context: RunContext) -> AsyncIterator[Event]:
+        yield Message(content="Both:")
+        questions = [InputRequest(request_id=title, kind="input", title=title) for title in ("First?", "Second?")]
+        yield Message(content=f" {await asyncio.gather(*map(context.ask, questions))}")
+
+    async with (
+        serving(tmp_path, ScriptedAgent(script)) as service,
+        in_terminal(tmp_path, "chat", "scripted", "hi", "--url", url(service)) as terminal,
+    ):
+        await terminal.until(lambda: terminal.text.endswith("  >"))
+        assert "Second?" not in terminal.text
+        terminal.types("one\ntwo\n")
+        await terminal.shows("Second?")
+        await terminal.until(lambda: terminal.text.endswith("  >"))
+        terminal.types("three\n")
+        assert await terminal.ends() == 0
+        assert "['one', 'three']" in terminal.text
+
+
 async def test_a_question_that_somebody_else_has_answered_is_not_asked_any_more(tmp_path: Path) -> None:
     async with (
         serving(tmp_path, demo_agent(pace=0)) as service,
@@ -408,7 +452,7 @@ async def test_without_a_terminal_nobody_is_asked_and_the_answer_is_no(tmp_path:
         output = await in_pipes(tmp_path, "chat", "demo", "approve", "--url", url(service))
     assert output.exit_code == 0
     assert "Nobody can be asked here" in output.beside
-    assert "✗ sell_ticket" in output.beside
+    assert "– sell_ticket · not asked" in output.beside
     assert "That was your decision." in output.out
 
 
@@ -446,6 +490,19 @@ async def test_in_a_conversation_ctrl_c_stops_the_answer_alone(tmp_path: Path) -
         await terminal.until(lambda: terminal.text.count("›") == 2)
         terminal.types("\x04")
         assert await terminal.ends() == 0
+
+
+async def test_ctrl_c_at_a_question_stops_the_run(tmp_path: Path) -> None:
+    async with (
+        serving(tmp_path, demo_agent(pace=0)) as service,
+        in_terminal(tmp_path, "chat", "demo", "approve", "--url", url(service)) as terminal,
+    ):
+        await terminal.shows("[y/N]")
+        terminal.presses_ctrl_c()
+        assert await terminal.ends() == 130
+        assert "Stopped." in terminal.text
+        assert "are sold" not in terminal.text
+        assert "Traceback" not in terminal.text
 
 
 async def test_a_second_ctrl_c_leaves_where_the_run_does_not_end(tmp_path: Path) -> None:
@@ -508,9 +565,10 @@ async def test_a_server_that_has_forgotten_the_run_is_told_of(tmp_path: Path) ->
 
 # ------------------------------------------------------------------------------------------------------ hostile output
 
-OURS = re.compile(rb"\x1b\[(\?7[lh]|\d+A|K|J|\d+m)|\r\n|\r|\n")
+# Of Rich and Prompt Toolkit: colours, the cursor moved in its row and upwards, rows erased, modes of a prompt.
+OURS = re.compile(rb"\x1b\[([\d;]*m|\d*[ACD]|2?K|J|6n|\?(1|7|12|25|2004)[hl])|\r\n|\r|\n|\x08")
 HOSTILE = (
-    "before\x1b[2J\x1b[H\x1b]0;owned\x07\x1b]52;c;b3duZWQ=\x07\x1b]8;;https://evil.example\x1b\\link"
+    "[blink]markup[/blink] :boom: before\x1b[2J\x1b[H\x1b]0;owned\x07\x1b]52;c;b3duZWQ=\x07\x1b]8;;https://evil.example\x1b\\link"
     "\x9b31m\x9d0;owned\x9c\x08\x08\x08over\rwritten\x00\x7f\u202eesrever\u2066\u2069\u200b\u2028after"
 )
 
@@ -543,7 +601,7 @@ async def test_no_text_of_others_can_do_anything_in_the_terminal(tmp_path: Path)
             assert await terminal.ends() == 0
             rest = OURS.sub(b"", bytes(terminal.raw)).decode()
             assert [character for character in rest if not (character.isprintable())] == []
-            assert "before␛[2J" in terminal.text
+            assert "[blink]markup[/blink] :boom: before␛[2J" in terminal.text
             assert "<U+202E>" in terminal.text
             assert terminal.screen.title == ""
 
@@ -726,54 +784,96 @@ async def test_a_chat_goes_on_with_its_calls_in_the_same_terminal_and_in_another
             assert "Traceback" not in terminal.text
 
 
-async def test_help_is_no_question(tmp_path: Path) -> None:
+async def test_help_lists_the_commands_and_the_keys(tmp_path: Path) -> None:
+    async def script(context: RunContext) -> AsyncIterator[Event]:
+        yield Message(content=f"asked {context.messages[-1]['content']}")
+
     async with (
-        serving(tmp_path, says(Message(content="An answer."))) as service,
+        serving(tmp_path, ScriptedAgent(script)) as service,
         in_terminal(tmp_path, "chat", "scripted", "--url", url(service)) as terminal,
     ):
         await terminal.shows("/help says more", "›")
-        terminal.types(" /help \n")
-        await terminal.shows("Every line is a question", "callboard chat --help")
-        terminal.types("hi\n")
-        await terminal.shows("An answer.")
-        assert terminal.text.count("An answer.") == 1
+        terminal.types("/help\n")
+        await terminal.until(lambda: terminal.text.count("›") == 2)
+        assert all(word in terminal.text for word in ("/quit", "Ctrl-C", "earlier questions"))
+        assert "asked" not in terminal.text
+        terminal.types("/etc/hosts?\n")
+        await terminal.shows("asked /etc/hosts?")
+        await terminal.until(lambda: terminal.text.count("›") == 3)
+        terminal.types("/quit\n")
+        assert await terminal.ends() == 0
 
 
-NOISY = """
+async def test_a_question_is_edited_and_an_earlier_one_asked_again(tmp_path: Path) -> None:
+    async def script(context: RunContext) -> AsyncIterator[Event]:
+        yield Message(content=f"<{context.messages[-1]['content']}>")
+
+    async with (
+        serving(tmp_path, ScriptedAgent(script)) as service,
+        in_terminal(tmp_path, "chat", "scripted", "--url", url(service)) as terminal,
+    ):
+        await terminal.shows("›")
+        left, up, home = "\x1b[D", "\x1b[A", "\x01"
+        terminal.types(f"wht{left}{left}\x7fWh{home}So: \n")
+        await terminal.shows("<So: Whht>")
+        await terminal.until(lambda: terminal.text.count("›") == 2)
+        terminal.types(up)
+        await terminal.until(lambda: terminal.text.count("› So: Whht") == 2)
+        terminal.types("?\n")
+        await terminal.shows("<So: Whht?>")
+        await terminal.until(lambda: terminal.text.count("›") == 3)
+        terminal.types("\x04")
+        assert await terminal.ends() == 0
+
+
+WARNS = """
 import logging, warnings
-from callboard import Agent, Skill, register, tool
+from callboard import Agent, register, tool
 from callboard.models import ScriptedModel, TextDelta, ToolCallDelta
 
-loud = logging.getLogger("a_library")
-loud.setLevel(logging.INFO)
-loud.addHandler(logging.StreamHandler())
-
-@tool(read_only=True)
+@tool
 def look() -> str:
     "Looks."
-    loud.warning("NOISE of a library")
-    logging.getLogger("other").error("NOISE of another")
-    warnings.warn("NOISE of Python", stacklevel=1)
-    return "seen"
+    warnings.warn("a library is old")
+    logging.getLogger("library").warning("a line of the log")
+    return "nothing"
 
 def script(request):
     if request.messages[-1]["role"] == "tool":
-        return [TextDelta("It is over.")]
+        return [TextDelta("Seen.")]
     return [ToolCallDelta(0, "call", "look", "{}")]
 
-register(Agent("mine", "Looks.", skills=[Skill("s", "d", tools=[look])], model=ScriptedModel(script)))
+register(Agent("warns", tools=[look], model=ScriptedModel(script)))
+register(Agent("silent", model=ScriptedModel(lambda request: [TextDelta("Well.")])))
 """
 
 
-async def test_warnings_of_the_server_do_not_stand_in_the_terminal(tmp_path: Path) -> None:
+def read_logs(folder: Path) -> dict[str, str]:
+    return {str(path): path.read_text() for path in folder.glob("*.log")}
+
+
+@pytest.mark.parametrize("agent", ["warns", "silent"])
+async def test_the_log_of_the_server_in_this_process_is_a_file_that_is_named_at_the_end(
+    tmp_path: Path, agent: str
+) -> None:
     file = tmp_path / "mine.py"
-    file.write_text(NOISY)
-    async with in_terminal(tmp_path, "chat", "mine", "hi", variables={"CALLBOARD_AGENTS": str(file)}) as terminal:
-        await terminal.shows("It is over.", "Go on with")
+    file.write_text(WARNS)
+    variables = {"CALLBOARD_AGENTS": str(file), "TMPDIR": str(tmp_path)}
+    async with in_terminal(tmp_path, "chat", agent, columns=200, variables=variables) as terminal:
+        await terminal.shows("›")
+        terminal.types("go\n")
+        await terminal.until(lambda: terminal.text.count("›") == 2)
+        terminal.types("\x04")
         assert await terminal.ends() == 0
-        assert "NOISE" not in terminal.text
-    piped = await in_pipes(tmp_path, "chat", "mine", "hi", AGENTS=str(file))
-    assert set(re.findall(r"NOISE of (\w+)", piped.beside)) == {"a", "another", "Python"}
+        logs = re.findall(r"What the server logged: (\S+)", terminal.text)
+        assert all(line not in terminal.text for line in ("a library is old", "a line of the log", "Traceback"))
+    kept = read_logs(tmp_path)
+    assert logs == list(kept)
+    assert len(logs) == (agent == "warns")
+    for written in kept.values():
+        assert "a library is old" in written
+        assert "a line of the log" in written
+        assert "\x1b" not in written
 
 
 async def test_a_chat_of_a_user_is_that_users(tmp_path: Path) -> None:

@@ -70,6 +70,26 @@ def test_no_line_of_the_log_holds_a_secret_not_even_a_traceback(in_terminal: boo
     assert OTHER in after
 
 
+def test_an_application_that_configures_no_logging_logs_tracebacks_without_the_values_of_variables() -> None:
+    code = (
+        "import asyncio, rich, structlog\n"
+        "from callboard import Agent, Callboard\n"
+        "def fails():\n"
+        "    key = '-'.join(['s3c', 'r3t'])\n"
+        "    raise ValueError('refused')\n"
+        "async def main():\n"
+        "    async with Callboard([Agent('clerk')], store=None).asgi().lifespan():\n"
+        "        try:\n"
+        "            fails()\n"
+        "        except ValueError:\n"
+        "            structlog.get_logger().exception('failed')\n"
+        "asyncio.run(main())"
+    )
+    logged = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert "ValueError: refused" in logged
+    assert "s3c-r3t" not in logged
+
+
 def test_only_the_commands_silence_the_mcp_sdk_and_an_import_does_not() -> None:
     code = (
         "import logging, callboard, callboard.skills.mcp.connection\n"

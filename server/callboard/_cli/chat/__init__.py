@@ -1,7 +1,7 @@
 """`callboard chat`: a conversation with an agent in a terminal, or one answer for a script.
 
-It is a client of the server's own routes, as the pipe is. Where no server runs, one is begun in this process. What is
-drawn, and what is only written, is decided here; nothing below asks the environment.
+It is a client of the server's own routes, as the pipe is. If no server runs, one is started in this process. Rich and
+Prompt Toolkit are imported only if there is a terminal to draw on or to ask in.
 """
 
 import argparse
@@ -11,12 +11,12 @@ import secrets
 import shlex
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from io import TextIOWrapper
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from pydantic import ValidationError
@@ -24,10 +24,8 @@ from pydantic import ValidationError
 from callboard._cli import INTERRUPTED
 from callboard._cli.chat.answer import Answer
 from callboard._cli.chat.client import CONNECT_SECONDS, Address, ListedAgent, ServerClient, ServerProblem
-from callboard._cli.chat.displays import Display, Drawn, JsonLines, Plain
+from callboard._cli.chat.displays import Display, JsonLines, Plain
 from callboard._cli.chat.files import describe_file, keep_file, read_file
-from callboard._cli.chat.keyboard import Keyboard
-from callboard._cli.chat.screen import Painter, Screen, Span, read_size
 from callboard._cli.chat.turn import Ending, Turn
 from callboard._cli.chat.visible import make_line
 from callboard._cli.health import ask_health
@@ -35,10 +33,17 @@ from callboard._settings import Settings, load_settings
 from callboard.errors import CallboardError
 from callboard_protocol import RunRequest, User
 
-MIN_COLUMNS = 30
-"""In a terminal that is narrower nothing is drawn: plain lines are easier to read there."""
+if TYPE_CHECKING:
+    from callboard._cli.chat.keyboard import Keyboard
 
 PROMPT = "› "
+
+HELP = """\
+/help   show this
+/quit   end the conversation, as Ctrl-D does
+Ctrl-C  stop the answer; once more: leave at once
+↑ ↓     earlier questions
+All else is a question to the agent."""
 
 EXIT_CODES: dict[Ending, int] = {"well": 0, "badly": 1, "stopped": INTERRUPTED, "left": INTERRUPTED}
 
@@ -52,36 +57,53 @@ def run(options: argparse.Namespace) -> int:
     settings = load_settings()
     user = _read_user(options)
     with ExitStack() as closing:
-        runner = closing.enter_context(asyncio.Runner())
-        address = _find_server(runner, options.url, settings)
+        address = asyncio.run(_find_server(options.url, settings))
         if address is None:
-            # Imported where it is needed: agents, a database and a web server.
+            # Imported only if needed: agents, a database and a web server.
             from callboard._cli.chat.own_server import serving
 
             address = closing.enter_context(serving(settings))
-        client = ServerClient(address, user)
-        agents = runner.run(client.list_agents())
-        if options.agent is None:
-            print("\n".join(_list_agents(agents)))
-            return 0
-        known = {agent.agent_id: agent for agent in agents}
-        if options.agent not in known:
-            lines = "\n".join(_list_agents(agents))
-            raise CallboardError(f"there is no agent {make_line(options.agent)!r}; there are\n{lines}")
-        chat = _open_chat(runner, client, options)
-        return _answer_once(runner, chat) if _is_once(options) else _converse(runner, chat, known[options.agent])
+        return asyncio.run(_talk(ServerClient(address, user), options))
+
+
+async def _talk(client: ServerClient, options: argparse.Namespace) -> int:
+    agents = await client.list_agents()
+    lines = "\n".join(f"{make_line(agent.agent_id)}: {make_line(agent.description)}" for agent in agents)
+    if options.agent is None:
+        print(lines)
+        return 0
+    known = {agent.agent_id: agent for agent in agents}
+    if options.agent not in known:
+        raise CallboardError(f"there is no agent {make_line(options.agent)!r}; there are\n{lines}")
+    chat = _Chat(client, options, options.chat or secrets.token_hex(8), keyboard=_find_keyboard(options))
+    if options.chat:
+        chat.messages = read_turns(await client.load_chat(options.chat))
+    is_once = options.question or options.json or not sys.stdin.isatty()
+    return await (_answer_once(chat) if is_once else _converse(chat, known[options.agent]))
 
 
 @dataclass(slots=True)
 class _Chat:
-    """A conversation: its messages so far, as a client of the server tells them."""
+    """A conversation: its messages so far, as a client sends them; `keyboard` is None if nobody can be asked."""
 
     client: ServerClient
     options: argparse.Namespace
     chat_id: str
     messages: list[dict[str, Any]] = field(default_factory=list)
+    keyboard: "Keyboard | None" = None
 
-    def ask(self, runner: asyncio.Runner, question: str) -> Ending:
+    @property
+    def command(self) -> str:
+        """The command line that goes on with this chat."""
+        parts = ["callboard", "chat", self.options.agent, "--chat", self.chat_id]
+        for name in ("url", "user", "role"):
+            if value := getattr(self.options, name):
+                parts += [f"--{name}", value]
+        for group in self.options.group:
+            parts += ["--group", group]
+        return make_line(shlex.join(parts))
+
+    async def ask(self, question: str) -> Ending:
         """Ask one question, and show its answer."""
         message_id = uuid4().hex
         self.messages.append({"role": "user", "content": question})
@@ -95,12 +117,12 @@ class _Chat:
                 "run_id": uuid4().hex,
             }
         )
-        display = _make_display(self.options, self.client.public_url)
-        ending = runner.run(self._play(request, display))
+        answer = Answer(self.client.public_url)
+        ending = await Turn(self.client, _make_display(answer, self.options), self.keyboard).play(request)
         # With its id alone the server puts the calls of an earlier answer back, with their whole results.
-        self.messages.append({"role": "assistant", "id": message_id, "content": display.answer.text})
+        self.messages.append({"role": "assistant", "id": message_id, "content": answer.text})
         if self.options.files is not None:
-            runner.run(self._keep_files(display.answer, self.options.files))
+            await self._keep_files(answer, self.options.files)
         return ending
 
     async def _keep_files(self, answer: Answer, folder: Path) -> None:
@@ -111,9 +133,6 @@ class _Chat:
                     print(f"⇩ {make_line(str(keep_file(file, content, folder)))}", file=sys.stderr)
             except (ServerProblem, OSError, ValueError) as problem:
                 print(f"callboard: {describe_file(file)} is not kept: {make_line(str(problem))}", file=sys.stderr)
-
-    async def _play(self, request: RunRequest, display: Display) -> Ending:
-        return await Turn(self.client, display, _find_keyboard(self.options)).play(request)
 
 
 def _read_user(options: argparse.Namespace) -> User | None:
@@ -128,26 +147,16 @@ def _read_user(options: argparse.Namespace) -> User | None:
     return None
 
 
-def _find_server(runner: asyncio.Runner, url: str | None, settings: Settings) -> Address | None:
-    """Return where the server is: at the address that was given, or where the settings say; None where none is."""
+async def _find_server(url: str | None, settings: Settings) -> Address | None:
+    """Return the server's address: the given one, or the settings' own; None if no server runs there."""
     key = settings.api_key.get_secret_value() if settings.api_key else ""
     user_secret = settings.open_webui_jwt_secret.get_secret_value() if settings.open_webui_jwt_secret else ""
     if url:
         return Address(url.strip(), key, user_secret=user_secret)
     own = settings.own_url
-    if not own or runner.run(ask_health(own, CONNECT_SECONDS)) is None:
+    if not own or await ask_health(own, CONNECT_SECONDS) is None:
         return None
     return Address(own, key, user_secret=user_secret)
-
-
-def _list_agents(agents: Sequence[ListedAgent]) -> list[str]:
-    return [f"{make_line(agent.agent_id)}: {make_line(agent.description)}" for agent in agents]
-
-
-def _open_chat(runner: asyncio.Runner, client: ServerClient, options: argparse.Namespace) -> _Chat:
-    if options.chat is None:
-        return _Chat(client, options, secrets.token_hex(8))
-    return _Chat(client, options, options.chat, read_turns(runner.run(client.load_chat(options.chat))))
 
 
 def read_turns(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -162,15 +171,10 @@ def read_turns(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return messages
 
 
-def _is_once(options: argparse.Namespace) -> bool:
-    return bool(options.question) or options.json or not sys.stdin.isatty()
-
-
-def _answer_once(runner: asyncio.Runner, chat: _Chat) -> int:
-    question = " ".join(chat.options.question) or _read_question()
-    ending = chat.ask(runner, question)
+async def _answer_once(chat: _Chat) -> int:
+    ending = await chat.ask(" ".join(chat.options.question) or _read_question())
     if not chat.options.json:
-        print(f"Go on with: {_write_command(chat)}", file=sys.stderr)
+        print(f"Go on with: {chat.command}", file=sys.stderr)
     return EXIT_CODES[ending]
 
 
@@ -183,93 +187,55 @@ def _read_question() -> str:
     return question
 
 
-def _converse(runner: asyncio.Runner, chat: _Chat, agent: ListedAgent) -> int:
-    with suppress(ImportError):
-        # The prompt has a history and can be edited where this is there.
-        import readline  # noqa: F401 - imported for what it does to input()
+async def _converse(chat: _Chat, agent: ListedAgent) -> int:
+    from rich.text import Text
+
+    from callboard._cli.chat.drawn import make_console
+    from callboard._cli.chat.keyboard import Keyboard
+
+    out = sys.stdout if sys.stdout.isatty() else sys.stderr
+    console = make_console(out)
+    keyboard = chat.keyboard or Keyboard(out)
+
+    def say(words: str) -> None:
+        console.print(Text(words, "dim"), soft_wrap=True)
+
     earlier = sum(message["role"] == "user" for message in chat.messages)
-    match earlier:
-        case 0:
-            state = "is new"
-        case 1:
-            state = "goes on after 1 question"
-        case _:
-            state = f"goes on after {earlier} questions"
-    _say(f"{make_line(agent.agent_id)}: {make_line(agent.description)}")
-    _say(f"The chat {state}; later: {_write_command(chat)}")
-    _say("Ctrl-C stops an answer, Ctrl-D ends, /help says more.")
-    while (question := _read_line()) is not None:
-        if question.strip() == "/help":
-            for line in _write_help(chat):
-                _say(line)
-        elif question.strip() and chat.ask(runner, question) == "left":
+    questions = "1 question" if earlier == 1 else f"{earlier} questions"
+    say(f"{make_line(agent.agent_id)}: {make_line(agent.description)}")
+    say(f"The chat {f'goes on after {questions}' if earlier else 'is new'}; later: {chat.command}")
+    say("Ctrl-C stops an answer, Ctrl-D ends; /help says more.")
+    while True:
+        say("")
+        line = await keyboard.read_line(PROMPT)
+        if line is None or line.strip() == "/quit":
+            return 0
+        if line.strip() == "/help":
+            say(HELP)
+        elif line.strip() and await chat.ask(line) == "left":
             return INTERRUPTED
-    return 0
 
 
-def _write_help(chat: _Chat) -> list[str]:
-    return [
-        "Every line is a question to the agent, except /help.",
-        "Ctrl-C stops an answer; a second Ctrl-C leaves. Ctrl-D at the prompt ends.",
-        "A call that has to be approved runs after y and Enter; any other answer refuses it.",
-        f"Go on with this chat later: {_write_command(chat)}",
-        "Options, such as --verbose and --files: callboard chat --help",
-    ]
-
-
-def _read_line() -> str | None:
-    """Return what the user types; None at the end of it."""
-    _say("")
-    try:
-        if sys.stdout.isatty():
-            return input(PROMPT)
-        # There input() would write the prompt between the answers.
-        print(PROMPT, end="", file=sys.stderr, flush=True)
-        return input()
-    except EOFError:
-        _say("")
-        return None
-
-
-def _say(words: str) -> None:
-    if not sys.stdout.isatty():
-        print(words, file=sys.stderr)
-        return
-    painter = Painter(_has_colour())
-    print(painter.paint([Span(words, "dim")], read_size(sys.stdout).columns) if _may_draw() else words)
-
-
-def _write_command(chat: _Chat) -> str:
-    parts = ["callboard", "chat", chat.options.agent, "--chat", chat.chat_id]
-    for name in ("url", "user", "role"):
-        if value := getattr(chat.options, name):
-            parts += [f"--{name}", value]
-    for group in chat.options.group:
-        parts += ["--group", group]
-    return make_line(shlex.join(parts))
-
-
-def _make_display(options: argparse.Namespace, server_url: str) -> Display:
-    answer = Answer(server_url)
+def _make_display(answer: Answer, options: argparse.Namespace) -> Display:
     if options.json:
-        return JsonLines(answer, sys.stdout)
+        return JsonLines(answer)
     if not _may_draw():
-        return Plain(answer, sys.stdout, sys.stderr, is_verbose=options.verbose)
-    screen = Screen(sys.stdout, Painter(_has_colour()))
-    return Drawn(answer, screen, sys.stdout, is_verbose=options.verbose)
+        return Plain(answer, is_verbose=options.verbose)
+    from callboard._cli.chat.drawn import Drawn, make_console
+
+    return Drawn(answer, make_console(sys.stdout), is_verbose=options.verbose)
 
 
 def _may_draw() -> bool:
     """Return whether standard output is a terminal that can be drawn on."""
-    is_terminal = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
-    return is_terminal and read_size(sys.stdout).columns >= MIN_COLUMNS
+    return sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 
-def _has_colour() -> bool:
-    return not os.environ.get("NO_COLOR")
+def _find_keyboard(options: argparse.Namespace) -> "Keyboard | None":
+    """Return the keyboard, None if nobody would see a question or could answer it."""
+    out = sys.stdout if _may_draw() else sys.stderr
+    if options.json or not out.isatty() or not sys.stdin.isatty():
+        return None
+    from callboard._cli.chat.keyboard import Keyboard
 
-
-def _find_keyboard(options: argparse.Namespace) -> Keyboard | None:
-    """Return what the user answers with; None where nobody would see the question, or could answer it."""
-    is_shown = sys.stdout.isatty() if _may_draw() else sys.stderr.isatty()
-    return Keyboard(sys.stdin) if is_shown and sys.stdin.isatty() and not options.json else None
+    return Keyboard(out)

@@ -1,9 +1,7 @@
-"""An answer as a terminal shows it: pieces of text, thoughts and notes, and a card for each call.
-
-Pure: it takes the protocol's events in, one after another. It draws nothing.
-"""
+"""An answer as it is shown: texts, thoughts, notes and calls, in the order in which they came. It draws nothing."""
 
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -11,6 +9,7 @@ from typing import Literal
 from callboard._cli.chat.files import describe_file
 from callboard._text import cut_note
 from callboard_protocol import (
+    FAILED,
     FROM_TEXT_STATUS,
     Done,
     Error,
@@ -40,7 +39,7 @@ FINISH_NOTES = {
 }
 
 LOST_CODE = "connection_lost"
-"""The code of an end that is none of the server's."""
+"""The code of an error that is the client's own: the rest of the answer cannot be read."""
 
 
 @dataclass(slots=True, eq=False)
@@ -57,50 +56,66 @@ class Words:
 
 
 @dataclass(slots=True, eq=False)
-class Card:
-    """A tool call: `draft` is what the model has written of its arguments, `steps` what the tool has reported."""
+class Call:
+    """A tool call; `sign` says how it ended and is empty before, `draft` are the parts of its arguments so far.
 
-    call_id: str
+    `ending` is the word for an end without a result that is no failure: "declined", "stopped".
+    """
+
     name: str = "tool"
-    state: Literal["preparing", "running", "done", "failed", "ended"] = "preparing"
+    sign: str = ""
     ending: str = ""
-    """How it ended without a result that is no failure: "declined", "stopped"."""
     draft: list[str] = field(default_factory=list)
-    arguments: object = ""
+    arguments: Mapping[str, object] | str = ""
     steps: list[ToolStatusData] = field(default_factory=list)
     is_waiting: bool = False
     result: str = ""
     files: list[str] = field(default_factory=list)
-    began_at_seconds: float = 0.0
-    took_seconds: float | None = None
+    began_at_seconds: float | None = None
+    took: str = ""
 
     @property
-    def is_open(self) -> bool:
-        """Whether the call has not ended."""
-        return self.state in ("preparing", "running")
+    def title(self) -> str:
+        """The tool's name, marked if the call was read from the model's text, and how it ended."""
+        is_from_text = any(step.status == FROM_TEXT_STATUS for step in self.steps)
+        return " · ".join(filter(None, (self.name, "from text" if is_from_text else "", self.ending)))
+
+    @property
+    def arguments_line(self) -> str:
+        """The arguments on one line: `city="Oslo", days=2`."""
+        if isinstance(self.arguments, str):
+            return self.arguments or "".join(self.draft)
+        values = {name: json.dumps(value, ensure_ascii=False) for name, value in self.arguments.items()}
+        return ", ".join(f"{name}={value}" for name, value in values.items())
+
+    @property
+    def arguments_block(self) -> str:
+        """The arguments as JSON on several lines."""
+        if isinstance(self.arguments, str):
+            return self.arguments_line
+        return json.dumps(self.arguments, ensure_ascii=False, indent=2)
 
 
-Piece = Words | Card
+Piece = Words | Call
 
 
 class Answer:
-    """One answer, from its first event to its last; `server_url` is where the server's own paths are to be found."""
+    """One answer, from its first event to its last; `server_url` is the base of paths that the server names."""
 
     def __init__(self, server_url: str = "") -> None:
         self._server_url = server_url
+        self._began_at_seconds = time.monotonic()
         self.files: list[Mapping[str, object]] = []
         """The files of all calls."""
         self.pieces: list[Piece] = []
-        self.cards: dict[str, Card] = {}
+        self.calls: dict[str, Call] = {}
         self.sources: dict[str, str] = {}
         """The lines of the sources, by their numbers."""
         self.status = ""
-        """What the run does, where it says so."""
-        self.usage: Usage | None = None
         self.ending: Done | Error | None = None
-        self.rewinds = 0
-        self.kept = 0
-        """So many pieces no rewind takes back, but for parts at the end of the last one."""
+        self._total_tokens = 0
+        # A rewind keeps so many pieces, and so many parts of the last of these.
+        self._kept = 0
         self._kept_parts = 0
         self._is_closed = False
 
@@ -110,7 +125,27 @@ class Answer:
         said = [piece.text for piece in self.pieces if isinstance(piece, Words) and piece.kind == "text"]
         return "\n\n".join(text.strip() for text in said)
 
-    def apply(self, event: Event, now_seconds: float) -> None:
+    @property
+    def summary(self) -> str:
+        """What the answer took, in one line: `2 calls, 4 s, 300 tokens`."""
+        count = len(self.calls)
+        calls = ["1 call" if count == 1 else f"{count} calls"] if count else []
+        tokens = [f"{self._total_tokens:,} tokens"] if self._total_tokens else []
+        return ", ".join([*calls, format_seconds(time.monotonic() - self._began_at_seconds), *tokens])
+
+    def is_kept(self, place: int) -> bool:
+        """Return whether the piece can be neither taken back nor continued; a call may still end."""
+        if self.ending:
+            return True
+        may_go_on = place == self._kept - 1 and isinstance(self.pieces[place], Words)
+        return place < self._kept and not may_go_on
+
+    def is_awaited(self, question: InputRequest) -> bool:
+        """Return whether an answer to the question may still be given: its call, if it has one, has not ended."""
+        call = self.calls.get(question.tool_call_id or "")
+        return self.ending is None and (call is None or not call.sign)
+
+    def apply(self, event: Event) -> None:
         """Change the answer as the event says."""
         match event:
             case Message():
@@ -122,59 +157,49 @@ class Answer:
             case Rewind():
                 self._rewind()
             case InputRequest():
-                # The question stands below the text so far, and what follows below the answer.
+                # The question is shown below the text so far; text that follows begins below the answer.
                 self._is_closed = True
-                if card := self.cards.get(event.tool_call_id or ""):
-                    card.is_waiting = True
+                if call := self.calls.get(event.tool_call_id or ""):
+                    call.is_waiting = True
             case Source():
                 self._cite(event)
             case Usage():
-                self.usage = event
+                self._total_tokens = event.total_tokens
             case Done() | Error():
                 self._end(event)
             case _:
-                self._apply_to_call(event, now_seconds)
+                self._apply_to_call(event)
 
-    def _apply_to_call(self, event: Event, now_seconds: float) -> None:
+    def _apply_to_call(self, event: Event) -> None:
         match event:
             case ToolCallArgsDelta():
-                card = self._card(event.tool_call_id, event.tool_name)
-                card.draft.append(event.delta)
+                self._find_call(event.tool_call_id, event.tool_name).draft.append(event.delta)
             case ToolCallStart():
-                card = self._card(event.tool_call_id, event.tool_name)
-                card.state = "running"
-                card.arguments = event.tool_args
-                card.began_at_seconds = now_seconds
-                self._mark()
-            case ToolStatus():
-                self._report(event)
+                call = self._find_call(event.tool_call_id, event.tool_name)
+                call.arguments = event.tool_args
+                call.began_at_seconds = time.monotonic()
+                self._keep_pieces()
+            case ToolStatus() if reporting := self.calls.get(event.tool_call_id):
+                reporting.steps.append(event.data)
+                reporting.is_waiting = False
             case ToolCallComplete():
-                chars = event.result_chars if event.truncated else 0
-                note = cut_note(event.result, max(chars, len(event.result)))
-                self._end_call(event, "done", f"{note} {event.result_url or ''}".rstrip(), now_seconds)
+                self._end_call(event, "✓", _cut_result(event))
+                self.files += event.files
+                files = [describe_file(file, self._server_url) for file in event.files]
+                pages = ["a page, which Open WebUI shows"] * len(event.embeds)
+                self.calls[event.tool_call_id].files = [*files, *pages]
             case ToolCallError():
                 ending = find_ending(event.code)
-                state: Literal["failed", "ended"] = "failed" if ending.is_failure else "ended"
-                self._end_call(event, state, ending.words or event.error, now_seconds)
-                self.cards[event.tool_call_id].ending = ending.label
-                if not ending.has_run:
-                    self.cards[event.tool_call_id].took_seconds = None
+                sign = "✗" if ending.is_failure else "–"
+                self._end_call(event, sign, ending.words or event.error, has_run=ending.has_run)
+                self.calls[event.tool_call_id].ending = "" if ending is FAILED else ending.label
             case _:
                 pass
-
-    def lose(self, problem: str, now_seconds: float) -> None:
-        """End the answer where it is: the rest cannot be had."""
-        self.apply(Error(message=problem, code=LOST_CODE), now_seconds)
-
-    def is_awaited(self, question: InputRequest) -> bool:
-        """Return whether an answer to the question may still be given: its call, if it has one, has not ended."""
-        card = self.cards.get(question.tool_call_id or "")
-        return self.ending is None and (card is None or card.is_open)
 
     def _add(self, kind: Literal["text", "thought"], part: str) -> None:
         last = self.pieces[-1] if self.pieces else None
         if not isinstance(last, Words) or last.kind != kind or self._is_closed:
-            # White space between two calls would only tear them apart.
+            # White space alone between two calls is no text.
             part = part.lstrip()
             if not part:
                 return
@@ -187,55 +212,35 @@ class Answer:
         self.status = ""
         self._is_closed = False
 
-    def _card(self, call_id: str, name: str) -> Card:
-        if call_id not in self.cards:
-            self.cards[call_id] = Card(call_id)
-            self._append(self.cards[call_id])
-        card = self.cards[call_id]
-        card.name = name or card.name
-        return card
+    def _find_call(self, call_id: str, name: str) -> Call:
+        if call_id not in self.calls:
+            self.calls[call_id] = Call()
+            self._append(self.calls[call_id])
+        call = self.calls[call_id]
+        call.name = name or call.name
+        return call
 
-    def _mark(self) -> None:
-        self.kept = len(self.pieces)
+    def _keep_pieces(self) -> None:
+        self._kept = len(self.pieces)
         last = self.pieces[-1]
         self._kept_parts = len(last.parts) if isinstance(last, Words) else 0
 
     def _rewind(self) -> None:
-        for gone in self.pieces[self.kept :]:
-            if isinstance(gone, Card):
-                del self.cards[gone.call_id]
-        del self.pieces[self.kept :]
+        del self.pieces[self._kept :]
+        self.calls = {call_id: call for call_id, call in self.calls.items() if call in self.pieces}
         if self.pieces and isinstance(last := self.pieces[-1], Words):
             del last.parts[self._kept_parts :]
-        # Nothing joins what stood there before.
         self._is_closed = True
-        self.rewinds += 1
-
-    def _report(self, event: ToolStatus) -> None:
-        card = self.cards.get(event.tool_call_id)
-        if card and card.is_open:
-            card.steps.append(event.data)
-            card.is_waiting = False
 
     def _end_call(
-        self,
-        event: ToolCallComplete | ToolCallError,
-        state: Literal["done", "failed", "ended"],
-        result: str,
-        now_seconds: float,
+        self, event: ToolCallComplete | ToolCallError, sign: str, result: str, *, has_run: bool = True
     ) -> None:
-        card = self._card(event.tool_call_id, event.tool_name)
-        card.state = state
-        card.result = result
-        if isinstance(event, ToolCallComplete):
-            self.files += event.files
-            card.files = [describe_file(file, self._server_url) for file in event.files]
-            card.files += ["a page, which Open WebUI shows"] * len(event.embeds)
-        if event.duration_ms is not None:
-            card.took_seconds = event.duration_ms / 1000
-        elif card.began_at_seconds:
-            card.took_seconds = now_seconds - card.began_at_seconds
-        self._mark()
+        call = self._find_call(event.tool_call_id, event.tool_name)
+        call.sign = sign
+        call.result = result
+        if event.duration_ms is not None and has_run:
+            call.took = format_seconds(event.duration_ms / 1000)
+        self._keep_pieces()
 
     def _cite(self, event: Source) -> None:
         name = event.source.get("name") or event.source.get("url")
@@ -245,10 +250,10 @@ class Answer:
             self.sources[str(number)] = f"{about.get('name') or name}  {url}"
 
     def _end(self, event: Done | Error) -> None:
-        for card in self.cards.values():
-            if card.is_open:
-                card.state = "failed"
-                card.result = "no result arrived"
+        for call in self.calls.values():
+            if not call.sign:
+                call.sign = "✗"
+                call.result = "no result arrived"
         if isinstance(event, Error):
             self._append(Words("problem", [event.message]))
         elif note := FINISH_NOTES.get(event.finish_reason):
@@ -256,17 +261,17 @@ class Answer:
         self.ending = event
 
 
-def is_from_text(card: Card) -> bool:
-    """Return whether the call was read from the model's text, where nobody asked for calls."""
-    return any(step.status == FROM_TEXT_STATUS for step in card.steps)
+def _cut_result(event: ToolCallComplete) -> str:
+    chars = event.result_chars if event.truncated else 0
+    return f"{cut_note(event.result, max(chars, len(event.result)))} {event.result_url or ''}".rstrip()
 
 
-def write_arguments(card: Card) -> str:
-    """Return a call's arguments on one line: `city="Oslo", days=2`."""
-    if isinstance(card.arguments, dict):
-        return ", ".join(f"{name}={_to_json(value)}" for name, value in card.arguments.items())
-    return str(card.arguments) or "".join(card.draft)
+def format_seconds(seconds: float) -> str:
+    """Return a time as people read it."""
+    return f"{seconds:.0f} s" if seconds >= 1 else "under 1 s"
 
 
-def _to_json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False)
+def format_step(step: ToolStatusData) -> str:
+    """Return a step as people read it: `40% Painting`."""
+    percent = "" if step.progress is None else f"{step.progress:.0f}% "
+    return f"{percent}{step.message}".strip()

@@ -1,100 +1,89 @@
-"""The keyboard of a terminal while a run is drawn: what is typed is not shown, but where the user is asked."""
+"""The keyboard of a terminal: lines that are typed at a prompt, with Prompt Toolkit, and nothing shown in between."""
 
-import asyncio
 import os
+import sys
 import termios
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TextIO
+from functools import cached_property
+from typing import Any, TextIO
 
-from callboard._cli.chat.displays import Display
-from callboard._cli.chat.drawing import show_block
-from callboard._cli.chat.screen import FALLBACK, Row, Span
-from callboard._cli.chat.visible import make_line
+from prompt_toolkit import PromptSession
+from prompt_toolkit.application import create_app_session
+from prompt_toolkit.input import create_input
+from prompt_toolkit.input.typeahead import clear_typeahead
+from prompt_toolkit.output import create_output
+from prompt_toolkit.output.plain_text import PlainTextOutput
+from prompt_toolkit.utils import is_dumb_terminal
+
+from callboard._cli.chat.turn import Interrupted
 from callboard_protocol import InputRequest
 
-LINE_BYTES = 64 * 1024
-_LOCAL_FLAGS = 3
-
 PROMPTS = {"confirmation": "  Yes or no? [y/N] ", "input": "  > ", "password": "  (not shown) > "}
-TOO_LATE = "It is not asked any more."
+NOT_HIDDEN = "  This terminal cannot hide what is typed, so no password is asked for."
+_LOCAL_FLAGS = 3
 
 
 class Keyboard:
-    """Reads lines from a terminal, without holding up the event loop."""
+    """Reads what the user types; prompts are written to `out`."""
 
-    def __init__(self, terminal: TextIO) -> None:
-        self._file = terminal.fileno()
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._input = create_input(sys.stdin)
 
-    @contextmanager
-    def quiet(self) -> Iterator[None]:
-        """Show nothing that is typed until the block ends: it would stand in the middle of what is drawn."""
-        if os.tcgetpgrp(self._file) != os.getpgrp():
-            # In the background the terminal is somebody else's, and who changes it is stopped.
-            yield
-            return
-        before = termios.tcgetattr(self._file)
-        try:
-            self._echo(is_on=False)
-            yield
-        finally:
-            termios.tcsetattr(self._file, termios.TCSADRAIN, before)
+    async def read_line(self, prompt: str) -> str | None:
+        """Return the next line, which can be edited and is remembered; None on Ctrl-D.
 
-    async def ask(self, question: InputRequest, display: Display) -> bool | str | None:
-        """Return what the user answers to the question; None where they give no answer."""
-        out = display.make_room(_show(question))
-        try:
-            line = await self._read_line(out, PROMPTS[question.kind], is_shown=question.kind != "password")
-            if line is None or question.kind == "password":
-                out.write("\n")
-        except asyncio.CancelledError:
-            out.write(f"\n  {TOO_LATE}\n")
-            raise
-        finally:
-            out.flush()
-            display.go_on()
+        Ctrl-C raises `KeyboardInterrupt`.
+        """
+        return await _read(self._lines, prompt)
+
+    async def ask(self, question: InputRequest) -> bool | str | None:
+        """Return what the user answers to the question; None if they give no answer. Ctrl-C raises `Interrupted`."""
+        if question.kind == "password" and is_dumb_terminal():
+            print(NOT_HIDDEN, file=self._out)
+            return None
+        # What was typed before the question is no answer to it.
+        termios.tcflush(self._input.fileno(), termios.TCIFLUSH)
+        clear_typeahead(self._input)
+        is_password = question.kind == "password"
+        session = self._make_session(is_password=is_password, interrupt_exception=Interrupted)
+        line = await _read(session, PROMPTS[question.kind])
         if question.kind == "confirmation":
             return None if line is None else line.strip().lower() in ("y", "yes")
         return line
 
-    async def _read_line(self, out: TextIO, prompt: str, *, is_shown: bool) -> str | None:
-        # Nobody has agreed to anything by what was typed before it was asked.
-        termios.tcflush(self._file, termios.TCIFLUSH)
-        self._echo(is_on=is_shown)
-        out.write(prompt)
-        out.flush()
-        loop = asyncio.get_running_loop()
-        read: asyncio.Future[str | None] = loop.create_future()
-        typed = b""
+    @cached_property
+    def _lines(self) -> PromptSession[str]:
+        return self._make_session(enable_suspend=True)
 
-        def take() -> None:
-            nonlocal typed
-            piece = os.read(self._file, LINE_BYTES)
-            typed += piece
-            if read.done() or (piece and not typed.endswith(b"\n")):
-                return
-            read.set_result(typed.decode("utf-8", "replace").rstrip("\r\n") if typed else None)
+    def _make_session(self, **options: Any) -> PromptSession[str]:
+        # Made when something is asked: it may write escape sequences at once.
+        output = PlainTextOutput(self._out) if is_dumb_terminal() else create_output(self._out)
+        # Only a session that takes its output from here has a prompt for dumb terminals.
+        with create_app_session(self._input, output):
+            return PromptSession(**options)
 
-        loop.add_reader(self._file, take)
+    @contextmanager
+    def quiet(self) -> Iterator[None]:
+        """Show nothing that is typed until the block ends: it would stand in the middle of the drawing."""
+        file = self._input.fileno()
+        if os.tcgetpgrp(file) != os.getpgrp():
+            # The system stops a background process that changes the terminal.
+            yield
+            return
+        before = termios.tcgetattr(file)
+        silent = termios.tcgetattr(file)
+        silent[_LOCAL_FLAGS] &= ~termios.ECHO
+        termios.tcsetattr(file, termios.TCSADRAIN, silent)
         try:
-            return await read
+            yield
         finally:
-            loop.remove_reader(self._file)
-            self._echo(is_on=False)
-
-    def _echo(self, *, is_on: bool) -> None:
-        flags = termios.tcgetattr(self._file)
-        if is_on:
-            flags[_LOCAL_FLAGS] |= termios.ECHO
-        else:
-            flags[_LOCAL_FLAGS] &= ~termios.ECHO
-        termios.tcsetattr(self._file, termios.TCSADRAIN, flags)
+            termios.tcsetattr(file, termios.TCSADRAIN, before)
 
 
-def _show(question: InputRequest) -> list[Row]:
-    rows: list[Row] = [[], [Span("? ", "yellow"), Span(make_line(question.title), "bold")]]
-    if question.message.strip():
-        rows += show_block(question.message, FALLBACK.columns)
-    if question.placeholder.strip():
-        rows.append([Span(f"  {make_line(question.placeholder)}", "dim")])
-    return rows
+async def _read(session: PromptSession[str], prompt: str) -> str | None:
+    try:
+        return await session.prompt_async(prompt, handle_sigint=False)
+    except EOFError:
+        return None

@@ -7,12 +7,13 @@ drawing nor Ctrl-C.
 
 import asyncio
 import logging
+import os
 import socket as socket_module
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, mkstemp
 
 import uvicorn
 from anyio.from_thread import start_blocking_portal
@@ -34,23 +35,40 @@ def serving(settings: Settings) -> Iterator[Address]:
     """Serve the agents of the settings until the block ends; yields where."""
     variables = read_environment()
     redaction = Redaction((*settings.secrets, *secrets_in(variables)))
-    # In a terminal a line of the log would stand in the middle of an answer, which tells of failures itself.
-    is_drawn = sys.stderr.isatty()
-    set_up_logging("critical" if is_drawn else "warning", redaction)
-    logging.captureWarnings(capture=True)
-    if is_drawn:
-        # Some libraries have levels and handlers of their own, which that level does not reach.
-        logging.disable(logging.ERROR)
-    settings = asyncio.run(with_local_model(settings, LOCAL_ENDPOINTS))
-    loaded = load_all_agents(settings, variables)
-    for problem in loaded.problems:
-        print(f"left out: {problem}", file=sys.stderr)
-    board = Callboard(tuple(loaded.registry), model=default_model(settings), settings=settings, redaction=redaction)
-    with TemporaryDirectory(prefix="callboard-") as folder, start_blocking_portal() as portal:
-        socket = Path(folder) / "socket"
-        with portal.wrap_async_context_manager(_listening(board.asgi(), socket)):
-            secret = settings.open_webui_jwt_secret
-            yield Address("http://localhost", socket=socket, user_secret=secret.get_secret_value() if secret else "")
+    with _logging(redaction):
+        settings = asyncio.run(with_local_model(settings, LOCAL_ENDPOINTS))
+        loaded = load_all_agents(settings, variables)
+        for problem in loaded.problems:
+            print(f"left out: {problem}", file=sys.stderr)
+        board = Callboard(tuple(loaded.registry), model=default_model(settings), settings=settings, redaction=redaction)
+        with TemporaryDirectory(prefix="callboard-") as folder, start_blocking_portal() as portal:
+            socket = Path(folder) / "socket"
+            with portal.wrap_async_context_manager(_listening(board.asgi(), socket)):
+                secret = settings.open_webui_jwt_secret.get_secret_value() if settings.open_webui_jwt_secret else ""
+                yield Address("http://localhost", socket=socket, user_secret=secret)
+
+
+@contextmanager
+def _logging(redaction: Redaction) -> Iterator[None]:
+    """Log warnings to standard error; if that is a terminal, to a file that is named at the end.
+
+    In a terminal a line of the log would stand in the middle of an answer.
+    """
+    logging.captureWarnings(True)
+    if not sys.stderr.isatty():
+        set_up_logging("warning", redaction)
+        yield
+        return
+    descriptor, path = mkstemp(prefix="callboard-chat-", suffix=".log", text=True)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as log:
+        set_up_logging("warning", redaction, log)
+        try:
+            yield
+        finally:
+            if log.tell():
+                print(f"What the server logged: {path}", file=sys.stderr)
+            else:
+                Path(path).unlink()
 
 
 class _Server(uvicorn.Server):

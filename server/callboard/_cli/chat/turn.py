@@ -1,30 +1,38 @@
-"""One answer: its events taken in and shown, its questions asked, Ctrl-C heard."""
+"""One answer: its events shown, its questions asked, Ctrl-C obeyed."""
 
 import asyncio
 import signal
-import time
-from contextlib import AbstractContextManager, nullcontext
-from typing import Literal
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, Literal
 
+from callboard._cli.chat.answer import LOST_CODE
 from callboard._cli.chat.client import ServerClient, ServerProblem
 from callboard._cli.chat.displays import RECONNECTING, Display
-from callboard._cli.chat.keyboard import Keyboard
-from callboard_protocol import Done, Event, InputRequest, RunRequest
+from callboard._cli.chat.visible import make_line, make_visible
+from callboard_protocol import Done, Error, Event, InputRequest, RunRequest
 
-TICK_SECONDS = 0.05
+if TYPE_CHECKING:
+    from callboard._cli.chat.keyboard import Keyboard
+
+TICK_SECONDS = 0.1
 
 STOPPING = "Stopping… Ctrl-C once more leaves at once."
 LEFT = "Left: whether the run has stopped is not known."
 NOBODY = "Nobody can be asked here, so what needs an answer is not done."
 NOT_TAKEN = "The server did not take the answer: it is too late, or somebody else has given one."
+TOO_LATE = "  It is not asked any more."
 
 Ending = Literal["well", "badly", "stopped", "left"]
 
 
-class Turn:
-    """Plays one run; `keyboard` is None where nobody can be asked."""
+class Interrupted(Exception):
+    """Ctrl-C was pressed at a question."""
 
-    def __init__(self, client: ServerClient, display: Display, keyboard: Keyboard | None) -> None:
+
+class Turn:
+    """Plays one run; `keyboard` is None if nobody can be asked."""
+
+    def __init__(self, client: ServerClient, display: Display, keyboard: "Keyboard | None") -> None:
         self._client = client
         self._display = display
         self._keyboard = keyboard
@@ -32,94 +40,102 @@ class Turn:
         self._asking = asyncio.Lock()
         self._questions: dict[str, tuple[InputRequest, asyncio.Task[None]]] = {}
         self._stop: asyncio.Task[None] | None = None
-        self._is_left = asyncio.Event()
+        self._is_left = False
 
     async def play(self, request: RunRequest) -> Ending:
         """Show the run that answers the request, to its end."""
         self._run_id = request.run_id or ""
         loop = asyncio.get_running_loop()
-        quiet: AbstractContextManager[None] = self._keyboard.quiet() if self._keyboard else nullcontext()
         reader = asyncio.create_task(self._client.run(request, self._take, self._tell_of_waiting))
-        leaving = asyncio.create_task(self._is_left.wait())
         loop.add_signal_handler(signal.SIGINT, self._interrupt)
         try:
-            with quiet:
-                while not reader.done() and not leaving.done():
+            with self._keyboard.quiet() if self._keyboard else nullcontext():
+                while not reader.done() and not self._is_left:
                     self._display.tick()
-                    await asyncio.wait({reader, leaving}, timeout=TICK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-                await self._let_go_of_questions()
+                    await asyncio.wait({reader}, timeout=TICK_SECONDS)
+                await _cancel(*(asking for _, asking in self._questions.values()))
                 self._finish(reader)
                 self._display.end()
         finally:
+            self._display.close()
             loop.remove_signal_handler(signal.SIGINT)
-            await _cancel(reader, leaving, self._stop)
-        return self._ending()
+            await _cancel(reader, *([self._stop] if self._stop else []))
+        return self._find_ending()
 
     def _finish(self, reader: asyncio.Task[None]) -> None:
-        answer = self._display.answer
-        if not reader.done():
-            answer.lose(LEFT, time.monotonic())
-            return
-        try:
-            reader.result()
-        except ServerProblem as problem:
-            answer.lose(str(problem), time.monotonic())
+        """End an answer whose end will not come."""
+        problem = reader.exception() if reader.done() else ServerProblem(LEFT)
+        if isinstance(problem, ServerProblem):
+            self._display.answer.apply(Error(message=str(problem), code=LOST_CODE))
+        elif problem:
+            raise problem
 
-    def _ending(self) -> Ending:
-        ending = self._display.answer.ending
-        if self._is_left.is_set():
-            return "left"
+    def _find_ending(self) -> Ending:
         if self._stop:
-            return "stopped"
+            return "left" if self._is_left else "stopped"
+        ending = self._display.answer.ending
         return "well" if isinstance(ending, Done) and ending.finish_reason == "stop" else "badly"
 
     def _take(self, data: str, event: Event | None) -> None:
         self._display.take(data, event)
         if isinstance(event, InputRequest) and event.request_id not in self._questions:
-            # A server that goes on with the run asks again what nobody has answered.
+            # A server that carries the run on asks again what nobody has answered.
             self._questions[event.request_id] = (event, asyncio.create_task(self._ask(event)))
         for question, asking in self._questions.values():
             if not self._display.answer.is_awaited(question):
                 asking.cancel()
 
     def _tell_of_waiting(self) -> None:
-        self._display.tell(RECONNECTING)
+        if not self._stop:
+            self._display.tell(RECONNECTING)
 
     def _interrupt(self) -> None:
         if self._stop:
-            self._is_left.set()
+            self._is_left = True
             return
-        self._display.announce(STOPPING)
+        self._display.tell(STOPPING)
         self._stop = asyncio.create_task(self._cancel_run())
 
     async def _cancel_run(self) -> None:
         try:
             await self._client.cancel(self._run_id)
         except ServerProblem as problem:
-            self._display.announce(str(problem))
+            self._display.say(make_line(str(problem)))
 
     async def _ask(self, question: InputRequest) -> None:
-        """Ask the user, after what else is asked already, and tell the server."""
+        """Ask the user, after earlier questions, and tell the server."""
         value: bool | str | None = None
         try:
             async with asyncio.timeout(question.timeout_seconds), self._asking:
                 if not self._keyboard:
-                    self._display.tell(NOBODY)
+                    self._display.say(NOBODY)
                 elif self._display.answer.is_awaited(question):
-                    value = await self._keyboard.ask(question, self._display)
+                    value = await self._ask_at(self._keyboard, question)
         except TimeoutError:
             pass
+        except Interrupted:
+            # The question ends with the run.
+            self._interrupt()
+            return
         try:
             await self._client.answer(self._run_id, question.request_id, value, asked=self._keyboard is not None)
         except ServerProblem:
-            self._display.tell(NOT_TAKEN)
+            self._display.say(NOT_TAKEN)
 
-    async def _let_go_of_questions(self) -> None:
-        await _cancel(*(asking for _, asking in self._questions.values()))
+    async def _ask_at(self, keyboard: "Keyboard", question: InputRequest) -> bool | str | None:
+        with self._display.paused():
+            self._display.say(f"\n? {make_line(question.title)}")
+            for line in f"{make_visible(question.message)}\n{make_line(question.placeholder)}".splitlines():
+                if line.strip():
+                    self._display.say(f"  {line}")
+            try:
+                return await keyboard.ask(question)
+            except asyncio.CancelledError:
+                self._display.say(TOO_LATE)
+                raise
 
 
-async def _cancel(*tasks: asyncio.Task[None] | asyncio.Task[bool] | asyncio.Task[Literal[True]] | None) -> None:
-    there = [task for task in tasks if task]
-    for task in there:
+async def _cancel(*tasks: asyncio.Task[Any]) -> None:
+    for task in tasks:
         task.cancel()
-    await asyncio.gather(*there, return_exceptions=True)
+    await asyncio.gather(*tasks, return_exceptions=True)
