@@ -19,7 +19,7 @@ PASSWORD = "right-password"
 USER = "user@example.com"
 API_KEY = "sk-right-key"
 SHUTDOWN_POLL_SECONDS = 0.02
-VALVES = ("CALLBOARD_URL", "CALLBOARD_API_KEY", "RESULT_CHARS", "RENDERING", "ACCESS")
+VALVES = ("CALLBOARD_URL", "CALLBOARD_API_KEY", "RESULT_CHARS", "RENDERING", "ACCESS", "INSPECTOR_URL")
 
 UNREACHABLE = "Callboard: cannot use http://there:8700 (valve CALLBOARD_URL)"
 NOT_FOUND = "We could not find what you're looking for :/"
