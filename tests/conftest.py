@@ -43,6 +43,11 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("thorough" if config.getoption("thorough") else "quick")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the text formats last: thousands of short tests, so that all processes have work until the end."""
+    items.sort(key=lambda item: "formats" in item.path.parts)
+
+
 def pytest_collection_finish() -> None:
     set_aside_what_is_there()
 

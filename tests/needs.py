@@ -2,6 +2,7 @@
 
 A test that needs more than Python and the packages of its environment is marked `needs("postgresql")`. The marker `e2e`
 stands for a browser and a real Open WebUI, `slow` for a test that takes long, `thorough` for one that takes very long.
+A test that drives a browser is slow.
 
 Plain pytest leaves out slow tests and those whose needs are not met, and its header says so. `--everything`, as
 `scripts/test` runs pytest, leaves out thorough tests only: an unmet need ends the run before its first test.
@@ -62,7 +63,7 @@ class Selection:
     def pytest_report_header(self) -> list[str]:
         reasons = [f"{need.what}: {need.advice}" for name, need in NEEDS.items() if not self._is_met(name)]
         if "slow" in self._left_out_marks:
-            reasons.append("time: slow tests are run by scripts/test")
+            reasons.append("time: slow tests, and those that drive a browser, are run by scripts/test")
         if "thorough" in self._left_out_marks:
             reasons.append("more time: thorough tests are run by scripts/test --thorough")
         return ["left out for want of", *(f"  {reason}" for reason in reasons)] if reasons else []
@@ -79,7 +80,8 @@ class Selection:
         items[:] = [item for item in items if item not in set(left_out)]
 
     def _is_left_out(self, item: pytest.Item) -> bool:
-        return any(mark.name in self._left_out_marks for mark in item.iter_markers())
+        marks = {mark.name for mark in item.iter_markers()} | ({"slow"} if "browser" in needs_of(item) else set())
+        return not marks.isdisjoint(self._left_out_marks)
 
     def _is_met(self, name: str) -> bool:
         is_there = NEEDS[name].is_there

@@ -77,7 +77,7 @@ def test_a_plain_run_leaves_out_what_cannot_run_and_what_takes_long_and_says_so_
     assert "docker-compose: not found: apt-get install docker-compose" in header
     assert "Node.js: no node or npm found: apt-get install nodejs npm" in header
     assert "a browser: none found: apt-get install chromium" in header
-    assert "time: slow tests are run by scripts/test" in header
+    assert "time: slow tests, and those that drive a browser, are run by scripts/test" in header
     assert "more time: thorough tests are run by scripts/test --thorough" in header
 
 

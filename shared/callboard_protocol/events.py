@@ -142,10 +142,13 @@ class ToolCallArgsDelta(TextEvent):
 class ToolCallStart(CallEvent):
     """The call begins.
 
-    `tool_args` is the JSON object that the tool is given, or the text as the model wrote it
-    where that is not a JSON object. `round_index` counts the turn's sequential rounds and
-    `sequence_index` the calls within one, both from 0; the recorder fills them in. `stoppable` is
-    false for a tool that a stop may not end: a plain function in its thread.
+    `tool_args` is the JSON object that the tool is given, or the text as the model wrote it where that is not a JSON
+    object. `round_index` counts the turn's sequential rounds and `sequence_index` the calls within one, both from 0;
+    the recorder fills them in. `stoppable` is false for a tool that a stop may not end: a plain function in its thread.
+    `label` names the call for a person: the tool's title and the argument that tells the call from others; empty if the
+    name alone says as much. `parent_call_id` is the call that brought this one about, empty for the agent's own calls:
+    it started a team member, a sub-agent or an agent in a tool, or handed over to another agent. The next turn's model
+    is told of the parent alone.
     """
 
     type: Literal["tool_call_start"] = "tool_call_start"
@@ -155,6 +158,8 @@ class ToolCallStart(CallEvent):
     round_index: int = Field(default=0, ge=0)
     sequence_index: int = Field(default=0, ge=0)
     stoppable: bool = True
+    label: Annotated[str, Limit(256)] = Field(default="", exclude_if=not_)
+    parent_call_id: str = Field(default="", exclude_if=not_)
 
 
 FROM_TEXT_STATUS = "from_text"

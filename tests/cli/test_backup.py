@@ -70,6 +70,7 @@ def served_copy(folder: Path, copy: Path) -> Iterator[str]:
         yield url
 
 
+@pytest.mark.slow
 def test_a_server_on_a_copy_that_was_made_under_load_has_every_turn_that_had_ended(tmp_path: Path) -> None:
     copy = tmp_path / "copy.db"
     with serving(tmp_path / "first") as (url, _), Load(url) as load:

@@ -125,7 +125,8 @@ class Performance:
                 return [_said(event)]
             case ToolCallStart():
                 number = self.numbers.setdefault(event.tool_call_id, len(self.numbers) + 1)
-                return [f"call {number} {event.tool_name} {event.tool_args}"]
+                inside = f" in {self.numbers[event.parent_call_id]}" if event.parent_call_id in self.numbers else ""
+                return [f"call {number}{inside} {event.tool_name} {event.tool_args}"]
             case ToolStatus(data=data):
                 progress = "" if data.progress is None else f" {data.progress:g}"
                 return [f"status {self.numbers[event.tool_call_id]} {data.status} {data.message}{progress}"]

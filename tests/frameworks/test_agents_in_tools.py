@@ -68,7 +68,7 @@ async def test_its_calls_are_shown_below_the_tool_and_its_requests_are_counted(
     seen, _ = await perform(framework, scenario(asks_and_adds), tmp_path)
     assert seen.lines(in_order=True) == [
         "call 1 ask_other {'task': 'help'}",
-        *("status 1 processing add", "call 2 add {'a': 2, 'b': 3}", "result 2 5", "result 1 I say 5."),
+        *("call 2 in 1 add {'a': 2, 'b': 3}", "result 2 5", "result 1 I say 5."),
         *("say It says 5.", "done stop"),
     ]
     assert len(seen.asked) == 4
@@ -76,8 +76,27 @@ async def test_its_calls_are_shown_below_the_tool_and_its_requests_are_counted(
     assert [event.total_tokens for event in seen.events if isinstance(event, Usage)] == [60]
 
 
+@every_way
+async def test_the_next_turns_model_is_told_of_the_tool_and_not_of_the_others_calls(
+    framework: Framework, tmp_path: Path
+) -> None:
+    def script(body: Body) -> Answer:
+        again = sum(message["role"] == "user" for message in body["messages"]) == 2
+        return says("As I said.") if again else asks_and_adds(body)
+
+    turns = Scenario("of agents in tools", script, [], turns=("go", "once more"))
+    seen, _ = await perform(framework, turns, tmp_path)
+    assert seen.sent() == [
+        *("user go", "assistant calls ask_other {'task': 'help'}", "tool I say 5."),
+        *("assistant It says 5.", "user once more"),
+    ]
+    kept = {row.tool_name: row for row in seen.stored if row.role == "tool"}
+    assert kept["add"].parent_call_id == kept["ask_other"].tool_call_id
+    assert kept["ask_other"].parent_call_id is None
+
+
 ASKED = (
-    *("call 1 ask_other {'task': 'help'}", "status 1 processing add", "call 2 add {'a': 2, 'b': 3}"),
+    *("call 1 ask_other {'task': 'help'}", "call 2 in 1 add {'a': 2, 'b': 3}"),
     *("status 2 pending waiting for approval", "ask 2 Run add?"),
 )
 

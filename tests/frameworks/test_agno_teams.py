@@ -53,7 +53,7 @@ async def test_a_members_calls_are_shown_within_the_leaders_and_its_text_is_not(
     seen, _ = await perform(crew(add), scenario(asks_member(ADD)), tmp_path)
     assert seen.lines(in_order=True) == [
         "call 1 delegate_task_to_member {'member_id': 'adder', 'task': '2 + 3'}",
-        *("status 1 processing Adder: add", "call 2 add {'a': 2, 'b': 3}", "result 2 5"),
+        *("call 2 in 1 add {'a': 2, 'b': 3}", "result 2 5"),
         *("result 1 I say 5.", "say The crew says 5.", "done stop"),
     ]
     assert len(seen.asked) == 4
@@ -143,9 +143,8 @@ async def test_a_team_may_be_a_member_of_a_team(tmp_path: Path) -> None:
     seen, _ = await perform(Made(make), scenario(script), tmp_path)
     assert seen.lines(in_order=True) == [
         "call 1 delegate_task_to_member {'member_id': 'pair', 'task': '2 + 3'}",
-        "status 1 processing Pair: delegate_task_to_member",
-        "call 2 delegate_task_to_member {'member_id': 'adder', 'task': 'add 2 and 3'}",
-        *("status 2 processing Adder: add", "call 3 add {'a': 2, 'b': 3}", "result 3 5"),
+        "call 2 in 1 delegate_task_to_member {'member_id': 'adder', 'task': 'add 2 and 3'}",
+        *("call 3 in 2 add {'a': 2, 'b': 3}", "result 3 5"),
         # What a team in a team says to its leader is with what its own member said: so Agno has it.
         *("result 2 I say 5.", "result 1 I say 5.The pair says 5.", "say The crew says 5.", "done stop"),
     ]

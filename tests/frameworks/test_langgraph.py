@@ -145,7 +145,7 @@ async def test_an_agent_in_a_tool_that_dies_of_its_own_tool_is_a_tool_that_fails
     ]
     seen, _ = await perform(asks_another(Toolbox().plain("kaboom")), scenario(turns), tmp_path)
     assert seen.lines(in_order=False) == [
-        *("call 1 ask_other {'task': 'help'}", "status 1 processing kaboom", "call 2 kaboom {'reason': 'no fuel'}"),
+        *("call 1 ask_other {'task': 'help'}", "call 2 in 1 kaboom {'reason': 'no fuel'}"),
         *("failed 1 tool_failed", "failed 2 tool_failed"),
         *("say It failed.", "done stop"),
     ]

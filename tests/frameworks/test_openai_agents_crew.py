@@ -61,6 +61,12 @@ async def test_a_handoff_is_a_status_and_the_next_agents_calls_are_shown(tmp_pat
     assert seen.asked == seen.received
 
 
+async def test_after_a_handoff_the_first_agent_is_not_told_of_the_seconds_calls(tmp_path: Path) -> None:
+    passed_on = [calls(("transfer_to_clerk", "{}")), calls(ADD), says("It is 5."), says("As I said.")]
+    seen, _ = await perform(desk(add), scenario(passed_on, turns=("go", "once more")), tmp_path)
+    assert seen.sent() == ["user go", "assistant It is 5.", "user once more"]
+
+
 async def test_a_handoff_with_a_function_of_its_own_is_one_too(tmp_path: Path) -> None:
     told: list[str] = []
 
@@ -162,8 +168,8 @@ async def test_calls_of_an_agent_that_is_a_tool_are_shown_below_it(
 ) -> None:
     seen, _ = await perform(consult(add), scenario(asks_expert(ADD)), tmp_path)
     assert seen.lines(in_order=True) == [
-        *("call 1 ask_expert {'input': 'Do it'}", "status 1 processing Expert: add"),
-        *("call 2 add {'a': 2, 'b': 3}", "result 2 5", "result 1 It is done."),
+        *("call 1 ask_expert {'input': 'Do it'}", "call 2 in 1 add {'a': 2, 'b': 3}"),
+        *("result 2 5", "result 1 It is done."),
         *("say The expert says so.", "done stop"),
     ]
     assert len(seen.asked) == 4
@@ -221,9 +227,8 @@ async def test_agents_within_agents_are_shown_all(tmp_path: Path) -> None:
 
     seen, _ = await perform(Made(make), scenario(script), tmp_path)
     assert seen.lines(in_order=True) == [
-        *("call 1 ask_expert {'input': '2 + 3'}", "status 1 processing Expert: ask_adder"),
-        *("call 2 ask_adder {'input': '2 + 3'}", "status 2 processing Adder: add"),
-        *("call 3 add {'a': 2, 'b': 3}", "result 3 5", "result 2 5.", "result 1 5.", "say 5.", "done stop"),
+        *("call 1 ask_expert {'input': '2 + 3'}", "call 2 in 1 ask_adder {'input': '2 + 3'}"),
+        *("call 3 in 2 add {'a': 2, 'b': 3}", "result 3 5", "result 2 5.", "result 1 5.", "say 5.", "done stop"),
     ]
 
 
@@ -241,8 +246,8 @@ async def test_a_tool_of_an_agent_that_is_a_tool_can_need_approval(
     seen, _ = await perform(consult(wipe), asked, tmp_path)
     assert toolbox.wiped == wiped
     seen_lines = seen.lines(in_order=True)
-    assert seen_lines[:5] == [
-        *("call 1 ask_expert {'input': 'Do it'}", "status 1 processing Expert: wipe", "call 2 wipe {'disk': 'C'}"),
+    assert seen_lines[:4] == [
+        *("call 1 ask_expert {'input': 'Do it'}", "call 2 in 1 wipe {'disk': 'C'}"),
         *("status 2 pending waiting for approval", "ask 2 Run wipe?"),
     ]
     assert end in seen_lines

@@ -362,9 +362,8 @@ async def test_an_agent_that_it_runs_is_shown_below_it(tmp_path: Path) -> None:
     script = [answer(RAW), answer({**SHELL, "call_id": "call_1"}), speech("It is done."), speech("Gone.")]
     seen, _ = await play(script, tmp_path, CustomTool("raw", "Asks.", ask), reply=False, confirm_tools=("shell",))
     lines = seen.lines(in_order=True)
-    assert lines[:3] == [
+    assert lines[:2] == [
         "call 1 raw {'input': 'DROP TABLE users'}",
-        "status 1 processing Expert: shell",
-        "call 2 shell {'commands': ['ls', 'rm -r /'], 'timeout_ms': 1000}",
+        "call 2 in 1 shell {'commands': ['ls', 'rm -r /'], 'timeout_ms': 1000}",
     ]
     assert lines[-4:] == ["failed 2 denied", "result 1 It is done.", "say Gone.", "done stop"]

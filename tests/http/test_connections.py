@@ -58,6 +58,7 @@ def connect(url: str, count: int, said: bytes) -> list[socket.socket]:
     return opened
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("said", [b"", HALF])
 def test_300_half_open_connections_without_a_key_do_not_stop_the_server(tmp_path: Path, said: bytes) -> None:
     with serving(tmp_path, 256, API_KEY="a-long-secret-key", MAX_RUNS="20") as url:

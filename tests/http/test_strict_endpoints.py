@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from callboard import Agent, OpenAICompatible, Skill, tool
+from callboard import Agent, Limits, OpenAICompatible, Skill, tool
 from callboard._formats import ToolFormat
 from callboard_protocol import Done, Event, Message
 from tests.fakes.openai_server import Answer, Body, Chunks, OpenAIServer, Refusal, call, chunks, finish, text
@@ -226,12 +226,17 @@ def strict(endpoint: Endpoint) -> OpenAIServer:
 
 @asynccontextmanager
 async def asking(
-    folder: Path, server: OpenAIServer, model: str = "m", tool_format: ToolFormat | None = None
+    folder: Path,
+    server: OpenAIServer,
+    model: str = "m",
+    tool_format: ToolFormat | None = None,
+    limits: Limits | None = None,
 ) -> AsyncIterator[Service]:
     """A server whose agent asks that endpoint."""
     endpoint = OpenAICompatible(server.base_url, model=model, max_retries=0)
     skill = Skill("words", "Words.", tools=(look_up,))
-    async with serving(folder, Agent("scripted", skills=(skill,), model=endpoint, tool_format=tool_format)) as service:
+    agent = Agent("scripted", skills=(skill,), model=endpoint, tool_format=tool_format, limits=limits)
+    async with serving(folder, agent) as service:
         yield service
     await endpoint.aclose()
 
@@ -464,6 +469,28 @@ async def test_what_an_endpoint_demands_is_learnt_from_its_refusal(
         for _ in range(2):
             assert answered(await service.events(request(messages=messages)))
     assert len(server.requests) == 3
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "litellm.UnsupportedParamsError: Anthropic expects the `tools=` param to be passed in.",
+        "The toolConfig field must be defined when using toolUse and toolResult content blocks.",
+    ],
+)
+async def test_the_last_question_over_the_limit_of_calls_offers_a_tool_where_an_endpoint_demands_one(
+    tmp_path: Path, words: str
+) -> None:
+    def answer(body: Body) -> Answer:
+        if "tools" not in body and any(calls_of(body["messages"])):
+            return Refusal(400, words)
+        if body.get("tool_choice") == "none":
+            return chunks(text("It is wind."), finish("stop"))
+        return chunks(*(asks(call_id=f"c{number}") for number in range(2)), finish("tool_calls"))
+
+    async with OpenAIServer(answer) as server, asking(tmp_path, server, limits=Limits(max_tool_calls=1)) as service:
+        events = await service.events(request(chat_id="c", user=USER))
+        assert "".join(event.content for event in events if isinstance(event, Message)) == "It is wind."
 
 
 async def test_a_refusal_that_comes_in_the_stream_is_learnt_from_as_well(tmp_path: Path) -> None:

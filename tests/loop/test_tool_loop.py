@@ -57,7 +57,7 @@ async def test_a_call_is_run_its_result_told_to_the_model_and_the_answer_follows
     )
     events = await stage.play()
     start, complete = events[1:3]
-    assert start == ToolCallStart(tool_call_id="c1", tool_name="add", tool_args='{"a": 1,  "b": 2}')
+    assert start == ToolCallStart(tool_call_id="c1", tool_name="add", tool_args='{"a": 1,  "b": 2}', label="add · 1")
     assert isinstance(complete, ToolCallComplete)
     assert (complete.result, complete.result_chars, complete.tool_call_id) == ("3", 1, "c1")
     assert text_of(events) == "Let me see.It is 3."

@@ -83,6 +83,7 @@ async def test_the_next_write_of_anybody_brings_what_waits(store: SqlStore, data
     assert await questions(store, "chat") == ["first", "second"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("limit", "most"), [("MAX_TURNS", 2), ("MAX_BYTES", 4_000_000)])
 async def test_of_more_than_there_is_room_for_the_oldest_are_dropped(
     database: Path, store: SqlStore, limit: str, most: int, monkeypatch: pytest.MonkeyPatch

@@ -23,7 +23,7 @@ from tests.runs.promises import check, read
 from tests.scraping import Scrape
 from tests.serving import request
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
 AGENT = str(Path(__file__).with_name("careful_agent.py"))
 RUNS = 12

@@ -203,7 +203,30 @@ class ChatJournal(ABC):
         await self.write(steps)
 
     async def call_started(self, call: HistoryCall, text_before: str) -> None:
-        """Write the call's row; the first call of a round writes its assistant message too."""
+        """Write the call's row; the first call of a round writes its assistant message too.
+
+        That message has the agent's own calls, and not those that have a parent.
+        """
+        steps = [] if call.parent_call_id else [self._add_to_round(call, text_before)]
+        row = self._add_row(
+            "tool",
+            tool_call_id=call.tool_call_id,
+            tool_name=call.tool_name[:255],
+            arguments=call.arguments,
+            round_index=call.round_index,
+            sequence_index=call.sequence_index,
+            started_at=time.time(),
+            provider_details=json.dumps(call.details) if call.details else None,
+            parent_call_id=call.parent_call_id,
+        )
+        self._rows_of_calls[call.tool_call_id] = row.row
+        self._calls[call.tool_call_id] = replace(call, message_id=self.turn.message_id)
+        self._texts.append(text_before)
+        self._bytes += 2 * STEP_BYTES + sum(map(getsizeof, (text_before, call.arguments))) + _measure(call.details)
+        await self.write([*steps, row])
+
+    def _add_to_round(self, call: HistoryCall, text_before: str) -> RowWritten:
+        """Return the assistant message of the call's round, with the call."""
         is_first = call.round_index != self._round_index
         if is_first:
             self._round_index = call.round_index
@@ -216,28 +239,13 @@ class ChatJournal(ABC):
             }
         )
         round_calls = tuple(self._round_calls)
-        if is_first:
-            said = self._add_row(
-                "assistant", content=text_before or None, tool_calls=round_calls, round_index=call.round_index
-            )
-            self._round_row = said.row
-        else:
-            said = RowWritten(self._round_row, {"tool_calls": round_calls}, is_new=False)
-        row = self._add_row(
-            "tool",
-            tool_call_id=call.tool_call_id,
-            tool_name=call.tool_name[:255],
-            arguments=call.arguments,
-            round_index=call.round_index,
-            sequence_index=call.sequence_index,
-            started_at=time.time(),
-            provider_details=json.dumps(call.details) if call.details else None,
+        if not is_first:
+            return RowWritten(self._round_row, {"tool_calls": round_calls}, is_new=False)
+        said = self._add_row(
+            "assistant", content=text_before or None, tool_calls=round_calls, round_index=call.round_index
         )
-        self._rows_of_calls[call.tool_call_id] = row.row
-        self._calls[call.tool_call_id] = replace(call, message_id=self.turn.message_id)
-        self._texts.append(text_before)
-        self._bytes += 2 * STEP_BYTES + sum(map(getsizeof, (text_before, call.arguments))) + _measure(call.details)
-        await self.write([said, row])
+        self._round_row = said.row
+        return said
 
     async def call_progressed(self, tool_call_id: str, status: str, message: str, progress: float | None) -> None:
         """Write one status event; of more than `MAX_EVENTS` of a call the first half and the last are kept."""

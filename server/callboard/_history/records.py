@@ -13,10 +13,11 @@ ChatDict = dict[str, Any]
 class HistoryCall:
     """A tool call of a chat, as it is written before it runs and replayed afterwards.
 
-    `arguments` is the text as the model wrote it. `round_index` counts the sequential rounds
-    of the turn and `sequence_index` the calls of one round, both from 0. `details` is what the model sent
-    beside it, as `ProviderDetails` has it. `message_id` is the client's assistant message. `result` is None
-    while nothing has come back; an empty one is an answer too.
+    `arguments` is the text as the model wrote it. `round_index` counts the sequential rounds of the turn and
+    `sequence_index` the calls of one round, both from 0. `details` is what the model sent beside it, as
+    `ProviderDetails` has it. `message_id` is the client's assistant message. `result` is None while nothing has come
+    back; an empty one is an answer too. `parent_call_id` is the call that started the agent that made this one, None
+    for the agent's own calls: these alone are replayed.
     """
 
     tool_call_id: str
@@ -27,6 +28,7 @@ class HistoryCall:
     details: Mapping[str, Any] = field(default_factory=dict)
     message_id: str | None = None
     result: str | None = None
+    parent_call_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

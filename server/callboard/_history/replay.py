@@ -39,14 +39,14 @@ def replay(messages: Sequence[ChatDict], calls: Sequence[HistoryCall], unfinishe
     that has only its `id` the calls of that `message_id`: per round an assistant message
     with the answered calls and their results in order, and the text where it was. A call
     that nothing answers is left out unless its id is in `unfinished`, which are to run again in their round; an answer
-    to no call is left out too: endpoints refuse both.
+    to no call is left out too: endpoints refuse both. A call with a parent is left out: its tool is another agent's.
     An empty id gets a new one, the same on both sides; arguments stay as they were, `{}`
     where there were none.
     """
     by_id = {call.tool_call_id: call for call in calls if call.tool_call_id}
     by_message: defaultdict[str, list[HistoryCall]] = defaultdict(list)
     for call in calls:
-        if call.message_id:
+        if call.message_id and not call.parent_call_id:
             by_message[call.message_id].append(call)
     replayed: list[ChatDict] = []
     position = 0
@@ -103,6 +103,8 @@ def _answer_calls(
             continue
         seen.add(call_id)
         stored = known.get(call_id)
+        if stored and stored.parent_call_id:
+            continue
         function = call["function"]
         # Each answer is used up by the first call of its id.
         content = contents[call_id].popleft() if contents[call_id] else None

@@ -13,11 +13,17 @@ from callboard._runs.call_ids import CallIds
 
 @dataclass(frozen=True, slots=True)
 class OpenCall:
-    """A call that has started; `started_at` is in seconds of the monotonic clock."""
+    """A call that has started; `started_at` is in seconds of the monotonic clock.
+
+    `parent_call_id` is the call that started the agent that makes this one; empty: none. `is_inside`: the parent was
+    open when this one started, so the two are in one round.
+    """
 
     tool_call_id: str
     source_id: str
     tool_name: str
+    parent_call_id: str = ""
+    is_inside: bool = False
     started_at: float = field(default_factory=time.monotonic)
 
     @property
@@ -71,14 +77,16 @@ class CallTracker:
         # An empty id may stand for several calls in a row, each announced anew.
         return self._announced.get(source_id) or self._announced.setdefault(source_id, self._ids.claim(source_id))
 
-    def start(self, source_id: str, tool_name: str) -> OpenCall:
+    def start(self, source_id: str, tool_name: str, parent_source_id: str = "") -> OpenCall:
         """Open a call, under the id that it was announced by where it was."""
+        parent = self.find(parent_source_id) if parent_source_id else None
         if source_id in self._claimed:
             self._claimed.discard(source_id)
             call_id = source_id
         else:
             call_id = self._announced.pop(source_id, "") or self._ids.claim(source_id)
-        call = self._open[call_id] = OpenCall(call_id, source_id, tool_name)
+        parent_call_id = parent.tool_call_id if parent else parent_source_id
+        call = self._open[call_id] = OpenCall(call_id, source_id, tool_name, parent_call_id, parent is not None)
         return call
 
     def hand_over(self, source_id: str) -> str:
@@ -94,10 +102,11 @@ class CallTracker:
         return source_id in self._ended
 
     def end(self, call: OpenCall) -> None:
-        """Close a call, and with it its round."""
+        """Close a call, and with it its round unless it runs inside another."""
         del self._open[call.tool_call_id]
         self._ended.add(call.source_id)
-        self.end_round()
+        if not call.is_inside:
+            self.end_round()
 
     def end_round(self) -> None:
         """Let the next call begin a new round."""

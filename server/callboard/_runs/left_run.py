@@ -50,11 +50,12 @@ LEFT_RUN = Error(message="The server that ran this was stopped: send the message
 class LeftRun:
     """The frames of a run, and what they leave open.
 
-    `call_ids` are those of all its calls. `open_calls` are the starts of those that are open by their ids, `ended` the
-    last events of the others. `waiting` are open calls whose user is asked: they have not run yet; `begun` are calls of
-    which it is known that they have. `next_round` is that of the next call. `has_open_text`: something was said since
-    the last event of a call, which no round holds; `open_text` is what of it is text. `sources` have been sent,
-    `orders` are what clients have asked. `closed` are the ends of those that whoever goes on with the run has ended.
+    `call_ids` are those of the agent's own calls. `open_calls` are the starts of those that are open by their ids,
+    `ended` the last events of the others. `waiting` are open calls whose user is asked: they have not run yet;
+    `begun` are calls of which it is known that they have. `next_round` is that of the next call. `has_open_text`:
+    something was said since the last event of a call, which no round holds; `open_text` is what of it is text.
+    `sources` have been sent, `orders` are what clients have asked. `closed` are the ends of those that whoever goes
+    on with the run has ended.
     """
 
     frames: Sequence[bytes]
@@ -101,7 +102,8 @@ def _read(frames: Sequence[bytes], orders: Orders) -> LeftRun:
         event = decode(frame)
         match event:
             case ToolCallStart(tool_call_id=call_id, round_index=round_index):
-                call_ids.add(call_id)
+                if not event.parent_call_id:
+                    call_ids.add(call_id)
                 open_calls[call_id] = event
                 next_round = max(next_round, (round_index or 0) + 1)
             case ToolCallComplete(tool_call_id=call_id) | ToolCallError(tool_call_id=call_id):

@@ -293,9 +293,10 @@ class Recorder:
         if restored := self._calls.find_restored(event.tool_call_id):
             return restored
         raw, shown = self._redact_arguments(event.tool_args)
-        call = self._calls.start(event.tool_call_id, event.tool_name)
-        started = self._place(call.tool_call_id, call.tool_name, raw)
-        text_before = self._text.take_answer()
+        call = self._calls.start(event.tool_call_id, event.tool_name, event.parent_call_id)
+        started = self._place(call.tool_call_id, call.tool_name, raw, call.parent_call_id)
+        # What is said before a call of another agent stays a part of this one's answer.
+        text_before = "" if call.parent_call_id else self._text.take_answer()
         self._text.settle()
         shown_start = ToolCallStart(
             tool_call_id=call.tool_call_id,
@@ -304,6 +305,8 @@ class Recorder:
             round_index=started.round_index,
             sequence_index=started.sequence_index,
             stoppable=event.stoppable,
+            label=self._redaction(event.label),
+            parent_call_id=call.parent_call_id,
         )
         writing = self._send_and_write(shown_start, self._journal.call_started(started, text_before))
         await self._audit.call(writing, call.tool_call_id, call.tool_name, raw)
@@ -367,11 +370,13 @@ class Recorder:
         waited_ms = round(self._waited_seconds(call.source_id) * 1000)
         return min(max(0, call.age_ms - waited_ms), MAX_DURATION_MS)
 
-    def _place(self, call_id: str, tool_name: str, arguments: str) -> HistoryCall:
+    def _place(self, call_id: str, tool_name: str, arguments: str, parent_call_id: str = "") -> HistoryCall:
         """Return a call that is about to run, as it is written down."""
         round_index, sequence_index = self._calls.next_place()
         details = self._redaction.value(self.provider_details.get(call_id, {}))
-        return HistoryCall(call_id, tool_name, arguments, round_index, sequence_index, details)
+        return HistoryCall(
+            call_id, tool_name, arguments, round_index, sequence_index, details, parent_call_id=parent_call_id or None
+        )
 
     def _redact_arguments(self, arguments: dict[str, Any] | str) -> tuple[str, dict[str, Any] | str]:
         """Return the arguments as they are stored, and as they are shown, without secrets."""

@@ -21,6 +21,8 @@ class ToolCall:
 
     `id` is what the store, the events and the model have. `is_rescued`: it stood in the answer's text although
     nobody asked for calls there; `is_doubtful`: so it runs unasked only where its tool reads and does no more.
+    `parent_call_id` is the call that started the agent that makes this one, empty for the calls of the agent itself and
+    those made inside a running tool, whose parent is known.
     """
 
     id: str
@@ -28,6 +30,7 @@ class ToolCall:
     arguments: str | Mapping[str, Any] = ""
     is_rescued: bool = False
     is_doubtful: bool = False
+    parent_call_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,3 +136,22 @@ def show_arguments(call: ResolvedCall | RejectedCall) -> str | Mapping[str, Any]
     except (ValueError, RecursionError):
         return MASK
     return write_arguments(tool.without_secrets(read)) if isinstance(read, Mapping) else MASK
+
+
+MAX_LABEL_CHARS = 60
+"""The characters of an argument in a label: what fits beside a tool's name on a phone."""
+
+
+def label_call(title: str, arguments: str | Mapping[str, Any]) -> str:
+    """Return the title with the first argument that is a text in one line or a number: "get_weather · Oslo"."""
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments or "{}")
+        except (ValueError, RecursionError):
+            return title
+    values = arguments.values() if isinstance(arguments, Mapping) else ()
+    texts = (str(value).strip() for value in values if isinstance(value, str | int | float) and value is not True)
+    told = next((text for text in texts if text and text.isprintable() and MASK not in text and text != "False"), "")
+    if len(told) > MAX_LABEL_CHARS:
+        told = f"{told[: MAX_LABEL_CHARS - 1].rstrip()}…"
+    return f"{title} · {told}" if told else title

@@ -25,6 +25,7 @@ from callboard.calls.call import (
     ResolvedCall,
     ToolCall,
     ToolOutcome,
+    label_call,
     show_arguments,
     spend_nothing,
 )
@@ -119,7 +120,8 @@ class CallRunner:
             return
         is_stoppable = not (isinstance(call, ResolvedCall) and runs_in_thread(call.tool))
         # As the model wrote them: the store keeps the bytes, the recorder shows the object.
-        self._send_start(written, show_arguments(call), is_stoppable=is_stoppable)
+        title = call.tool.title if call.tool else ""
+        self._send_start(written, show_arguments(call), title=title, is_stoppable=is_stoppable)
         if written.is_rescued:
             self._send_status(written.id, FROM_TEXT_STATUS, "read from the model's text")
         if isinstance(call, ResolvedCall) and call.repairs:
@@ -319,12 +321,21 @@ class CallRunner:
         if call_id in self._open:
             self._send_status(call_id, step.status, step.message, step.progress)
 
-    def _send_start(self, call: ToolCall, shown: str | Mapping[str, Any], *, is_stoppable: bool = True) -> None:
+    def _send_start(
+        self, call: ToolCall, shown: str | Mapping[str, Any], *, title: str = "", is_stoppable: bool = True
+    ) -> None:
         self._context.begun.add(call.id)
-        self._open[call.id] = CallRecord(call, tuple(tool.call_id for tool in tools_around()))
-        arguments = shown if isinstance(shown, str) else dict(shown)
+        inside = tuple(tool.call_id for tool in tools_around())
+        self._open[call.id] = CallRecord(call, inside)
         self._events.send(
-            ToolCallStart(tool_call_id=call.id, tool_name=call.name, tool_args=arguments, stoppable=is_stoppable)
+            ToolCallStart(
+                tool_call_id=call.id,
+                tool_name=call.name,
+                tool_args=shown if isinstance(shown, str) else dict(shown),
+                stoppable=is_stoppable,
+                label=storable(label_call(title or call.name, self._context.redaction.value(shown))),
+                parent_call_id=call.parent_call_id or next(iter(inside), ""),
+            )
         )
 
     def _send_status(self, call_id: str, status: str, message: str, progress: float | None = None) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from callboard._call_ids import nine_characters
 
 Message = dict[str, Any]
+Body = dict[str, Any]
 
 OWN_FIELDS = frozenset({"role", "content", "tool_calls", "tool_call_id", "name", "id", "type", "function"})
 """The fields of a message and of its calls that every endpoint takes."""
@@ -20,6 +21,15 @@ NO_REASONING = " "
 """The reasoning of an answer that another model wrote: Kimi refuses a call without any, and an empty one."""
 NO_SIGNATURE = {"google": {"thought_signature": "skip_thought_signature_validator"}}
 """The signature of a call that Gemini did not sign: https://ai.google.dev/gemini-api/docs/thought-signatures."""
+NO_TOOL = {
+    "type": "function",
+    "function": {
+        "name": "no_tool",
+        "description": "Do not call this.",
+        "parameters": {"type": "object", "properties": {}},
+    },
+}
+"""The tool that is offered where an endpoint demands one and the model must answer in text."""
 BRIDGE = "I have the results."
 BEGINNING = "Hello."
 GO_ON = "Go on."
@@ -37,7 +47,7 @@ class Demand:
     """A demand that only some endpoints make: the words of their refusals, and the change that meets it."""
 
     words: re.Pattern[str]
-    meet: Callable[[list[Message]], list[Message]]
+    meet: Callable[[Body], Body]
 
 
 class Accepted:
@@ -47,27 +57,28 @@ class Accepted:
         self._refused: set[str] = set()
         self._demands: list[Demand] = []
 
-    def fit(self, body: dict[str, Any]) -> dict[str, Any]:
+    def fit(self, body: Body) -> Body:
         """Return the request as the endpoint takes it."""
         messages = [self._without_refused(message) for message in body["messages"]]
+        fitting = {**self._without_refused(body), "messages": messages}
         for demand in self._demands:
-            messages = demand.meet(messages)
-        return {**self._without_refused(body), "messages": messages}
+            fitting = demand.meet(fitting)
+        return fitting
 
-    def learn(self, body: dict[str, Any], words: str) -> bool:
+    def learn(self, body: Body, words: str) -> bool:
         """Return whether the endpoint's words for refusing `body` name what can be changed: `fit` does so from now on.
 
         Fields and options are left out if their names are among the words: Groq sends `reasoning` and refuses it.
         """
-        messages = body["messages"]
         for demand in DEMANDS:
-            if demand.words.search(words) and demand.meet(messages) != messages:
+            if demand.words.search(words) and demand.meet(body) != body:
                 self._demands.append(demand)
                 return True
         if _WANTS_REASONING.search(words):
             # It is sent already: its name is among the words, but it is not what is refused.
             return False
-        fields = {name for message in messages for part in (message, *_calls_of(message)) for name in part} - OWN_FIELDS
+        fields = {name for message in body["messages"] for part in (message, *_calls_of(message)) for name in part}
+        fields -= OWN_FIELDS
         fields |= DISPENSABLE_OPTIONS & body.keys()
         refused = {name for name in fields if re.search(rf"\b{re.escape(name)}\b", words)}
         self._refused |= refused
@@ -83,6 +94,11 @@ class Accepted:
 
 def _calls_of(message: Message) -> list[dict[str, Any]]:
     return message.get("tool_calls") or []
+
+
+def _in_messages(change: Callable[[list[Message]], list[Message]]) -> Callable[[Body], Body]:
+    """Return a function that applies `change` to the messages of a request."""
+    return lambda body: {**body, "messages": change(body["messages"])}
 
 
 def _shorten_ids(messages: list[Message]) -> list[Message]:
@@ -146,20 +162,35 @@ def _fill_contents(messages: list[Message]) -> list[Message]:
     return [{**message, "content": ""} if message.get("content") is None else message for message in messages]
 
 
+def _offer_tools(body: Body) -> Body:
+    """Offer a tool that must not be called to a model that is told of earlier calls and offered none."""
+    if "tools" in body or not any(_calls_of(message) for message in body["messages"]):
+        return body
+    return {**body, "tools": [NO_TOOL], "tool_choice": "none"}
+
+
 DEMANDS = (
     # Mistral.
-    Demand(re.compile(r"length of 9\b|9 alphanumeric"), _shorten_ids),
-    Demand(re.compile(r"Unexpected role 'user' after role 'tool'"), _add_bridges),
+    Demand(re.compile(r"length of 9\b|9 alphanumeric"), _in_messages(_shorten_ids)),
+    Demand(re.compile(r"Unexpected role 'user' after role 'tool'"), _in_messages(_add_bridges)),
     # Mistral and Anthropic, of an answer that is to be continued.
-    Demand(re.compile(r"Expected last role User|must end with a user message"), _end_with_user),
+    Demand(re.compile(r"Expected last role User|must end with a user message"), _in_messages(_end_with_user)),
     # The chat templates of Gemma, Llama and others.
-    Demand(re.compile(r"roles must alternate|first message must (?:use|be|have)", re.IGNORECASE), _begin_with_user),
+    Demand(
+        re.compile(r"roles must alternate|first message must (?:use|be|have)", re.IGNORECASE),
+        _in_messages(_begin_with_user),
+    ),
     # Kimi and Anthropic.
-    Demand(re.compile(r"must not be empty|must be non-empty|must have non-empty content"), _fill_blanks),
+    Demand(re.compile(r"must not be empty|must be non-empty|must have non-empty content"), _in_messages(_fill_blanks)),
     # Kimi for calls, DeepSeek for all answers of a turn with calls.
-    Demand(_WANTS_REASONING, _add_reasoning),
+    Demand(_WANTS_REASONING, _in_messages(_add_reasoning)),
     # Gemini, of calls that were made by another model or written as text.
-    Demand(re.compile(r"missing a `?thought_signature"), _add_signatures),
+    Demand(re.compile(r"missing a `?thought_signature"), _in_messages(_add_signatures)),
     # LM Studio and Ollama: `content: null` beside calls.
-    Demand(re.compile(r"\bcontent\b.{0,80}(?:string|null|nil|none)", re.IGNORECASE | re.DOTALL), _fill_contents),
+    Demand(
+        re.compile(r"\bcontent\b.{0,80}(?:string|null|nil|none)", re.IGNORECASE | re.DOTALL),
+        _in_messages(_fill_contents),
+    ),
+    # Anthropic behind LiteLLM, Bedrock.
+    Demand(re.compile(r"expects the `tools=` param|toolConfig field must be defined"), _offer_tools),
 )

@@ -121,6 +121,7 @@ class _Row:
     provider_details: str | None = None
     place: int | None = None
     agent_id: str | None = None
+    parent_call_id: str | None = None
     events: list[StoredStatus] = field(default_factory=list)
 
     def change(self, columns: Mapping[str, object]) -> None:

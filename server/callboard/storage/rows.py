@@ -67,6 +67,7 @@ def read_history_call(row: Any) -> HistoryCall:
         details=json.loads(row.provider_details or "{}"),
         message_id=row.message_id,
         result=row.tool_output if row.replay_output is None else row.replay_output,
+        parent_call_id=row.parent_call_id,
     )
 
 
@@ -101,6 +102,7 @@ def read_call(row: Any, events: Sequence[StoredStatus]) -> StoredCall:
         ended_at=row.ended_at,
         duration_ms=row.duration_ms,
         events=tuple(events),
+        parent_call_id=row.parent_call_id,
     )
 
 

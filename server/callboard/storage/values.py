@@ -187,11 +187,15 @@ class StoredMessage:
     started_at: float | None = None
     ended_at: float | None = None
     duration_ms: int | None = None
+    parent_call_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class StoredCall:
-    """A tool call with everything that is known of it."""
+    """A tool call with everything that is known of it.
+
+    `parent_call_id` is the call that started the agent that made this one, None for the agent's own calls.
+    """
 
     tool_call_id: str
     chat_id: str
@@ -208,6 +212,7 @@ class StoredCall:
     ended_at: float | None
     duration_ms: int | None
     events: tuple[StoredStatus, ...]
+    parent_call_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

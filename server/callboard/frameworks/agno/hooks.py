@@ -13,7 +13,7 @@ from agno.run.team import TeamRunOutput
 from pydantic import BaseModel
 from pydantic_core import to_json
 
-from callboard._tools import StatusReport, ToolResult
+from callboard._tools import ToolResult
 from callboard.calls import ToolCall
 from callboard.errors import AgentError
 from callboard.frameworks.agno.messages import files_of
@@ -27,6 +27,9 @@ Item = BaseRunOutputEvent | Output
 CHECK_FAILURES = frozenset({"input_check_error", "output_check_error"})
 """The types of the errors by which a guardrail or a hook refuses a question or an answer."""
 
+DELEGATE = "delegate_task_to_member"
+"""The beginning of the names of the tools by which a team's leader starts a member, or all of them."""
+
 
 class EventTranslator:
     """The translator of one run, and what it has told so far; a team's members and continued runs are part of it."""
@@ -39,7 +42,8 @@ class EventTranslator:
         self._text = ""
         self._reasoning = ""
         self._cited: set[str] = set()
-        self._delegates: dict[str, str] = {}
+        self._open: dict[str, str | None] = {}
+        """The open calls, those that delegate to a member with its id: empty for all members."""
         self._last_requests: set[str] = set()
 
     async def follow(self, run: AsyncGenerator[Item, None]) -> Output | None:
@@ -157,20 +161,20 @@ class EventTranslator:
         call_id = tool.tool_call_id or ""
         name = tool.tool_name or ""
         arguments = tool.tool_args or {}
-        if _is_member(event):
-            self._show_member(name, event)
-        if name.startswith("delegate_task_to_member"):
-            self._delegates[call_id] = str(arguments.get("member_id", ""))
-        await self._turn.calls.start(ToolCall(call_id, name, self._hooks.arguments.get(call_id, arguments)))
+        parent_call_id = self._find_parent(event) if self._is_inner(event) else ""
+        self._open[call_id] = str(arguments.get("member_id", "")) if name.startswith(DELEGATE) else None
+        written = self._hooks.arguments.get(call_id, arguments)
+        await self._turn.calls.start(ToolCall(call_id, name, written, parent_call_id=parent_call_id))
 
-    def _show_member(self, tool_name: str, event: Any) -> None:
-        """Show on the call that delegated to a member that this has called a tool."""
+    def _find_parent(self, event: Any) -> str:
+        """Return the open call that started the run which tells the event."""
+        if not _is_member(event):
+            return next(reversed(self._open), "")
         # A member may be a team.
         member_id = str(getattr(event, "agent_id", "") or getattr(event, "team_id", ""))
-        member = getattr(event, "agent_name", "") or getattr(event, "team_name", "") or member_id
-        open_calls = [call_id for call_id, asked in self._delegates.items() if asked in ("", member_id)]
-        for call_id in open_calls or list(self._delegates)[-1:]:
-            self._turn.calls.report(call_id, StatusReport("processing", f"{member}: {tool_name}"))
+        delegates = {call_id: asked for call_id, asked in self._open.items() if asked is not None}
+        asked_so = [call_id for call_id, asked in delegates.items() if asked in ("", member_id)]
+        return (asked_so or list(delegates) or [""])[-1]
 
     def _report(self, event: Any) -> None:
         """Tell what a tool reports of itself, or a hook of the run."""
@@ -183,7 +187,7 @@ class EventTranslator:
     def _end(self, event: Any) -> None:
         tool: ToolExecution = event.tool
         call_id = tool.tool_call_id or ""
-        self._delegates.pop(call_id, None)
+        self._open.pop(call_id, None)
         if tool.tool_call_error:
             self._turn.calls.fail(call_id, str(tool.result))
         else:

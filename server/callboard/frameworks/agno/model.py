@@ -28,7 +28,6 @@ from agno.team import Team
 from agno.tools.function import Function, FunctionCall, FunctionExecutionResult
 from agno.utils.timer import Timer
 
-from callboard._tools import report_status
 from callboard.calls import RejectedCall, ToolCall, contain, mask_result, running_tool
 from callboard.errors import InvalidArguments, ModelError, ToolError, ToolLimit, UnknownTool
 from callboard.frameworks.agno.messages import result_of, with_one_system_message
@@ -190,8 +189,7 @@ class _HookedModel(Model):
         name = function_call.function.name
         arguments = function_call.arguments or {}
         if self.callboard_role == "in a tool":
-            # Nobody else says so; and it is said on the card of the tool that its agent works in.
-            report_status("processing", name)
+            # Nobody else says so.
             await hooks.turn.calls.start(ToolCall(call_id, name, hooks.arguments.get(call_id, arguments)))
 
         ended: tuple[bool | AgentRunException, Timer, FunctionCall, FunctionExecutionResult] | None = None

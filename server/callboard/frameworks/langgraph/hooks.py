@@ -20,7 +20,7 @@ from langchain_core.outputs import ChatGenerationChunk, LLMResult
 from langgraph.errors import GraphBubbleUp, GraphRecursionError
 from pydantic_core import to_json
 
-from callboard._tools import ToolResult, report_status
+from callboard._tools import ToolResult
 from callboard.calls import RejectedCall, ToolCall
 from callboard.errors import AgentError, ModelError
 from callboard.frameworks.failures import model_error, tool_error
@@ -225,8 +225,6 @@ class Hooks(BaseCallbackHandler):
     def _count(self, answer: Answer) -> None:
         """Count the calls of an agent in a tool, and drop those that are too many: it then ends with what it has."""
         for index, call in list(answer.calls.items()):
-            # On the card of the tool that the agent works in.
-            report_status("processing", call.name)
             self.counted.add(call.id)
             if (refused := self.turn.calls.count(call.id, call.name)) is not None:
                 del answer.calls[index]

@@ -57,7 +57,9 @@ class Hooks(RunHooks[Any]):
     by its requests' ids. `join` has the runs that a call's tool begins take part in this one.
     `called`: the last answer had calls; `spoke`: it had text; `broke_off`: it was shown in part and
     did not come to its end; `failure` is what the last failing request raised; `agents` take part in
-    the run. `inside` is the call whose tool the run is part of, where it is.
+    the run. `inside` is the call whose tool the run is part of, where it is. `handoff_id` is the last call that hands
+    over to another agent, `parent_call_id` the one that handed over to the agent whose turn it is, empty for the first
+    agent, or the call whose tool the run is part of.
     """
 
     join: Join
@@ -66,6 +68,8 @@ class Hooks(RunHooks[Any]):
         self.turn = turn
         self.instructions = instructions
         self.inside: str | None = None
+        self.handoff_id = ""
+        self.parent_call_id = ""
         self.started: dict[str, ToolCall] = {}
         self.refused: dict[str, ToolError] = {}
         self.remote_calls: dict[str, str] = {}
@@ -83,19 +87,20 @@ class Hooks(RunHooks[Any]):
     def below(self, call_id: str) -> "Hooks":
         """Return the hooks of a run inside that call's tool: of the same turn and calls, but without a voice in it."""
         inner = copy(self)
-        inner.inside = call_id
+        inner.inside = inner.parent_call_id = call_id
         inner.instructions = ""
         return inner
 
     async def start(self, call: ToolCall) -> None:
         """Begin a call of a tool that can be run."""
+        call = replace(call, parent_call_id=self.parent_call_id)
         self.started[call.id] = call
         await self.turn.calls.start(call)
 
     def refuse(self, call: ToolCall, error: ToolError) -> None:
         """Show a call that cannot be run."""
         self.refused[call.id] = error
-        self.turn.calls.reject(RejectedCall(call, error))
+        self.turn.calls.reject(RejectedCall(replace(call, parent_call_id=self.parent_call_id), error))
 
     async def run(self, call_id: str, perform: Callable[[], Awaitable[Any]]) -> Any:
         """Run a call's tool, or a further part of it: one goes on, say, once what it asked for is decided.
@@ -159,6 +164,8 @@ class Hooks(RunHooks[Any]):
             raise AgentError(
                 f"{from_agent.name} and {to_agent.name} hand over without end: tell one of them to answer."
             )
+        if self.inside is None:
+            self.parent_call_id = "" if to_agent is self.agents[0] else self.handoff_id
         if self.spoke:
             # Its text, and what the next one says, are two paragraphs of one answer.
             self.turn.say("\n\n")

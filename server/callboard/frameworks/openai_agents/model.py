@@ -43,7 +43,6 @@ from openai.types.responses import (
 from openai.types.responses.response_output_item import LocalShellCall
 
 from callboard._formats import parse_arguments
-from callboard._tools import StatusReport
 from callboard.calls import ToolCall
 from callboard.errors import InvalidArguments, ModelError, ToolError, UnknownTool
 from callboard.frameworks.openai_agents.hooks import Hooks, TurnOver
@@ -244,7 +243,7 @@ class _Answer:
         elif (hosted := read_hosted_call(item, self._hooks.remote_calls)) is not None:
             call, ended = hosted
             self._turn.calls.count(call.id, call.name)
-            await self._turn.calls.start(call)
+            await self._turn.calls.start(replace(call, parent_call_id=self._hooks.parent_call_id))
             if isinstance(ended, ToolError):
                 self._turn.calls.fail(call.id, ended)
             elif ended is not None:
@@ -275,6 +274,7 @@ class _Answer:
         call = self._read_call(item)
         assert call is not None, "it was read before"
         if isinstance(item, ResponseFunctionToolCall) and call.name in self._handoffs:
+            self._hooks.handoff_id = call.id
             return
         if isinstance(item, ResponseFunctionToolCall | ResponseCustomToolCall) and call.name not in self._tools:
             there_are = ", ".join(self._tools) or "none"
@@ -288,8 +288,6 @@ class _Answer:
                 # Chat templates parse the arguments of earlier calls, and some endpoints fail where they cannot.
                 item.arguments = "{}"
                 return
-        if self._hooks.inside is not None:
-            self._turn.calls.report(self._hooks.inside, StatusReport("processing", f"{self._agent_name}: {call.name}"))
         await self._hooks.start(replace(call, arguments=call.arguments or "{}"))
 
     def _name(self, call: AnyCall, claimed: "defaultdict[str, deque[str]]") -> None:

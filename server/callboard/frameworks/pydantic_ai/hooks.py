@@ -35,7 +35,7 @@ from pydantic_ai.tools import ToolDenied as NotApproved
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
 from typing_extensions import override
 
-from callboard._tools import error_text, report_status
+from callboard._tools import error_text
 from callboard.calls import RejectedCall, ToolCall
 from callboard.errors import InvalidArguments, ToolDenied, ToolError, ToolLimit, UnknownTool
 from callboard.frameworks.failures import tool_error
@@ -272,12 +272,6 @@ class InnerHooks(Hooks):
         except ModelRetry as error:
             self.turn.calls.fail(call.tool_call_id, ToolError(error_text(error) or type(error).__name__))
             raise
-
-    @override
-    async def _start(self, call: ToolCallPart) -> None:
-        # On the card of the tool that the agent works in.
-        report_status("processing", call.tool_name)
-        await super()._start(call)
 
 
 class ModelRequests(AbstractCapability[Any]):

@@ -100,6 +100,7 @@ class SqlChats(Chats):
                 messages.c.tool_output,
                 messages.c.replay_output,
                 messages.c.provider_details,
+                messages.c.parent_call_id,
             )
             .select_from(chats.outerjoin(messages, told))
             .where(chats.c.id == chat_id)

@@ -79,6 +79,7 @@ messages = Table(
     Column("provider_details", Text, comment="JSON: what the model sent beside a call or an answer, for itself"),
     Column("place", Integer, comment="of a question: how many the conversation has with it"),
     Column("agent_id", String(255), comment="whose turn it is; null: written before it was kept"),
+    Column("parent_call_id", String(512), comment="the call that started the agent that made this one; null: none"),
     UniqueConstraint("chat_id", "tool_call_id"),
     Index("ix_messages_chat_id_id", "chat_id", "id"),
     Index("ix_messages_tool_call_id", "tool_call_id"),
