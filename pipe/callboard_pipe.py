@@ -1907,7 +1907,7 @@ class Run:
         transcript: Transcript,
         store: StoreFile,
         ask_user: AskUser | None,
-        queue: "QuestionQueue",
+        queue: QuestionQueue,
         agent_name: str,
         page_seconds: float,
     ) -> None:

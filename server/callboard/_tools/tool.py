@@ -53,14 +53,14 @@ class Tool(Generic[P, R]):
     async function that takes them by keyword. It may return text, a `ToolResult` or
     anything that JSON can hold. `timeout_seconds` overrides the server's limit. `read_only`: it
     changes nothing, so a call that was cut off may be completed and run. `repeatable`: to run it twice does
-    what once does, so that a server which goes on with an answer may run it again. `requires_confirmation`:
+    what once does, so that a server which goes on with an answer may run it again. `title`: what people read in place
+    of its name. `requires_confirmation`:
     the user is asked before it runs, always or where the function says so of the arguments.
     `changes`: which calls do more than read, where not all do; a pattern that puts the tool behind
     the user's consent is about those alone. `secrets`: names of its arguments whose values are
     shown, stored and logged to nobody, and values that no text may hold, whoever says them; what a
     tool learns while it runs goes to `ToolContext.secret`. `is_method`: the function takes `self`, so
-    the tool is to be taken from an instance, as methods are (`desk.write`). `title`: its name for people,
-    which stands in the call's label and in the question whether it may run.
+    the tool is to be taken from an instance, as methods are (`desk.write`).
     Written by hand, or derived by `@tool`. Raises `AgentError` where the definition cannot work.
     """
 
@@ -73,11 +73,11 @@ class Tool(Generic[P, R]):
     context_parameter: str | None = field(default=None, repr=False)
     read_only: bool = False
     repeatable: bool = False
+    title: str = ""
     requires_confirmation: bool | NeedsConfirmation = False
     changes: NeedsConfirmation | None = field(default=None, repr=False)
     secrets: Sequence[str | SecretStr] = field(default=(), repr=False)
     is_method: bool = field(default=False, repr=False)
-    title: str = ""
 
     def __post_init__(self) -> None:
         if not NAME_PATTERN.fullmatch(self.name):
