@@ -7,7 +7,6 @@ from hypothesis import HealthCheck, settings
 import openwebui
 from callboard._logging import use_plain_tracebacks
 from callboard.storage import Store
-from callboard.storage.sql import SqlStore
 from tests.databases import put_new_database
 from tests.garbage import set_aside_what_is_there
 
@@ -60,6 +59,6 @@ def database(tmp_path: Path) -> Path:
 @pytest.fixture
 async def store(database: Path) -> AsyncIterator[Store]:
     await put_new_database(database)
-    opened = await SqlStore.open(f"sqlite+aiosqlite:///{database}")
+    opened = await Store.open(f"sqlite+aiosqlite:///{database}")
     yield opened
     await opened.close()

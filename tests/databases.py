@@ -4,7 +4,7 @@ import asyncio
 import tempfile
 from pathlib import Path
 
-from callboard.storage.sql import SqlStore
+from callboard.storage import Store
 
 _made: list[bytes] = []
 
@@ -19,7 +19,7 @@ async def put_new_database(file: Path) -> None:
 async def _make_database() -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "callboard.db"
-        store = await SqlStore.open(f"sqlite:///{file}")
+        store = await Store.open(f"sqlite:///{file}")
         await store.close()
         return await asyncio.to_thread(file.read_bytes)
 

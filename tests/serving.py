@@ -16,7 +16,7 @@ from callboard._http.auth import authenticate_by
 from callboard._http.state import ServerState
 from callboard._settings import Settings
 from callboard.storage import Store
-from callboard.storage.sql import Database, SqlStore
+from callboard.storage.sql.database import Database
 from callboard.testing import listening
 from callboard_protocol import Decoder, Event, decode
 from tests.databases import put_new_database
@@ -60,7 +60,7 @@ class Service:
 
 def database_of(service: Service) -> Database:
     """The database of a service that was not given another store."""
-    assert isinstance(service.state.store, SqlStore)
+    assert isinstance(service.state.store, Store)
     return service.state.store.database
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from callboard import Agent, Callboard, Settings, Skill
-from callboard.storage.sql import SqlStore
+from callboard.storage import Store
 from callboard.testing import Call, FakeModel, client
 
 HOW_TO = Path(__file__).parent.parent / "docs" / "how-to" / "own-skill.md"
@@ -26,7 +26,7 @@ def notes_skill() -> Skill:
 @pytest.mark.parametrize("kind", ["sqlite", "memory"])
 def test_a_skill_keeps_what_its_users_told_it(tmp_path: Path, kind: str) -> None:
     url = f"sqlite+aiosqlite:///{tmp_path / 'notes.db'}"
-    store = None if kind == "memory" else SqlStore(url)
+    store = None if kind == "memory" else Store(url)
     model = FakeModel(
         [Call("note", title="tea", text="green")], "Kept.", [Call("read_notes")], "Tea.", [Call("read_notes")], "None."
     )
@@ -57,7 +57,7 @@ def test_without_a_store_everything_is_kept_in_memory_and_nothing_on_the_disk(tm
 
 
 def test_a_store_that_is_given_is_used_again_by_the_next_application(tmp_path: Path) -> None:
-    store = SqlStore(f"sqlite+aiosqlite:///{tmp_path / 'board.db'}")
+    store = Store(f"sqlite+aiosqlite:///{tmp_path / 'board.db'}")
     for turn in range(2):
         board = Callboard(
             [Agent("clerk")], model=FakeModel("Hello."), store=store, settings=Settings(data_dir=tmp_path)

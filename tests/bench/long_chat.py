@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, insert
 
-from callboard.storage.sql import SqlStore
+from callboard.storage import Store
 from callboard.storage.sql.tables import chats, messages
 
 Row = dict[str, Any]
@@ -36,7 +36,7 @@ def search_result(number: int) -> str:
     return json.dumps([{**source, "text": "x" * room} for source in sources])
 
 
-async def fill(store: SqlStore, chat_id: str, turns: int, result: Result) -> None:
+async def fill(store: Store, chat_id: str, turns: int, result: Result) -> None:
     """Write the chat at once: the journal would take minutes, and is not what is measured."""
     rows = list(_rows(chat_id, turns, result))
 

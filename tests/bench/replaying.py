@@ -11,7 +11,6 @@ from pathlib import Path
 
 from callboard._history import replay
 from callboard.storage import Store
-from callboard.storage.sql import SqlStore
 from tests.bench.long_chat import CALLS_PER_TURN, Result, Row, branch, fill, plain_result, search_result
 from tests.bench.report import Target, milliseconds, print_table
 from tests.bench.size import FULL, SMOKE, Size
@@ -46,7 +45,7 @@ async def measure_replay(folder: Path, size: Size) -> list[Target]:
     """Prints the table; the targets are those of the fewest turns."""
     fewest, *_, most = TURNS[size]
     repetitions = REPETITIONS[size]
-    store = await SqlStore.open(f"sqlite+aiosqlite:///{folder / 'long.db'}")
+    store = await Store.open(f"sqlite+aiosqlite:///{folder / 'long.db'}")
     try:
         plain = {
             turns: await _reading(store, f"plain-{turns}", turns, plain_result, repetitions) for turns in TURNS[size]
@@ -71,7 +70,7 @@ async def measure_replay(folder: Path, size: Size) -> list[Target]:
     ]
 
 
-async def _reading(store: SqlStore, chat_id: str, turns: int, result: Result, repetitions: int) -> Reading:
+async def _reading(store: Store, chat_id: str, turns: int, result: Result, repetitions: int) -> Reading:
     await fill(store, chat_id, turns, result)
     sent = branch(turns, result)
     with counted() as statements:

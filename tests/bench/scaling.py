@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanag
 from dataclasses import dataclass
 from pathlib import Path
 
-from callboard.storage.sql import SqlStore
+from callboard.storage import Store
 from tests import serving as in_process
 from tests.bench import scale_agents, served, story
 from tests.bench.report import Target, milliseconds, print_table
@@ -75,7 +75,7 @@ async def measure_scaling(folder: Path, size: Size) -> list[Target]:
         own.mkdir()
         with engine_of(own) as engine:
             # Otherwise there is a log in the database too.
-            in_process.make_store = None if engine.settings else lambda: SqlStore("sqlite://")
+            in_process.make_store = None if engine.settings else lambda: Store("sqlite://")
             try:
                 async with two_servers(own, engine, chunks) as servers:
                     answers[name] = {

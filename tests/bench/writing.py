@@ -7,7 +7,6 @@ from pathlib import Path
 
 from callboard._history import HistoryCall, Journal, Turn
 from callboard.storage import Store
-from callboard.storage.sql import SqlStore
 from tests.bench.report import Target, milliseconds, print_table
 from tests.bench.size import FULL, SMOKE, Size
 
@@ -37,7 +36,7 @@ class Waits:
 async def measure_writing(folder: Path, size: Size) -> list[Target]:
     """Writes the chats and reads them back."""
     chats = CHATS[size]
-    store = await SqlStore.open(f"sqlite+aiosqlite:///{folder / 'many.db'}")
+    store = await Store.open(f"sqlite+aiosqlite:///{folder / 'many.db'}")
     waits = Waits()
     try:
         began = time.perf_counter()

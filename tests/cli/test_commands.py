@@ -16,8 +16,7 @@ import pytest
 import callboard
 from callboard import Agent, Skill
 from callboard._history import Turn
-from callboard.storage import AuditEntry
-from callboard.storage.sql import SqlStore
+from callboard.storage import AuditEntry, Store
 from tests.processes import COMMAND, address, environment, run, serving
 
 
@@ -133,7 +132,7 @@ SEPARATED = "one\u2028two\u2029three\u0085four ✓"
 
 
 async def keep_separated(folder: Path) -> None:
-    store = await SqlStore.open(f"sqlite:///{folder / 'callboard.db'}")
+    store = await Store.open(f"sqlite:///{folder / 'callboard.db'}")
     journal = store.journal(Turn("c", "run", None, "ann", SEPARATED))
     await journal.begin()
     await journal.finish("Done.", is_answered=True)

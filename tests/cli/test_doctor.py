@@ -15,7 +15,7 @@ from callboard._cli import build_parser
 from callboard._cli.doctor import run as examine
 from callboard._cli.doctor.findings import Context, Finding, well
 from callboard._version import __version__
-from callboard.storage.sql import SqlStore
+from callboard.storage import Store
 from tests.cli.conftest import Doctor
 from tests.fakes.embeddings import EmbeddingServer
 from tests.fakes.http_answer import answering
@@ -34,7 +34,7 @@ def mcp_file(folder: Path, **servers: object) -> str:
 
 
 async def make_database(folder: Path) -> Path:
-    store = await SqlStore.open(f"sqlite+aiosqlite:///{folder / 'data' / 'callboard.db'}")
+    store = await Store.open(f"sqlite+aiosqlite:///{folder / 'data' / 'callboard.db'}")
     await store.close()
     return folder / "data" / "callboard.db"
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from callboard.storage.sql import SqlStore
+from callboard.storage import Store
 from tests.cli.conftest import Diagnosis, Doctor
 from tests.fakes.embeddings import EmbeddingServer
 
@@ -88,7 +88,7 @@ async def test_memories_whose_vectors_have_another_dimension_are_told_of(doctor:
         return [[1.0, 2.0, 3.0] for _ in texts]
 
     url = f"sqlite+aiosqlite:///{tmp_path / 'board.db'}"
-    store = await SqlStore.open(url)
+    store = await Store.open(url)
     memories = store.memories("u")
     await memories.add("likes tea")
     await memories.search_by_meaning("tea", 5, embed, "e5")

@@ -14,13 +14,7 @@ from tests.gates import Gate
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(180, func_only=True)]
 
 TOOK = re.compile(r"1 call, [\d.]+ s")
-STEPS = [
-    "generate_image: Reading the prompt",
-    "generate_image: Sketching",
-    "generate_image: Painting",
-    "generate_image: Adding light",
-    "generate_image: Finishing",
-]
+STEPS = ["Reading the prompt", "Sketching", "Painting", "Adding light", "Finishing"]
 
 
 @pytest.mark.cell("status line")

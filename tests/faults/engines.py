@@ -10,7 +10,6 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from callboard.storage import Store
-from callboard.storage.sql import SqlStore
 from tests.faults.store_proxy import StoreProxy
 from tests.storage.postgres import throw_away_cluster
 from tests.storage.redis_servers import PASSWORD, throw_away_redis
@@ -54,7 +53,7 @@ class Sqlite(Engine):
     """One server and its file."""
 
     base: Path
-    looking: SqlStore
+    looking: Store
     servers = 1
     faults_at_once = 1
 
@@ -78,7 +77,7 @@ class Postgresql(Engine):
     """Three servers and a PostgreSQL, each with a way to it of its own."""
 
     base: Path
-    looking: SqlStore
+    looking: Store
     url: str
     proxies: list[StoreProxy]
     servers = 3
@@ -142,7 +141,7 @@ class Redis(Postgresql):
 @asynccontextmanager
 async def sqlite(base: Path) -> AsyncIterator[Engine]:
     (base / "data").mkdir()
-    store = await SqlStore.open(f"sqlite:///{_database(base)}")
+    store = await Store.open(f"sqlite:///{_database(base)}")
     try:
         yield Sqlite(base, store)
     finally:
@@ -159,7 +158,7 @@ async def postgresql(base: Path) -> AsyncIterator[Engine]:
             for _ in range(Postgresql.servers)
         ]
         url = f"postgresql+asyncpg://postgres@/{DATABASE}?host={cluster}"
-        store = await SqlStore.open(url)
+        store = await Store.open(url)
         closing.push_async_callback(store.close)
         yield Postgresql(base, store, url, proxies)
 
@@ -173,7 +172,7 @@ async def redis(base: Path) -> AsyncIterator[Engine]:
         proxies = [
             await closing.enter_async_context(StoreProxy(server.socket).listening()) for _ in range(Postgresql.servers)
         ]
-        store = await SqlStore.open(shared.url, server.url)
+        store = await Store.open(shared.url, server.url)
         closing.push_async_callback(store.close)
         yield Redis(base, store, shared.url, shared.proxies, proxies)
 

@@ -18,7 +18,6 @@ from callboard._tools import Services
 from callboard.models import ScriptedModel
 from callboard.observers import ModelAsked, Observation
 from callboard.storage import GivenAnswer, Store
-from callboard.storage.sql import SqlStore
 from callboard_protocol import (
     Decoder,
     Done,
@@ -195,7 +194,7 @@ async def perform(
     tool_timeout_seconds: float = 120,
 ) -> tuple[Performance, Toolbox]:
     """Play the scenario in a folder of its own, and check what holds for every run."""
-    store = await SqlStore.open(f"sqlite+aiosqlite:///{folder / 'callboard.db'}")
+    store = await Store.open(f"sqlite+aiosqlite:///{folder / 'callboard.db'}")
     toolbox = Toolbox()
     seen = Performance()
     async with (
@@ -215,21 +214,23 @@ async def perform(
             services,
             settings,
             Redaction(secrets),
+            store.run_log("server"),
             observers=[lambda _, what: seen.observed.append(what)],
         )
-        said: list[dict[str, Any]] = [*scenario.before]
-        for number, asked in enumerate(scenario.turns):
-            said.append({"role": "user", "content": asked})
-            turn = {"chat_id": CHAT_ID, "message_id": f"m{number}", "user": USER, "task": scenario.task}
-            request = RunRequest.model_validate({"agent": "agent", "messages": said, **turn})
-            run = await runs.start(request)
-            seen.turns.append(await _watch(run, scenario, toolbox))
-            said += _as_the_client_sends(seen.turns[-1])
-        if scenario.stop_at == "text":
-            await server.disconnected.wait()
+        async with runs.owning():
+            said: list[dict[str, Any]] = [*scenario.before]
+            for number, asked in enumerate(scenario.turns):
+                said.append({"role": "user", "content": asked})
+                turn = {"chat_id": CHAT_ID, "message_id": f"m{number}", "user": USER, "task": scenario.task}
+                request = RunRequest.model_validate({"agent": "agent", "messages": said, **turn})
+                run = await runs.start(request)
+                seen.turns.append(await _watch(run, scenario, toolbox))
+                said += _as_the_client_sends(seen.turns[-1])
+            if scenario.stop_at == "text":
+                await server.disconnected.wait()
+            await runs.close()
         seen.requests = server.requests
         seen.headers = server.headers
-        await runs.close()
     await _check_stored(store, seen)
     seen.stored = [] if scenario.task else await store.chats(USER.id).messages(CHAT_ID)
     await store.close()

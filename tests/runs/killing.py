@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 from redis import Redis
 
+from callboard.storage import Store
 from callboard.storage.redis.scripts import LEASES, keys_of_run
-from callboard.storage.sql import SqlStore
 from callboard_protocol import Event, InputRequest
 from tests.fakes.openai_server import Body, OpenAIServer
 from tests.processes import Command, serving
@@ -104,9 +104,9 @@ class Killing:
             self._kill(process)
 
     @asynccontextmanager
-    async def opened_store(self) -> AsyncIterator[SqlStore]:
+    async def opened_store(self) -> AsyncIterator[Store]:
         """The store, while no server is there."""
-        store = await SqlStore.open(f"sqlite:///{self.folder / 'callboard.db'}", self.redis_url)
+        store = await Store.open(f"sqlite:///{self.folder / 'callboard.db'}", self.redis_url)
         yield store
         await store.close()
 

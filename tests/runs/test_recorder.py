@@ -19,7 +19,6 @@ from callboard._text import storable
 from callboard._tools.throttle import AT_ONCE, PER_SECOND
 from callboard.errors import AgentError, StorageError
 from callboard.storage import Store
-from callboard.storage.sql import SqlStore
 from callboard_protocol import (
     Done,
     Error,
@@ -361,7 +360,7 @@ async def test_a_turn_that_is_written_late_is_told_of_too() -> None:
 
 async def test_a_secret_in_a_tools_error_is_never_shown_or_stored(tmp_path: Path) -> None:
     log = EventLog()
-    store = await SqlStore.open(f"sqlite+aiosqlite:///{tmp_path / 'db'}")
+    store = await Store.open(f"sqlite+aiosqlite:///{tmp_path / 'db'}")
     recorder = Recorder(log, store.journal(Turn("chat", "run", "m", None, "hi")), CallIds(), Redaction(["hunter2"]))
     await recorder.start(START)
     await recorder.record(start("a"))

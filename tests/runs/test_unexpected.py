@@ -16,8 +16,7 @@ from callboard._history import NoJournal
 from callboard._runs import log_keeper
 from callboard._runs.forgiving_journal import NOT_REMEMBERED
 from callboard._runs.left_run import LEFT_RUN
-from callboard.storage import AuditEntry, LoggedFrame, LoggedRun
-from callboard.storage.sql import SqlStore
+from callboard.storage import AuditEntry, LoggedFrame, LoggedRun, Store
 from callboard.storage.sql.run_log import SqlRunLog
 from callboard_protocol import (
     Done,
@@ -53,14 +52,14 @@ class OwnJournal(NoJournal):
         raise RuntimeError("a mistake")
 
 
-class OwnStore(SqlStore):
+class OwnStore(Store):
     """A store of somebody's own."""
 
     def audit(self) -> Any:
         return OwnAudit()
 
 
-class ForgetfulStore(SqlStore):
+class ForgetfulStore(Store):
     """Another one."""
 
     def journal(self, *_: Any) -> Any:
@@ -145,12 +144,12 @@ async def test_what_nobody_expected_of_the_store_ends_no_watch(
     OwnLog.failures = Counter()
     OwnLog.has_looked_again = asyncio.Event()
 
-    class LoggingStore(SqlStore):
+    class LoggingStore(Store):
         def run_log(self, server_id: str) -> OwnLog:
             return OwnLog(self.database, server_id)
 
     monkeypatch.setattr(serving_module, "make_store", lambda: LoggingStore(f"sqlite:///{database}"))
-    elsewhere = await SqlStore.open(f"sqlite:///{database}")
+    elsewhere = await Store.open(f"sqlite:///{database}")
     log = elsewhere.run_log("elsewhere")
     async with log.open(60, print), serving(tmp_path, lease_seconds=0.5) as service:
         run = await log.begin(LoggedRun("run", "scripted", "chat", None, "ann"))
@@ -182,7 +181,7 @@ async def test_a_log_that_fails_as_nobody_expected_is_written_again_and_listener
 ) -> None:
     ForgetfulLog.appended = Counter()
 
-    class LoggingStore(SqlStore):
+    class LoggingStore(Store):
         def run_log(self, server_id: str) -> ForgetfulLog:
             return ForgetfulLog(self.database, server_id)
 
@@ -216,7 +215,7 @@ async def test_a_left_run_that_cannot_be_read_is_ended(tmp_path: Path, kept: byt
     async def script(_: RunContext) -> AsyncIterator[Event]:
         yield Message(content="Here I am.")
 
-    store = await SqlStore.open(f"sqlite:///{tmp_path / 'callboard.db'}")
+    store = await Store.open(f"sqlite:///{tmp_path / 'callboard.db'}")
     log = store.run_log("gone")
     run = await log.begin(LoggedRun("run", "scripted", "chat", None, "ann"), kept)
     start = encode(1, RunStart(run_id="run", agent="scripted"))

@@ -11,7 +11,6 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from callboard.storage import Store
-from callboard.storage.sql import SqlStore
 from tests.storage.postgres import throw_away_cluster
 from tests.storage.redis_servers import RedisProcess, throw_away_redis
 
@@ -48,8 +47,8 @@ def _url(folder: Path, name: str) -> str:
 
 
 @pytest.fixture
-async def store(database_url: str) -> AsyncIterator[SqlStore]:
-    opened = await SqlStore.open(database_url, os.environ.get("CALLBOARD_REDIS_URL"))
+async def store(database_url: str) -> AsyncIterator[Store]:
+    opened = await Store.open(database_url, os.environ.get("CALLBOARD_REDIS_URL"))
     yield opened
     await opened.close()
 
@@ -72,6 +71,6 @@ def redis_url(running_redis: RedisProcess, monkeypatch: pytest.MonkeyPatch) -> s
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.needs("postgresql"))])
 async def any_store(request: pytest.FixtureRequest, database: Path) -> AsyncIterator[Store]:
     """A store of each kind, for what holds of all of them."""
-    opened = await SqlStore.open(await new_database(request, request.param, database))
+    opened = await Store.open(await new_database(request, request.param, database))
     yield opened
     await opened.close()

@@ -27,9 +27,9 @@ for line in sys.stdin:
 
 SERVER = """
 import asyncio, sys
-from callboard.storage.sql import SqlStore
+from callboard.storage import Store
 async def write():
-    store = await SqlStore.open(sys.argv[1])
+    store = await Store.open(sys.argv[1])
     records = store.records("numbers", "ann")
     async with store.run_log("writer").open(10, print):
         number = 0
@@ -44,10 +44,10 @@ asyncio.run(write())
 READER = """
 import asyncio, sys
 import structlog
-from callboard.storage.sql import SqlStore
+from callboard.storage import Store
 structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
 async def read():
-    store = await SqlStore.open(sys.argv[1])
+    store = await Store.open(sys.argv[1])
     records = store.records("notes", "ann")
     print("open", flush=True)
     for key in sys.stdin:

@@ -8,7 +8,6 @@ from sqlalchemy import Connection
 
 from callboard.errors import StorageError
 from callboard.storage import AuditEntry, AuditFilter, Store
-from callboard.storage.sql import SqlStore
 
 CALL = AuditEntry("call", "ann", "scripts", "clerk", "chat", "run", "t1", "look", '{"at": "the sea"}')
 A_MOMENT = 1e-15
@@ -87,7 +86,7 @@ ON_POSTGRESQL = {
 }
 
 
-async def test_the_database_refuses_every_change_of_what_is_to_be_kept(store: SqlStore) -> None:
+async def test_the_database_refuses_every_change_of_what_is_to_be_kept(store: Store) -> None:
     await store.audit().write(CALL)
     await store.audit().write(replace(CALL, user_id="bob"), keep_days=30)
     before = await entries(store)
@@ -103,7 +102,7 @@ async def test_the_database_refuses_every_change_of_what_is_to_be_kept(store: Sq
     await store.check()
 
 
-async def test_arguments_that_were_forgotten_cannot_be_replaced_by_others(store: SqlStore) -> None:
+async def test_arguments_that_were_forgotten_cannot_be_replaced_by_others(store: Store) -> None:
     await store.audit().write(CALL)
 
     def make_old(connection: Connection) -> None:
@@ -142,7 +141,7 @@ async def test_of_a_user_who_is_forgotten_the_entries_stay_without_what_was_aske
     assert (await entries(any_store))[-1].arguments == CALL.arguments
 
 
-async def test_what_came_after_a_user_was_forgotten_is_guarded_as_before(store: SqlStore) -> None:
+async def test_what_came_after_a_user_was_forgotten_is_guarded_as_before(store: Store) -> None:
     await store.audit().write(CALL)
     await store.forget_user("ann")
     await store.audit().write(CALL)

@@ -21,8 +21,7 @@ from callboard._runs.recorder import Recorder
 from callboard._runs.runs import MAX_OWNERS
 from callboard.errors import RunLost
 from callboard.models import Finish, ModelDelta, ModelRequest, ScriptedModel, TextDelta, ToolCallDelta
-from callboard.storage import LoggedFrame, LoggedRun
-from callboard.storage.sql import SqlStore
+from callboard.storage import LoggedFrame, LoggedRun, Store
 from callboard.testing import Call, FakeModel
 from callboard_protocol import (
     TERMINAL,
@@ -380,7 +379,7 @@ async def test_a_rolling_restart_loses_nothing_to_the_byte_however_often(tmp_pat
 # ------------------------------------------------------------------------------------------------------- its parts
 
 
-async def test_a_run_that_is_handed_over_is_anybodys_and_no_longer_its_owners(store: SqlStore) -> None:
+async def test_a_run_that_is_handed_over_is_anybodys_and_no_longer_its_owners(store: Store) -> None:
     here = store.run_log("here")
     heir = store.run_log("heir")
     frames = [LoggedFrame(b"1")]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from callboard.storage.sql import SqlStore
+from callboard.storage import Store
 
 SUFFIXES = ("", "-wal", "-shm")
 
@@ -31,7 +31,7 @@ def modes(folder: Path) -> dict[str, int]:
 
 async def opened(url: str, folder: Path) -> dict[str, int]:
     """The modes in the folder while a store is open that was written to."""
-    store = await SqlStore.open(url)
+    store = await Store.open(url)
     try:
         return modes(folder)
     finally:

@@ -7,17 +7,17 @@ from sqlalchemy import select
 
 from callboard._history import HistoryCall, Turn
 from callboard._history.journal import MAX_EVENTS
-from callboard.storage.sql import SqlStore
+from callboard.storage import Store
 from callboard.storage.sql.tables import messages, tool_events
 
 TURN = Turn(chat_id="chat", run_id="run", message_id="m1", user_id="ann", user_content="What is new?")
 
 
-async def rows(store: SqlStore) -> list[dict[str, Any]]:
+async def rows(store: Store) -> list[dict[str, Any]]:
     return [dict(row._mapping) for row in await store.database.fetch(select(messages).order_by(messages.c.id))]
 
 
-async def test_a_turn_is_stored_as_its_true_sequence(store: SqlStore) -> None:
+async def test_a_turn_is_stored_as_its_true_sequence(store: Store) -> None:
     journal = store.journal(TURN)
     await journal.begin()
     await journal.call_started(HistoryCall("a", "search", '{"q": "x"}', 0, 0), "Let me look.")
@@ -49,7 +49,7 @@ async def test_a_turn_is_stored_as_its_true_sequence(store: SqlStore) -> None:
     assert {row["message_id"] for row in stored} == {"m1"}
 
 
-async def test_a_tool_row_is_there_before_the_tool_has_an_output(store: SqlStore) -> None:
+async def test_a_tool_row_is_there_before_the_tool_has_an_output(store: Store) -> None:
     journal = store.journal(TURN)
     await journal.begin()
     await journal.call_started(HistoryCall("a", "search", "{}", 0, 0), "")
@@ -58,7 +58,7 @@ async def test_a_tool_row_is_there_before_the_tool_has_an_output(store: SqlStore
     assert call["started_at"] > 0
 
 
-async def test_every_status_of_a_call_is_kept_in_order(store: SqlStore) -> None:
+async def test_every_status_of_a_call_is_kept_in_order(store: Store) -> None:
     journal = store.journal(TURN)
     await journal.begin()
     await journal.call_started(HistoryCall("a", "draw", "{}", 0, 0), "")
@@ -72,7 +72,7 @@ async def test_every_status_of_a_call_is_kept_in_order(store: SqlStore) -> None:
     assert kept[0].created_at <= kept[1].created_at
 
 
-async def test_a_plain_chat_has_no_tool_fields(store: SqlStore) -> None:
+async def test_a_plain_chat_has_no_tool_fields(store: Store) -> None:
     journal = store.journal(TURN)
     await journal.begin()
     await journal.finish("Nothing much.", is_answered=True)
@@ -81,7 +81,7 @@ async def test_a_plain_chat_has_no_tool_fields(store: SqlStore) -> None:
         assert {name for name, value in row.items() if value is not None} == set(plain)
 
 
-async def test_parts_of_a_message_are_kept_as_json(store: SqlStore) -> None:
+async def test_parts_of_a_message_are_kept_as_json(store: Store) -> None:
     parts = [{"type": "text", "text": "Was ist das? ✓"}]
     await store.journal(Turn("chat", "run", None, None, parts)).begin()
     [row] = await rows(store)
@@ -89,7 +89,7 @@ async def test_parts_of_a_message_are_kept_as_json(store: SqlStore) -> None:
     assert "✓" in row["content"]
 
 
-async def test_of_steps_without_end_the_first_and_the_last_are_kept(store: SqlStore) -> None:
+async def test_of_steps_without_end_the_first_and_the_last_are_kept(store: Store) -> None:
     journal = store.journal(TURN)
     await journal.begin()
     await journal.call_started(HistoryCall("a", "search", "{}", 0, 0), "")

@@ -9,8 +9,7 @@ import pytest
 from callboard import Agent, Skill, tool
 from callboard._history import ChatJournal, HistoryCall, Turn
 from callboard._runs.left_run import pack_request
-from callboard.storage import LoggedFrame, LoggedRun
-from callboard.storage.sql import SqlStore
+from callboard.storage import LoggedFrame, LoggedRun, Store
 from callboard_protocol import (
     CallEvent,
     Done,
@@ -59,7 +58,7 @@ async def carried_on(
     asked = RunRequest.model_validate(
         request(agent="careful", run_id="run", chat_id="chat", message_id="message", user={"id": "ann"})
     )
-    store = await SqlStore.open(url)
+    store = await Store.open(url)
     log = store.run_log("gone")
     run = await log.begin(LoggedRun("run", "careful", "chat", "message", "ann"), pack_request(asked))
     await log.append(run, [LoggedFrame(encode(seq, event)) for seq, event in enumerate(left, 1)])

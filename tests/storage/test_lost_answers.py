@@ -12,8 +12,7 @@ from sqlalchemy.engine import make_url
 from callboard._agents import RunContext
 from callboard._history import HistoryCall, NewResponse, Turn
 from callboard.errors import StorageError
-from callboard.storage import GivenAnswer, LoggedFrame, LoggedRun
-from callboard.storage.sql import SqlStore
+from callboard.storage import GivenAnswer, LoggedFrame, LoggedRun, Store
 from callboard.storage.sql.tables import servers
 from callboard_protocol import Done, Event, InputRequest, Message, encode
 from tests.faults.store_proxy import StoreProxy
@@ -35,10 +34,10 @@ async def way(database_url: str, cluster: Path) -> AsyncIterator[tuple[StoreProx
 
 
 @pytest.fixture
-async def troubled(way: tuple[StoreProxy, str]) -> AsyncIterator[tuple[StoreProxy, SqlStore]]:
+async def troubled(way: tuple[StoreProxy, str]) -> AsyncIterator[tuple[StoreProxy, Store]]:
     """The way to a new database, and a store at its end."""
     proxy, url = way
-    store = await SqlStore.open(url)
+    store = await Store.open(url)
     yield proxy, store
     await store.close()
 
@@ -61,7 +60,7 @@ async def test_a_run_that_was_begun_is_this_servers_own(way: tuple[StoreProxy, s
     assert lives == 1
 
 
-async def test_the_id_of_another_run_stays_taken(troubled: tuple[StoreProxy, SqlStore]) -> None:
+async def test_the_id_of_another_run_stays_taken(troubled: tuple[StoreProxy, Store]) -> None:
     _, store = troubled
     log = store.run_log("server")
     assert await log.begin(MINE) is MINE
@@ -73,7 +72,7 @@ async def test_the_id_of_another_run_stays_taken(troubled: tuple[StoreProxy, Sql
     assert await log.begin(again) is not again
 
 
-async def test_what_was_taken_over_is_gone_on_with(troubled: tuple[StoreProxy, SqlStore]) -> None:
+async def test_what_was_taken_over_is_gone_on_with(troubled: tuple[StoreProxy, Store]) -> None:
     proxy, store = troubled
     await store.run_log("gone").begin(MINE)
     log = store.run_log("server")
@@ -88,7 +87,7 @@ async def test_what_was_taken_over_is_gone_on_with(troubled: tuple[StoreProxy, S
 
 
 async def test_a_run_of_which_it_is_not_known_whether_it_was_begun_is_withdrawn(
-    troubled: tuple[StoreProxy, SqlStore],
+    troubled: tuple[StoreProxy, Store],
 ) -> None:
     proxy, store = troubled
     log = store.run_log("server")
@@ -102,11 +101,11 @@ async def test_a_run_of_which_it_is_not_known_whether_it_was_begun_is_withdrawn(
 
 @pytest.mark.needs("redis")
 async def test_a_run_of_which_it_is_not_known_whether_it_was_begun_is_begun_anywhere_where_the_log_is_in_redis(
-    way: tuple[StoreProxy, str], store: SqlStore, redis_url: str
+    way: tuple[StoreProxy, str], store: Store, redis_url: str
 ) -> None:
     proxy, url = way
-    own = await SqlStore.open(url, redis_url)
-    others = await SqlStore.open(store.database.where, redis_url)
+    own = await Store.open(url, redis_url)
+    others = await Store.open(store.database.where, redis_url)
     log = own.run_log("server")
     other = others.run_log("other")
     async with log.open(60, print), other.open(60, print):
@@ -129,7 +128,7 @@ async def test_a_run_of_which_it_is_not_known_whether_it_was_begun_is_begun_anyw
     await others.close()
 
 
-async def test_a_run_that_is_asked_for_again_is_not_withdrawn(troubled: tuple[StoreProxy, SqlStore]) -> None:
+async def test_a_run_that_is_asked_for_again_is_not_withdrawn(troubled: tuple[StoreProxy, Store]) -> None:
     proxy, store = troubled
     log = store.run_log("server")
     proxy.lose_answers("COMMIT", "COMMIT")
@@ -141,7 +140,7 @@ async def test_a_run_that_is_asked_for_again_is_not_withdrawn(troubled: tuple[St
     assert "run" in await log.find(["run"])
 
 
-async def test_an_answer_that_was_taken_is_the_first(troubled: tuple[StoreProxy, SqlStore]) -> None:
+async def test_an_answer_that_was_taken_is_the_first(troubled: tuple[StoreProxy, Store]) -> None:
     proxy, store = troubled
     log = store.run_log("server")
     await log.begin(MINE)
@@ -153,7 +152,7 @@ async def test_an_answer_that_was_taken_is_the_first(troubled: tuple[StoreProxy,
     assert not await log.answer("run", "q", GivenAnswer(True))
 
 
-async def test_each_step_of_a_turn_is_written_once(troubled: tuple[StoreProxy, SqlStore]) -> None:
+async def test_each_step_of_a_turn_is_written_once(troubled: tuple[StoreProxy, Store]) -> None:
     proxy, store = troubled
     journal = store.journal(Turn("chat", "run", None, "ann", "hello", response=NewResponse(None, [])))
     for step in (
@@ -177,7 +176,7 @@ async def test_each_step_of_a_turn_is_written_once(troubled: tuple[StoreProxy, S
 
 
 async def test_steps_of_which_it_is_not_known_whether_they_were_written_come_with_the_next(
-    troubled: tuple[StoreProxy, SqlStore],
+    troubled: tuple[StoreProxy, Store],
 ) -> None:
     proxy, store = troubled
     journal = store.journal(Turn("chat", "run", None, "ann", "hello"))
@@ -197,7 +196,7 @@ async def test_steps_of_which_it_is_not_known_whether_they_were_written_come_wit
 
 
 async def test_a_lease_is_renewed_again_though_its_connection_is_lost_once_more_as_it_begins_to_listen(
-    troubled: tuple[StoreProxy, SqlStore], store: SqlStore
+    troubled: tuple[StoreProxy, Store], store: Store
 ) -> None:
     proxy, troubled_store = troubled
 
@@ -214,7 +213,7 @@ async def test_a_lease_is_renewed_again_though_its_connection_is_lost_once_more_
             await asyncio.sleep(0)
 
 
-async def test_a_write_that_fails_later_is_not_run_again(troubled: tuple[StoreProxy, SqlStore]) -> None:
+async def test_a_write_that_fails_later_is_not_run_again(troubled: tuple[StoreProxy, Store]) -> None:
     proxy, store = troubled
     proxy.lose_answers("COMMIT")
     await store.journal(Turn("chat", "run", None, "ann", "hello")).begin()

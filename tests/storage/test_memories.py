@@ -5,7 +5,6 @@ import asyncio
 import pytest
 
 from callboard.storage import Memories, Store
-from callboard.storage.sql import SqlStore
 
 HOSTILE = [
     '"',
@@ -104,7 +103,7 @@ async def test_a_memory_without_words_is_kept_and_can_get_some(any_store: Store)
 
 
 async def test_two_servers_write_at_once_and_nothing_is_lost(store: Store, database_url: str) -> None:
-    other = await SqlStore.open(database_url)
+    other = await Store.open(database_url)
     writers = [store.memories("ann"), other.memories("ann")]
     added = await asyncio.gather(*(writers[number % 2].add(f"Number {number}") for number in range(40)))
     changed = await asyncio.gather(

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 import callboard.storage.sql
 from callboard._history import HistoryCall, Turn
 from callboard.errors import StorageError
-from callboard.storage.sql import SqlStore
+from callboard.storage import Store
 
 CHATS = "INSERT INTO chats (id, user_id, created_at, updated_at) VALUES (:id, :user_id, 1, 2)"
 MESSAGES = (
@@ -59,7 +59,7 @@ async def write_old_database(url: str) -> None:
 
 async def test_what_an_old_database_holds_is_found_and_goes_on(database_url: str) -> None:
     await write_old_database(database_url)
-    store = await SqlStore.open(database_url)
+    store = await Store.open(database_url)
     past = store.past_chats("ann", None)
     assert [one.excerpt for one in await past.search("umbrella", 5)] == ["Where is my umbrella?"]
     assert [one.excerpt for one in await past.search("schon", 5)] == ["Ein schönes Bild"]
@@ -83,18 +83,18 @@ async def test_a_migration_that_breaks_off_leaves_the_database_as_it_was(databas
     async with engine.begin() as connection:
         await connection.execute(text("CREATE TABLE message_words (in_the_way INTEGER)"))
     with pytest.raises(StorageError, match="message_words"):
-        await SqlStore.open(database_url)
+        await Store.open(database_url)
     async with engine.begin() as connection:
         await connection.execute(text("DROP TABLE message_words"))
     await engine.dispose()
-    store = await SqlStore.open(database_url)
+    store = await Store.open(database_url)
     assert len(await store.past_chats("ann", None).search("umbrella", 5)) == 1
     await store.close()
 
 
 async def test_two_servers_that_start_at_once_migrate_once(database_url: str) -> None:
     await write_old_database(database_url)
-    stores = await asyncio.gather(SqlStore.open(database_url), SqlStore.open(database_url))
+    stores = await asyncio.gather(Store.open(database_url), Store.open(database_url))
     for store in stores:
         assert len(await store.past_chats("ann", None).search("umbrella", 5)) == 1
         await store.close()
@@ -102,10 +102,10 @@ async def test_two_servers_that_start_at_once_migrate_once(database_url: str) ->
 
 async def test_the_migration_can_be_taken_back_and_done_again(database_url: str) -> None:
     await write_old_database(database_url)
-    store = await SqlStore.open(database_url)
+    store = await Store.open(database_url)
     await store.database.write(partial(run_alembic, revision="0001"))
     await store.close()
-    again = await SqlStore.open(database_url)
+    again = await Store.open(database_url)
     assert len(await again.chats("ann").messages("old")) == MANY + 5
     assert len(await again.past_chats("ann", None).search("umbrella", 5)) == 1
     await again.close()
@@ -122,7 +122,7 @@ async def test_memories_of_an_earlier_version_are_found_by_their_stems_and_are_s
         await connection.run_sync(upgrade_to, "0002")
         await connection.execute(text(kept), [{"text": f"Was running number {number}"} for number in range(MANY)])
     await engine.dispose()
-    store = await SqlStore.open(database_url)
+    store = await Store.open(database_url)
     ann = store.memories("ann")
     assert len(await ann.search("runs", MANY * 2)) == MANY
     [last] = await ann.search(str(MANY - 1), 5)
@@ -142,7 +142,7 @@ async def test_thoughts_of_an_earlier_version_are_provider_details_and_go_back(d
         await connection.execute(text(MESSAGES), [call])
         await connection.execute(text("UPDATE messages SET thought = 'I \"should\" look.' WHERE tool_call_id = 'a'"))
     await engine.dispose()
-    store = await SqlStore.open(database_url)
+    store = await Store.open(database_url)
     journal = store.journal(Turn("old", "new-run", None, "ann", "And now?"))
     await journal.begin()
     await journal.call_started(HistoryCall("b", "look", "{}", 0, 0, {"id": "gemini-1"}), "")

@@ -10,7 +10,6 @@ from sqlalchemy import func, select, table
 from callboard._history import HistoryCall, Turn
 from callboard.errors import UnknownChat
 from callboard.storage import Store
-from callboard.storage.sql import SqlStore
 
 _numbers = count()
 
@@ -30,7 +29,7 @@ async def found(store: Store, query: str, user_id: str = "ann", current: str | N
     return [(one.chat_id, one.excerpt) for one in await store.past_chats(user_id, current).search(query, 10)]
 
 
-async def indexed_rows(store: SqlStore) -> int:
+async def indexed_rows(store: Store) -> int:
     return int(await store.database.scalar(select(func.count()).select_from(table("message_words"))) or 0)
 
 
@@ -97,7 +96,7 @@ async def test_all_chats_of_a_user_are_deleted_that_a_client_has_named_and_that_
     assert left == ["own:ann", "his"]
 
 
-async def test_a_deleted_chat_leaves_nothing_in_the_index(store: SqlStore) -> None:
+async def test_a_deleted_chat_leaves_nothing_in_the_index(store: Store) -> None:
     await write_chat(store, "one", "ann", ("umbrella", "yes"))
     await write_chat(store, "two", "ann", ("umbrella", "no"))
     before = await indexed_rows(store)

@@ -5,7 +5,6 @@ import asyncio
 import pytest
 
 from callboard.storage import AttributeKind, AttributeValue, Store
-from callboard.storage.sql import SqlStore
 
 
 @pytest.mark.parametrize(
@@ -41,7 +40,7 @@ async def test_attributes_are_replaced_and_removed_for_one_user_alone(any_store:
 
 
 async def test_two_servers_set_the_same_attribute_and_one_of_them_is_right(store: Store, database_url: str) -> None:
-    other = await SqlStore.open(database_url)
+    other = await Store.open(database_url)
     profiles = [store.profile("ann"), other.profile("ann")]
     await asyncio.gather(*(profiles[number % 2].put("age", "number", number) for number in range(20)))
     assert (await profiles[0].attributes())["age"].value in range(20)
@@ -69,7 +68,7 @@ async def test_notes_are_kept_apart_by_agent_and_by_user(any_store: Store) -> No
 
 
 async def test_two_servers_write_versions_at_once_and_each_has_its_own(store: Store, database_url: str) -> None:
-    other = await SqlStore.open(database_url)
+    other = await Store.open(database_url)
     writers = [store.self_notes("assistant", "ann"), other.self_notes("assistant", "ann")]
     versions = await asyncio.gather(*(writers[number % 2].add("description", str(number)) for number in range(20)))
     assert sorted(versions) == list(range(1, 21))

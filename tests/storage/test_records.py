@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from callboard.storage import Store
-from callboard.storage.sql import SqlStore
 
 
 async def test_a_value_comes_back_as_it_was_until_another_takes_its_place(any_store: Store) -> None:
@@ -78,4 +77,4 @@ async def test_a_value_that_json_cannot_hold_or_is_too_large_is_refused(any_stor
 def test_a_namespace_that_cannot_be_one_is_refused(namespace: str) -> None:
 
     with pytest.raises(ValueError, match="namespace"):
-        SqlStore("sqlite://").records(namespace, "ann")
+        Store("sqlite://").records(namespace, "ann")

@@ -15,7 +15,7 @@ from callboard._agents import RunContext
 from callboard._history import HistoryCall, Turn
 from callboard._runs.left_run import read_left_run
 from callboard.errors import RunLost, StorageError
-from callboard.storage import GivenAnswer, LoggedFrame, LoggedRun, RunLog
+from callboard.storage import GivenAnswer, LoggedFrame, LoggedRun, RunLog, Store
 from callboard.storage.redis import RedisServer
 from callboard.storage.redis.scripts import (
     BEGIN,
@@ -31,7 +31,6 @@ from callboard.storage.redis.scripts import (
     keys_of_server,
 )
 from callboard.storage.redis.server import find_problem
-from callboard.storage.sql import SqlStore
 from callboard.storage.sql.run_owners import RunOwners
 from callboard_protocol import Done, Event, Message, ToolCallComplete, ToolCallStart
 from tests.runs.promises import check
@@ -62,12 +61,12 @@ def any_url(request: pytest.FixtureRequest) -> str:
 
 
 @asynccontextmanager
-async def opened(database: Path, url: str, count: int = 1) -> AsyncIterator[list[SqlStore]]:
+async def opened(database: Path, url: str, count: int = 1) -> AsyncIterator[list[Store]]:
     """Stores of servers that share a database and a Redis."""
     async with AsyncExitStack() as closing:
         stores = []
         for _ in range(count):
-            stores.append(await SqlStore.open(f"sqlite:///{database}", url))
+            stores.append(await Store.open(f"sqlite:///{database}", url))
             closing.push_async_callback(stores[-1].close)
         yield stores
 
@@ -298,7 +297,7 @@ async def test_what_is_sent_again_after_a_cut_connection_is_kept_once(database: 
 
 
 @asynccontextmanager
-async def at_a_distance(database: Path, url: str) -> AsyncIterator[tuple[CuttingProxy, SqlStore, SqlStore]]:
+async def at_a_distance(database: Path, url: str) -> AsyncIterator[tuple[CuttingProxy, Store, Store]]:
     """A way to Redis, the store of the server at its end, and that of another server; Redis knows the scripts."""
     with Redis.from_url(url) as redis:
         for script in (BEGIN, ENLIST, HAND_OVER, TAKE):

@@ -18,8 +18,8 @@ from sqlalchemy import Connection
 
 from callboard._history import HistoryCall, NewResponse, Turn
 from callboard.errors import StorageError
-from callboard.storage.sql import SqlStore
-from callboard.storage.sql.personal import SqlRecords
+from callboard.storage import Store
+from callboard.storage.sql.personal import Records
 from callboard.storage.sql.server_file import ServerFile
 from callboard.storage.sql.sqlite_file import WRITTEN_OVER, DatabaseFile
 from tests.storage.shared_file import another_program, another_reader, another_server, forking_server
@@ -32,13 +32,13 @@ LOOKS = 500
 
 
 @pytest.fixture
-async def store(database: Path) -> AsyncIterator[SqlStore]:
-    opened = await SqlStore.open(url_of(database))
+async def store(database: Path) -> AsyncIterator[Store]:
+    opened = await Store.open(url_of(database))
     yield opened
     await opened.close()
 
 
-async def value_of(records: SqlRecords, key: str) -> object:
+async def value_of(records: Records, key: str) -> object:
     found = await records.get(key)
     return found.value if found else None
 
@@ -67,7 +67,7 @@ def wait_for_checkpoint(database: Path) -> None:
 
 
 async def test_a_checkpoint_that_breaks_off_twice_is_not_taken_for_a_copy_over_the_file(
-    store: SqlStore, database: Path
+    store: Store, database: Path
 ) -> None:
     records = store.records("notes", "ann")
     await records.put("first", 1)
@@ -91,7 +91,7 @@ async def test_a_checkpoint_that_breaks_off_twice_is_not_taken_for_a_copy_over_t
 
 
 async def test_a_response_in_whose_middle_another_program_makes_a_checkpoint_is_kept(
-    store: SqlStore, database: Path
+    store: Store, database: Path
 ) -> None:
     asked = NewResponse(None, [{"role": "user", "content": "hi"}])
     journal = store.journal(Turn("own:run", "run", None, "ann", "hi", response=asked))
@@ -111,7 +111,7 @@ async def test_a_response_in_whose_middle_another_program_makes_a_checkpoint_is_
 
 
 async def test_whoever_looks_on_takes_nothing_from_a_server_that_is_stopped_in_the_middle_of_its_checkpoints(
-    store: SqlStore, database: Path
+    store: Store, database: Path
 ) -> None:
     looked_for = store.records("numbers", "ann")
     async with another_server(url_of(database)) as server:
@@ -138,7 +138,7 @@ async def test_whoever_looks_on_takes_nothing_from_a_server_that_is_stopped_in_t
 
 
 async def test_a_file_that_was_written_over_is_refused_while_another_server_uses_it_and_then_opened_anew(
-    store: SqlStore, database: Path, tmp_path: Path
+    store: Store, database: Path, tmp_path: Path
 ) -> None:
     records = store.records("notes", "ann")
     await records.put("copied", 1)
@@ -164,7 +164,7 @@ async def test_a_copy_over_a_file_whose_log_a_killed_server_has_left_is_found(da
         server.process.kill()
         await server.process.wait()
     assert log_of(database).st_size > 0
-    store = await SqlStore.open(url_of(database))
+    store = await Store.open(url_of(database))
     records = store.records("notes", "ann")
     await asyncio.to_thread(store.database.back_up, tmp_path / "copy")
     await records.put("later", 2)
@@ -191,7 +191,7 @@ def test_threads_that_look_at_a_file_at_the_same_moment_see_what_is_in_it(databa
 
 
 async def test_a_log_that_went_on_and_was_copied_again_before_the_next_began_is_not_taken_away(
-    store: SqlStore, database: Path
+    store: Store, database: Path
 ) -> None:
     records = store.records("notes", "ann")
     await records.put("first", 1)
@@ -210,7 +210,7 @@ async def test_a_log_that_went_on_and_was_copied_again_before_the_next_began_is_
 
 
 async def test_what_is_written_to_a_file_that_took_the_others_place_stays_though_somebody_had_the_other_open(
-    store: SqlStore, database: Path, tmp_path: Path
+    store: Store, database: Path, tmp_path: Path
 ) -> None:
     records = store.records("notes", "ann")
     await records.put("copied", 1)
@@ -226,7 +226,7 @@ async def test_what_is_written_to_a_file_that_took_the_others_place_stays_though
         assert await later.say("new") == "3"
 
 
-async def test_a_transaction_keeps_its_lock_while_the_database_is_opened_anew(store: SqlStore, database: Path) -> None:
+async def test_a_transaction_keeps_its_lock_while_the_database_is_opened_anew(store: Store, database: Path) -> None:
     records = store.records("notes", "ann")
     with pytest.raises(StorageError):
         await store.database.read(lambda connection: connection.exec_driver_sql("SELECT * FROM nothing"))
@@ -242,10 +242,10 @@ async def test_a_transaction_keeps_its_lock_while_the_database_is_opened_anew(st
 
 
 async def test_a_store_that_is_closed_leaves_the_locks_of_another_one_of_its_process(
-    store: SqlStore, database: Path
+    store: Store, database: Path
 ) -> None:
     transaction = HeldTransaction()
-    closed = await SqlStore.open(url_of(database))
+    closed = await Store.open(url_of(database))
     writing = asyncio.create_task(store.database.write(transaction.hold))
     await asyncio.to_thread(transaction.began.wait)
     await closed.close()
@@ -256,11 +256,11 @@ async def test_a_store_that_is_closed_leaves_the_locks_of_another_one_of_its_pro
 
 
 async def test_a_file_that_was_set_aside_when_its_server_was_killed_is_put_back(database: Path) -> None:
-    store = await SqlStore.open(url_of(database))
+    store = await Store.open(url_of(database))
     await store.records("notes", "ann").put("kept", 1)
     await store.close()
     set_aside(database)
-    later = await SqlStore.open(url_of(database))
+    later = await Store.open(url_of(database))
     assert await value_of(later.records("notes", "ann"), "kept") == 1
     await later.close()
 

@@ -18,9 +18,8 @@ from callboard._agents import RunContext
 from callboard._history import HistoryCall, Turn
 from callboard._runs.log_keeper import LogKeeper
 from callboard.errors import RunLost
-from callboard.storage import GivenAnswer, LoggedFrame, LoggedRun
+from callboard.storage import GivenAnswer, LoggedFrame, LoggedRun, Store
 from callboard.storage.redis.scripts import Script, keys_of_run
-from callboard.storage.sql import SqlStore
 from callboard.storage.sql import database as database_module
 from callboard.storage.sql.tables import runs
 from callboard_protocol import (
@@ -184,7 +183,7 @@ def frames(*contents: bytes, is_last: bool = False) -> list[LoggedFrame]:
     return [LoggedFrame(content, is_last=is_last and content == contents[-1]) for content in contents]
 
 
-async def test_what_an_owner_writes_after_another_took_over_is_refused(store: SqlStore) -> None:
+async def test_what_an_owner_writes_after_another_took_over_is_refused(store: Store) -> None:
     gone = store.run_log("gone")
     heir = store.run_log("heir")
     async with gone.open(60, print):
@@ -200,7 +199,7 @@ async def test_what_an_owner_writes_after_another_took_over_is_refused(store: Sq
     assert await heir.find(["run"]) == {"run": replace(run, epoch=2, last_seq=3, is_ended=True, losses=1)}
 
 
-async def test_what_an_earlier_owner_writes_of_a_call_is_refused(store: SqlStore) -> None:
+async def test_what_an_earlier_owner_writes_of_a_call_is_refused(store: Store) -> None:
     gone = store.run_log("gone")
     heir = store.run_log("heir")
     await gone.begin(RUN)
@@ -218,7 +217,7 @@ async def test_what_an_earlier_owner_writes_of_a_call_is_refused(store: SqlStore
     assert (call.tool_call_id, call.error_code) == ("a", "interrupted")
 
 
-async def test_frames_that_are_written_once_more_after_a_lost_commit_are_there_once(store: SqlStore) -> None:
+async def test_frames_that_are_written_once_more_after_a_lost_commit_are_there_once(store: Store) -> None:
     log = store.run_log("server")
     run = await log.begin(RUN)
     for _ in range(2):
@@ -226,7 +225,7 @@ async def test_frames_that_are_written_once_more_after_a_lost_commit_are_there_o
     assert await log.read("run", 0, 1_000) == [b"1", b"2"]
 
 
-async def test_a_run_that_did_not_begin_is_forgotten_and_one_that_did_is_not(store: SqlStore) -> None:
+async def test_a_run_that_did_not_begin_is_forgotten_and_one_that_did_is_not(store: Store) -> None:
     log = store.run_log("server")
     run = await log.begin(RUN)
     await log.append(run, frames(b"1"))
@@ -236,7 +235,7 @@ async def test_a_run_that_did_not_begin_is_forgotten_and_one_that_did_is_not(sto
     assert set(await log.find(["run", "refused"])) == {"run"}
 
 
-async def test_the_log_of_a_run_that_ended_is_forgotten_after_its_time(store: SqlStore) -> None:
+async def test_the_log_of_a_run_that_ended_is_forgotten_after_its_time(store: Store) -> None:
     log = store.run_log("server")
     for name in ("ended", "going on"):
         await log.begin(replace(RUN, run_id=name))
@@ -247,7 +246,7 @@ async def test_the_log_of_a_run_that_ended_is_forgotten_after_its_time(store: Sq
     assert await log.read("ended", 0, 1_000) == []
 
 
-async def test_of_a_user_whose_logs_are_too_large_the_oldest_that_ended_are_forgotten(store: SqlStore) -> None:
+async def test_of_a_user_whose_logs_are_too_large_the_oldest_that_ended_are_forgotten(store: Store) -> None:
     log = store.run_log("server")
     for number, user in enumerate(["ann", "ann", "ann", "bob", None]):
         run = await log.begin(replace(RUN, run_id=f"run {number}", user_id=user))
@@ -260,7 +259,7 @@ async def test_of_a_user_whose_logs_are_too_large_the_oldest_that_ended_are_forg
     assert (await log.file("run 0", "file"), await log.file("run 1", "file")) == (None, "y" * 40)
 
 
-async def test_a_question_has_one_answer_whoever_gives_it(store: SqlStore) -> None:
+async def test_a_question_has_one_answer_whoever_gives_it(store: Store) -> None:
     owner = store.run_log("owner")
     other = store.run_log("other")
     run = await owner.begin(RUN)
@@ -280,7 +279,7 @@ async def test_a_question_has_one_answer_whoever_gives_it(store: SqlStore) -> No
     assert (await owner.orders(["run"]))["run"].is_cancelled
 
 
-async def test_an_agent_whose_run_is_another_servers_by_now_is_stopped(store: SqlStore) -> None:
+async def test_an_agent_whose_run_is_another_servers_by_now_is_stopped(store: Store) -> None:
     lost = asyncio.Event()
     shown: list[int] = []
     log = store.run_log("server")
@@ -293,7 +292,7 @@ async def test_an_agent_whose_run_is_another_servers_by_now_is_stopped(store: Sq
     assert shown == [], "nobody sees what is not kept"
 
 
-async def give_to_heir(store: SqlStore) -> None:
+async def give_to_heir(store: Store) -> None:
     """Do what its heir does when a server was not heard of in time."""
     await store.database.execute(update(runs).values(owner="heir", epoch=2))
     if store.redis:
@@ -313,7 +312,7 @@ async def test_a_zombie_starts_no_tool_and_its_listeners_see_how_it_goes_on(tmp_
         yield ToolCallComplete(tool_call_id="a", result="paid")
 
     async with serving(tmp_path, ScriptedAgent(script), database_url=database_url) as service:
-        store = await SqlStore.open(database_url, os.environ.get("CALLBOARD_REDIS_URL"))
+        store = await Store.open(database_url, os.environ.get("CALLBOARD_REDIS_URL"))
         heir = store.run_log("heir")
         seen: list[Event] = []
         async with heir.open(60, print):
@@ -502,7 +501,7 @@ async def test_a_run_that_comes_back_while_its_first_life_is_still_tidying_up_is
         await lives[0].wait()
         [run] = service.state.runs
         # Another server took it, and is asked to stop.
-        other = await SqlStore.open(database_url)
+        other = await Store.open(database_url)
         taken = {"owner": "other", "epoch": 2}
         await other.database.execute(update(runs).values(taken))
         await other.run_log("other").hand_over(replace(LoggedRun("run", "", None, None, None), epoch=2))

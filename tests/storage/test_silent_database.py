@@ -12,8 +12,9 @@ from callboard._history import Turn
 from callboard._runs import recorder
 from callboard._runs.forgiving_journal import NOT_REMEMBERED
 from callboard.errors import StorageError
-from callboard.storage.sql import SqlStore, postgresql
+from callboard.storage import Store
 from callboard.storage.sql import database as database_module
+from callboard.storage.sql import postgresql
 from callboard_protocol import Done, Event, Message, Status, ToolCallComplete, ToolCallStart
 from tests.faults.store_proxy import StoreProxy
 from tests.serving import ScriptedAgent, Service, numbered, request, serving
@@ -45,7 +46,7 @@ async def test_what_is_read_and_written_fails_in_time_and_works_again_afterwards
     proxy: tuple[SilentProxy, str],
 ) -> None:
     silent, url = proxy
-    store = await SqlStore.open(url)
+    store = await Store.open(url)
     await store.journal(Turn("chat", "run", None, "ann", "hello")).begin()
     silent.silence()
     with pytest.raises(StorageError, match="cannot be reached"):
@@ -122,7 +123,7 @@ async def test_connections_that_were_lost_are_replaced(
     monkeypatch.setattr(postgresql, "REST_SECONDS", rest_seconds)
     async with StoreProxy(cluster / ".s.PGSQL.5432").listening() as proxy:
         name = make_url(database_url).database
-        store = await SqlStore.open(f"postgresql+asyncpg://postgres@127.0.0.1:{proxy.port}/{name}?ssl=disable")
+        store = await Store.open(f"postgresql+asyncpg://postgres@127.0.0.1:{proxy.port}/{name}?ssl=disable")
         await store.journal(Turn("chat", "run", None, "ann", "hello")).begin()
         proxy.cut()
         proxy.mend()

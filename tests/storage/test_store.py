@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from callboard._history import ChatHistory, HistoryCall, Turn
 from callboard.errors import StorageError, UnknownChat
-from callboard.storage.sql import SqlStore
+from callboard.storage import Store
 from callboard.storage.sql import database as database_module
 from callboard.storage.sql.tables import metadata
 
@@ -24,7 +24,7 @@ def turn(chat_id: str = "chat", user_id: str | None = "ann", run_id: str = "run"
     return Turn(chat_id=chat_id, run_id=run_id, message_id="m1", user_id=user_id, user_content="hello")
 
 
-async def test_the_migrations_make_exactly_the_tables_that_the_code_uses(store: SqlStore) -> None:
+async def test_the_migrations_make_exactly_the_tables_that_the_code_uses(store: Store) -> None:
     def differences(connection: Connection) -> list[object]:
         options = {"include_name": lambda name, *_: "_words" not in (name or "")}
         return list(compare_metadata(MigrationContext.configure(connection, opts=options), metadata))
@@ -32,9 +32,9 @@ async def test_the_migrations_make_exactly_the_tables_that_the_code_uses(store: 
     assert await store.database.read(differences) == []
 
 
-async def test_a_database_is_opened_twice_and_keeps_what_it_holds(store: SqlStore, database_url: str) -> None:
+async def test_a_database_is_opened_twice_and_keeps_what_it_holds(store: Store, database_url: str) -> None:
     await store.journal(turn()).begin()
-    again = await SqlStore.open(database_url)
+    again = await Store.open(database_url)
     with pytest.raises(UnknownChat):
         await again.chats("bob").history("chat")
     await again.close()
@@ -44,13 +44,13 @@ async def test_a_file_that_is_no_database_is_named_in_the_error(tmp_path: Path) 
     path = tmp_path / "notes.txt"
     path.write_text("not a database, but long enough to be read as the header of one " * 20)
     with pytest.raises(StorageError, match=r"notes\.txt.*CALLBOARD_DATABASE_URL"):
-        await SqlStore.open(f"sqlite+aiosqlite:///{path}")
+        await Store.open(f"sqlite+aiosqlite:///{path}")
 
 
-async def test_a_database_of_a_newer_version_is_refused(store: SqlStore, database_url: str) -> None:
+async def test_a_database_of_a_newer_version_is_refused(store: Store, database_url: str) -> None:
     await store.database.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     with pytest.raises(StorageError, match="another version of Callboard"):
-        await SqlStore.open(database_url)
+        await Store.open(database_url)
 
 
 @pytest.mark.parametrize(
@@ -63,21 +63,21 @@ async def test_a_database_of_a_newer_version_is_refused(store: SqlStore, databas
 )
 async def test_a_url_that_cannot_be_used_names_the_setting(url: str, reason: str) -> None:
     with pytest.raises(StorageError, match=f"CALLBOARD_DATABASE_URL.*{reason}"):
-        await SqlStore.open(url)
+        await Store.open(url)
 
 
 async def test_a_folder_that_cannot_be_made_names_the_setting(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match="CALLBOARD_DATA_DIR"):
-        await SqlStore.open(f"sqlite+aiosqlite:///{tmp_path / 'file' / 'callboard.db'}")
+        await Store.open(f"sqlite+aiosqlite:///{tmp_path / 'file' / 'callboard.db'}")
 
 
-async def test_a_chat_that_is_not_known_yet_has_no_history(store: SqlStore) -> None:
+async def test_a_chat_that_is_not_known_yet_has_no_history(store: Store) -> None:
     history = await store.chats("ann").history("new")
     assert (history.tool_call_ids, history.calls) == (frozenset(), ())
 
 
-async def test_a_chat_belongs_to_the_user_that_started_it(store: SqlStore) -> None:
+async def test_a_chat_belongs_to_the_user_that_started_it(store: Store) -> None:
     await store.journal(turn(user_id="ann")).begin()
     await store.journal(turn(user_id="ann", run_id="second")).begin()
     with pytest.raises(UnknownChat):
@@ -86,7 +86,7 @@ async def test_a_chat_belongs_to_the_user_that_started_it(store: SqlStore) -> No
         await store.journal(turn(user_id=None)).begin()
 
 
-async def test_of_two_users_who_begin_a_chat_at_the_same_moment_one_has_it(store: SqlStore) -> None:
+async def test_of_two_users_who_begin_a_chat_at_the_same_moment_one_has_it(store: Store) -> None:
     journals = [store.journal(turn(user_id=user, run_id=user)) for user in ("ann", "bob")]
     begun = await asyncio.gather(*(journal.begin() for journal in journals), return_exceptions=True)
     assert [type(outcome) for outcome in begun if outcome] == [UnknownChat]
@@ -99,7 +99,7 @@ async def test_of_two_users_who_begin_a_chat_at_the_same_moment_one_has_it(store
 
 
 @pytest.mark.parametrize("is_begun_again", [False, True])
-async def test_a_chat_that_is_deleted_takes_nothing_more_of_the_turn(store: SqlStore, is_begun_again: bool) -> None:
+async def test_a_chat_that_is_deleted_takes_nothing_more_of_the_turn(store: Store, is_begun_again: bool) -> None:
     journal = store.journal(turn())
     await journal.begin()
     await journal.call_started(HistoryCall("a", "read", "{}", 0, 0), "")
@@ -124,7 +124,7 @@ async def test_a_lock_is_waited_for_only_so_long_and_what_was_to_be_written_is_n
 ) -> None:
     monkeypatch.setattr(database_module, "PATIENCE_SECONDS", 0.1)
     monkeypatch.setattr(database_module, "ATTEMPT_SECONDS", 0.05)
-    store = await SqlStore.open(database_url)
+    store = await Store.open(database_url)
     other = create_async_engine(database_url)
     journal = store.journal(turn())
     async with other.connect() as connection:
@@ -145,7 +145,7 @@ async def test_a_lock_is_waited_for_only_so_long_and_what_was_to_be_written_is_n
 @pytest.mark.parametrize(
     "database_url", [pytest.param("postgresql", marks=pytest.mark.needs("postgresql"))], indirect=True
 )
-async def test_a_database_server_that_was_started_anew_costs_nothing(store: SqlStore, database_url: str) -> None:
+async def test_a_database_server_that_was_started_anew_costs_nothing(store: Store, database_url: str) -> None:
     journal = store.journal(turn())
     await journal.begin()
     other = create_async_engine(database_url)
@@ -157,14 +157,14 @@ async def test_a_database_server_that_was_started_anew_costs_nothing(store: SqlS
     assert [message.role for message in await store.chats("ann").messages("chat")] == ["user", "assistant"]
 
 
-async def test_what_people_said_is_in_no_error(store: SqlStore, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_what_people_said_is_in_no_error(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
     await store.database.execute(text("ALTER TABLE messages RENAME COLUMN content TO gone"))
     with pytest.raises(StorageError) as failed:
         await store.journal(replace(turn(), user_content="my secret")).begin()
     assert "my secret" not in capsys.readouterr().out + str(failed.value) + str(failed.value.__cause__)
 
 
-async def test_calls_left_open_by_a_crash_are_marked_interrupted(store: SqlStore) -> None:
+async def test_calls_left_open_by_a_crash_are_marked_interrupted(store: Store) -> None:
     journal = store.journal(turn())
     await journal.begin()
     await journal.call_started(HistoryCall("a", "read", "{}", 0, 0), "")
@@ -178,7 +178,7 @@ async def test_calls_left_open_by_a_crash_are_marked_interrupted(store: SqlStore
     assert outputs["b"].startswith("Error: The server stopped")
 
 
-async def test_all_records_of_a_chat_are_loaded_with_one_query(store: SqlStore) -> None:
+async def test_all_records_of_a_chat_are_loaded_with_one_query(store: Store) -> None:
     for number in range(20):
         journal = store.journal(turn(run_id=f"run{number}"))
         await journal.begin()
@@ -198,7 +198,7 @@ async def test_all_records_of_a_chat_are_loaded_with_one_query(store: SqlStore) 
     assert len(queries) == 1
 
 
-async def test_the_full_result_is_kept_until_its_retention_has_passed(store: SqlStore) -> None:
+async def test_the_full_result_is_kept_until_its_retention_has_passed(store: Store) -> None:
     journal = store.journal(turn())
     await journal.begin()
     await journal.call_started(HistoryCall("a", "search", "{}", 0, 0), "")
@@ -217,6 +217,6 @@ async def test_the_full_result_is_kept_until_its_retention_has_passed(store: Sql
 
 
 async def test_a_data_folder_is_made_for_its_owner_alone(tmp_path: Path) -> None:
-    opened = await SqlStore.open(f"sqlite+aiosqlite:///{tmp_path / 'new' / 'callboard.db'}")
+    opened = await Store.open(f"sqlite+aiosqlite:///{tmp_path / 'new' / 'callboard.db'}")
     await opened.close()
     assert (tmp_path / "new").stat().st_mode & 0o077 == 0

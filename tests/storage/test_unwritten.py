@@ -11,8 +11,7 @@ from sqlalchemy.engine import make_url
 
 from callboard._history import HistoryCall, Turn
 from callboard.errors import RunLost, StorageError
-from callboard.storage import LoggedRun
-from callboard.storage.sql import SqlStore
+from callboard.storage import LoggedRun, Store
 from callboard.storage.sql import database as database_module
 from callboard.storage.sql import unwritten as unwritten_module
 from tests.faults.store_proxy import StoreProxy
@@ -29,8 +28,8 @@ def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def store(database: Path, impatience: None) -> AsyncIterator[SqlStore]:
-    opened = await SqlStore.open(f"sqlite+aiosqlite:///{database}")
+async def store(database: Path, impatience: None) -> AsyncIterator[Store]:
+    opened = await Store.open(f"sqlite+aiosqlite:///{database}")
     yield opened
     await opened.close()
 
@@ -56,7 +55,7 @@ async def troubled(
         yield f"postgresql+asyncpg://postgres@127.0.0.1:{proxy.port}/{make_url(url).database}?ssl=disable", cut_off
 
 
-async def end_turn(store: SqlStore, chat_id: str, question: str, call_id: str = "a") -> None:
+async def end_turn(store: Store, chat_id: str, question: str, call_id: str = "a") -> None:
     """Write a turn that cannot be written."""
     journal = store.journal(Turn(chat_id, f"run of {question}", None, "ann", question))
     with pytest.raises(StorageError):
@@ -69,11 +68,11 @@ async def end_turn(store: SqlStore, chat_id: str, question: str, call_id: str = 
         await journal.finish("Found.", is_answered=True)
 
 
-async def questions(store: SqlStore, chat_id: str) -> list[str | None]:
+async def questions(store: Store, chat_id: str) -> list[str | None]:
     return [message.content for message in await store.chats("ann").messages(chat_id) if message.role == "user"]
 
 
-async def test_the_next_write_of_anybody_brings_what_waits(store: SqlStore, database: Path) -> None:
+async def test_the_next_write_of_anybody_brings_what_waits(store: Store, database: Path) -> None:
     async with locked_by_another_program(database):
         for question in ("first", "second"):
             await end_turn(store, "chat", question, call_id=question)
@@ -86,7 +85,7 @@ async def test_the_next_write_of_anybody_brings_what_waits(store: SqlStore, data
 @pytest.mark.slow
 @pytest.mark.parametrize(("limit", "most"), [("MAX_TURNS", 2), ("MAX_BYTES", 4_000_000)])
 async def test_of_more_than_there_is_room_for_the_oldest_are_dropped(
-    database: Path, store: SqlStore, limit: str, most: int, monkeypatch: pytest.MonkeyPatch
+    database: Path, store: Store, limit: str, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(unwritten_module, limit, most)
     async with locked_by_another_program(database):
@@ -98,7 +97,7 @@ async def test_of_more_than_there_is_room_for_the_oldest_are_dropped(
     assert history == [frozenset(), {"a"}, {"a"}]
 
 
-async def test_a_turn_that_the_database_refuses_holds_up_no_other(store: SqlStore, database: Path) -> None:
+async def test_a_turn_that_the_database_refuses_holds_up_no_other(store: Store, database: Path) -> None:
     async with locked_by_another_program(database):
         # The same id for two calls of a chat, which no recorder would give.
         for question in ("first", "again", "last"):
@@ -113,7 +112,7 @@ async def fail() -> None:
 
 
 async def test_a_turn_that_fails_as_nobody_expected_holds_up_others_for_a_while_only(
-    store: SqlStore, database: Path, monkeypatch: pytest.MonkeyPatch
+    store: Store, database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(unwritten_module, "SECONDS_BETWEEN_TRIES", 0.01)
     async with locked_by_another_program(database):
@@ -125,18 +124,18 @@ async def test_a_turn_that_fails_as_nobody_expected_holds_up_others_for_a_while_
 
 
 async def test_a_store_closes_with_a_turn_that_fails_as_nobody_expected(database: Path) -> None:
-    store = await SqlStore.open(f"sqlite:///{database}")
+    store = await Store.open(f"sqlite:///{database}")
     store.database.unwritten.keep(store.journal(Turn("chat", "mistaken", None, "ann", "first")), fail)
     # It is tried again meanwhile.
     await store.journal(Turn("other", "run", None, "bob", "hello")).begin()
     await store.close()
-    opened = await SqlStore.open(f"sqlite:///{database}")
+    opened = await Store.open(f"sqlite:///{database}")
     assert [message.content for message in await opened.chats("bob").messages("other")] == ["hello"]
     await opened.close()
 
 
 async def test_while_nothing_can_be_written_the_calls_of_what_waits_are_known_to_its_user_alone(
-    store: SqlStore, database: Path
+    store: Store, database: Path
 ) -> None:
     async with locked_by_another_program(database):
         await end_turn(store, "chat", "first")
@@ -145,7 +144,7 @@ async def test_while_nothing_can_be_written_the_calls_of_what_waits_are_known_to
         assert (await store.chats("bob").history("chat")).calls == ()
 
 
-async def lose_run(store: SqlStore, trouble: Trouble) -> None:
+async def lose_run(store: Store, trouble: Trouble) -> None:
     """Let a turn's end wait to be written, and one of a later turn behind it, while another server takes its run."""
     await store.run_log("gone").begin(LoggedRun("run", "agent", "lost", "message", "ann"))
     journal = store.journal(Turn("lost", "run", "message", "ann", "hello", epoch=1))
@@ -161,7 +160,7 @@ async def lose_run(store: SqlStore, trouble: Trouble) -> None:
 
 async def test_a_turn_that_another_server_has_taken_over_holds_up_nobody(troubled: tuple[str, Trouble]) -> None:
     url, trouble = troubled
-    store = await SqlStore.open(url)
+    store = await Store.open(url)
     await lose_run(store, trouble)
     assert await store.chats("bob").chat_of_call("call") is None
     assert await store.responses("bob").load("response") is None
@@ -173,9 +172,9 @@ async def test_a_turn_that_another_server_has_taken_over_holds_up_nobody(trouble
 
 async def test_a_store_closes_with_a_turn_that_another_server_has_taken_over(troubled: tuple[str, Trouble]) -> None:
     url, trouble = troubled
-    store = await SqlStore.open(url)
+    store = await Store.open(url)
     await lose_run(store, trouble)
     await store.close()
-    opened = await SqlStore.open(url)
+    opened = await Store.open(url)
     assert await questions(opened, "chat") == ["later"]
     await opened.close()

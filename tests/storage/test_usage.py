@@ -5,7 +5,6 @@ import asyncio
 from sqlalchemy import update
 
 from callboard.storage import Store
-from callboard.storage.sql import SqlStore
 from callboard.storage.sql.tables import usage
 
 LIMIT = 20
@@ -13,7 +12,7 @@ LIMIT = 20
 
 async def to_yesterday(store: Store) -> None:
     """Let a day go by."""
-    assert isinstance(store, SqlStore)
+    assert isinstance(store, Store)
     await store.database.execute(update(usage).values(day=usage.c.day - 1))
 
 

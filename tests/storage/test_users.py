@@ -9,7 +9,6 @@ from sqlalchemy import select, text
 from callboard._history import NewResponse, Turn
 from callboard._history.records import HistoryCall
 from callboard.storage import LoggedFrame, LoggedRun, Store
-from callboard.storage.sql import SqlStore
 from callboard.storage.sql.tables import MEMORY_WORDS, MESSAGE_WORDS, audit, chats, metadata, runs, usage
 from callboard.storage.sql.users import ROWS_AT_ONCE, USER_TABLES
 
@@ -97,13 +96,13 @@ async def test_what_is_forgotten_is_gone_from_wherever_it_was_and_the_others_are
     assert set((await any_store.forget_user("anneliese")).values()) == {0}
 
 
-async def count_lost_words(store: SqlStore, index: str, wanted: str) -> Any:
+async def count_lost_words(store: Store, index: str, wanted: str) -> Any:
     """How many entries of the index are of no row of the table that is `wanted`."""
     lost = text(f"SELECT count(*) FROM {index} WHERE rowid NOT IN (SELECT id FROM {wanted})")
     return await store.database.read(lambda connection: connection.scalar(lost))
 
 
-async def test_no_row_of_any_table_is_left_of_a_user(store: SqlStore) -> None:
+async def test_no_row_of_any_table_is_left_of_a_user(store: Store) -> None:
     for user in ("anneliese", "bob"):
         await live(store, user)
     log = store.run_log("server")

@@ -11,8 +11,7 @@ from sqlalchemy import Connection, delete, insert, select, text
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from callboard.errors import UnknownChat
-from callboard.storage import LoggedFrame, LoggedRun
-from callboard.storage.sql import SqlStore
+from callboard.storage import LoggedFrame, LoggedRun, Store
 from callboard.storage.sql import sqlite as sqlite_module
 from callboard.storage.sql.database import MAX_TOGETHER, Database, Work
 from callboard.storage.sql.tables import chats
@@ -44,7 +43,7 @@ async def kept(database: Database) -> Sequence[str]:
     return [row.id for row in await database.fetch(select(chats.c.id).order_by(chats.c.id))]
 
 
-async def test_writes_that_are_ready_at_one_time_are_one_transaction(store: SqlStore) -> None:
+async def test_writes_that_are_ready_at_one_time_are_one_transaction(store: Store) -> None:
     names = [f"chat-{number:03}" for number in range(MAX_TOGETHER + 20)]
     with counted() as counts:
         assert await asyncio.gather(*(store.database.write(adding(name)) for name in names)) == names
@@ -52,7 +51,7 @@ async def test_writes_that_are_ready_at_one_time_are_one_transaction(store: SqlS
     assert await kept(store.database) == names
 
 
-async def test_a_write_that_fails_takes_none_of_the_others_with_it(store: SqlStore) -> None:
+async def test_a_write_that_fails_takes_none_of_the_others_with_it(store: Store) -> None:
     works = [adding("a"), failing("b"), adding("c"), failing("d"), adding("e")]
     results = await asyncio.gather(*map(store.database.write, works), return_exceptions=True)
     assert [result if isinstance(result, str) else type(result) for result in results] == [
@@ -65,7 +64,7 @@ async def test_a_write_that_fails_takes_none_of_the_others_with_it(store: SqlSto
     assert await kept(store.database) == ["a", "c", "e"]
 
 
-async def test_a_write_that_nobody_waits_for_any_more_is_not_made(store: SqlStore) -> None:
+async def test_a_write_that_nobody_waits_for_any_more_is_not_made(store: Store) -> None:
     first = asyncio.create_task(store.database.write(adding("first")))
     given_up = asyncio.create_task(store.database.write(adding("given up")))
     last = asyncio.create_task(store.database.write(adding("last")))
@@ -79,19 +78,19 @@ async def test_a_write_that_nobody_waits_for_any_more_is_not_made(store: SqlStor
 
 
 async def test_what_is_being_written_is_written_before_the_store_is_closed(database_url: str) -> None:
-    store = await SqlStore.open(database_url)
+    store = await Store.open(database_url)
     writing = asyncio.create_task(store.database.write(adding("last")))
     # It waits to be written by now.
     await asyncio.sleep(0)
     await store.close()
     assert await writing == "last"
-    again = await SqlStore.open(database_url)
+    again = await Store.open(database_url)
     assert await kept(again.database) == ["last"]
     await again.close()
 
 
 @only_postgresql
-async def test_a_write_that_waits_for_a_lock_holds_up_no_other(store: SqlStore, database_url: str) -> None:
+async def test_a_write_that_waits_for_a_lock_holds_up_no_other(store: Store, database_url: str) -> None:
     await store.database.write(adding("locked"))
     other = create_async_engine(database_url)
 
@@ -110,7 +109,7 @@ async def test_a_write_that_waits_for_a_lock_holds_up_no_other(store: SqlStore, 
 
 @only_sqlite
 async def test_the_log_of_sqlite_is_written_into_the_file_once_and_begun_anew(
-    store: SqlStore, monkeypatch: pytest.MonkeyPatch
+    store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sqlite_module, "CHECKPOINT_BYTES", 512 * 1024)
     path = store.database.file
@@ -128,8 +127,8 @@ async def test_the_log_of_sqlite_is_written_into_the_file_once_and_begun_anew(
 
 async def test_servers_of_one_file_take_each_others_checkpoints_for_what_they_are(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'callboard.db'}"
-    one = await SqlStore.open(url)
-    other = await SqlStore.open(url)
+    one = await Store.open(url)
+    other = await Store.open(url)
     async with one.run_log("one").open(60, print), other.run_log("other").open(60, print):
         for number in range(16):
             store = one if number % 2 else other

@@ -36,8 +36,7 @@ from callboard._tracing import Tracing
 from callboard._watchdog import Watchdog
 from callboard.errors import CallboardError
 from callboard.observers import Observer
-from callboard.storage import MeasuredStore, Store, StoreQueues
-from callboard.storage.sql import SqlStore
+from callboard.storage import Store
 
 _log = structlog.get_logger(__name__)
 
@@ -157,10 +156,9 @@ async def _open(
         observers = [*board.observers, *watching]
         if metrics:
             observers.append(metrics.tell)
-            if isinstance(store, MeasuredStore):
-                store.measure(metrics.note_access)
+            store.measure(metrics.note_access)
         tracing = Tracing(has_contents=settings.trace_content)
-        runs = Runs(agents, services, settings, board.redaction, links, observers, run_log, tracing)
+        runs = Runs(agents, services, settings, board.redaction, run_log, links, observers, tracing)
         await closing.enter_async_context(runs.owning())
         closing.push_async_callback(runs.close)
         preparing = asyncio.create_task(REQUESTS.run(prepare_reading), name="prepare reading")
@@ -189,13 +187,13 @@ def _make_store(board: Callboard) -> Store:
     """Return the store that was given; else a new one, in the settings' database or in memory for `store=None`."""
     if isinstance(board.store, EllipsisType):
         settings = board.settings
-        return SqlStore(settings.resolved_database_url, settings.redis_url, settings.keep_run_seconds)
-    return board.store or SqlStore(IN_MEMORY)
+        return Store(settings.resolved_database_url, settings.redis_url, settings.keep_run_seconds)
+    return board.store or Store(IN_MEMORY)
 
 
 def _look_at(runs: Runs, store: Store) -> Now:
     """Return what there is at this moment."""
-    queues = store.queues if isinstance(store, MeasuredStore) else StoreQueues()
+    queues = store.queues
     return Now(
         open_runs=Counter(run.owner.agent_id for run in runs if not run.ended),
         listeners=runs.listeners,

@@ -52,10 +52,10 @@ def check_store(store: object) -> None:
         return
     if isinstance(store, str):
         raise SettingsError(
-            "store is a text: for a database write store=SqlStore(url), with SqlStore of callboard.storage.sql."
+            "store is a text: for a database write store=Store(url), with Store of callboard.storage.sql."
         )
     if isinstance(store, type) or not callable(getattr(store, "start", None)):
-        raise SettingsError(f"store={store!r:.80} is no callboard.Store: give SqlStore(url), or None for memory alone.")
+        raise SettingsError(f"store={store!r:.80} is no callboard.Store: give Store(url), or None for memory alone.")
 
 
 def check_settings(settings: object) -> None:

@@ -9,8 +9,7 @@ from datetime import UTC, datetime
 from callboard._logging import set_up_logging
 from callboard._settings import load_settings
 from callboard._text import write_json_line
-from callboard.storage import AuditFilter
-from callboard.storage.sql import SqlStore
+from callboard.storage import AuditFilter, Store
 
 
 def run(options: argparse.Namespace) -> int:
@@ -39,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _print(wanted: AuditFilter, database_url: str) -> None:
-    store = await SqlStore.open(database_url)
+    store = await Store.open(database_url)
     try:
         async for entries in store.audit().read(wanted):
             for entry in entries:

@@ -4,13 +4,13 @@ import argparse
 
 from callboard._logging import set_up_logging
 from callboard._settings import load_settings
-from callboard.storage.sql import SqlStore
+from callboard.storage import Store
 
 
 def run(options: argparse.Namespace) -> int:
     """Copy the database, and print where the copy is and how large."""
     set_up_logging("warning")
     copy = options.file
-    SqlStore(load_settings().resolved_database_url).database.back_up(copy)
+    Store(load_settings().resolved_database_url).database.back_up(copy)
     print(f"{copy}: {copy.stat().st_size:,} bytes, whole")
     return 0

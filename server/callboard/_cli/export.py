@@ -7,8 +7,7 @@ import sys
 from callboard._logging import set_up_logging
 from callboard._settings import load_settings
 from callboard._text import write_json_line
-from callboard.storage import ANY_USER
-from callboard.storage.sql import SqlStore
+from callboard.storage import ANY_USER, Store
 
 
 def run(options: argparse.Namespace) -> int:
@@ -19,7 +18,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _print_lines(chat_id: str | None, user_id: str | None) -> None:
-    store = await SqlStore.open(load_settings().resolved_database_url)
+    store = await Store.open(load_settings().resolved_database_url)
     try:
         pages = store.chats(ANY_USER).export_pages(chat_id) if chat_id is not None else store.read_user(user_id or "")
         async for lines in pages:

@@ -7,7 +7,7 @@ from secrets import token_hex
 from callboard._logging import set_up_logging
 from callboard._runs.forgetting import forget_user
 from callboard._settings import load_settings
-from callboard.storage.sql import SqlStore
+from callboard.storage import Store
 
 COMMAND = "callboard forget"
 """What the audit has for the name of a key."""
@@ -22,7 +22,7 @@ def run(options: argparse.Namespace) -> int:
 
 async def _forget(user_id: str) -> None:
     settings = load_settings()
-    store = SqlStore(settings.resolved_database_url, settings.redis_url, settings.keep_run_seconds)
+    store = Store(settings.resolved_database_url, settings.redis_url, settings.keep_run_seconds)
     await store.start()
     try:
         run_log = store.run_log(token_hex())

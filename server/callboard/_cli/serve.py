@@ -39,7 +39,7 @@ from callboard.models import (
     ScriptedModel,
     find_local_model,
 )
-from callboard.storage.sql import SqlStore
+from callboard.storage import Store
 
 SHUTDOWN_SECONDS = 10
 """The time that open connections may take to end once the runs have ended, or are left."""
@@ -75,7 +75,7 @@ def serve_with_workers(count: int) -> int:
     variables = read_environment()
     settings = load_settings(variables)
     set_up_logging(settings.log_level, _know_secrets(settings, variables))
-    if SqlStore(settings.resolved_database_url).database.is_of_one_process:
+    if Store(settings.resolved_database_url).database.is_of_one_process:
         raise SettingsError(
             "CALLBOARD_DATABASE_URL is in the memory of one process: --workers needs a file, or PostgreSQL"
         )

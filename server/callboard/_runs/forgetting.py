@@ -15,16 +15,14 @@ LOOK_SECONDS = 0.1
 _log = structlog.get_logger(__name__)
 
 
-async def forget_user(store: Store, run_log: RunLog | None, user_id: str, key: str | None) -> Mapping[str, int]:
+async def forget_user(store: Store, run_log: RunLog, user_id: str, key: str | None) -> Mapping[str, int]:
     """End the user's runs, and forget them and all else that is kept of the user; return how much of each kind.
 
     `key` is the name of who asks for it, for the audit. What the user begins meanwhile may be kept. Raises
     `StorageError`.
     """
-    runs = 0
-    if run_log:
-        await _end_runs(run_log, user_id)
-        runs = await run_log.forget_user(user_id)
+    await _end_runs(run_log, user_id)
+    runs = await run_log.forget_user(user_id)
     forgotten = {**await store.forget_user(user_id, key), "run": runs}
     _log.info("user_forgotten", user_id=user_id, **forgotten)
     return forgotten

@@ -85,9 +85,9 @@ class Runs:
         services: Services,
         settings: Settings,
         redact: Redaction,
+        run_log: RunLog,
         links: Links = NO_LINKS,
         observers: Sequence[Observer] = (),
-        run_log: RunLog | None = None,
         tracing: Tracing | None = None,
     ) -> None:
         self._tracing = tracing or Tracing()
@@ -99,7 +99,7 @@ class Runs:
         self._links = links
         self._observers = observers
         self._run_log = run_log
-        self._watch = Watch(run_log, self._logged_ids, self._take_orders) if run_log else None
+        self._watch = Watch(run_log, self._logged_ids, self._take_orders)
         # One for all runs: it remembers which models call natively.
         self._formats = FormatChoice(settings.tool_format, settings.react_models)
         self._runs: dict[str, Run] = {}
@@ -125,9 +125,6 @@ class Runs:
 
         Raises `StorageError` where the store cannot be written at the beginning.
         """
-        if self._run_log is None or self._watch is None:
-            yield
-            return
         ownership = Ownership(
             self._run_log,
             self._watch,
@@ -198,14 +195,14 @@ class Runs:
             if run := self._attached(run_id, owner):
                 return run
             self._refuse_when_closing()
-            is_alone = self._run_log is None or await self._run_log.is_alone()
+            is_alone = await self._run_log.is_alone()
             spans = self._tracing.begin(_observed(run_id, request), agent.name)
             # Who else started it leaves with this server.
             packed = await self._pack(request, spans) if continuation is None else None
             logged = await self._log_run(run_id, owner, request, packed)
             if run := self._attached(run_id, owner):
                 return run
-            if self.is_closing and logged and self._run_log:
+            if self.is_closing and logged:
                 # Else another server would begin it, of whom the client knows nothing.
                 with suppress(StorageError):
                     await self._run_log.withdraw(run_id)
@@ -254,7 +251,7 @@ class Runs:
             redaction,
             enricher.enrich,
             is_without_history=history.is_missing,
-            is_one_with_log=self._run_log is None or self._run_log.is_one_with_journal,
+            is_one_with_log=self._run_log.is_one_with_journal,
             first_round=left.next_round if left else 0,
             audit=self._make_audit(run_id, owner, caller, enricher.inputs),
             waited_seconds=enricher.inputs.waited_seconds,
@@ -285,7 +282,7 @@ class Runs:
                 self._settings.run_timeout_seconds,
                 logged.age_seconds if logged else 0.0,
             )
-        if left and self._watch:
+        if left:
             self._watch.wake(run_id)
         if left and left.orders.is_cancelled:
             run.cancel()
@@ -403,8 +400,6 @@ class Runs:
         return await forget_user(self._store, self._run_log, user_id, caller)
 
     async def _find_elsewhere(self, run_id: str) -> FollowedRun | None:
-        if self._run_log is None or self._watch is None:
-            return None
         if self._has_left:
             raise _shutting_down()
         logged = (await self._run_log.find([run_id])).get(run_id)
@@ -416,8 +411,8 @@ class Runs:
         What was said since the last finished round is taken back; see `reopen`. Raises `StorageError`, and `RunLost`
         where another server has it by now.
         """
-        kept = await self._run_log.load_request(logged.run_id) if self._run_log else None
-        if self._run_log is None or kept is None:
+        kept = await self._run_log.load_request(logged.run_id)
+        if kept is None:
             return LEFT_RUN
         if logged.losses >= MAX_OWNERS:
             # Perhaps for what is in its request: that is not even read.
@@ -477,7 +472,7 @@ class Runs:
 
     async def _pack(self, request: RunRequest, spans: RunSpans) -> bytes | None:
         """Return the request as it is kept, without secrets; None where that is not to be, or it is too large."""
-        if self._run_log is None or not _is_kept(request):
+        if not _is_kept(request):
             return None
         public = await self._redaction.large(request.model_dump(exclude_unset=True))
         kept = KeptRequest.model_validate({**public, "origin": find_origin(spans.context)})
@@ -488,7 +483,7 @@ class Runs:
 
         `packed` is what another server needs to go on with it.
         """
-        if self._run_log is None or self._watch is None or not _is_kept(request):
+        if not _is_kept(request):
             return None
         mine = LoggedRun(run_id, owner.agent_id, owner.chat_id, owner.message_id, owner.user_id)
         try:
@@ -519,7 +514,7 @@ class Runs:
     @property
     def listeners(self) -> int:
         """The number of those who listen to runs here, to runs of other servers too."""
-        return sum(run.readers for run in self) + (self._watch.listeners if self._watch else 0)
+        return sum(run.readers for run in self) + self._watch.listeners
 
     @property
     def log_bytes(self) -> int:
@@ -616,7 +611,7 @@ class Runs:
         run = self._runs[run_id]
         try:
             # Where it is not kept, nobody elsewhere knows it.
-            return not (self._run_log and run.is_logged and run.log.is_kept) or await self._run_log.answer(
+            return not (run.is_logged and run.log.is_kept) or await self._run_log.answer(
                 run_id, question, GivenAnswer(None)
             )
         except StorageError:

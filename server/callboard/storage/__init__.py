@@ -1,6 +1,7 @@
 """Storage: chats with their calls, memories, profiles, notes, responses, and what skills keep themselves.
 
-`Store` is the face of it; `callboard.storage.sql.SqlStore` is behind it.
+`Store` gives out small repositories, each of one user. Every method that reads or writes raises `StorageError` if it
+cannot.
 
 Above: skills and all that is above them. Below: history, which is what the model is told of it. Knows no runs and no
 requests.
@@ -8,21 +9,13 @@ requests.
 
 from callboard._history.records import StoredStatus
 from callboard.storage.rows import INTERRUPTED_CALL, UNANSWERED_CALL, name_state
-from callboard.storage.store import (
-    Audit,
-    Chats,
-    MeasuredStore,
-    Memories,
-    Overview,
-    PastChats,
-    Profile,
-    Records,
-    Responses,
-    RunLog,
-    SelfNotes,
-    Store,
-    Usage,
-)
+from callboard.storage.run_log import RunLog
+from callboard.storage.sql.audit import Audit
+from callboard.storage.sql.chats import Chats, PastChats, Responses
+from callboard.storage.sql.overview import Overview
+from callboard.storage.sql.personal import Memories, Profile, Records, SelfNotes
+from callboard.storage.sql.store import Store
+from callboard.storage.sql.usage import Usage
 from callboard.storage.values import (
     ANY_USER,
     OWN_CHAT_PREFIX,
@@ -97,7 +90,6 @@ __all__ = [
     "LoggedFrame",
     "LoggedRun",
     "Meant",
-    "MeasuredStore",
     "Memories",
     "Memory",
     "NoteKind",

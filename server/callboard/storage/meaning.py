@@ -13,7 +13,6 @@ from collections.abc import Iterable, Sequence
 from operator import mul
 from typing import Protocol
 
-from callboard.storage.store import Memories
 from callboard.storage.values import Embed, Meant, Memory, Vector
 
 MAX_COMPARED = 2_000
@@ -26,8 +25,11 @@ FUSION = 60
 """The number that says how little the first places count where two rankings become one (reciprocal rank fusion)."""
 
 
-class VectorMemories(Memories, Protocol):
+class VectorMemories(Protocol):
     """The memories of one user with their vectors, which makes them found by what they mean."""
+
+    async def search(self, query: str, limit: int) -> list[Memory]:
+        """Return those with any word of the query, best first; one without words finds nothing."""
 
     async def without_vector(self, model: str) -> list[Memory]:
         """Return those that have no vector of a model, at most `MAX_COMPARED`, last changed first."""
@@ -39,7 +41,11 @@ class VectorMemories(Memories, Protocol):
         """Return those that have a vector of a model, of the `MAX_COMPARED` that were changed last."""
 
     async def search_by_meaning(self, query: str, limit: int, embed: Embed, model: str) -> Meant:
-        """Return those nearest to the query in meaning and in words; see `Memories.search_by_meaning`."""
+        """Return those nearest to the query in meaning and in words, best first.
+
+        `embed` is called for the query and for memories that have no vector of `model` yet, and what it raises is
+        raised. Raises `ValueError` if what it gives is no vector.
+        """
         [wanted] = await embed([query])
         pack_vector(wanted)
         not_compared = await self._embed_missing(embed, model)

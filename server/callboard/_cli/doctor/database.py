@@ -7,7 +7,8 @@ from pathlib import Path
 
 from callboard._cli.doctor.findings import Context, Finding, broken, unset, well
 from callboard.errors import StorageError
-from callboard.storage.sql import Database, SqlStore
+from callboard.storage import Store
+from callboard.storage.sql.database import Database
 
 FOLDER = "data folder"
 DATABASE = "database"
@@ -39,7 +40,7 @@ def _find_obstacle(folder: Path) -> str:
 async def check_database(context: Context) -> AsyncIterator[Finding]:
     """Open the database and count the migrations that it has not seen."""
     try:
-        store = SqlStore(context.settings.resolved_database_url)
+        store = Store(context.settings.resolved_database_url)
     except StorageError as error:
         yield broken(DATABASE, error)
         return

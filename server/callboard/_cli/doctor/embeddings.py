@@ -8,7 +8,7 @@ from callboard._cli.doctor.findings import Context, Finding, broken, unset, well
 from callboard._settings import Settings
 from callboard.errors import ModelError, StorageError
 from callboard.skills.memory import MemorySettings
-from callboard.storage.sql import SqlStore
+from callboard.storage import Store
 from callboard.storage.sql.tables import memory_vectors
 
 SUBJECT = "embeddings"
@@ -45,7 +45,7 @@ async def check_embeddings(context: Context) -> AsyncIterator[Finding]:
 
 
 async def _count_other_dimensions(settings: Settings, model: str, dimension: int) -> int:
-    store = SqlStore(settings.resolved_database_url)
+    store = Store(settings.resolved_database_url)
     try:
         if store.database.file is not None and not store.database.file.exists():
             return 0

@@ -26,8 +26,8 @@ from callboard.storage.redis import scripts
 from callboard.storage.redis.lease import RedisLease
 from callboard.storage.redis.scripts import Script, keys_of_run, keys_of_server
 from callboard.storage.redis.server import FAILURES, Argument, RedisServer
+from callboard.storage.run_log import RunLog
 from callboard.storage.sql.run_owners import RunOwners
-from callboard.storage.store import RunLog
 from callboard.storage.values import GivenAnswer, LoggedFrame, LoggedRun, Orders
 
 MAX_RECENT_FRAMES = 400

@@ -7,7 +7,6 @@ from sqlalchemy import Connection, Double, Row, and_, bindparam, case, func, ins
 
 from callboard.storage.sql.database import Database
 from callboard.storage.sql.tables import audit, audit_arguments
-from callboard.storage.store import Audit
 from callboard.storage.values import SECONDS_A_DAY, AuditEntry, AuditFilter
 
 ROWS_AT_ONCE = 200
@@ -19,8 +18,8 @@ MAX_OUTCOME_CHARS = 64
 ADD_ARGUMENTS = insert(audit_arguments)
 
 
-class SqlAudit(Audit):
-    """See `callboard.storage.Audit`."""
+class Audit:
+    """The audit: entries that are appended, and never changed. Their times are the store's."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -31,7 +30,7 @@ class SqlAudit(Audit):
         self._add_for_days = self._add.values(keep_until=now + bindparam("keep_seconds", type_=Double))
 
     async def write(self, entry: AuditEntry, keep_days: float = 0) -> None:
-        """Append an entry; its time is the database's."""
+        """Append an entry that is kept for so many days, 0 for ever: until then the store refuses to delete it."""
         row: dict[str, object] = {name: getattr(entry, name) for name in GIVEN}
         # A model's word, and that of an agent: everything else is as short as the protocol lets it be.
         row["tool_name"] = entry.tool_name and entry.tool_name[:MAX_TOOL_NAME_CHARS]
@@ -49,7 +48,7 @@ class SqlAudit(Audit):
         await self._database.write(write)
 
     async def read(self, wanted: AuditFilter) -> AsyncIterator[list[AuditEntry]]:
-        """Yield the entries that are wanted, oldest first, piece by piece."""
+        """Return the entries that are wanted, oldest first, piece by piece."""
         names = ("kind", "user_id", "agent_id", "chat_id", "run_id", "tool_name")
         given = {name: value for name in names if (value := getattr(wanted, name)) is not None}
         conditions = [audit.c[name] == value for name, value in given.items()]
@@ -70,7 +69,7 @@ class SqlAudit(Audit):
             rows = await self._database.fetch(query.where(audit.c.id > rows[-1].id))
 
     async def forget_user(self, user_id: str, key: str | None = None) -> int:
-        """Forget the arguments of a user's calls, and append that; return how many there were."""
+        """Forget the arguments of a user's calls, and append that; return how many there were. The entries stay."""
         theirs = audit.c.user_id == user_id
         # As long as what it is about.
         keep_until = select(

@@ -39,7 +39,6 @@ from callboard.storage.rows import (
 )
 from callboard.storage.sql.database import ROWS_AT_ONCE, Database
 from callboard.storage.sql.tables import MESSAGE_WORDS, chats, messages, response_items, responses, tool_events
-from callboard.storage.store import Chats, PastChats, Responses
 from callboard.storage.values import (
     ANY_USER,
     OWN_CHAT_PREFIX,
@@ -68,8 +67,8 @@ TOOL_CALLS = select(messages).where(messages.c.role == "tool")
 T = TypeVar("T")
 
 
-class SqlChats(Chats):
-    """See `callboard.storage.Chats`."""
+class Chats:
+    """The chats of a store, as one user may see them: for anybody else a chat does not exist (`UnknownChat`)."""
 
     def __init__(self, database: Database, user_id: object) -> None:
         self._database = database
@@ -135,7 +134,7 @@ class SqlChats(Chats):
         return self._read_pages(chat_id, select(messages), read)
 
     def export_pages(self, chat_id: str) -> AsyncIterator[list[Line]]:
-        """Return every message as a line of an export, piece by piece."""
+        """Return every message as a line of an export, those of tools with their `events`, piece by piece."""
 
         def read(connection: Connection, rows: Sequence[Row[*tuple[Any, ...]]]) -> list[Line]:
             calls = _read_calls(connection, [row for row in rows if row.role == "tool"])
@@ -249,9 +248,17 @@ class SqlChats(Chats):
 
         return await delete_chats(self._database, is_meant)
 
+    async def timeline(self, chat_id: str) -> list[StoredCall]:
+        """Return every call with its status events, in the order they started; raises `UnknownChat`."""
+        return [call async for page in self.timeline_pages(chat_id) for call in page]
 
-class SqlResponses(Responses):
-    """See `callboard.storage.Responses`."""
+    async def messages(self, chat_id: str) -> list[StoredMessage]:
+        """Return every message, in the order it was written; raises `UnknownChat`."""
+        return [message async for page in self.message_pages(chat_id) for message in page]
+
+
+class Responses:
+    """The things that later requests of a user's OpenAI clients refer to: a response by its run, an item by its id."""
 
     def __init__(self, database: Database, user_id: str | None) -> None:
         self._database = database
@@ -274,7 +281,10 @@ class SqlResponses(Responses):
         return await self._database.read(read)
 
     async def keep(self, items: Sequence[Item], chat_id: str | None) -> None:
-        """Write the items of one response, each with an `id` of its own; whoever deletes the chat deletes them."""
+        """Write the items of one response, each with an `id` of its own; whoever deletes the chat deletes them.
+
+        The response itself may be among them, with an id that begins with `RESPONSE_PREFIX`.
+        """
         if not items:
             return
         now = time.time()
@@ -306,8 +316,8 @@ class SqlResponses(Responses):
         return found
 
 
-class SqlPastChats(PastChats):
-    """See `callboard.storage.PastChats`."""
+class PastChats:
+    """The chats of one user as an agent may look back at them, but for the one that is going on."""
 
     def __init__(self, database: Database, user_id: str, current_chat_id: str | None) -> None:
         self._database = database

@@ -35,7 +35,6 @@ from callboard.storage.rows import (
 from callboard.storage.sql.chats import MAX_IDS_PER_QUERY, find_owner, read_statuses
 from callboard.storage.sql.database import Database
 from callboard.storage.sql.tables import MESSAGE_WORDS, chats, messages, runs
-from callboard.storage.store import Overview
 from callboard.storage.values import (
     ANY_USER,
     CallPage,
@@ -75,15 +74,21 @@ SUMMARIES = select(
 ).join(chats)
 
 
-class SqlOverview(Overview):
-    """See `callboard.storage.Overview`."""
+class Overview:
+    """The chats, turns and calls of a store as a person looks through them, as one user may see them.
+
+    All of it comes in pages whose cost does not grow with what there is before and after them.
+    """
 
     def __init__(self, database: Database, user_id: object) -> None:
         self._database = database
         self._user_id = user_id
 
     async def chats(self, wanted: ChatFilter, limit: int, cursor: str | None = None) -> ChatPage:
-        """Return a page of chats, those with the newest answers first."""
+        """Return a page of chats, those with the newest answers first.
+
+        Raises `RequestError` for a cursor that is none of ours, as the others do.
+        """
         query = select(chats)
         if self._user_id is not ANY_USER:
             query = query.where(chats.c.user_id == self._user_id)
@@ -151,7 +156,11 @@ class SqlOverview(Overview):
         return await self._database.read(read)
 
     async def newest_turns(self, limit: int) -> list[TurnSummary]:
-        """Return the turns that were asked last, of all chats, newest first."""
+        """Return the turns that were asked last, of all chats, newest first.
+
+        Their questions are what users typed, cut where they are very long. They have the calls that failed, and no
+        answers and texts.
+        """
         query = select(messages.c.id, messages.c.chat_id, messages.c.run_id).where(IS_QUESTION)
         if self._user_id is not ANY_USER:
             query = query.join(chats).where(chats.c.user_id == self._user_id)
@@ -253,7 +262,10 @@ class SqlOverview(Overview):
         return await self._database.read(read)
 
     async def open_runs(self) -> list[OpenRun]:
-        """Return the runs of chats that go on, of every server that shares the database, oldest first."""
+        """Return the runs of chats that go on, of every server that shares the database, oldest first.
+
+        At most a few hundred; none where runs are logged nowhere.
+        """
         query = select(runs).where(runs.c.ended_at.is_(None)).order_by(runs.c.begun_at).limit(MAX_OPEN_RUNS)
         if self._user_id is not ANY_USER:
             query = query.where(runs.c.user_id == self._user_id)
@@ -271,7 +283,7 @@ class SqlOverview(Overview):
         return set(chat_ids) - {row.id for row in there}
 
     async def count_calls(self, chat_id: str, before: float) -> int:
-        """Return how many calls of a chat began before then; raises `UnknownChat`."""
+        """Return how many calls of a chat began before then, in seconds since the epoch; raises `UnknownChat`."""
         query = select(func.count()).where(messages.c.chat_id == chat_id, IS_CALL, messages.c.started_at < before)
 
         def read(connection: Connection) -> int:

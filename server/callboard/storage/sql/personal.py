@@ -18,7 +18,6 @@ from callboard.storage.sql.tables import (
     records,
     self_notes,
 )
-from callboard.storage.store import Profile, Records, SelfNotes
 from callboard.storage.values import (
     Attribute,
     AttributeKind,
@@ -31,8 +30,8 @@ from callboard.storage.values import (
 from callboard.storage.words import parse_query
 
 
-class SqlMemories(VectorMemories):
-    """See `callboard.storage.Memories`."""
+class Memories(VectorMemories):
+    """The texts that agents were asked to remember of one user: short, found by their words or by what they mean."""
 
     def __init__(self, database: Database, user_id: str) -> None:
         self._database = database
@@ -142,8 +141,8 @@ def _read_memory(row: Row[*tuple[Any, ...]]) -> Memory:
     return Memory(row.id, row.text, row.created_at, row.updated_at)
 
 
-class SqlProfile(Profile):
-    """See `callboard.storage.Profile`."""
+class Profile:
+    """The profile of one user: what is known of them, as named values of a type."""
 
     def __init__(self, database: Database, user_id: str) -> None:
         self._database = database
@@ -169,8 +168,11 @@ class SqlProfile(Profile):
         return bool(await self._database.execute(forget))
 
 
-class SqlSelfNotes(SelfNotes):
-    """See `callboard.storage.SelfNotes`."""
+class SelfNotes:
+    """The notes that one agent writes about itself for one user, and descriptions of which the newest holds.
+
+    They are only ever added: the version of each is its place among them.
+    """
 
     def __init__(self, database: Database, agent_id: str, user_id: str) -> None:
         self._database = database
@@ -208,8 +210,12 @@ class SqlSelfNotes(SelfNotes):
         )
 
 
-class SqlRecords(Records):
-    """See `callboard.storage.Records`."""
+class Records:
+    """The values that one skill keeps of one user, each under a key: any value that JSON can hold.
+
+    No other skill and no other user sees it. Keys have at most 255 characters, values at most 1 MiB as JSON; what is
+    larger, and what JSON cannot hold, is a `ValueError`.
+    """
 
     def __init__(self, database: Database, namespace: str, user_id: str) -> None:
         self._database = database
@@ -237,7 +243,10 @@ class SqlRecords(Records):
         return bool(await self._database.execute(delete(records).where(self._mine, records.c.key == key)))
 
     async def find(self, prefix: str = "", *, after: str = "", limit: int = 100) -> list[Record]:
-        """Return what is kept under keys that begin with `prefix` and come after `after`, in the order of the keys."""
+        """Return what is kept under keys that begin with `prefix` and come after `after`, in the order of the keys.
+
+        That order is the one of their code points.
+        """
         ordered = self._database.dialect.by_code_point(records.c.key)
         # Not LIKE, to which on SQLite a and A are the same.
         begins = func.substr(records.c.key, 1, len(prefix)) == prefix

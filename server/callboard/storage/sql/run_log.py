@@ -28,10 +28,10 @@ from sqlalchemy import (
 )
 
 from callboard.errors import RunLost, StorageError, UnknownRun
+from callboard.storage.run_log import RunLog
 from callboard.storage.sql import run_calls
 from callboard.storage.sql.database import Database
 from callboard.storage.sql.tables import run_files, run_frames, run_inputs, runs
-from callboard.storage.store import RunLog
 from callboard.storage.values import GivenAnswer, LoggedFrame, LoggedRun, Orders
 
 FRAMES_PER_QUERY = 500

@@ -11,20 +11,20 @@ from callboard._extras import how_to_install
 from callboard._history import CompactResults, Turn
 from callboard.errors import StorageError
 from callboard.storage.rows import check_namespace
+from callboard.storage.run_log import RunLog
 from callboard.storage.sql import run_calls, users
-from callboard.storage.sql.audit import SqlAudit
-from callboard.storage.sql.chats import SqlChats, SqlPastChats, SqlResponses, delete_chats
+from callboard.storage.sql.audit import Audit
+from callboard.storage.sql.chats import Chats, PastChats, Responses, delete_chats
 from callboard.storage.sql.database import ROWS_AT_ONCE, Database
 from callboard.storage.sql.journal import SqlJournal
-from callboard.storage.sql.overview import SqlOverview
-from callboard.storage.sql.personal import SqlMemories, SqlProfile, SqlRecords, SqlSelfNotes
+from callboard.storage.sql.overview import Overview
+from callboard.storage.sql.personal import Memories, Profile, Records, SelfNotes
 from callboard.storage.sql.postgresql import PostgresqlDatabase
 from callboard.storage.sql.run_log import SqlRunLog
 from callboard.storage.sql.run_owners import RunOwners
 from callboard.storage.sql.sqlite import SqliteDatabase
 from callboard.storage.sql.tables import chats, messages, response_items, responses, runs
-from callboard.storage.sql.usage import SqlUsage, UsageStatements, drop_usage
-from callboard.storage.store import RunLog
+from callboard.storage.sql.usage import Usage, UsageStatements, drop_usage
 from callboard.storage.values import OWN_CHAT_PREFIX, RESPONSE_PREFIX, Line, StoreAccess, StoreQueues
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 DATABASES: dict[str, type[Database]] = {"sqlite": SqliteDatabase, "postgresql": PostgresqlDatabase}
 
 
-class SqlStore:
-    """A store in the database of a URL, as SQLAlchemy writes them. See `callboard.storage.Store`.
+class Store:
+    """A store in the database of a URL, as SQLAlchemy writes them.
 
     The log of runs is in the Redis of `redis_url` where there is one, and kept there for `keep_run_seconds` after the
     end of each. Nothing of it all is made, migrated or even looked at before `start`. Raises `StorageError` where a URL
@@ -45,11 +45,11 @@ class SqlStore:
         self.database = _make_database(url)
         self.redis = _make_redis(redis_url) if redis_url else None
         self._keep_run_seconds = keep_run_seconds
-        self._audit = SqlAudit(self.database)
+        self._audit = Audit(self.database)
         self._usage_statements = UsageStatements(self.database.dialect)
 
     @classmethod
-    async def open(cls, url: str, redis_url: str | None = None) -> "SqlStore":
+    async def open(cls, url: str, redis_url: str | None = None) -> "Store":
         """Return a store that is started."""
         store = cls(url, redis_url)
         await store.start()
@@ -89,46 +89,49 @@ class SqlStore:
         """Return the journal that a turn is written in as it happens."""
         return SqlJournal(self.database, turn, compact_results)
 
-    def chats(self, user_id: object) -> SqlChats:
+    def chats(self, user_id: object) -> Chats:
         """Return the chats of a user; of every user for `ANY_USER`."""
-        return SqlChats(self.database, user_id)
+        return Chats(self.database, user_id)
 
-    def overview(self, user_id: object) -> SqlOverview:
+    def overview(self, user_id: object) -> Overview:
         """Return what a person looks through, of a user; of every user for `ANY_USER`."""
-        return SqlOverview(self.database, user_id)
+        return Overview(self.database, user_id)
 
-    def responses(self, user_id: str | None) -> SqlResponses:
+    def responses(self, user_id: str | None) -> Responses:
         """Return what a user's clients refer to."""
-        return SqlResponses(self.database, user_id)
+        return Responses(self.database, user_id)
 
-    def memories(self, user_id: str) -> SqlMemories:
+    def memories(self, user_id: str) -> Memories:
         """Return the memories of a user."""
-        return SqlMemories(self.database, user_id)
+        return Memories(self.database, user_id)
 
-    def profile(self, user_id: str) -> SqlProfile:
+    def profile(self, user_id: str) -> Profile:
         """Return the profile of a user."""
-        return SqlProfile(self.database, user_id)
+        return Profile(self.database, user_id)
 
-    def self_notes(self, agent_id: str, user_id: str) -> SqlSelfNotes:
+    def self_notes(self, agent_id: str, user_id: str) -> SelfNotes:
         """Return what an agent has written about itself for a user."""
-        return SqlSelfNotes(self.database, agent_id, user_id)
+        return SelfNotes(self.database, agent_id, user_id)
 
-    def past_chats(self, user_id: str, current_chat_id: str | None) -> SqlPastChats:
+    def past_chats(self, user_id: str, current_chat_id: str | None) -> PastChats:
         """Return a user's chats but for the one that is going on."""
-        return SqlPastChats(self.database, user_id, current_chat_id)
+        return PastChats(self.database, user_id, current_chat_id)
 
-    def records(self, namespace: str, user_id: str) -> SqlRecords:
-        """Return what a skill keeps of a user; raises `ValueError` for a namespace that cannot be one."""
+    def records(self, namespace: str, user_id: str) -> Records:
+        """Return what a skill keeps of a user. `namespace` is the skill's alone: its id, at most 64 characters.
+
+        Raises `ValueError` for one that is longer or empty.
+        """
         check_namespace(namespace)
-        return SqlRecords(self.database, namespace, user_id)
+        return Records(self.database, namespace, user_id)
 
-    def audit(self) -> SqlAudit:
+    def audit(self) -> Audit:
         """Return the audit."""
         return self._audit
 
-    def usage(self, user_id: str) -> SqlUsage:
-        """Return what a user has used of the day."""
-        return SqlUsage(self.database, self._usage_statements, user_id)
+    def usage(self, user_id: str) -> Usage:
+        """Return what a user has used of the day; "" stands for all who named none."""
+        return Usage(self.database, self._usage_statements, user_id)
 
     async def drop_traces(self) -> None:
         """Empty what the database keeps for itself of what was deleted, where that can be done beside others."""
@@ -139,7 +142,7 @@ class SqlStore:
         return await drop_usage(self.database)
 
     def run_log(self, server_id: str) -> RunLog:
-        """Return the log of runs, as that server writes it."""
+        """Return the log of runs, as that server writes it; None where it would be gone with the process anyway."""
         if not self.redis:
             return SqlRunLog(self.database, server_id)
         from callboard.storage.redis import RedisRunLog
@@ -147,7 +150,10 @@ class SqlStore:
         return RedisRunLog(self.redis, server_id, RunOwners(self.database, server_id), self._keep_run_seconds)
 
     async def close_interrupted_calls(self) -> int:
-        """Mark the calls that were open when the server last stopped, but for a client's own; returns how many."""
+        """Mark the calls that were open when the server last stopped; returns how many there were.
+
+        Calls that a client runs stay open: their results may still come.
+        """
         return await self.database.write(run_calls.close_open_calls)
 
     async def forget_own_chat(self, chat_id: str) -> None:
@@ -159,18 +165,28 @@ class SqlStore:
         await self.database.execute(delete(chats).where(chats.c.id == chat_id, ~is_kept))
 
     def read_user(self, user_id: str) -> AsyncIterator[list[Line]]:
-        """Return all that is kept of a user but the log of runs, piece by piece."""
+        """Return all that is kept of a user but the log of runs, piece by piece; each line says of what `kind` it is.
+
+        Chats come first, each followed by its messages.
+        """
         return users.read_user(self.database, user_id)
 
     async def forget_user(self, user_id: str, key: str | None = None) -> Mapping[str, int]:
-        """Forget all that is kept of a user but the log of runs; returns how much of each kind there was."""
+        """Forget all that is kept of a user but the log of runs; returns how much of each kind there was.
+
+        The audit keeps its entries without arguments, and says that `key` had them forgotten. What they have used today
+        stays until the day is over: else it would be given back.
+        """
         forgotten = await users.forget_user(self.database, user_id)
         arguments = await self.audit().forget_user(user_id, key)
         await self.database.drop_deleted_words()
         return {**forgotten, "audited_arguments": arguments}
 
     async def drop_chats(self, before: float) -> int:
-        """Forget the chats that a client has named and nobody went on with since then; returns how many."""
+        """Forget the chats that a client has named and nobody went on with since then; returns how many.
+
+        A chat in which a run goes on stays.
+        """
         is_own = chats.c.id.startswith(OWN_CHAT_PREFIX, autoescape=True)
         goes_on = select(runs.c.id).where(runs.c.chat_id == chats.c.id, runs.c.ended_at.is_(None)).exists()
         return await delete_chats(self.database, ~is_own & (chats.c.updated_at < before) & ~goes_on)

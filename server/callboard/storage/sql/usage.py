@@ -7,7 +7,6 @@ from sqlalchemy import BigInteger, ColumnElement, Connection, Executable, bindpa
 from callboard.storage.sql.database import Database
 from callboard.storage.sql.dialect import Dialect
 from callboard.storage.sql.tables import usage
-from callboard.storage.store import Usage
 from callboard.storage.values import SECONDS_A_DAY, DayUsage
 
 
@@ -36,8 +35,8 @@ class UsageStatements:
         return put
 
 
-class SqlUsage(Usage):
-    """See `callboard.storage.Usage`."""
+class Usage:
+    """What a user has used of a day: a day of UTC, by the store's clock. Whoever shares the store counts together."""
 
     def __init__(self, database: Database, statements: UsageStatements, user_id: str) -> None:
         self._database = database

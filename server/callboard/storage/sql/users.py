@@ -10,8 +10,8 @@ from sqlalchemy import Column, Row, Select, Table, select, tuple_
 
 from callboard.errors import UnknownChat
 from callboard.storage.rows import write_audit_line
-from callboard.storage.sql.audit import SqlAudit
-from callboard.storage.sql.chats import SqlChats, delete_chats
+from callboard.storage.sql.audit import Audit
+from callboard.storage.sql.chats import Chats, delete_chats
 from callboard.storage.sql.database import Database
 from callboard.storage.sql.tables import (
     chats,
@@ -76,10 +76,10 @@ async def read_user(database: Database, user_id: str) -> AsyncIterator[list[Line
             yield [{**chat.line(row), "chat_id": row.id}]
             # It may have been deleted meanwhile.
             with suppress(UnknownChat):
-                async for messages in SqlChats(database, user_id).export_pages(row.id):
+                async for messages in Chats(database, user_id).export_pages(row.id):
                     yield [{"kind": "message", "chat_id": row.id, **message} for message in messages]
             yield [RESPONSE_TABLE.line(one) for one in await database.fetch(_of_chat(row.id))]
-    async for entries in SqlAudit(database).read(AuditFilter(user_id=user_id)):
+    async for entries in Audit(database).read(AuditFilter(user_id=user_id)):
         yield [write_audit_line(entry) for entry in entries]
     for user_table in (*USER_TABLES, USAGE_TABLE):
         async for rows in _pages(database, user_table, user_id):
