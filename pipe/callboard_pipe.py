@@ -508,7 +508,7 @@ class Activity:
     """Status lines that tell what a run is doing: its steps in their order, at its end what it took.
 
     A call's steps are its reports with new words. Nothing is said before `run_start`. An answer without calls and
-    without statuses has no lines.
+    without statuses has no lines. `opening` stands before the first line.
     """
 
     def __init__(self, clock: Callable[[], float], totals: Totals, *, is_late: bool = False) -> None:
@@ -526,8 +526,6 @@ class Activity:
         """Add the lines that an event makes."""
         if event["type"] == "run_start":
             self._began_at_seconds = self._clock()
-            if self.opening:
-                self._add(self.opening)
         if self._began_at_seconds == math.inf:
             return
         match event["type"]:
@@ -552,6 +550,7 @@ class Activity:
         if self.lines or how:
             words = totals.describe(how, has_time=not self._is_late)
             words = " · ".join(part for part in (self._last_word, words) if part)
+            self._open_lines()
             self.lines.append(StatusLine(words or ANSWERED, totals=totals))
 
     def _apply_step(self, event: Json) -> None:
@@ -591,9 +590,14 @@ class Activity:
             self._add(THINKING, passes=True)
 
     def _add(self, words: str, *, passes: bool = False) -> None:
-        line = StatusLine(CONTROL.sub(" ", words)[:NOTICE_CHARS], passes)
+        self._open_lines()
         if len(self.lines) < MAX_LINES:
-            self.lines.append(line)
+            self.lines.append(StatusLine(CONTROL.sub(" ", words)[:NOTICE_CHARS], passes))
+
+    def _open_lines(self) -> None:
+        """Put the opening before the first line."""
+        if self.opening and not self.lines:
+            self.lines.append(StatusLine(self.opening))
 
 
 class Transcript:

@@ -96,7 +96,7 @@ async def test_the_valve_says_that_nothing_is_to_be_recalled(server: ScriptedSer
 async def test_an_answer_leads_admins_alone_to_its_run(
     server: ScriptedServer, role: str, chat_id: str, url: str, line: str | None
 ) -> None:
-    server.on("POST", "runs", stream(frames(START, Message(content="Hi"), Done())))
+    server.on("POST", "runs", stream(frames(START, Status(content="Looking"), Message(content="Hi"), Done())))
     pipe = a_pipe(server.url)
     pipe.valves.INSPECTOR_URL = url
     updates = await answer(
