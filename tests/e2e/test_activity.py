@@ -37,3 +37,14 @@ async def test_the_line_above_an_answer_tells_what_the_run_does_and_keeps_the_st
     for step in ("Running generate_image · ", *STEPS):
         await expect(line).to_contain_text(step, timeout=TIMEOUT_MS)
     await chat.screenshot(f"activity-steps-{rendering}")
+
+
+async def test_an_answer_that_is_continued_adds_to_what_it_took(chat: Chat, demo: str) -> None:
+    await chat.open(demo)
+    await chat.ask("fail")
+    line = chat.answer.locator("xpath=ancestor::*[starts-with(@id, 'message-')][1]")
+    await expect(line).to_contain_text("1 call, 1 failed, ", timeout=TIMEOUT_MS)
+    await line.get_by_role("button", name="Continue Response").click()
+    await expect(line).to_contain_text("2 calls, 2 failed, ", timeout=TIMEOUT_MS)
+    await chat.wait_until_finished()
+    await chat.screenshot("activity-continued")
