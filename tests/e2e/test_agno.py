@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -77,7 +78,7 @@ async def test_the_calls_of_an_agno_agent_are_seen_live_asked_about_and_remember
 ) -> None:
     await chat.open(model)
     await chat.send("book")
-    await chat.wait_for_chip("book_flight · waiting for approval")
+    await chat.wait_for_chip(re.compile("book_flight · .* · waiting for approval"))
     assert (await chat.chips())[-1].running
     await expect(chat.page.get_by_text("Run book_flight?")).to_be_visible()
     await chat.page.get_by_role("button", name="Confirm").click()

@@ -280,15 +280,22 @@ async def test_the_info_button_shows_the_tokens(
 
 
 async def test_what_the_user_attaches_reaches_the_model_once(
-    chat: Chat, content: Content, agents: str, box_office: BoxOffice, letter: Path, tmp_path: Path
+    chat: Chat,
+    content: Content,
+    agents: str,
+    box_office: BoxOffice,
+    letter: Path,
+    tmp_path: Path,
+    open_webui: OpenWebUI,
 ) -> None:
     picture = tmp_path / "dusk.png"
     picture.write_bytes(paint_dusk(16))
-    await chat.open(f"{agents}.cashier")
-    await content.attach([letter, picture])
-    await chat.ask("hello")
-    await chat.screenshot("attached")
-    await chat.ask("hello again")
+    with whole_files_are_left_to_the_pipe(open_webui):
+        await chat.open(f"{agents}.cashier")
+        await content.attach([letter, picture])
+        await chat.ask("hello")
+        await chat.screenshot("attached")
+        await chat.ask("hello again")
     assert len(box_office.told) == 2
     for messages in box_office.told:
         assert json.dumps(messages).count(LETTER) == 1
@@ -296,13 +303,12 @@ async def test_what_the_user_attaches_reaches_the_model_once(
 
 
 async def test_a_file_that_open_webui_puts_before_the_model_itself_is_not_sent_again(
-    chat: Chat, content: Content, agents: str, box_office: BoxOffice, letter: Path, open_webui: OpenWebUI
+    chat: Chat, content: Content, agents: str, box_office: BoxOffice, letter: Path
 ) -> None:
-    with whole_files_are_sources(open_webui):
-        await chat.open(f"{agents}.cashier")
-        await content.attach([letter])
-        await chat.ask("hello")
-        await chat.ask("hello again")
+    await chat.open(f"{agents}.cashier")
+    await content.attach([letter])
+    await chat.ask("hello")
+    await chat.ask("hello again")
     assert len(box_office.told) == 2
     for messages in box_office.told:
         assert json.dumps(messages).count(LETTER) == 1
@@ -324,11 +330,11 @@ async def test_a_result_that_is_cut_has_a_link_to_the_whole(chat: Chat, agents: 
 
 
 @contextmanager
-def whole_files_are_sources(open_webui: OpenWebUI) -> Iterator[None]:
-    """Open WebUI itself puts what a user attaches before the model; by default it needs an embedding model for that."""
-    _configure(open_webui, {"BYPASS_EMBEDDING_AND_RETRIEVAL": True})
-    yield
+def whole_files_are_left_to_the_pipe(open_webui: OpenWebUI) -> Iterator[None]:
+    """Have Open WebUI put before the model what its search in attached files finds: nothing, without embeddings."""
     _configure(open_webui, {"BYPASS_EMBEDDING_AND_RETRIEVAL": False})
+    yield
+    _configure(open_webui, {"BYPASS_EMBEDDING_AND_RETRIEVAL": True})
 
 
 def _configure(open_webui: OpenWebUI, settings: dict[str, Any]) -> None:

@@ -108,7 +108,7 @@ async def test_a_stopped_call_is_told_as_an_error(chat: Chat, library: Library, 
     assert answered.answers == call.id
     assert answered.content.startswith("Error:")
     [stored] = await library.timeline(chat.chat_id, await user_id(open_webui))
-    assert (stored["status"], stored["error_code"], stored["result"]) == ("error", "cancelled", answered.content)
+    assert (stored["status"], stored["error_code"], stored["result"]) == ("stopped", "cancelled", answered.content)
 
 
 async def test_the_timeline_tells_what_was_seen_and_is_the_same_after_a_restart(
@@ -128,7 +128,7 @@ async def test_the_timeline_tells_what_was_seen_and_is_the_same_after_a_restart(
     labels = " ".join(chip.label for chips in await chat.chips_seen() for chip in chips)
     told = [f"{event['progress']:.0f}% {event['message']}" for event in timeline[2]["events"]]
     assert told == ["30% Asking the cellar", "70% Looking at the cards"]
-    assert all(f"borrow_book · {event}" in labels for event in told), labels
+    assert all(f"borrow_book · Emma · {event}" in labels for event in told), labels
     assert await chat.result("borrow_book") == timeline[2]["result"]
     await library.restart()
     assert await library.timeline(chat.chat_id, user) == timeline
