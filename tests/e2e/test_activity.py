@@ -8,7 +8,6 @@ import re
 import pytest
 from playwright.async_api import expect
 
-from tests.e2e.box_office import BoxOffice
 from tests.e2e.open_webui_page import TIMEOUT_MS, Chat
 from tests.gates import Gate
 
@@ -38,15 +37,3 @@ async def test_the_line_above_an_answer_tells_what_the_run_does_and_keeps_the_st
     for step in ("Running generate_image · ", *STEPS):
         await expect(line).to_contain_text(step, timeout=TIMEOUT_MS)
     await chat.screenshot(f"activity-steps-{rendering}")
-
-
-async def test_an_answer_that_is_continued_adds_to_what_it_took(chat: Chat, agents: str, box_office: BoxOffice) -> None:
-    await chat.open(f"{agents}.cashier")
-    await chat.ask("read the ledger")
-    line = chat.answer.locator("xpath=ancestor::*[starts-with(@id, 'message-')][1]")
-    await expect(line).to_contain_text("1 call, ", timeout=TIMEOUT_MS)
-    await line.get_by_role("button", name="Continue Response").click()
-    await expect(line).to_contain_text("2 calls, ", timeout=TIMEOUT_MS)
-    await chat.wait_until_finished()
-    await chat.screenshot("activity-continued")
-    assert len(box_office.told) > 1

@@ -22,7 +22,7 @@ from tests.e2e.answer_content import Content, Dialog
 from tests.e2e.box_office import AFTER, THOUGHT, BoxOffice
 from tests.e2e.cashier import DRAFTS, THOUGHTS, ledger
 from tests.e2e.conftest import OpenWebUI
-from tests.e2e.open_webui_page import Chat
+from tests.e2e.open_webui_page import TIMEOUT_MS, Chat
 from tests.e2e.recording_proxy import RecordingProxy
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(120, func_only=True)]
@@ -277,6 +277,18 @@ async def test_the_info_button_shows_the_tokens(
         await chat.screenshot("usage")
         await chat.reload()
         await chat.wait_until_finished()
+
+
+async def test_an_answer_that_is_continued_adds_to_what_it_took(chat: Chat, agents: str, box_office: BoxOffice) -> None:
+    await chat.open(f"{agents}.cashier")
+    await chat.ask("read the ledger")
+    line = chat.answer.locator("xpath=ancestor::*[starts-with(@id, 'message-')][1]")
+    await expect(line).to_contain_text("1 call, ", timeout=TIMEOUT_MS)
+    await line.get_by_role("button", name="Continue Response").click()
+    await expect(line).to_contain_text("2 calls, ", timeout=TIMEOUT_MS)
+    await chat.wait_until_finished()
+    await chat.screenshot("activity-continued")
+    assert len(box_office.told) > 1
 
 
 async def test_what_the_user_attaches_reaches_the_model_once(
