@@ -126,9 +126,36 @@ class Hesitant:
         yield Message(content=DRAFTS[-1])
 
 
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """Asks an expert, which looks two words up inside that call; the user's "go on" ends it."""
+
+    agent_id: str = "leader"
+    name: str = "Leader"
+    description: str = "Asks an expert."
+
+    async def run(self, context: RunContext) -> AsyncIterator[Event]:
+        if context.task:
+            return
+        asking = context.claim_tool_call_id("ask")
+        yield ToolCallStart(tool_call_id=asking, tool_name="ask_expert", label="ask_expert · a storm")
+        for word in ("wind", "rain"):
+            call_id = context.claim_tool_call_id(word)
+            label = f"look_up · {word}"
+            yield ToolCallStart(tool_call_id=call_id, tool_name="look_up", label=label, parent_call_id=asking)
+            yield ToolCallComplete(tool_call_id=call_id, result=f"{word}: wet", duration_ms=1_500)
+        question = InputRequest(
+            request_id=uuid4().hex, kind="confirmation", title="Go on?", message="The expert is done."
+        )
+        await context.ask(question)
+        yield ToolCallComplete(tool_call_id=asking, result="It is wet.", duration_ms=12_000)
+        yield Message(content="The expert says that it is wet.")
+
+
 selling = Skill("selling", "Sells tickets.", tools=(sell, read_ledger, search_archive))
 register(Agent("cashier", "Sells tickets, when you agree.", (selling,), name="Cashier"))
 register(Agent("steward", "Sells tickets too.", (selling,), name="Steward"))
 register(Thinker())
 register(Asker())
 register(Hesitant())
+register(Leader())

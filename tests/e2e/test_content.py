@@ -131,6 +131,28 @@ async def test_thoughts_stand_before_and_between_calls_with_their_time(
         await chat.wait_until_finished()
 
 
+async def test_calls_inside_a_call_are_lines_of_its_card(
+    chat: Chat, content: Content, agents: str, rendering: str
+) -> None:
+    dialog = Dialog(chat)
+    await chat.open(f"{agents}.leader")
+    await chat.send("ask")
+    await dialog.wait("Go on?")
+    await chat.wait_for_chip("ask_expert · a storm · look_up · rain · 1.5 s")
+    await chat.screenshot(f"inside-live-{rendering}")
+    await dialog.press("Confirm")
+    await chat.wait_until_finished()
+    for _ in range(2):
+        [chip] = await chat.chips()
+        assert chip.label == "View Result from ask_expert · a storm · 12 s"
+        assert (await chat.result("ask_expert")).splitlines() == [
+            *("↳ look_up · wind · 1.5 s", "↳ look_up · rain · 1.5 s", "", "It is wet."),
+        ]
+        await chat.screenshot(f"inside-{rendering}")
+        await chat.reload()
+        await chat.wait_until_finished()
+
+
 async def test_drafts_that_are_taken_back_leave_the_page_and_do_not_come_back(
     chat: Chat, content: Content, agents: str
 ) -> None:
