@@ -148,6 +148,21 @@ async def test_the_lines_of_a_traceback_stay_apart(tmp_path: Path) -> None:
         assert html.escape(TRACEBACK) in page.replace("&#34;", "&quot;")
 
 
+async def test_a_call_of_another_agent_leads_to_the_call_that_started_it(tmp_path: Path) -> None:
+    async def lead(_: RunContext) -> AsyncIterator[Event]:
+        yield ToolCallStart(tool_call_id="outer", tool_name="ask")
+        yield ToolCallStart(tool_call_id="inner", tool_name="look", parent_call_id="outer")
+        yield ToolCallComplete(tool_call_id="inner", result="dark")
+        yield ToolCallComplete(tool_call_id="outer", result="It is dark.")
+
+    async with serving(tmp_path, ScriptedAgent(lead)) as service:
+        await service.events(ask("Is it dark?", chat_id="one", run_id="r1"))
+        pages = [
+            (await service.client.get(f"/inspect/call?id={one}&run=r1&chat=one")).text for one in ("inner", "outer")
+        ]
+        assert ["call?id=outer" in page.partition("Made by")[2] for page in pages] == [True, False]
+
+
 async def test_try_it_has_texts_and_cards_in_their_order(tmp_path: Path) -> None:
     parts = re.compile(r'<p class="said">([^<]*)</p>|<summary><code><bdi>(\w+)')
     expected = ["Let me look. ", "look", "And once more. ", "look", "It is dark."]

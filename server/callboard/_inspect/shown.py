@@ -32,6 +32,7 @@ class ShownCall:
     round_index: int
     sequence_index: int
     steps: Sequence[StoredStatus]
+    parent_call_id: str | None = None
     files: tuple[Mapping[str, Any], ...] = ()
 
     @property
@@ -62,6 +63,11 @@ class ShownCall:
     def progress(self) -> float | None:
         """How far it is, in percent, where it said so."""
         return next((step.progress for step in reversed(self.steps) if step.progress is not None), None)
+
+    @property
+    def last_words(self) -> str:
+        """The last thing that it said of itself."""
+        return self.steps[-1].message if self.steps else ""
 
     def waits(self, now: float) -> list[tuple[float, float]]:
         """Return when it waited for its user, from and until; what has no end yet lasts until `now`."""
@@ -281,6 +287,7 @@ def show_stored_call(summary: CallSummary) -> ShownCall:
         round_index=call.round_index,
         sequence_index=call.sequence_index,
         steps=call.events,
+        parent_call_id=call.parent_call_id,
     )
 
 

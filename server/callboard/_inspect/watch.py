@@ -372,6 +372,7 @@ def _take_event(seen: SeenRun, event: Observation, now: float) -> None:
                 round_index=event.round_index,
                 sequence_index=event.sequence_index,
                 steps=(),
+                parent_call_id=event.parent_call_id or None,
             )
             seen.chars += CALL_CHARS + count_chars(event.tool_args)
         case ToolStatus(tool_call_id=call_id, data=data):
