@@ -20,13 +20,11 @@ LAYERS = [
     {"_http"},
     {"_metrics"},
     {"_runs"},
-    {"_agents"},
     {"frameworks"},
-    {"_loop"},
-    {"calls"},
+    {"_agents"},
     {"_formats"},
     {"skills"},
-    {"_tools"},
+    {"calls"},
     {"_tracing"},
     {"observers"},
     {"models"},
@@ -94,20 +92,24 @@ def test_imports_go_down_only() -> None:
 
 # Of what is below it, what a package still does not know; ARCHITECTURE.md says it in words.
 DOES_NOT_KNOW = {
-    "_inspect": {"callboard._tools", "callboard._loop", "callboard._formats", "callboard.storage.sql"},
-    "_http": {"callboard._tools", "callboard.calls"},
-    "_agents": {"callboard.storage", "callboard._history"},
-    "frameworks": {"callboard.storage", "callboard._history"},
-    "_loop": {
+    "_inspect": {
+        "callboard.calls.executor",
+        "callboard._agents.tool_loop",
+        "callboard._formats",
+        "callboard.storage.sql",
+    },
+    "_http": {"callboard.calls.executor", "callboard.calls.runner"},
+    "_agents": {
         "callboard.storage",
         "callboard._history",
         "callboard_formats",
         "callboard._formats.native",
         "callboard._formats.text",
     },
-    "calls": {"callboard.models", "callboard.storage", "callboard._history"},
-    "_formats": {"callboard.calls", "callboard._tools.executor", "callboard.storage", "callboard._history"},
-    "models": {"callboard._tools", "callboard.storage", "callboard._history"},
+    "frameworks": {"callboard.storage", "callboard._history"},
+    "calls": {"callboard._history"},
+    "_formats": {"callboard.calls.executor", "callboard.calls.runner", "callboard.storage", "callboard._history"},
+    "models": {"callboard.calls", "callboard.storage", "callboard._history"},
     "_history": {"callboard.storage", "sqlalchemy", "sqlite3"},
 }
 # Where all that a server has is put together.
@@ -205,7 +207,7 @@ def test_what_a_handler_catches_is_seen_in_each_of_its_forms(source: str, names:
 def test_only_the_boundaries_catch_everything() -> None:
     assert {path for path, classes in handlers() if EVERYTHING & set(classes)} <= {
         "server/callboard/_text.py",
-        "server/callboard/_tools/executor.py",
+        "server/callboard/calls/executor.py",
         "server/callboard/_application/application.py",
         "server/callboard/_formats/described.py",
         "server/callboard/observers.py",

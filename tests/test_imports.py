@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 SERVES = {
-    "callboard._loop.tool_loop",
+    "callboard._agents.tool_loop",
     "callboard_formats",
     "jinja2",
     "jwt",

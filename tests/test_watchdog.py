@@ -10,8 +10,8 @@ import pytest
 import structlog
 
 from callboard._agents import Agent
-from callboard._tools import tool
 from callboard._watchdog import Watchdog
+from callboard.calls import tool
 from callboard.models import Finish, ModelDelta, ModelRequest, ScriptedModel, TextDelta, ToolCallDelta
 from callboard.skills import Skill
 from tests.serving import request, serving

@@ -9,14 +9,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from callboard._agents import Agent, Limits, register
+    from callboard._agents import Agent, Limits, RunContext, register
     from callboard._application import Callboard
     from callboard._http.auth import Authenticate, api_key
     from callboard._http.principal import Principal
-    from callboard._loop import RunContext
     from callboard._settings import Settings
-    from callboard._tools import Services, Tool, ToolContext, ToolResult, report_status, tool
     from callboard._version import __version__
+    from callboard.calls import Services, Tool, ToolContext, ToolResult, report_status, tool
     from callboard.errors import ToolError
     from callboard.models import ChatModel, OpenAICompatible
     from callboard.observers import Observer
@@ -32,20 +31,20 @@ else:
         "Observer": "callboard.observers",
         "OpenAICompatible": "callboard.models",
         "Principal": "callboard._http.principal",
-        "RunContext": "callboard._loop",
-        "Services": "callboard._tools",
+        "RunContext": "callboard._agents",
+        "Services": "callboard.calls",
         "Settings": "callboard._settings",
         "Skill": "callboard.skills",
         "Store": "callboard.storage",
-        "Tool": "callboard._tools",
-        "ToolContext": "callboard._tools",
+        "Tool": "callboard.calls",
+        "ToolContext": "callboard.calls",
         "ToolError": "callboard.errors",
-        "ToolResult": "callboard._tools",
+        "ToolResult": "callboard.calls",
         "__version__": "callboard._version",
         "api_key": "callboard._http.auth",
         "register": "callboard._agents",
-        "report_status": "callboard._tools",
-        "tool": "callboard._tools",
+        "report_status": "callboard.calls",
+        "tool": "callboard.calls",
     }
 
     def __getattr__(name):

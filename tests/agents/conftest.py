@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from callboard._agents import AgentLike, RunContext
-from callboard._loop import TurnContext
+from callboard._agents import AgentLike, RunContext, TurnContext
 from callboard.models import ChatDict, ScriptedModel
 from callboard_protocol import Event, Message
 

@@ -8,7 +8,7 @@ import callboard
 from callboard._agents import Agent, Limits
 from callboard._agents.agent import with_system_prompt
 from callboard._formats import FormatChoice, ToolFormat
-from callboard._tools import ToolContext, tool
+from callboard.calls import ToolContext, tool
 from callboard.errors import AgentError
 from callboard.models import ModelDelta, ModelRequest, ScriptedModel, TextDelta, ToolCallDelta
 from callboard.skills import Skill

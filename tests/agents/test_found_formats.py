@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from callboard._agents import Agent
 from callboard._formats import Descriptions, FormatChoice, ModelKey, NativeCallers, ToolFormat
-from callboard._tools import tool
+from callboard.calls import tool
 from callboard.models import DescribedModel, ModelDescription, OpenAICompatible
 from callboard.skills import Skill
 from callboard_protocol import Event, Reasoning, ToolCallStart

@@ -12,7 +12,7 @@ import pytest
 from callboard import Agent
 from callboard._agents import Limits
 from callboard._history import Turn
-from callboard._tools import ToolContext, tool
+from callboard.calls import ToolContext, tool
 from callboard.skills import (
     Clock,
     HomeAssistant,

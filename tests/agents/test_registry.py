@@ -1,14 +1,20 @@
 """Which agents there are, and how the user's own files join them."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from callboard._agents import Agent, LoadedAgents, Registry, load_all_agents, register
+from callboard._agents import Agent, LoadedAgents, Registry, RunContext, load_all_agents, register
 from callboard._settings import Settings
+from callboard.calls import Services
 from callboard.errors import AgentError, UnknownAgent
+from callboard.models import ScriptedModel
+from callboard.storage import Store
+from callboard_protocol import Event
+from tests.serving import ScriptedAgent
 
 BUILT_IN = ["demo", "assistant", "naked"]
 
@@ -49,6 +55,27 @@ def test_an_unknown_agent_is_refused_naming_those_there_are() -> None:
         registry.get("three")
     with pytest.raises(AgentError, match="two agents with the id 'one'"):
         registry.add(Agent("one"))
+
+
+async def test_the_lifespan_of_an_agent_by_hand_is_that_of_the_application() -> None:
+    entered: list[str] = []
+
+    class Connected(ScriptedAgent):
+        @asynccontextmanager
+        async def lifespan(self) -> AsyncIterator[None]:
+            entered.append("open")
+            yield
+            entered.append("closed")
+
+    async def silent(_: RunContext) -> AsyncIterator[Event]:
+        return
+        yield
+
+    store = await Store.open("sqlite://")
+    async with Registry([Connected(silent)]).open(Services(store, ScriptedModel())):
+        assert entered == ["open"]
+    assert entered == ["open", "closed"]
+    await store.close()
 
 
 def test_every_server_has_the_agents_that_need_nothing_and_says_what_the_others_need() -> None:

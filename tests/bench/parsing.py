@@ -27,7 +27,7 @@ from callboard._formats import (
     react_format,
     xml_format,
 )
-from callboard._tools import tool
+from callboard.calls import tool
 from callboard.models import ModelDelta, TextDelta, ToolCallDelta
 from callboard_formats.formats import SYNTAXES
 from tests.bench.report import Target, print_table

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from callboard._agents import Agent
-from callboard._tools import tool
+from callboard.calls import tool
 from callboard.errors import ToolError
 from callboard.skills import Skill
 from tests.fakes.openai_server import Answer, Body, OpenAIServer, call, chunks, finish, text

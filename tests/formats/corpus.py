@@ -22,7 +22,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from callboard._tools import Tool
+from callboard.calls import Tool
 from callboard_formats import ParsedCall, ReasoningPiece, StreamParser, TextPiece
 from callboard_formats.table import ROWS
 

@@ -6,7 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from callboard._formats import FormatChoice, RequestedCall, ToolFormat, choose_format
-from callboard._tools import tool
+from callboard.calls import tool
 from callboard.models import TextDelta, ToolCallDelta
 from callboard_formats import parse
 from callboard_formats.formats import find_format, names

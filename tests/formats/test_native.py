@@ -22,7 +22,7 @@ from callboard._formats import (
     exchange,
     parse_arguments,
 )
-from callboard._tools import tool
+from callboard.calls import tool
 from callboard.errors import InvalidArguments
 from callboard.models import Finish, ModelDelta, ReasoningDelta, TextDelta, TokenUsage, ToolCallDelta
 from callboard_formats.grammar import grammar

@@ -19,7 +19,7 @@ from callboard._formats import (
     choose_format,
     parse,
 )
-from callboard._tools import Tool, tool
+from callboard.calls import Tool, tool
 from callboard.models import ChatDict, Finish, ModelDelta, ReasoningDelta, TextDelta, ToolCallDelta
 from callboard_formats.syntax import END_TOKENS
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard._formats import Reader, ReasoningPiece, TextPiece, choose_format
-from callboard._tools import tool
+from callboard.calls import tool
 from callboard.models import ChatDict, Finish, TextDelta
 
 ASKED: list[ChatDict] = [

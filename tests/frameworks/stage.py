@@ -14,7 +14,7 @@ from callboard._agents import AgentLike, Registry
 from callboard._redaction import Redaction
 from callboard._runs import Run, Runs
 from callboard._settings import Settings
-from callboard._tools import Services
+from callboard.calls import Services
 from callboard.models import ScriptedModel
 from callboard.observers import ModelAsked, Observation
 from callboard.storage import GivenAnswer, Store

@@ -8,11 +8,10 @@ from typing import Any
 import anyio
 import pytest
 
-from callboard._loop import RunContext, TurnContext
-from callboard._loop.tool_loop import NOTHING_SAID
+from callboard._agents import RunContext, TurnContext
+from callboard._agents.tool_loop import NOTHING_SAID
 from callboard._redaction import Redaction
-from callboard._tools import StatusReport, ToolResult, report_status
-from callboard.calls import Approval, Limits, ToolCall
+from callboard.calls import Approval, Limits, StatusReport, ToolCall, ToolResult, report_status
 from callboard.errors import AgentError, ToolCancelled, ToolLimit, ToolTimeout
 from callboard.frameworks.adapter import FrameworkAgent, id_from
 from callboard.frameworks.turn import Turn

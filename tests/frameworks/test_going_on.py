@@ -9,8 +9,7 @@ from typing import Any, Protocol
 import pytest
 
 from callboard import Agent, register
-from callboard._agents import AgentLike, Registry
-from callboard._loop import OnOwnerLoss, RunContext
+from callboard._agents import AgentLike, OnOwnerLoss, Registry, RunContext
 from callboard.errors import AgentError
 from callboard.models import ChatDict, ScriptedModel
 from callboard_protocol import Done, Event, Message

@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 from callboard import report_status
-from callboard._loop import RunContext
+from callboard._agents import RunContext
 from callboard.models import ScriptedModel
 from callboard_protocol import Error, Message, Rewind, ToolCallComplete, ToolCallError, ToolStatus, Usage
 from tests.collecting import TESTS_RUN

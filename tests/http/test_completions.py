@@ -9,7 +9,7 @@ import pytest
 from openai.types.chat import ChatCompletionChunk
 
 from callboard._agents import Agent
-from callboard._tools import tool
+from callboard.calls import tool
 from callboard.models import ModelDelta, ModelRequest, ScriptedModel, TextDelta, TokenUsage
 from callboard.skills import Skill
 from tests.loop.conftest import wants

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from callboard._agents import Agent, RunContext
-from callboard._tools import tool
+from callboard.calls import tool
 from callboard.models import ModelDelta, ModelRequest, ScriptedModel, TextDelta
 from callboard.skills import Skill
 from callboard_protocol import (

@@ -15,7 +15,7 @@ import pytest
 from openai import AsyncOpenAI
 
 from callboard._agents import Agent
-from callboard._tools import tool
+from callboard.calls import tool
 from callboard.skills import Skill
 from callboard_protocol import Done, Error, Event, Rewind, ToolCallComplete, ToolCallError
 from tests.fakes.openai_server import Answer, Body, OpenAIServer, call, chunks, finish, text

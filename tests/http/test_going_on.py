@@ -10,7 +10,7 @@ import pytest
 from openai import AsyncOpenAI
 
 from callboard._agents import Agent
-from callboard._tools import tool
+from callboard.calls import tool
 from callboard.models import ModelDelta, ModelRequest, ScriptedModel, TextDelta
 from callboard.skills import Skill
 from tests.http.test_offered_tools import BOTH, House, as_sent_back, complete, function, result

@@ -12,7 +12,7 @@ from openai import AsyncOpenAI
 
 from callboard._agents import Agent
 from callboard._formats import ToolFormat
-from callboard._tools import tool
+from callboard.calls import tool
 from callboard.models import ModelDelta, ModelRequest, ScriptedModel, TextDelta
 from callboard.skills import Skill
 from tests.loop.conftest import wants

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import pytest
 
 from callboard._agents import Agent, RunContext
-from callboard._tools import Tool, ToolContext, ToolResult, tool
+from callboard.calls import Tool, ToolContext, ToolResult, tool
 from callboard.errors import ToolError
 from callboard.skills import Brave, Searxng, Seerr, Skill, WebSearch
 from callboard_protocol import (

@@ -8,7 +8,7 @@ import pytest
 
 from callboard._agents import Agent
 from callboard._formats import ToolFormat
-from callboard._tools import tool
+from callboard.calls import tool
 from callboard.models import ModelDelta, ModelRequest, ScriptedModel, TextDelta
 from callboard.skills import Skill
 from tests.serving import request, serving

@@ -13,7 +13,7 @@ from playwright.async_api import Browser, expect
 
 from callboard import Agent, Skill
 from callboard._agents import RunContext
-from callboard._tools import Tool
+from callboard.calls import Tool
 from callboard.testing import FakeModel
 from callboard_protocol import (
     Done,

@@ -15,7 +15,7 @@ from playwright.async_api import Browser, expect
 from callboard import Agent, Skill, tool
 from callboard._agents import RunContext
 from callboard._agents.demo import demo_agent
-from callboard._tools import ToolContext, ToolResult
+from callboard.calls import ToolContext, ToolResult
 from callboard.models import OpenAICompatible
 from callboard.testing import Call, FakeModel
 from callboard_protocol import (

@@ -6,10 +6,9 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
+from callboard._agents.tool_loop import run_tool_loop
 from callboard._formats import Format
-from callboard._loop.tool_loop import run_tool_loop
-from callboard._tools import Tool
-from callboard.calls import Allowance, CallContext, Limits
+from callboard.calls import Allowance, CallContext, Limits, Tool
 from callboard.models import Finish, ModelDelta, ModelRequest, Pause, ScriptedModel, TextDelta, ToolCallDelta
 from callboard_protocol import Event, Message, ToolCallArgsDelta, User
 

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from callboard._loop.tool_loop import run_tool_loop
-from callboard._tools import report_status, tool
+from callboard._agents.tool_loop import run_tool_loop
+from callboard.calls import report_status, tool
 from callboard.models import ModelDelta, ModelRequest, OpenAICompatible, TextDelta
 from callboard_protocol import Event, Message, ToolCallStart, ToolStatus
 from tests.fakes.openai_server import OpenAIServer, chunks, text

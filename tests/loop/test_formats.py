@@ -6,7 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from callboard._formats import NativeFormat, RescueFormat, react_format, xml_format
-from callboard._tools import Tool, tool
+from callboard.calls import Tool, tool
 from callboard.models import Finish, TextDelta
 from callboard_protocol import (
     Done,

@@ -2,9 +2,9 @@
 
 import pytest
 
+from callboard._agents.tool_loop import run_tool_loop
 from callboard._formats import Format, ToolFormat, choose_format
-from callboard._loop.tool_loop import run_tool_loop
-from callboard._tools import tool
+from callboard.calls import tool
 from callboard.errors import ModelCutOff, ModelError, ModelTimeout
 from callboard.models import OpenAICompatible
 from callboard_protocol import Done, Event, ToolCallComplete, ToolCallError

@@ -11,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from callboard._agents import Agent
-from callboard._tools import tool
+from callboard.calls import tool
 from callboard.skills import Skill
 from callboard_protocol import (
     Event,

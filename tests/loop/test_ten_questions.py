@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from callboard._agents import Agent
-from callboard._tools import ToolContext, tool
+from callboard.calls import ToolContext, tool
 from callboard.skills import Skill
 from callboard_protocol import Event, ToolCallArgsDelta
 from tests.fakes.openai_server import Body, Chunks, OpenAIServer, call, chunks, finish, text

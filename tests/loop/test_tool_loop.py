@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from callboard._loop.tool_loop import run_completion
-from callboard._tools import ToolContext, ToolResult, tool
+from callboard._agents.tool_loop import run_completion
+from callboard.calls import ToolContext, ToolResult, tool
 from callboard.errors import ModelError
 from callboard.models import ModelRequest, ReasoningDelta, ScriptedModel, TextDelta, TokenUsage
 from callboard_protocol import (

@@ -16,7 +16,7 @@ from callboard._runs.forgiving_journal import NOT_REMEMBERED, REMEMBERED_AFTER_A
 from callboard._runs.log import EventLog
 from callboard._runs.recorder import Ending, Recorder
 from callboard._text import storable
-from callboard._tools.throttle import AT_ONCE, PER_SECOND
+from callboard.calls.throttle import AT_ONCE, PER_SECOND
 from callboard.errors import AgentError, StorageError
 from callboard.storage import Store
 from callboard_protocol import (

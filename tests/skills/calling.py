@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from callboard._history import Turn
-from callboard._tools import Services, StatusChannel, ToolContext
+from callboard.calls import Services, StatusChannel, ToolContext
 from callboard.models import ChatModel, ScriptedModel
 from callboard.skills import Skill
 from callboard.storage import Store

@@ -1,6 +1,6 @@
 import pytest
 
-from callboard._tools import Services
+from callboard.calls import Services
 from callboard.models import ScriptedModel
 from callboard.storage import Store
 

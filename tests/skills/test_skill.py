@@ -9,7 +9,7 @@ import pytest
 
 from callboard import Agent, Skill, ToolContext, tool
 from callboard._agents import Registry
-from callboard._tools import Services, StatusChannel
+from callboard.calls import Services, StatusChannel
 from callboard.errors import AgentError
 from callboard.skills import SkillState
 from callboard_protocol import ToolCallComplete

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from callboard._tools import StatusChannel, StatusReport, Tool, ToolContext, ToolResult
+from callboard.calls import StatusChannel, StatusReport, Tool, ToolContext, ToolResult
 from callboard_protocol import User
 from tests.tools.calling import run_tool
 

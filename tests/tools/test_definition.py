@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, Field
 
-from callboard._tools import StatusChannel, Tool, ToolContext, check_arguments, tool
+from callboard.calls import StatusChannel, Tool, ToolContext, check_arguments, tool
 from callboard.errors import AgentError, InvalidArguments
 from callboard.skills import Skill
 from tests.tools.calling import run_tool
@@ -200,11 +200,11 @@ def test_the_type_of_a_tool_is_that_of_its_function(tmp_path: Path) -> None:
     checking = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", f"--cache-dir={tmp_path}", "typed.py"]
     checked = subprocess.run(checking, cwd=tmp_path, env={"MYPYPATH": SOURCES}, capture_output=True, text=True)
     said = [line.partition(": ")[2] for line in checked.stdout.splitlines()]
-    context = "context: callboard._tools.context.ToolContext"
+    context = "context: callboard.calls.context.ToolContext"
     assert said == [
         'note: Revealed type is "str"',
-        f'note: Revealed type is "callboard._tools.tool.Tool[[{context}, x: int =], typing.Coroutine[Any, Any, str]]"',
-        'note: Revealed type is "callboard._tools.tool.Tool[[text: str], list[str]]"',
+        f'note: Revealed type is "callboard.calls.tool.Tool[[{context}, x: int =], typing.Coroutine[Any, Any, str]]"',
+        'note: Revealed type is "callboard.calls.tool.Tool[[text: str], list[str]]"',
         'error: Argument 1 to "__call__" of "Tool" has incompatible type "str"; expected "int"  [arg-type]',
         'error: Argument 1 to "__call__" of "Tool" has incompatible type "int"; expected "str"  [arg-type]',
     ]

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from callboard._tools import StatusReport, Tool, ToolContext, ToolResult, execute, report_status, tool
-from callboard._tools.result import as_result
+from callboard.calls import StatusReport, Tool, ToolContext, ToolResult, execute, report_status, tool
+from callboard.calls.result import as_result
 from callboard.errors import ToolError, ToolTimeout
 from callboard_protocol import Source
 from tests.tools.conftest import Stage

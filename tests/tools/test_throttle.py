@@ -4,8 +4,8 @@ import asyncio
 import threading
 from collections.abc import Callable
 
-from callboard._tools import StatusReport, Tool, report_status
-from callboard._tools.throttle import AT_ONCE, PER_SECOND, Throttle
+from callboard.calls import StatusReport, Tool, report_status
+from callboard.calls.throttle import AT_ONCE, PER_SECOND, Throttle
 from tests.tools.conftest import Stage
 
 ByHand = Callable[..., Tool]

@@ -1,13 +1,15 @@
-"""Agents: something with an id that turns a conversation into protocol events.
+"""Agents: something with an id that turns a conversation into protocol events, and the tool loop of the built-in ones.
 
-Above: runs. Below: the tool loop. Knows nothing of storage or HTTP.
+Above: adapters of frameworks, runs. Below: calls, formats, skills, models. Knows nothing of storage or HTTP.
+
+An agent is declared with `context` alone; `tool_loop`, which imports every format of calls, runs it.
 """
 
 from callboard._agents.access import AgentAccess
 from callboard._agents.agent import Agent, AgentLike, left_out
+from callboard._agents.context import OnOwnerLoss, RunContext, TurnContext, check_on_owner_loss
 from callboard._agents.loading import LoadedAgents, load_all_agents, register
 from callboard._agents.registry import Registry
-from callboard._loop import RunContext
 from callboard.calls import AnswerTo, Approval, Limits
 
 __all__ = [
@@ -18,8 +20,11 @@ __all__ = [
     "Approval",
     "Limits",
     "LoadedAgents",
+    "OnOwnerLoss",
     "Registry",
     "RunContext",
+    "TurnContext",
+    "check_on_owner_loss",
     "left_out",
     "load_all_agents",
     "register",

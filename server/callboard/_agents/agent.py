@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Never, Protocol
 
 import structlog
 
+from callboard._agents.context import OnOwnerLoss, RunContext, TurnContext, check_on_owner_loss
 from callboard._agents.declarations import (
     check_icon,
     check_id,
@@ -28,10 +29,8 @@ from callboard._agents.declarations import (
     make_tools,
 )
 from callboard._agents.recalling import recall
-from callboard._loop import OnOwnerLoss, RunContext, TurnContext, check_on_owner_loss
 from callboard._settings import ToolFormat
-from callboard._tools import Tool
-from callboard.calls import Allowance, Limits
+from callboard.calls import Allowance, Limits, Tool
 from callboard.errors import AgentError
 from callboard.models import ChatDict, ChatModel, ModelEndpoint, content_text
 from callboard.skills import Skill
@@ -179,8 +178,8 @@ class Agent:
         """Play one turn by the tool loop; for a background task one plain answer of the model. Raises `ModelError`."""
         context = TurnContext.of(context)
         # To declare an agent takes none of the formats. A server has imported the loop before its first run.
+        from callboard._agents.tool_loop import run_completion, run_tool_loop
         from callboard._formats import ProviderDetails, model_key
-        from callboard._loop.tool_loop import run_completion, run_tool_loop
 
         model = self.model or context.model
         watched = context.observers.watch(model)

@@ -7,8 +7,7 @@ from difflib import get_close_matches
 from typing import Any, get_args
 
 from callboard._settings import ToolFormat
-from callboard._tools import Tool, tool
-from callboard.calls import Limits
+from callboard.calls import Limits, Tool, tool
 from callboard.errors import AgentError
 from callboard.skills import Skill
 

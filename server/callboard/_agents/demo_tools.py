@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from callboard._tools import ToolContext, ToolResult, tool
+from callboard.calls import ToolContext, ToolResult, tool
 from callboard.errors import ToolError
 from callboard_protocol import Source
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from textwrap import shorten
 
 from callboard._agents.agent import Agent, AgentLike
+from callboard._agents.context import check_on_owner_loss
 from callboard._agents.declarations import check_agent
 from callboard._agents.registry import Registry
-from callboard._loop import check_on_owner_loss
 from callboard._settings import Settings
 from callboard.errors import AgentError
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from callboard._loop import TurnContext
+from callboard._agents.context import TurnContext
 from callboard.errors import StorageError
 from callboard.skills import Skill
 from callboard.skills.skill import Recalled

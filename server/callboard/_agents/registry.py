@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from callboard._agents.agent import Agent, AgentLike, BuiltInAgent
+from callboard._agents.context import check_on_owner_loss
 from callboard._agents.declarations import check_icon, check_suggestions
-from callboard._loop import check_on_owner_loss
-from callboard._tools import Services
+from callboard.calls import Services
 from callboard.errors import AgentError, UnknownAgent
 from callboard.models import ChatModel, ScriptedModel
 from callboard.skills import Skill
@@ -57,18 +57,15 @@ class Registry:
 
     @asynccontextmanager
     async def open(self, services: Services) -> AsyncIterator["Registry"]:
-        """Yield the agents as they are in one running application: each skill and each framework is open.
+        """Yield the agents as they are in one running application: each skill, and each agent with a lifespan, is open.
 
         What is opened is this application's own: another one that has the same agents opens its own.
         """
-        # Here, since it brings a client of models: the file of an agent imports this module, and needs none.
-        from callboard.frameworks.adapter import FrameworkAgent
-
         async with AsyncExitStack() as stack:
             opened = {skill: await stack.enter_async_context(skill.open(services)) for skill in self.skills}
             for agent in self:
-                if isinstance(agent, FrameworkAgent):
-                    await stack.enter_async_context(agent.lifespan())
+                if (lifespan := getattr(agent, "lifespan", None)) is not None:
+                    await stack.enter_async_context(lifespan())
             bound = [agent.bind(opened) if isinstance(agent, Agent) else agent for agent in self]
             yield Registry(bound, self.left_out)
 

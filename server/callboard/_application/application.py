@@ -31,9 +31,9 @@ from callboard._metrics import Metrics, Now
 from callboard._runs import Links, Runs
 from callboard._settings import Settings
 from callboard._threads import REQUESTS
-from callboard._tools import Services
 from callboard._tracing import Tracing
 from callboard._watchdog import Watchdog
+from callboard.calls import Services
 from callboard.errors import CallboardError
 from callboard.observers import Observer
 from callboard.storage import Store

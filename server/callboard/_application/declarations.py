@@ -51,9 +51,7 @@ def check_store(store: object) -> None:
     if store is None or isinstance(store, EllipsisType):
         return
     if isinstance(store, str):
-        raise SettingsError(
-            "store is a text: for a database write store=Store(url), with Store of callboard.storage."
-        )
+        raise SettingsError("store is a text: for a database write store=Store(url), with Store of callboard.storage.")
     if isinstance(store, type) or not callable(getattr(store, "start", None)):
         raise SettingsError(f"store={store!r:.80} is no callboard.Store: give Store(url), or None for memory alone.")
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from callboard._tools import Tool
+from callboard.calls import Tool
 from callboard.models import ChatDict, ModelDelta, ModelRequest
 from callboard_formats import ReasoningPiece, TextPiece
 

@@ -17,7 +17,7 @@ from callboard._formats.native_callers import NativeCallers
 from callboard._formats.native_reader import NativeReader
 from callboard._formats.reading import ScanningReader
 from callboard._formats.rescuing.reader import RescuingReader
-from callboard._tools import Tool
+from callboard.calls import Tool
 from callboard.errors import InvalidArguments
 from callboard.models import ChatDict, ModelRequest, TextDelta
 

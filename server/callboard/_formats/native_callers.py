@@ -12,7 +12,7 @@ import structlog
 
 from callboard._formats.described import Descriptions, ModelKey
 from callboard._formats.format import ClaimId, Format, Piece, Reader, RequestedCall
-from callboard._tools import Tool
+from callboard.calls import Tool
 from callboard.models import ChatDict, DescribedModel, ModelDelta, ModelDescription, ModelRequest, ToolCallDelta
 from callboard_formats.formats import FoundFormat, find_format, is_written_by, prompt_opens_thought
 

@@ -14,7 +14,7 @@ from callboard._formats.native_reader import NativeReader
 from callboard._formats.rescuing.completeness import is_complete
 from callboard._formats.rescuing.repetition import is_repeated, told
 from callboard._formats.rescuing.scaffold import Scaffold
-from callboard._tools import Tool
+from callboard.calls import Tool
 from callboard.models import ChatDict, Finish, ModelDelta, ReasoningDelta, TextDelta, ToolCallDelta
 from callboard_formats import CallPiece, StreamParser, TextPiece
 from callboard_formats import Piece as ParsedPiece

@@ -7,7 +7,7 @@ from callboard._formats.format import ClaimId, Reader
 from callboard._formats.reading import ScanningReader
 from callboard._formats.transcript import in_words, with_instructions
 from callboard._formats.wording import NO_MORE_CALLS, ReactWording, Wording, XmlWording
-from callboard._tools import Tool
+from callboard.calls import Tool
 from callboard.models import ChatDict, ModelRequest
 from callboard_formats.formats import stops_of
 from callboard_formats.markers import model_stops

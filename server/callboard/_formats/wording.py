@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Protocol
 
-from callboard._tools import Tool
+from callboard.calls import Tool
 
 NO_MORE_CALLS = "No tool can be called any more. Answer now, with what is known."
 

@@ -10,7 +10,7 @@ from callboard._http.lifetime import Stopping
 from callboard._http.vouching import Vouching
 from callboard._metrics import Metrics
 from callboard._runs import Links, Runs
-from callboard._tools import Services
+from callboard.calls import Services
 from callboard.storage import Store
 
 

@@ -15,9 +15,9 @@ from typing import Any
 
 from pydantic_core import PydanticSerializationError, to_json
 
+from callboard._agents.tool_loop import NOTHING_SAID
 from callboard._formats import answer_key
 from callboard._history import HistoryCall, Journal
-from callboard._loop.tool_loop import NOTHING_SAID
 from callboard._redaction import Redaction, without_paths
 from callboard._runs.call_ids import CallIds
 from callboard._runs.call_tracker import CallTracker, OpenCall

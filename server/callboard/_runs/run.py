@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 import structlog
 
-from callboard._agents import AgentLike
+from callboard._agents import AgentLike, TurnContext
 from callboard._data_urls import Data
-from callboard._loop import TurnContext
 from callboard._redaction import Redaction, current
 from callboard._runs.consent_guard import ConsentGuard
 from callboard._runs.event_enricher import EventEnricher

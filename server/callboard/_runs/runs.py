@@ -12,10 +12,9 @@ from weakref import WeakValueDictionary
 import anyio
 import structlog
 
-from callboard._agents import AgentAccess, AgentLike, Approval, Limits, Registry, left_out
+from callboard._agents import AgentAccess, AgentLike, Approval, Limits, Registry, TurnContext, left_out
 from callboard._formats import FormatChoice, answer_key
 from callboard._history import ChatJournal, NoJournal, Replayed, Turn, bound, list_left_out, replay
-from callboard._loop import TurnContext
 from callboard._redaction import Redaction
 from callboard._runs.attachments import ReadableFiles
 from callboard._runs.call_ids import CallIds
@@ -50,9 +49,9 @@ from callboard._runs.watch import Watch
 from callboard._settings import Settings
 from callboard._text import storable
 from callboard._threads import REQUESTS
-from callboard._tools import ClientTool, Services
 from callboard._trace_context import within
 from callboard._tracing import RunSpans, Tracing
+from callboard.calls import ClientTool, Services
 from callboard.errors import RunConflict, ShuttingDown, StorageError, UnknownAgent, UnknownRun
 from callboard.models import ChatDict, content_text
 from callboard.observers import ObservedRun, Observer, RunLeft, RunObservers, RunPrepared, RunTakenOver

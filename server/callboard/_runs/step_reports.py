@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 from callboard._runs.forgiving_journal import ForgivingJournal
-from callboard._tools.throttle import Throttle
+from callboard.calls.throttle import Throttle
 from callboard.errors import RunLost
 from callboard_protocol import ToolStatus
 

@@ -1,11 +1,12 @@
-"""The life of a tool call, the same for every agent: announced, approved, run in time, ended, within a turn's limits.
+"""Tools, and the life of a call, the same for every agent: announced, approved, run in time, ended, within limits.
 
 `ToolCall` (as a model wrote it) → `ResolvedCall` or `RejectedCall` → `ToolOutcome`; a `CallRecord` is kept
 of it meanwhile. `CallRunner` takes it from one to the next. Above: the tool loop and the adapters of other
-frameworks, which say what a call means. Below: formats, tools. Knows neither models nor storage.
+frameworks, which say what a call means. Knows neither models nor storage.
 """
 
 from callboard.calls.approval import AnswerTo, Approval
+from callboard.calls.arguments import checked_schema_arguments
 from callboard.calls.call import (
     CallContext,
     CallRecord,
@@ -16,11 +17,25 @@ from callboard.calls.call import (
     ToolOutcome,
     spend_nothing,
 )
+from callboard.calls.client_tool import ClientTool, new_external_id, written_arguments
+from callboard.calls.context import (
+    Quotas,
+    Services,
+    SourceNumbers,
+    StatusChannel,
+    StatusReport,
+    ToolContext,
+    report_status,
+)
+from callboard.calls.decorator import tool
 from callboard.calls.event_buffer import EventBuffer
+from callboard.calls.executor import check_arguments, error_text, execute, runs_in_thread
 from callboard.calls.limits import Allowance, Budget, Limits
 from callboard.calls.masking import mask_result
+from callboard.calls.result import ToolResult, as_result
 from callboard.calls.runner import CallRunner
 from callboard.calls.running_tool import RunningTool, contain, containing, running_tool
+from callboard.calls.tool import NeedsConfirmation, Tool, refuse_special_parameter
 
 __all__ = [
     "Allowance",
@@ -30,17 +45,38 @@ __all__ = [
     "CallContext",
     "CallRecord",
     "CallRunner",
+    "ClientTool",
     "EventBuffer",
     "Limits",
+    "NeedsConfirmation",
+    "Quotas",
     "RejectedCall",
     "ResolvedCall",
     "RunningTool",
+    "Services",
+    "SourceNumbers",
     "Spend",
+    "StatusChannel",
+    "StatusReport",
+    "Tool",
     "ToolCall",
+    "ToolContext",
     "ToolOutcome",
+    "ToolResult",
+    "as_result",
+    "check_arguments",
+    "checked_schema_arguments",
     "contain",
     "containing",
+    "error_text",
+    "execute",
     "mask_result",
+    "new_external_id",
+    "refuse_special_parameter",
+    "report_status",
     "running_tool",
+    "runs_in_thread",
     "spend_nothing",
+    "tool",
+    "written_arguments",
 ]

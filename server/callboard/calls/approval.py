@@ -9,7 +9,7 @@ import structlog
 from pydantic_core import from_json, to_json
 
 from callboard._settings import TextCalls
-from callboard._tools import Tool
+from callboard.calls.tool import Tool
 from callboard.errors import ToolDenied, ToolNotAnswered, ToolNotAsked
 from callboard_protocol import InputRequest
 

@@ -9,8 +9,11 @@ from typing import Any
 from pydantic_core import to_json
 
 from callboard._redaction import MASK, Redaction
-from callboard._tools import ClientTool, Quotas, Services, SourceNumbers, Tool, ToolResult
 from callboard.calls.approval import Approval
+from callboard.calls.client_tool import ClientTool
+from callboard.calls.context import Quotas, Services, SourceNumbers
+from callboard.calls.result import ToolResult
+from callboard.calls.tool import Tool
 from callboard.errors import ToolError
 from callboard_protocol import User
 

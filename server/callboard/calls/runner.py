@@ -14,7 +14,6 @@ from pydantic import SecretStr
 
 from callboard._redaction import without_paths
 from callboard._text import storable
-from callboard._tools import StatusChannel, StatusReport, ToolContext, ToolResult, execute, runs_in_thread
 from callboard._trace_context import within_call
 from callboard._watchdog import remember_task
 from callboard.calls.approval import APPROVED, FROM_TEXT, PENDING, WAITING, Approval
@@ -29,9 +28,12 @@ from callboard.calls.call import (
     show_arguments,
     spend_nothing,
 )
+from callboard.calls.context import StatusChannel, StatusReport, ToolContext
 from callboard.calls.event_buffer import EventBuffer
+from callboard.calls.executor import execute, runs_in_thread
 from callboard.calls.limits import Allowance, Budget, Limits
 from callboard.calls.masking import mask_result
+from callboard.calls.result import ToolResult
 from callboard.calls.running_tool import contain, running_a_tool, stopping_time, tools_around
 from callboard.errors import ToolError, ToolLimit, ToolTimeout
 from callboard_protocol import (

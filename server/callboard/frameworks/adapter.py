@@ -8,7 +8,7 @@ from contextlib import aclosing, asynccontextmanager
 from inspect import isawaitable, signature
 from typing import Any, Generic, Literal, TypeVar
 
-from callboard._loop import OnOwnerLoss, RunContext, check_on_owner_loss
+from callboard._agents import OnOwnerLoss, RunContext, check_on_owner_loss
 from callboard.errors import AgentError
 from callboard.frameworks.description import MADE_PER_RUN, Description
 from callboard.frameworks.openai_client import refusing_half_answers, watch_openai_client

@@ -4,7 +4,7 @@ import asyncio
 import sys
 from collections.abc import Iterator
 
-from callboard._tools import error_text
+from callboard.calls import error_text
 from callboard.errors import (
     ModelCutOff,
     ModelError,

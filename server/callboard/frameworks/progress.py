@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import to_json
 
-from callboard._tools import StatusReport, report_status
+from callboard.calls import StatusReport, report_status
 
 STATUS = "processing"
 MESSAGES = ("message", "description", "text", "content", "status", "step", "stage")

@@ -11,12 +11,11 @@ from functools import partial
 from itertools import takewhile
 from typing import Any
 
-from callboard._loop import RunContext, TurnContext
-from callboard._loop.answer import SHOWN
-from callboard._loop.tool_loop import LIMIT_REACHED, NOTHING_SAID, usage_event
+from callboard._agents import RunContext, TurnContext
+from callboard._agents.answer import SHOWN
+from callboard._agents.tool_loop import LIMIT_REACHED, NOTHING_SAID, usage_event
 from callboard._text import storable
-from callboard._tools import ToolResult
-from callboard.calls import CallContext, CallRunner, EventBuffer, ToolCall
+from callboard.calls import CallContext, CallRunner, EventBuffer, ToolCall, ToolResult
 from callboard.errors import ModelError
 from callboard.frameworks.failures import model_error
 from callboard.frameworks.thoughts import ThoughtReader, Words

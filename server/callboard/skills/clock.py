@@ -18,7 +18,7 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from pydantic import Field
 
-from callboard._tools import tool
+from callboard.calls import tool
 from callboard.errors import InvalidArguments, ToolError
 from callboard.skills.skill import Skill
 

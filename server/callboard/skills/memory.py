@@ -7,7 +7,7 @@ import structlog
 from pydantic import Field, SecretStr, model_validator
 
 from callboard._settings import SkillSettings
-from callboard._tools import Services, ToolContext, tool
+from callboard.calls import Services, ToolContext, tool
 from callboard.errors import ModelError, StorageError, ToolError
 from callboard.models import EmbeddingEndpoint
 from callboard.models.embeddings import TIMEOUT_SECONDS

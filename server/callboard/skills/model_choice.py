@@ -4,7 +4,7 @@ from contextlib import suppress
 from difflib import get_close_matches
 from typing import Any, Literal, assert_never
 
-from callboard._tools import ToolContext, tool
+from callboard.calls import ToolContext, tool
 from callboard.errors import ModelError, ToolError, UnknownChat
 from callboard.models import ModelEndpoint
 from callboard.skills.actions import require

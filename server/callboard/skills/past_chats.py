@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, assert_never
 
 from pydantic import Field
 
-from callboard._tools import ToolContext, tool
+from callboard.calls import ToolContext, tool
 from callboard.errors import ToolError, UnknownChat
 from callboard.skills.actions import format_time, require
 from callboard.skills.skill import Skill

@@ -7,7 +7,7 @@ from datetime import date
 from typing import Any, Literal, assert_never
 
 from callboard._text import storable
-from callboard._tools import Services, ToolContext, tool
+from callboard.calls import Services, ToolContext, tool
 from callboard.errors import InvalidArguments, ToolError
 from callboard.skills.actions import missing_argument, require
 from callboard.skills.skill import Recalled, Skill, format_recalled

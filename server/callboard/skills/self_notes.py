@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal, assert_never
 
 from pydantic import Field
 
-from callboard._tools import Services, ToolContext, tool
+from callboard.calls import Services, ToolContext, tool
 from callboard.errors import ToolError
 from callboard.skills.actions import format_time, require_text
 from callboard.skills.skill import Recalled, Skill, format_recalled

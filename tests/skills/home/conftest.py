@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from callboard._tools import Quotas, Services, StatusChannel, StatusReport, ToolContext
+from callboard.calls import Quotas, Services, StatusChannel, StatusReport, ToolContext
 from callboard.models import ScriptedModel
 from callboard.skills import HomeAssistant
 from callboard.storage import Store

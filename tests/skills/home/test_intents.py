@@ -4,7 +4,7 @@ from contextlib import AbstractAsyncContextManager
 
 import pytest
 
-from callboard._tools import Services, StatusChannel, ToolContext
+from callboard.calls import Services, StatusChannel, ToolContext
 from callboard.errors import ToolError
 from callboard.models import ScriptedModel
 from callboard.skills import HomeAssistantIntents, Skill

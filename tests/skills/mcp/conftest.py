@@ -14,7 +14,7 @@ from typing import Any, Self
 import pytest
 import structlog
 
-from callboard._tools import StatusChannel, StatusReport, Tool, ToolContext, ToolResult
+from callboard.calls import StatusChannel, StatusReport, Tool, ToolContext, ToolResult
 from callboard.skills.mcp.declaration import ServerDeclaration
 from callboard.skills.mcp.server import Backoff, RunningServer
 from tests.skills.mcp import installed

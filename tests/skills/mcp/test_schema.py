@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from callboard._tools import Tool, check_arguments
+from callboard.calls import Tool, check_arguments
 from callboard.errors import InvalidArguments, ToolError
 from callboard.skills.mcp.schema import clean_schema
 

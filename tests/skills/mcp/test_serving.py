@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from callboard._agents import Agent
-from callboard._tools import tool
+from callboard.calls import tool
 from callboard.errors import AgentError
 from callboard.models import ChatModel, OpenAICompatible
 from callboard.skills import Skill

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from callboard._tools import Services, StatusChannel, ToolContext
+from callboard.calls import Services, StatusChannel, ToolContext
 from callboard.models import ScriptedModel
 from callboard.skills import Seerr
 from callboard.storage import Store

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import trustme
 
-from callboard._tools import Services
+from callboard.calls import Services
 from callboard.models import ScriptedModel
 from callboard.skills.web import WebSearch
 from callboard.skills.web.skill import WebSettings

@@ -4,7 +4,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from callboard._tools import Services, SourceNumbers, StatusChannel, StatusReport, ToolContext, ToolResult
+from callboard.calls import Services, SourceNumbers, StatusChannel, StatusReport, ToolContext, ToolResult
 from callboard.skills.web import WebSearch
 from tests.tools.calling import run_tool
 

@@ -18,6 +18,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
+from callboard._agents.answer import PICTURE_TOOL
 from callboard._http.openai.answer import (
     Answer,
     Failure,
@@ -27,7 +28,6 @@ from callboard._http.openai.answer import (
 )
 from callboard._http.openai.client_functions import ClientCalls, Offer
 from callboard._http.openai.request import ClientContext, RequestBody, ToolActivity
-from callboard._loop.answer import PICTURE_TOOL
 from callboard._openwebui.details import DetailsWriter, write_block
 from callboard._openwebui.status_lines import StatusLines
 from callboard.errors import RequestError

@@ -6,7 +6,7 @@ from typing import Any, cast
 from agno.agent import Agent
 from agno.team import Team, TeamMode
 
-from callboard._loop import OnOwnerLoss
+from callboard._agents import OnOwnerLoss
 from callboard.frameworks.adapter import Factory, FrameworkAgent, HistoryOf, check_given, choose_on_owner_loss, id_from
 from callboard.frameworks.agno.description import describe
 from callboard.frameworks.agno.hooks import EventTranslator, Item

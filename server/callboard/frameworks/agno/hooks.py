@@ -13,8 +13,7 @@ from agno.run.team import TeamRunOutput
 from pydantic import BaseModel
 from pydantic_core import to_json
 
-from callboard._tools import ToolResult
-from callboard.calls import ToolCall
+from callboard.calls import ToolCall, ToolResult
 from callboard.errors import AgentError
 from callboard.frameworks.agno.messages import files_of
 from callboard.frameworks.agno.model import Hooks

@@ -16,7 +16,7 @@ from agno.tools.function import ToolResult as AgnoResult
 
 from callboard._data_urls import read_data_url
 from callboard._formats import NativeFormat
-from callboard._tools import ToolResult
+from callboard.calls import ToolResult
 from callboard.models import ChatDict, content_text
 
 SYSTEM_ROLES = ("system", "developer")

@@ -10,8 +10,7 @@ from agno.run.requirement import RunRequirement
 from agno.tools.function import UserFeedbackQuestion, UserInputField
 from pydantic_core import to_json
 
-from callboard._tools import ToolResult
-from callboard.calls import ToolCall
+from callboard.calls import ToolCall, ToolResult
 from callboard.errors import ToolError
 from callboard.frameworks.agno.hooks import Output
 from callboard.frameworks.agno.model import Hooks

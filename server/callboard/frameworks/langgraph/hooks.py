@@ -20,8 +20,7 @@ from langchain_core.outputs import ChatGenerationChunk, LLMResult
 from langgraph.errors import GraphBubbleUp, GraphRecursionError
 from pydantic_core import to_json
 
-from callboard._tools import ToolResult
-from callboard.calls import RejectedCall, ToolCall
+from callboard.calls import RejectedCall, ToolCall, ToolResult
 from callboard.errors import AgentError, ModelError
 from callboard.frameworks.failures import model_error, tool_error
 from callboard.frameworks.langgraph.messages import (

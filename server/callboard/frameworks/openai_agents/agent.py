@@ -10,7 +10,7 @@ from typing import Any
 from agents import Agent, RunConfig, Runner, TResponseInputItem
 from agents.memory import Session
 
-from callboard._loop import OnOwnerLoss, RunContext
+from callboard._agents import OnOwnerLoss, RunContext
 from callboard.errors import AgentError
 from callboard.frameworks.adapter import Factory, FrameworkAgent, check_given, choose_on_owner_loss, id_from
 from callboard.frameworks.description import Description

@@ -27,8 +27,7 @@ from agents.items import ToolApprovalItem
 from agents.run import AgentRunner, get_default_agent_runner, set_default_agent_runner
 from agents.tool_context import ToolContext
 
-from callboard._tools import ToolResult
-from callboard.calls import RejectedCall, ToolCall, running_tool
+from callboard.calls import RejectedCall, ToolCall, ToolResult, running_tool
 from callboard.errors import AgentError, ToolDenied, ToolError
 from callboard.frameworks.openai_agents.messages import output_of, result_of
 from callboard.frameworks.turn import Turn

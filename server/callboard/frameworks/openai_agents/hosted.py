@@ -22,8 +22,7 @@ from openai.types.responses import (
 from openai.types.responses.response_function_shell_tool_call_output import Output, OutputOutcomeExit
 from openai.types.responses.response_output_item import ImageGenerationCall, McpCall, Program, ProgramOutput
 
-from callboard._tools import ToolResult
-from callboard.calls import ToolCall
+from callboard.calls import ToolCall, ToolResult
 from callboard.errors import ToolDenied, ToolError
 from callboard.frameworks.openai_agents.hooks import Hooks
 

@@ -9,7 +9,7 @@ from agents.models.fake_id import FAKE_RESPONSES_ID
 from agents.tool_context import ToolContext
 
 from callboard._formats import NativeFormat
-from callboard._tools import ToolResult
+from callboard.calls import ToolResult
 from callboard.models import ChatDict, content_text
 
 Item = dict[str, Any]

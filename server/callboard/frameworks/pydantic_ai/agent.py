@@ -10,7 +10,7 @@ from pydantic_ai.capabilities import ReinjectSystemPrompt
 from pydantic_ai.exceptions import AgentRunError, FallbackExceptionGroup, ModelAPIError, UserError
 from pydantic_ai.usage import UsageLimits
 
-from callboard._loop import OnOwnerLoss, RunContext
+from callboard._agents import OnOwnerLoss, RunContext
 from callboard.errors import AgentError
 from callboard.frameworks.adapter import Factory, FrameworkAgent, check_given, id_from
 from callboard.frameworks.description import Description

@@ -35,8 +35,7 @@ from pydantic_ai.tools import ToolDenied as NotApproved
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
 from typing_extensions import override
 
-from callboard._tools import error_text
-from callboard.calls import RejectedCall, ToolCall
+from callboard.calls import RejectedCall, ToolCall, error_text
 from callboard.errors import InvalidArguments, ToolDenied, ToolError, ToolLimit, UnknownTool
 from callboard.frameworks.failures import tool_error
 from callboard.frameworks.pydantic_ai.messages import result_of, without_system_prompts

@@ -25,7 +25,7 @@ from pydantic_core import PydanticSerializationError
 
 from callboard._data_urls import read_data_url
 from callboard._formats import NativeFormat
-from callboard._tools import ToolResult
+from callboard.calls import ToolResult
 from callboard.errors import ToolError
 from callboard.models import ChatDict, content_text
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self, get_args
 
-from callboard._tools import ToolContext
+from callboard.calls import ToolContext
 from callboard.errors import ToolError, ToolLimit
 from callboard.skills.home.snapshot import Entity
 from callboard.skills.home.vocabulary import COLORS, COMMANDS, SETTINGS, Command, Setting, SettingName

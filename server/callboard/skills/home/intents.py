@@ -9,8 +9,8 @@ from typing import Any, Self
 import structlog
 
 from callboard._extras import how_to_install, is_installed
-from callboard._tools import Services, Tool, ToolContext, ToolResult, as_result
-from callboard._tools.arguments import ReadArguments, is_blank, is_empty
+from callboard.calls import Services, Tool, ToolContext, ToolResult, as_result
+from callboard.calls.arguments import ReadArguments, is_blank, is_empty
 from callboard.errors import AgentError, ToolError
 from callboard.skills.home.address import HomeAddress, HomeAssistantSettings
 from callboard.skills.home.change import MAX_CHANGES_PER_TURN, correct_changes, take_changes

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self, assert_never
 from pydantic import Field
 
 from callboard._extras import how_to_install, is_installed
-from callboard._tools import ToolContext, tool
+from callboard.calls import ToolContext, tool
 from callboard.errors import ToolError
 from callboard.skills.actions import missing_argument
 from callboard.skills.home.address import HomeAddress, HomeAssistantSettings

@@ -27,7 +27,7 @@ from mcp_types import (
 from mcp_types import Tool as McpTool
 from pydantic_core import to_json
 
-from callboard._tools import ToolContext, ToolResult
+from callboard.calls import ToolContext, ToolResult
 from callboard.errors import ToolError
 from callboard.skills.mcp.catalogue import MAX_TOOLS
 from callboard.skills.mcp.declaration import ServerDeclaration

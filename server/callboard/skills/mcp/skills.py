@@ -12,7 +12,7 @@ import structlog
 from pydantic import Field
 
 from callboard._settings import SkillSettings
-from callboard._tools import Services
+from callboard.calls import Services
 from callboard.errors import AgentError
 from callboard.skills.mcp.declaration import Confirm, ServerDeclaration, Transport
 from callboard.skills.mcp.server import McpState, RunningServer

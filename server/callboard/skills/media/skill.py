@@ -10,7 +10,7 @@ from pydantic import Field, SecretStr, StringConstraints, model_validator
 
 from callboard._redaction import secrets_in_url
 from callboard._settings import SkillSettings
-from callboard._tools import tool
+from callboard.calls import tool
 from callboard.errors import ToolError
 from callboard.skills.media.client import SeerrClient, connect
 from callboard.skills.media.models import Details, Entries, Made, MediaType, Named, Request, Requests

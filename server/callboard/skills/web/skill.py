@@ -9,7 +9,7 @@ from pydantic import Field, SecretStr, field_validator
 from callboard._extras import how_to_install, is_installed
 from callboard._reading import Page, read_apart
 from callboard._settings import SkillSettings, split_list
-from callboard._tools import ToolContext, ToolResult, tool
+from callboard.calls import ToolContext, ToolResult, tool
 from callboard.errors import SettingsError, ToolError
 from callboard.skills.skill import Skill
 from callboard.skills.web.client import download, guarded_client

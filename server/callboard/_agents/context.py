@@ -4,10 +4,20 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from callboard._loop.own_calls import OwnCalls
+from callboard._agents.own_calls import OwnCalls
 from callboard._redaction import Redaction
-from callboard._tools import ClientTool, Services, SourceNumbers, Tool, ToolResult
-from callboard.calls import Approval, CallContext, Limits, Spend, spend_nothing
+from callboard.calls import (
+    Approval,
+    CallContext,
+    ClientTool,
+    Limits,
+    Services,
+    SourceNumbers,
+    Spend,
+    Tool,
+    ToolResult,
+    spend_nothing,
+)
 from callboard.errors import AgentError
 from callboard.models import ChatDict, ChatModel
 from callboard.observers import NO_OBSERVERS, RunObservers

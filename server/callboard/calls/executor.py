@@ -17,11 +17,11 @@ from anyio.lowlevel import RunVar
 
 from callboard._redaction import without_paths
 from callboard._text import storable
-from callboard._tools.arguments import ReadArguments
-from callboard._tools.context import ToolContext
-from callboard._tools.result import ToolResult, as_result
-from callboard._tools.tool import Tool
 from callboard._watchdog import remember_task
+from callboard.calls.arguments import ReadArguments
+from callboard.calls.context import ToolContext
+from callboard.calls.result import ToolResult, as_result
+from callboard.calls.tool import Tool
 from callboard.errors import ToolError, ToolTimeout
 
 MAX_THREADS = 64

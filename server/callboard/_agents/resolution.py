@@ -7,8 +7,17 @@ from typing import Any
 from callboard._formats import RequestedCall, tool_meant, understand
 from callboard._redaction import MASK
 from callboard._settings import TextCalls
-from callboard._tools import ClientTool, Tool, check_arguments, new_external_id, written_arguments
-from callboard.calls import Budget, RejectedCall, ResolvedCall, ToolCall
+from callboard.calls import (
+    Budget,
+    ClientTool,
+    RejectedCall,
+    ResolvedCall,
+    Tool,
+    ToolCall,
+    check_arguments,
+    new_external_id,
+    written_arguments,
+)
 from callboard.calls.call import write_arguments
 from callboard.errors import InvalidArguments, ToolDenied, ToolError
 

@@ -5,13 +5,12 @@ from collections.abc import Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
-from callboard._tools import ClientTool, Tool, ToolResult
-from callboard.calls import Budget, CallContext, CallRunner, EventBuffer
+from callboard.calls import Budget, CallContext, CallRunner, ClientTool, EventBuffer, Tool, ToolResult
 from callboard.calls.call import write_arguments
 from callboard.errors import AgentError, ToolError
 
 if TYPE_CHECKING:
-    from callboard._loop.context import TurnContext
+    from callboard._agents.context import TurnContext
 
 
 class OwnCalls:
@@ -25,8 +24,8 @@ class OwnCalls:
     ) -> ToolResult:
         """Run one call to its end, and return its result; see `RunContext.call`."""
         # To declare an agent takes none of the formats. A server has imported them before its first run.
+        from callboard._agents.resolution import resolve_calls
         from callboard._formats import RequestedCall
-        from callboard._loop.resolution import resolve_calls
 
         _refuse_other(tool)
         context, budget = self._share(turn)

@@ -15,8 +15,8 @@ from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
 
-from callboard._tools.arguments import typed_arguments
-from callboard._tools.tool import NeedsConfirmation, P, R, Tool, is_context, refuse_special_parameter
+from callboard.calls.arguments import typed_arguments
+from callboard.calls.tool import NeedsConfirmation, P, R, Tool, is_context, refuse_special_parameter
 from callboard.errors import AgentError
 
 Function = Callable[..., Any]

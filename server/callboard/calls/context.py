@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from callboard._redaction import Redaction
-from callboard._tools.throttle import AT_ONCE, Throttle
+from callboard.calls.throttle import AT_ONCE, Throttle
 from callboard.errors import ToolCancelled, ToolError
 from callboard_protocol import User
 

@@ -44,7 +44,7 @@ def schema_arguments(schema: Mapping[str, Any]) -> ReadArguments:
 
 def checked_schema_arguments(schema: Mapping[str, Any]) -> ReadArguments:
     """Return the reader for a schema that is known to be a valid one."""
-    from callboard._tools.bounded_check import BoundedCheck
+    from callboard.calls.bounded_check import BoundedCheck
 
     check = BoundedCheck(schema)
 

@@ -13,8 +13,8 @@ from pydantic import SecretStr
 from typing_extensions import ParamSpec, TypeVar
 
 from callboard._redaction import MASK
-from callboard._tools.arguments import ReadArguments, schema_arguments
-from callboard._tools.context import ToolContext
+from callboard.calls.arguments import ReadArguments, schema_arguments
+from callboard.calls.context import ToolContext
 from callboard.errors import AgentError
 
 P = ParamSpec("P", default=...)

@@ -10,6 +10,8 @@ from contextlib import aclosing
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from callboard._agents.answer import LIMIT_REACHED, NOTHING_SAID, Answer
+from callboard._agents.resolution import resolve_calls
 from callboard._formats import (
     ArgumentsPiece,
     AutoFormat,
@@ -26,10 +28,7 @@ from callboard._formats import (
     tool_meant,
 )
 from callboard._formats.transcript import with_instructions
-from callboard._loop.answer import LIMIT_REACHED, NOTHING_SAID, Answer
-from callboard._loop.resolution import resolve_calls
-from callboard._tools import ClientTool, Tool
-from callboard.calls import Allowance, CallContext, CallRunner, EventBuffer, Limits, ResolvedCall
+from callboard.calls import Allowance, CallContext, CallRunner, ClientTool, EventBuffer, Limits, ResolvedCall, Tool
 from callboard.models import (
     ChatDict,
     ChatModel,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 from uuid import uuid4
 
-from callboard._tools.tool import Tool
+from callboard.calls.tool import Tool
 from callboard.errors import RequestError
 from callboard_protocol import EXTERNAL_ID_PREFIX, OfferedFunction
 
