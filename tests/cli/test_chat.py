@@ -453,7 +453,7 @@ async def test_without_a_terminal_nobody_is_asked_and_the_answer_is_no(tmp_path:
     assert output.exit_code == 0
     assert "Nobody can be asked here" in output.beside
     assert "– sell_ticket · not asked" in output.beside
-    assert "That was your decision." in output.out
+    assert "Not run: nobody could be asked" in output.out
 
 
 # ----------------------------------------------------------------------------------------------------------- Ctrl-C

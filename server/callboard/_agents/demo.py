@@ -61,6 +61,9 @@ class Scene:
     thought: str = ""
 
 
+OUTCOME = "[outcome]"
+"""Stands for what became of a call that the user was to be asked about."""
+
 WEATHER = Scene(
     "Two lookups at once, and one of them takes longer: each shows its result as soon as it has one.\n\n",
     (("get_weather", {"city": "Lisbon", "seconds": 1.0}), ("get_weather", {"city": "Oslo", "seconds": 2.5})),
@@ -108,12 +111,12 @@ SCENES: Mapping[str, Scene] = {
     "approve": Scene(
         "Some tools ask you before they run.\n\n",
         (("sell_ticket", {"play": "As You Like It", "seats": 2}),),
-        "That was your decision.",
+        OUTCOME,
     ),
     "delete": Scene(
         "I ask you before I delete anything.\n\n",
         (("delete_draft", {"title": "As You Like It, first draft"}),),
-        "That was your decision.",
+        OUTCOME,
     ),
 }
 """By the word that picks it."""
@@ -165,7 +168,7 @@ def demo_script(request: ModelRequest, pace: float = 1.0) -> Iterator[ModelDelta
         scenes = [scene for word, scene in SCENES.items() if _names(word, asked)] or list(FULL_RANGE)
     played = _count_rounds(request.messages)
     if played:
-        yield from typed(_cite(scenes[min(played, len(scenes)) - 1].after, request.messages))
+        yield from typed(_fill_in(scenes[min(played, len(scenes)) - 1].after, request.messages))
     if played >= len(scenes) or not request.tools:
         yield from typed(HINT)
         return
@@ -204,12 +207,14 @@ def _count_rounds(messages: Sequence[ChatDict]) -> int:
     return played
 
 
-def _cite(text: str, messages: Sequence[ChatDict]) -> str:
-    """Return the text with the numbers that the last result gave its two sources."""
-    numbers = re.findall(r'"source_number":(\d+)', content_text(messages[-1].get("content")))
+def _fill_in(text: str, messages: Sequence[ChatDict]) -> str:
+    """Return the text with what the last result says: the numbers of its two sources, whether its call ran."""
+    result = content_text(messages[-1].get("content"))
+    numbers = re.findall(r'"source_number":(\d+)', result)
     for word, number in zip(("[first]", "[second]"), numbers, strict=False):
         text = text.replace(word, f"[source{number}]")
-    return text
+    refusal = result.removeprefix("Error: ").partition(". ")[0].rstrip(".")
+    return text.replace(OUTCOME, f"{refusal}." if result.startswith("Error: ") else "You agreed, and it ran.")
 
 
 def _list_earlier_calls(messages: Sequence[ChatDict]) -> str:
