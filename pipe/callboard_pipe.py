@@ -1740,9 +1740,8 @@ async def read_totals(metadata: Json) -> Totals:
     try:
         from open_webui.models.chats import Chats
 
-        message = Chats.get_message_by_id_and_message_id(metadata.get("chat_id"), metadata.get("message_id"))
-        if inspect.isawaitable(message):
-            message = await message
+        place = metadata.get("chat_id"), metadata.get("message_id")
+        message = await settle(Chats.get_message_by_id_and_message_id(*place))
         kept = [line["callboard"] for line in select_dicts(message["statusHistory"]) if "callboard" in line]
         return Totals(kept[-1]["calls"], kept[-1]["seconds"], Counter(kept[-1]["endings"]))
     except (ImportError, LookupError, TypeError, AttributeError):
