@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from callboard._openwebui import details, markdown_state, requests
 from callboard._openwebui.details_parser import PastCall, read_answer
+from callboard._text import storable
 from callboard_protocol import ENDINGS, FAILED, ToolCallStart, format_ending
 from tests.pipe.loader import PIPE, told
 from tests.pipe.owui_blocks import tool_blocks
@@ -66,6 +67,7 @@ calls = st.fixed_dictionaries(
         "fails": st.booleans(),
         "code": st.sampled_from(["tool_failed", *ENDINGS]),
         "from_text": st.booleans(),
+        "label": st.just("") | hostile.map("read_block · {}".format) | hostile,
         "reports": st.lists(hostile, max_size=2),
         "round": st.integers(0, 2),
         "ends": st.booleans(),
@@ -78,6 +80,7 @@ thoughts = st.builds(lambda text: {"type": "reasoning", "content": text}, hostil
 def call_events(call_id: str, call: Call) -> list[dict[str, Any]]:
     key = {"tool_call_id": call_id}
     about = {"tool_name": "read_block", "tool_args": call["arguments"], "round_index": call["round"]}
+    about["label"] = call["label"]
     events = [{"type": "tool_call_start", **key, **about}]
     if call["from_text"]:
         events.append({"type": "tool:status", **key, "data": {"status": "from_text", "message": "read"}})
@@ -152,7 +155,11 @@ def test_the_models_words_come_back_to_the_letter_and_its_thoughts_do_not(steps:
 def test_the_servers_own_block_of_a_call_reads_as_the_pipes(call: Call) -> None:
     past = expected("c", call)
     start = ToolCallStart(
-        tool_call_id="c", tool_name="read_block", tool_args=call["arguments"], round_index=call["round"]
+        tool_call_id="c",
+        tool_name="read_block",
+        tool_args=call["arguments"],
+        round_index=call["round"],
+        label=storable(call["label"]),
     )
     code = call["code"] if call["fails"] else None
     mine = details.write_block(start, past.result or "", error_code=code, is_from_text=call["from_text"])

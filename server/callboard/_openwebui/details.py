@@ -50,7 +50,9 @@ def write_block(start: ToolCallStart, result: str, *, error_code: str | None = N
     call was read from the model's text, not called natively.
     """
     status = ""
-    name = f"{start.tool_name}{FROM_TEXT}" if is_from_text else start.tool_name
+    about = start.label.removeprefix(start.tool_name).removeprefix(LABEL)
+    name = f"{start.tool_name}{LABEL}{about}" if about else start.tool_name
+    name += FROM_TEXT if is_from_text else ""
     if error_code is not None:
         ending = find_ending(error_code)
         status = ' status="failed"' if ending.is_failure else ""
@@ -72,8 +74,8 @@ def escape(text: str) -> str:
 
 
 def escape_line(text: str) -> str:
-    """Return the text for an attribute that is no JSON, as one line."""
-    return escape(_CONTROL.sub(" ", text))
+    """Return the text for an attribute that is no JSON, as one line without tags, images and links."""
+    return escape(_CONTROL.sub(" ", text).replace("<", "‹").replace(">", "›").replace("](", "] ("))
 
 
 class DetailsWriter:
