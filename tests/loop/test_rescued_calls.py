@@ -175,7 +175,7 @@ async def test_where_nobody_can_be_asked_it_does_not_run(tmp_path: Path, activit
         response = await one.service.client.post("/v1/chat/completions", json=body)
     said = response.json()["choices"][0]["message"]["content"]
     assert said.endswith("I cannot.")
-    assert ('name="write_line · from text · not asked"' in said) == (activity == "details")
+    assert ('name="write_line · front · from text · not asked"' in said) == (activity == "details")
     assert one.written == []
     told = one.endpoint.requests[1]["messages"][-1]["content"]
     assert "the text of the answer" in told
