@@ -1,4 +1,4 @@
-"""What it costs to keep the log of runs: in memory alone, in SQLite, in PostgreSQL, in Redis, side by side in one run.
+"""What it costs to keep the log of runs: in SQLite's memory, in a file of SQLite, in PostgreSQL, in Redis at once.
 
 Two tables: one answer as fast as it comes, until its last event is received; and some answers at one time, each at the
 pace of a model, read at the server that runs them and at another one of the same store. Servers and listeners share
@@ -65,7 +65,7 @@ async def two_servers(folder: Path, engine: Engine, chunks: int) -> AsyncIterato
 
 
 async def measure_scaling(folder: Path, size: Size) -> list[Target]:
-    """Prints the tables; the targets compare with the log in memory alone."""
+    """Prints the tables; the targets compare with the log in SQLite's memory."""
     chunks = story.CHUNKS[size]
     runs = RUNS[size]
     answers: dict[str, dict[str, Answer]] = {}
