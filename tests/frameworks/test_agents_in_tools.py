@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from callboard_protocol import Usage
+from callboard_protocol import ToolCallArgsDelta, Usage
 from tests.fakes.openai_server import Answer, Body
 from tests.frameworks.scenario import ADD, MAX_TOOL_CALLS, Scenario, calls, says
 from tests.frameworks.stage import Framework, perform
@@ -90,6 +90,8 @@ async def test_the_next_turns_model_is_told_of_the_tool_and_not_of_the_others_ca
         *("user go", "assistant calls ask_other {'task': 'help'}", "tool I say 5."),
         *("assistant It says 5.", "user once more"),
     ]
+    written = {event.tool_name for event in seen.events if isinstance(event, ToolCallArgsDelta)}
+    assert written <= {"ask_other"}, "a call whose arguments are shown has a card of its own"
     kept = {row.tool_name: row for row in seen.stored if row.role == "tool"}
     assert kept["add"].parent_call_id == kept["ask_other"].tool_call_id
     assert kept["ask_other"].parent_call_id is None

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from callboard._agents import AgentLike
+from callboard_protocol import ToolCallArgsDelta
 from tests.collecting import TESTS_RUN
 from tests.fakes.openai_server import Answer, Body
 from tests.frameworks.scenario import ADD, calls, says
@@ -56,6 +57,7 @@ async def test_a_members_calls_are_shown_within_the_leaders_and_its_text_is_not(
         *("call 2 in 1 add {'a': 2, 'b': 3}", "result 2 5"),
         *("result 1 I say 5.", "say The crew says 5.", "done stop"),
     ]
+    assert "add" not in {event.tool_name for event in seen.events if isinstance(event, ToolCallArgsDelta)}
     assert len(seen.asked) == 4
     assert seen.asked == seen.received
 

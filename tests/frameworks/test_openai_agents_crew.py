@@ -13,7 +13,7 @@ import pytest
 
 from callboard._agents import AgentLike, RunContext
 from callboard.errors import AgentError
-from callboard_protocol import Error, Status
+from callboard_protocol import Error, Status, ToolCallArgsDelta
 from tests.collecting import TESTS_RUN
 from tests.fakes.openai_server import Answer, Body
 from tests.frameworks.scenarios import ADD, ADDED, calls, says
@@ -172,6 +172,7 @@ async def test_calls_of_an_agent_that_is_a_tool_are_shown_below_it(
         *("result 2 5", "result 1 It is done."),
         *("say The expert says so.", "done stop"),
     ]
+    assert "add" not in {event.tool_name for event in seen.events if isinstance(event, ToolCallArgsDelta)}
     assert len(seen.asked) == 4
     assert seen.asked == seen.received
 

@@ -16,6 +16,7 @@ from callboard._agents.answer import SHOWN
 from callboard._agents.tool_loop import LIMIT_REACHED, NOTHING_SAID, usage_event
 from callboard._text import storable
 from callboard.calls import CallContext, CallRunner, EventBuffer, ToolCall, ToolResult
+from callboard.calls.running_tool import tools_around
 from callboard.errors import ModelError
 from callboard.frameworks.failures import model_error
 from callboard.frameworks.thoughts import ThoughtReader, Words
@@ -140,7 +141,12 @@ class Turn:
         self.events.send(Status(content=storable(text)))
 
     def show_arguments(self, call_id: str, name: str, delta: str) -> None:
-        """Show a piece of a call's arguments, while the model writes them."""
+        """Show a piece of a call's arguments, while the model writes them.
+
+        Not those of calls inside a running tool: they are lines of its card, and their start says so.
+        """
+        if tools_around():
+            return
         self.events.send(ToolCallArgsDelta(tool_call_id=call_id, tool_name=name, delta=delta))
 
     def ask_model(self, model: str, messages: int, tools: int) -> ObservedRequest:
