@@ -12,11 +12,11 @@ from callboard._bundled_files import find_bundled_file
 from callboard_protocol import CallEvent, Done, Error, Event, Status
 
 UNREAD = {"tool_args", "result", "files", "embeds"}
-"""The large fields of events, of which no line tells."""
+"""The large fields of events, which no status line needs."""
 
 
 def _load_pipe() -> Any:
-    """Return the pipe as a module; it is a file of its own, which Open WebUI loads by its text."""
+    """Return the pipe as a module: Open WebUI loads that file by its text, so it is in no package."""
     spec = spec_from_file_location("callboard_pipe", find_bundled_file("pipe/callboard_pipe.py"))
     assert spec is not None
     assert spec.loader is not None, "it is a file of Python"
@@ -38,7 +38,7 @@ class StatusLines:
         self._activity.apply({"type": "run_start"})
 
     def lines(self, event: Event) -> list[dict[str, Any]]:
-        """Return what there is to say that is new."""
+        """Return the lines that the event adds."""
         activity = self._activity
         count = len(activity.lines)
         match event:

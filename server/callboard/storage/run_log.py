@@ -1,7 +1,6 @@
-"""The face of what is kept: a `Store`, and the small repositories that it hands out, each of one user.
+"""The interface of the log of runs, which SQL and Redis implement.
 
-`callboard.storage.Store` keeps it in SQLite or PostgreSQL. Every method that reads or writes raises
-`StorageError` where it cannot.
+Every method that reads or writes raises `StorageError` if it cannot.
 """
 
 from collections.abc import Callable, Collection, Sequence
