@@ -238,7 +238,7 @@ async def show(request: Request, pipe: Any, user: Any, model: Json, message: Mes
     Only then is it what it would have been.
     """
     from open_webui.constants import TASKS
-    from open_webui.tasks import cleanup_task, create_task
+    from open_webui.tasks import cleanup_task, create_task, list_task_ids_by_item_id
     from open_webui.utils.middleware import build_chat_response_context, process_chat_response
 
     redis = request.app.state.redis
@@ -269,8 +269,10 @@ async def show(request: Request, pipe: Any, user: Any, model: Json, message: Mes
     context = await build_chat_response_context(request, form, user, model, metadata, tasks, [])
     response = StreamingResponse(make_lines(updates, message, begun), media_type="text/event-stream")
 
+    emit = context["event_emitter"]
+    has_ended = {"type": "chat:active", "data": {"active": False}}
+
     async def work() -> None:
-        emit = context["event_emitter"]
         try:
             await emit({"type": "chat:active", "data": {"active": True}})
             # A page that stayed open has the beginning.
@@ -278,12 +280,17 @@ async def show(request: Request, pipe: Any, user: Any, model: Json, message: Mes
             await process_chat_response(response, context)
         finally:
             await cleanup_task(redis, metadata["task_id"], message.chat_id)
-            await emit({"type": "chat:active", "data": {"active": False}})
+            await emit(has_ended)
 
     # 0.10 names its tasks itself.
     named = {"task_id": metadata["task_id"]} if "task_id" in inspect.signature(create_task).parameters else {}
     metadata["task_id"], task = await create_task(redis, work(), id=message.chat_id, **named)
     await task
+    # A page that has just connected asks for the chat and its tasks. If what it hears is older than the end of the
+    # answer, it would offer to stop the answer for ever.
+    await asyncio.sleep(LOOK_SECONDS)
+    if not await list_task_ids_by_item_id(redis, message.chat_id):
+        await emit(has_ended)
 
 
 async def make_lines(updates: AsyncGenerator[Json, None], message: Message, begun: Json) -> AsyncIterator[str]:

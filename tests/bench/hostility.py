@@ -22,7 +22,10 @@ async def measure_hostility(folder: Path, size: Size) -> list[Target]:
     rows = []
     longest = 0.0
     with processes.serving(folder) as (url, _):
-        async with httpx.AsyncClient(base_url=url, timeout=None) as first, httpx.AsyncClient(base_url=url) as second:
+        async with (
+            httpx.AsyncClient(base_url=url, timeout=None) as first,
+            httpx.AsyncClient(base_url=url, timeout=None) as second,
+        ):
             for name, make in islice(hostile_bodies().items(), BODIES[size]):
                 status, waited = await _measure(first, second, make())
                 longest = max(longest, waited)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import expect
+from playwright.async_api import Route, expect
 
 import openwebui
 from service import Service, free_port
@@ -268,6 +268,24 @@ async def test_an_answer_that_ended_while_open_webui_was_away_is_there(
     await expect(chat.answer.get_by_text(AFTER)).to_be_visible(timeout=WAIT_MS)
     assert (await chat.text()).count(BEFORE.strip()) == 1
     await chat.screenshot("restarted-ended-meanwhile")
+    await check_that_it_is_over(chat)
+
+
+async def test_a_page_that_hears_of_the_task_after_its_end_offers_to_stop_nothing(
+    chat: Chat, model: str, open_webui: OpenWebUI, narration: Narration
+) -> None:
+    await ask_at_the_closed_gate(chat, model)
+    user_id = read_saved(open_webui, chat.chat_id).user_id
+
+    async def answer_late(route: Route) -> None:
+        await expect(chat.answer.get_by_text(AFTER)).to_be_visible(timeout=WAIT_MS)
+        await route.fulfill(json={"task_ids": ["restored"]})
+
+    await chat.page.route("**/api/tasks/chat/*", answer_late, times=1)
+    async with killed(open_webui):
+        narration.gate.open()
+        await narration.wait_for_end(chat.chat_id, user_id)
+    await expect(chat.answer.get_by_text(AFTER)).to_be_visible(timeout=WAIT_MS)
     await check_that_it_is_over(chat)
 
 
