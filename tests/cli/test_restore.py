@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from callboard.storage import Store
-from tests.processes import Command, run, serving, start
+from tests.processes import run, serving, start
 from tests.storage.shared_file import another_program
 
 ADVICE = "run `callboard restore COPY`"
@@ -46,10 +46,14 @@ def restore(folder: Path, copy: Path) -> None:
 
 def refused_start(folder: Path) -> str:
     """Return what a server that does not start says."""
-    server: Command = start(folder, "serve")
+    server = start(folder, "serve")
+    said = ""
     with server.stdout, server.stderr:
-        said = server.stderr.read()
-        assert server.wait() == 1
+        for line in server.stderr:
+            said += line
+            if '"listening"' in line:
+                server.kill()
+        assert server.wait() == 1, "the server has started"
     assert "Traceback" not in said
     return said
 
