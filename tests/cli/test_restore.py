@@ -63,6 +63,11 @@ def integrity(database: Path) -> str:
         return str(connection.execute("PRAGMA integrity_check").fetchone()[0])
 
 
+def dump(database: Path) -> list[str]:
+    with closing(sqlite3.connect(database)) as connection:
+        return list(connection.iterdump())
+
+
 def check_restored(folder: Path) -> None:
     """What the copy has is there and nothing later, and a server goes on from it."""
     assert integrity(folder / "callboard.db") == "ok"
@@ -168,7 +173,7 @@ async def test_a_restore_beside_another_program_that_has_the_database_open_is_re
     restore(folder, copy)
 
 
-def test_a_restored_database_is_its_owners_alone_and_the_copy_stays(tmp_path: Path) -> None:
+def test_a_restored_database_has_every_row_and_is_its_owners_alone_and_the_copy_stays(tmp_path: Path) -> None:
     copy = make_copy(tmp_path / "data")
     copied = copy.read_bytes()
     copy.chmod(0o644)
@@ -182,6 +187,7 @@ def test_a_restored_database_is_its_owners_alone_and_the_copy_stays(tmp_path: Pa
         "callboard.db-id": 0o600,
     }
     assert copy.read_bytes() == copied
+    assert dump(folder / "callboard.db") == dump(copy)
     check_restored(folder)
 
 
