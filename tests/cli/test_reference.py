@@ -46,7 +46,7 @@ def test_every_command_is_there_with_what_it_does() -> None:
 def test_every_option_of_every_command_is_there() -> None:
     parsers = dict(commands().choices) | {"install-pipe": install_pipe.build_parser(environment={})}
     with_options = {name: rows for name, parser in parsers.items() if (rows := options(parser))}
-    kept = {"export", "forget", "audit", "backup"}
+    kept = {"export", "forget", "audit", "backup", "restore"}
     assert with_options.keys() == kept | {"serve", "chat", "doctor", "key", "pipe", "install-pipe"}
     for name, rows in with_options.items():
         assert block(name) == table("option", rows)

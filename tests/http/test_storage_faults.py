@@ -4,17 +4,17 @@ import asyncio
 import shutil
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 
 import pytest
 
 from callboard._agents import RunContext
 from callboard._runs.forgiving_journal import NOT_REMEMBERED, REMEMBERED_AFTER_ALL
+from callboard.storage import Store
 from callboard.storage.sql import database as database_module
 from callboard.storage.sql import sqlite
 from callboard_protocol import Done, Event, Message, Status, ToolCallComplete, ToolCallStart
-from tests.databases import put_new_database
 from tests.runs.promises import check
 from tests.serving import ScriptedAgent, Service, numbered, request, serving
 from tests.storage.trouble import locked_by_another_program, no_large_files, no_room_on_the_disk, refusals
@@ -233,139 +233,110 @@ async def test_health_is_503_on_a_disk_with_no_room(tmp_path: Path, monkeypatch:
         assert "disk is full" in health.json()["reason"]
 
 
-async def test_health_is_503_while_nothing_can_be_written(tmp_path: Path) -> None:
-    async with serving(tmp_path, ScriptedAgent(one_call)) as service:
-        delete(tmp_path / "callboard.db")
-        tmp_path.joinpath("callboard.db").mkdir()
-        health = await service.client.get("/health")
-        assert health.status_code == 503
-        assert str(tmp_path) not in health.text
-        assert check_answered(await stored_run(service, "chat")) == [NOT_REMEMBERED]
-        tmp_path.joinpath("callboard.db").rmdir()
-        assert (await service.client.get("/health")).status_code == 200
-        assert check_answered(await stored_run(service, "chat")) == []
-
-
-def delete(database: Path) -> None:
+def remove_all(database: Path) -> None:
     for file in database.parent.glob("callboard.db*"):
         file.unlink()
 
 
-def delete_alone(database: Path) -> None:
+def remove_file(database: Path) -> None:
     database.unlink()
 
 
-def delete_log(database: Path) -> None:
+def remove_log(database: Path) -> None:
     database.with_name("callboard.db-wal").unlink()
+
+
+def put_folder_there(database: Path) -> None:
+    database.rename(database.with_name("aside"))
+    database.mkdir()
 
 
 def empty(database: Path) -> None:
     database.write_bytes(b"")
 
 
-def put_back(database: Path) -> None:
+def lay_over(database: Path) -> None:
     shutil.copyfile(database.with_name("copy"), database)
 
 
-def move_back(database: Path) -> None:
-    database.with_name("copy").rename(database)
+def remove_log_and_lay_over(database: Path) -> None:
+    for suffix in ("-wal", "-shm"):
+        database.with_name(f"callboard.db{suffix}").unlink()
+    lay_over(database)
 
 
-def write_garbage_then_put_back(database: Path) -> None:
+def move_over(database: Path) -> None:
+    shutil.copyfile(database.with_name("copy"), database.with_name("moved")).rename(database)
+
+
+def write_garbage(database: Path) -> None:
     database.write_bytes(b"\xff" * 200_000)
-    shutil.copyfile(database.with_name("copy"), database)
 
 
 @pytest.mark.parametrize(
-    ("harm", "kept"),
+    "harm",
     [
-        (delete, []),
-        (delete_alone, []),
-        (delete_log, ["copied", "later"]),
-        (empty, []),
-        (put_back, ["copied"]),
-        (move_back, ["copied"]),
-        (write_garbage_then_put_back, ["copied"]),
+        remove_all,
+        remove_file,
+        remove_log,
+        put_folder_there,
+        empty,
+        lay_over,
+        remove_log_and_lay_over,
+        move_over,
+        write_garbage,
     ],
 )
-async def test_a_database_that_was_deleted_or_written_over_is_opened_anew(
-    tmp_path: Path, harm: Callable[[Path], None], kept: list[str]
-) -> None:
-    database = tmp_path / "callboard.db"
-    async with serving(tmp_path, ScriptedAgent(one_call)) as service:
-        await stored_run(service, "copied")
-        with sqlite3.connect(database) as source, sqlite3.connect(tmp_path / "copy") as copy:
-            source.backup(copy)
-        source.close()
-        copy.close()
-        await stored_run(service, "later")
-        harm(database)
-        for run in await asyncio.gather(*(stored_run(service, f"chat{number}") for number in range(10))):
-            assert check_answered(run) == []
-        assert (await service.client.get("/health")).status_code == 200
-        there = [chat for chat in ("copied", "later") if await outputs(service, chat) == WHOLE]
-        assert there == kept
-        assert [await outputs(service, f"chat{number}") for number in range(10)] == [WHOLE] * 10
-    with sqlite3.connect(database) as reopened:
-        assert reopened.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-    reopened.close()
-
-
-async def test_garbage_in_place_of_the_database_is_said_and_answers_go_on(tmp_path: Path) -> None:
-    database = tmp_path / "callboard.db"
-    async with serving(tmp_path, ScriptedAgent(one_call)) as service:
-        await stored_run(service, "chat")
-        database.write_bytes(b"\xff" * 200_000)
-        health = await service.client.get("/health")
-        assert health.status_code == 503
-        assert "damaged" in health.json()["reason"]
-        assert check_answered(await stored_run(service, "chat")) == [NOT_REMEMBERED]
-        delete(database)
-        assert check_answered(await stored_run(service, "chat")) == []
-        assert (await service.client.get("/health")).status_code == 200
-
-
-@pytest.mark.parametrize("is_first_start", [True, False])
-@pytest.mark.parametrize("harm", [delete, empty, put_back])
-async def test_a_run_is_kept_whole_in_the_database_that_took_the_others_place(
-    tmp_path: Path, harm: Callable[[Path], None], is_first_start: bool
+async def test_after_a_file_was_removed_or_replaced_answers_go_on_without_memory_until_a_copy_is_restored(
+    tmp_path: Path, harm: Callable[[Path], None]
 ) -> None:
     searched = asyncio.Event()
     harmed = asyncio.Event()
 
     async def script(context: RunContext) -> AsyncIterator[Event]:
-        yield Message(content="Let me look.")
-        yield ToolCallStart(tool_call_id="a", tool_name="search")
-        yield ToolCallComplete(tool_call_id="a", result="found")
-        yield ToolCallStart(tool_call_id="b", tool_name="search")
-        searched.set()
-        await harmed.wait()
-        yield ToolCallComplete(tool_call_id="b", result="found too")
-        yield Message(content="Found it.")
+        async for event in one_call(context):
+            yield event
+            if event.type == "tool_call_start" and context.chat_id == "under way":
+                searched.set()
+                await harmed.wait()
 
     database = tmp_path / "callboard.db"
-    if not is_first_start:
-        await put_new_database(database)
-    async with serving(tmp_path, ScriptedAgent(script), database_url=f"sqlite:///{database}") as service:
-        run = asyncio.create_task(stored_run(service, "chat"))
+    async with serving(tmp_path, ScriptedAgent(script)) as service:
+        await stored_run(service, "copied")
+        await asyncio.to_thread(service.state.store.database.back_up, tmp_path / "copy")
+        await stored_run(service, "later")
+        under_way = asyncio.create_task(stored_run(service, "under way"))
         await searched.wait()
-        with sqlite3.connect(database) as source, sqlite3.connect(tmp_path / "copy") as copy:
-            source.backup(copy)
-        source.close()
-        copy.close()
         harm(database)
         harmed.set()
-        events = [event for _, event in await run]
-        assert [event for event in events if isinstance(event, Status)] == []
-        kept = (await service.client.get("/v1/chats/chat/messages")).json()["messages"]
-        assert [(row["role"], row["content"] or row["tool_output"]) for row in kept] == [
-            ("user", "hi"),
-            ("assistant", "Let me look."),
-            ("tool", "found"),
-            ("assistant", None),
-            ("tool", "found too"),
-            ("assistant", "Found it."),
-        ]
+        assert check_answered(await under_way) == [NOT_REMEMBERED]
+        for run in await asyncio.gather(*(stored_run(service, f"chat{number}") for number in range(5))):
+            assert check_answered(run) == [NOT_REMEMBERED]
+        health = await service.client.get("/health")
+        assert health.status_code == 503
+        assert "stop the server, run `callboard restore COPY`, start it" in health.json()["reason"]
+        assert str(tmp_path) not in health.text
+        reading = await service.client.get("/v1/chats/later/messages")
+        assert reading.status_code == 503
+    if database.is_dir():
+        database.rmdir()
+    await asyncio.to_thread(Store(f"sqlite:///{database}").database.restore, tmp_path / "copy")
+    async with serving(tmp_path, ScriptedAgent(script)) as service:
+        assert [await outputs(service, chat) for chat in ("copied", "later", "under way")] == [WHOLE, [], []]
+        assert check_answered(await stored_run(service, "after")) == []
+        assert (await service.client.get("/health")).status_code == 200
+    with closing(sqlite3.connect(database)) as restored:
+        assert restored.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+async def test_a_file_that_was_moved_away_and_back_is_used_again(tmp_path: Path) -> None:
+    database = tmp_path / "callboard.db"
+    async with serving(tmp_path, ScriptedAgent(one_call)) as service:
+        database.rename(tmp_path / "aside")
+        assert (await service.client.get("/health")).status_code == 503
+        (tmp_path / "aside").rename(database)
+        assert (await service.client.get("/health")).status_code == 200
+        assert check_answered(await stored_run(service, "chat")) == []
 
 
 async def test_touching_the_file_and_writing_with_sqlite_lose_nothing(tmp_path: Path) -> None:

@@ -41,22 +41,6 @@ asyncio.run(write())
 """
 
 
-READER = """
-import asyncio, sys
-import structlog
-from callboard.storage import Store
-structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
-async def read():
-    store = await Store.open(sys.argv[1])
-    records = store.records("notes", "ann")
-    print("open", flush=True)
-    for key in sys.stdin:
-        found = await records.get(key.strip())
-        print(found.value if found else None, flush=True)
-asyncio.run(read())
-"""
-
-
 FORKING = """
 import os, sys
 from pathlib import Path
@@ -100,14 +84,6 @@ class OtherProcess:
 async def another_program(database: Path) -> AsyncIterator[OtherProcess]:
     """A program that knows SQLite, and nothing of Callboard."""
     async with _running(PROGRAM, str(database)) as other:
-        yield other
-
-
-@asynccontextmanager
-async def another_reader(url: str) -> AsyncIterator[OtherProcess]:
-    """A command of Callboard's that has the database open; told the key of a note, it says the value."""
-    async with _running(READER, url) as other:
-        assert await other.hear() == "open"
         yield other
 
 

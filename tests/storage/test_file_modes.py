@@ -11,7 +11,7 @@ import pytest
 
 from callboard.storage import Store
 
-SUFFIXES = ("", "-wal", "-shm")
+SUFFIXES = ("", "-wal", "-shm", "-id")
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +58,7 @@ async def test_a_database_of_an_earlier_version_is_closed_to_others_with_the_fil
     with closing(sqlite3.connect(database)) as other:
         other.execute("PRAGMA journal_mode=WAL")
         other.execute("CREATE TABLE kept (x)")
-        assert modes(tmp_path) == {f"callboard.db{suffix}": 0o644 for suffix in SUFFIXES}
+        assert modes(tmp_path) == {f"callboard.db{suffix}": 0o644 for suffix in ("", "-wal", "-shm")}
         journal = tmp_path / "callboard.db-journal"
         journal.touch(0o666)
         (tmp_path / "somebody-elses.txt").touch(0o666)

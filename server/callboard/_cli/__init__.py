@@ -152,7 +152,7 @@ def _add_key(commands: Commands) -> None:
 
 
 def _add_stored_data(commands: Commands) -> None:
-    """Add `export`, `forget`, `audit` and `backup`: what is done with what is stored."""
+    """Add `export`, `forget`, `audit`, `backup` and `restore`: what is done with what is stored."""
     export = commands.add_parser("export", help="print a stored chat, or all that is kept of a user, as JSON Lines")
     which = export.add_mutually_exclusive_group(required=True)
     which.add_argument("--chat", metavar="ID", help="the chat's id, as Open WebUI's address bar shows it")
@@ -175,6 +175,9 @@ def _add_stored_data(commands: Commands) -> None:
 
     backup = commands.add_parser("backup", help="copy the database into a new file while servers write to it")
     backup.add_argument("file", type=Path, metavar="FILE", help="the copy; there must be no such file yet")
+
+    restore = commands.add_parser("restore", help="put a copy in the place of the database, while no server uses it")
+    restore.add_argument("file", type=Path, metavar="FILE", help="the copy; it stays as it is")
 
 
 def _add_pipe(commands: Commands) -> None:

@@ -23,6 +23,7 @@ from callboard.models import LOCAL_ENDPOINTS, LocalEndpoint
 CHECKS: Mapping[str, Check] = {
     database.FOLDER: database.check_data_dir,
     database.DATABASE: database.check_database,
+    database.SQLITE: database.check_sqlite,
     redis.SUBJECT: redis.check_redis,
     keys.KEYS: keys.check_keys,
     keys.USERS: keys.check_users,

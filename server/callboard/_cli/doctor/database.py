@@ -1,6 +1,7 @@
 """Checks of the data folder and the database, which change neither."""
 
 import asyncio
+import sqlite3
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from callboard.storage.sql.database import Database
 
 FOLDER = "data folder"
 DATABASE = "database"
+SQLITE = "SQLite"
 
 
 async def check_data_dir(context: Context) -> AsyncIterator[Finding]:
@@ -53,6 +55,28 @@ async def check_database(context: Context) -> AsyncIterator[Finding]:
         finding = broken(DATABASE, "it does not answer in time", "see that it runs, or set CALLBOARD_DATABASE_URL")
     await store.close()
     yield finding
+
+
+async def check_sqlite(context: Context) -> AsyncIterator[Finding]:
+    """Name a version of SQLite that may damage the database."""
+    if not context.settings.resolved_database_url.startswith("sqlite"):
+        return
+    if has_wal_reset_bug(sqlite3.sqlite_version_info):
+        yield unset(
+            SQLITE,
+            f"{sqlite3.sqlite_version} has the WAL-reset bug: two processes that write at the same moment may, rarely, "
+            "damage the database",
+            "use 3.51.3 or later (3.50.7 and 3.44.6 are mended too); until then one server process, and no "
+            "`callboard forget` beside it",
+        )
+    else:
+        yield well(SQLITE, sqlite3.sqlite_version)
+
+
+def has_wal_reset_bug(version: tuple[int, int, int]) -> bool:
+    """Return whether a version of SQLite has the bug of https://www.sqlite.org/wal.html#walresetbug."""
+    fixed = {(3, 44): 6, (3, 50): 7}
+    return (3, 7, 0) <= version < (3, 51, 3) and version[2] < fixed.get(version[:2], version[2] + 1)
 
 
 async def _open(database: Database) -> Finding:

@@ -11,6 +11,7 @@ differs in their SQL in the `Dialect`s.
 """
 
 import asyncio
+import sqlite3
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -41,7 +42,7 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from callboard.errors import StorageError
 from callboard.storage.sql.dialect import Dialect
-from callboard.storage.sql.failures import casts_doubt, is_passing, is_trouble, reason
+from callboard.storage.sql.failures import is_lost, is_passing, is_trouble, reason
 from callboard.storage.sql.unwritten import UnwrittenTurns
 from callboard.storage.sql.versions import UnknownVersion, is_newest
 from callboard.storage.values import StoreAccess
@@ -82,17 +83,11 @@ class _Write:
 
 
 class Transaction:
-    """Works in one transaction: `begin` takes the locks that others may have, `tidy_up` comes after the commit."""
+    """Works in one transaction: `begin` takes the locks that others may have."""
 
-    def __init__(
-        self,
-        begin: Work[object],
-        works: Sequence[Work[Any]],
-        tidy_up: Work[object] = lambda _: None,
-    ) -> None:
+    def __init__(self, begin: Work[object], works: Sequence[Work[Any]]) -> None:
         self._begin = begin
         self._works = works
-        self._tidy_up = tidy_up
         self.has_begun = False
         """True once the first work may run."""
 
@@ -103,16 +98,11 @@ class Transaction:
         self.has_begun = True
         results = [work(connection) for work in self._works]
         connection.commit()
-        self._tidy_up(connection)
         return results
 
 
 class Database(ABC):
-    """A database. `repair` is run on one that took this one's place, which another server may have left.
-
-    `generation` counts up when another database stands in the place of the one before: what
-    was written before may not be there.
-    """
+    """A database."""
 
     dialect: ClassVar[Dialect]
     """The database's own SQL."""
@@ -121,12 +111,10 @@ class Database(ABC):
     sweep_seconds: ClassVar[float]
     """The seconds after which a server looks for news that it was not told of."""
 
-    def __init__(self, url: URL, repair: Work[object]) -> None:
-        self.generation = 0
+    def __init__(self, url: URL) -> None:
         self.on_access: Callable[[StoreAccess], None] = lambda _: None
         """Is told of every read and write."""
         self.unwritten = UnwrittenTurns()
-        self._repair = repair
         self.where = url.render_as_string(hide_password=True)
         try:
             engine = self._create_engine(url)
@@ -140,7 +128,6 @@ class Database(ABC):
         event.listen(engine, "handle_error", _give_up_silent_connections)
         self._speaks_to_admin = True
         self._is_in_trouble = False
-        self._is_doubtful = False
         self._health: asyncio.Task[StorageError | None] | None = None
         self._written_at = 0.0
         self._queue: list[_Write] = []
@@ -186,9 +173,20 @@ class Database(ABC):
         self._speaks_to_admin = True
         async with AsyncExitStack() as unless_started:
             unless_started.push_async_callback(self.close)
-            await self._migrate(PATIENCE_SECONDS)
+            with self._translate_failures():
+                await self._open_file()
+                async with _holding_alembic():
+                    transaction = Transaction(self._begin_exclusive, [_migrate])
+                    deadline = time.monotonic() + PATIENCE_SECONDS
+                    await self._run_when_free(transaction, deadline, self._run_migration)
             unless_started.pop_all()
         self._speaks_to_admin = False
+
+    async def _open_file(self) -> None:  # noqa: B027 - a server opens its own files
+        """Open the file of the database, before anything reads it."""
+
+    def _check_file(self) -> None:  # noqa: B027 - a server looks after its own files
+        """Raise `StorageError` if the file of the database is not the one that was opened."""
 
     async def close(self) -> None:
         """Write what waits to be written, if it can be, and let go of every connection."""
@@ -218,11 +216,18 @@ class Database(ABC):
         Raises `StorageError`, for one that is on a server with the command that does it.
         """
 
+    @abstractmethod
+    def restore(self, copy: Path) -> None:
+        """Put a copy in the place of the database, which no server may have open.
+
+        Raises `StorageError`, for one that is on a server with the command that does it.
+        """
+
     async def drop_deleted_words(self) -> None:  # noqa: B027 - PostgreSQL tidies up itself
         """Write the indexes of words anew where they only mark what is deleted."""
 
     async def truncate_log(self) -> None:  # noqa: B027 - PostgreSQL tidies up itself
-        """Empty what the database keeps for itself of what was deleted, where that can be done beside others."""
+        """Empty what the database keeps for itself of deleted rows."""
 
     async def check(self) -> None:
         """Raise `StorageError` where nothing can be written; those who ask at one time share one answer."""
@@ -251,8 +256,8 @@ class Database(ABC):
     async def read(self, work: Work[T]) -> T:
         """Return what `work` reads."""
         with self._measuring("read"), self._translate_failures():
-            async with self._in_use():
-                return await self._run(work)
+            self._check_file()
+            return await self._run(work)
 
     async def fetch(self, query: Select[*tuple[Any, ...]]) -> Sequence[Row[*tuple[Any, ...]]]:
         """Return the rows of a query."""
@@ -304,8 +309,8 @@ class Database(ABC):
     async def write(self, work: Work[T]) -> T:
         """Return what `work` returns, once what it wrote is committed; keep it short, others wait.
 
-        It is run once more where the connection or the file turned out to be gone, or what was to be written together
-        with it failed. Locks of others are waited for before its first statement.
+        It is run once more where the connection turned out to be gone, or what was to be written together with it
+        failed. Locks of others are waited for before its first statement.
         """
         writing = _Write(work, asyncio.get_running_loop().create_future())
         self._queue.append(writing)
@@ -362,8 +367,8 @@ class Database(ABC):
     async def _transact_surely(self, transaction: Transaction) -> list[Any]:
         try:
             return await self._transact(transaction)
-        except StorageError:
-            if not self._is_doubtful:
+        except StorageError as error:
+            if error.__cause__ is None or not is_lost(error.__cause__):
                 raise
         return await self._transact(transaction)
 
@@ -372,7 +377,8 @@ class Database(ABC):
             patience_seconds = PATIENCE_IN_TROUBLE_SECONDS if self._is_in_trouble else PATIENCE_SECONDS
         deadline = time.monotonic() + patience_seconds
         with self._translate_failures(is_writing=True, is_patient=patience_seconds >= PATIENCE_SECONDS):
-            async with self._turn_to_write(deadline), self._in_use():
+            async with self._turn_to_write(deadline):
+                self._check_file()
                 results = await self._run_when_free(transaction, deadline)
                 self._is_in_trouble = False
                 self._written_at = time.monotonic()
@@ -381,7 +387,7 @@ class Database(ABC):
 
     def _transaction(self, works: Sequence[Work[Any]]) -> Transaction:
         begin = self._begin_to_write if len(works) == 1 else self._begin_to_write_together
-        return Transaction(begin, works, self._tidy_up)
+        return Transaction(begin, works)
 
     async def _run_when_free(
         self, transaction: Transaction, deadline: float, run: Callable[[Work[Any]], Awaitable[Any]] | None = None
@@ -424,10 +430,6 @@ class Database(ABC):
     async def _turn_to_write(self, _deadline: float) -> AsyncIterator[None]:
         yield
 
-    @asynccontextmanager
-    async def _in_use(self) -> AsyncIterator[None]:
-        yield
-
     def _begin_to_write(self, connection: Connection) -> None:  # noqa: B027 - PostgreSQL needs nothing
         """Begin the transaction of one write, where the first statement does not."""
 
@@ -435,20 +437,9 @@ class Database(ABC):
         """Begin the transaction of several."""
         self._begin_to_write(connection)
 
-    def _tidy_up(self, connection: Connection) -> None:  # noqa: B027 - PostgreSQL tidies up itself
-        """Do what is to be done after writes."""
-
     def _begin_exclusive(self, connection: Connection) -> None:
         """Take the lock that one has at a time."""
         connection.exec_driver_sql(self.exclusive_lock)
-
-    async def _migrate(self, patience_seconds: float, *, is_another: bool = False) -> None:
-        works = [_migrate, self._repair] if is_another else [_migrate]
-        with self._translate_failures():
-            async with _holding_alembic():
-                await self._run_when_free(
-                    Transaction(self._begin_exclusive, works), time.monotonic() + patience_seconds, self._run_migration
-                )
 
     async def _run_migration(self, work: Work[T]) -> T:
         """Run a work that may take its time."""
@@ -475,8 +466,7 @@ class Database(ABC):
             raise self._make_failure(
                 "it was made by another version of Callboard", error, "install that version"
             ) from error
-        except (SQLAlchemyError, OSError) as error:
-            self._is_doubtful = self._is_doubtful or casts_doubt(error)
+        except (SQLAlchemyError, sqlite3.Error, OSError) as error:
             if is_writing and is_trouble(error) and (is_patient or not is_passing(error)):
                 self._is_in_trouble = True
             raise self._make_failure(reason(error), error, "check free space, rights and other users of it") from error

@@ -1,4 +1,4 @@
-"""Failures of a database: in words for users, and whether to wait, to look at it anew, or neither. Pure.
+"""Failures of a database: in words for users, and whether to try again. Pure.
 
 What drivers say names files, hosts and statements; it is for the log.
 """
@@ -50,7 +50,7 @@ def reason(error: BaseException) -> str:
             return _UNREACHABLE if state.startswith("08") else _POSTGRESQL_REASONS.get(state, _ITS_OWN)
         if isinstance(cause, OSError):
             return _UNREACHABLE
-    return _UNREACHABLE if _is_lost(error) else _ITS_OWN
+    return _UNREACHABLE if is_lost(error) else _ITS_OWN
 
 
 def is_passing(error: BaseException) -> bool:
@@ -63,23 +63,8 @@ def is_trouble(error: BaseException) -> bool:
     return not isinstance(error, (DataError, IntegrityError))
 
 
-def casts_doubt(error: BaseException) -> bool:
-    """Return whether the connection, or the file, may no longer be what was opened."""
-    if _is_lost(error):
-        return True
-    for cause in _list_causes(error):
-        if (code := getattr(cause, "sqlite_errorcode", None)) is not None:
-            moved_or_cut_short = code in (sqlite3.SQLITE_READONLY_DBMOVED, sqlite3.SQLITE_IOERR_SHORT_READ)
-            # A table or column that is not there is a plain error to SQLite.
-            return moved_or_cut_short or code & 0xFF in (
-                sqlite3.SQLITE_CORRUPT,
-                sqlite3.SQLITE_NOTADB,
-                sqlite3.SQLITE_ERROR,
-            )
-    return False
-
-
-def _is_lost(error: BaseException) -> bool:
+def is_lost(error: BaseException) -> bool:
+    """Return whether the connection to a server is gone."""
     return isinstance(error, DBAPIError) and error.connection_invalidated
 
 

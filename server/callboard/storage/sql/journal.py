@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, assert_never
 
 import structlog
-from sqlalchemy import Connection, Row, and_, bindparam, delete, insert, select, update
+from sqlalchemy import Connection, and_, bindparam, delete, insert, select, update
 
 from callboard._history import ChatJournal, CompactResults, Turn
 from callboard._history.journal import MAX_EVENTS, RowWritten, StatusWritten, Step
@@ -35,11 +35,10 @@ _log = structlog.get_logger(__name__)
 class SqlJournal(ChatJournal):
     """See `callboard._history.ChatJournal`.
 
-    The turn is kept as steps until its end. A step can be written again, since the transaction that
-    it was part of was taken back: after trouble all that are missing are written at once, and
-    where another database stands in the place of the old one, the whole turn. Where it is not known
-    whether a transaction was committed, what of it is there is left as it is. What is missing at
-    the end is handed to the database's `UnwrittenTurns`.
+    A step can be written again, since the transaction that it was part of was taken back: after trouble
+    all that are missing are written at once. Where it is not known whether a transaction was committed,
+    what of it is there is left as it is. What is missing at the end is handed to the database's
+    `UnwrittenTurns`.
 
     A chat that is deleted in the meantime, or that another user began at the same moment, takes
     nothing more of the turn.
@@ -48,15 +47,13 @@ class SqlJournal(ChatJournal):
     def __init__(self, database: Database, turn: Turn, compact_results: CompactResults) -> None:
         super().__init__(turn, compact_results)
         self._database = database
+        # The steps that are not known to be written. The first of them, `_tried`, may be.
         self._steps: list[Step] = []
-        self._written = 0
-        # More than are written, once it is not known whether those are.
         self._tried = 0
-        self._generation = database.generation
+        self._has_begun = False
         self._is_kept = True
         self._next_try = 0.0
         self._chat_began = 0.0
-        self._is_restored = False
         self._row_ids: dict[int, int] = {}
 
     async def restore(self) -> bool:
@@ -66,12 +63,9 @@ class SqlJournal(ChatJournal):
         began = await self._database.scalar(select(chats.c.created_at).where(chats.c.id == self.turn.chat_id))
         if not rows or began is None:
             return False
-        self._is_restored = True
+        self._has_begun = True
         self._chat_began = began
         self._row_count = len(rows)
-        # As if written here: should another database stand in the place of this one, they are to be there too.
-        self._steps = [self.turn, *(_read_step(number, row) for number, row in enumerate(rows))]
-        self._written = self._tried = len(self._steps)
         for number, row in enumerate(rows):
             self._row_ids[number] = row.id
             if row.role == "tool":
@@ -86,7 +80,7 @@ class SqlJournal(ChatJournal):
 
     async def begin(self) -> None:
         """Write the chat and the user's message, where they are not there already."""
-        if not self._is_restored:
+        if not self._has_begun:
             await super().begin()
 
     async def write(self, steps: Sequence[Step]) -> None:
@@ -94,7 +88,7 @@ class SqlJournal(ChatJournal):
         self._steps += steps
         if time.monotonic() < self._next_try:
             raise StorageError("what could not be written a moment ago is not tried again yet")
-        if self._is_kept and len(self._steps) > self._written:
+        if self._is_kept and self._steps:
             try:
                 # Turns of this chat that ended earlier come before this one.
                 await self._database.unwritten.write(self.turn.chat_id)
@@ -139,44 +133,39 @@ class SqlJournal(ChatJournal):
             self._steps.clear()
 
     async def _write_steps(self) -> None:
-        if self._is_kept and len(self._steps) > self._written:
+        if self._is_kept and self._steps:
             try:
-                written, generation = await self._database.write(self._write_missing)
+                written = await self._database.write(self._write_missing)
             except UnknownChat:
                 # Deleted, or somebody else's: nothing failed, and there is nothing left to write to.
                 self._is_kept = False
                 self._steps.clear()
                 _log.info("turn_not_kept", chat_id=self.turn.chat_id, run_id=self.turn.run_id)
-                if not self._written:
+                if not self._has_begun:
                     raise
             except StorageError:
                 self._next_try = time.monotonic() + SECONDS_BETWEEN_TRIES
                 raise
             else:
-                self._written = written
-                self._generation = generation
+                del self._steps[:written]
+                self._tried = 0
+                self._has_begun = True
                 self._next_try = 0.0
         if not self._is_kept:
             self._steps.clear()
 
-    def _write_missing(self, connection: Connection) -> tuple[int, int]:
-        """Return how many steps are written then, and in which generation of the database."""
-        generation = self._database.generation
-        first = self._written
+    def _write_missing(self, connection: Connection) -> int:
+        """Return how many steps are written then."""
+        steps = tuple(self._steps)
         self._check_owner(connection)
-        if generation != self._generation:
-            # What of the turn is in a copy of the old database may be a part of it.
-            mine = and_(messages.c.chat_id == self.turn.chat_id, messages.c.run_id == self.turn.run_id)
-            connection.execute(delete(messages).where(mine))
-            first = 0
-        elif first:
+        if self._has_begun:
             self._check_chat(connection)
-        rows_there = self._find_rows(connection) if self._tried > first else 0
-        for step in self._steps[first:]:
+        rows_there = self._find_rows(connection) if self._tried else 0
+        for step in steps:
             if not self._is_there(connection, step, rows_there):
                 self._write_step(connection, step)
-        self._tried = len(self._steps)
-        return self._tried, generation
+        self._tried = len(steps)
+        return self._tried
 
     def _find_rows(self, connection: Connection) -> int:
         """Return how many rows of the turn are there, where that is not known."""
@@ -275,11 +264,3 @@ class SqlJournal(ChatJournal):
             "created_at": status.at,
         }
         connection.execute(ADD_STATUS, row)
-
-
-def _read_step(number: int, row: Row[*tuple[Any, ...]]) -> RowWritten:
-    """Return the step by which a row was written that is there."""
-    values = {name: value for name, value in row._mapping.items() if name != "id" and value is not None}
-    if "tool_calls" in values:
-        values["tool_calls"] = json.loads(values["tool_calls"])
-    return RowWritten(number, values, is_new=True)

@@ -54,13 +54,23 @@ class PostgresqlDatabase(Database):
 
     def back_up(self, copy: Path) -> None:
         """Raise `StorageError`, with PostgreSQL's own command."""
+        raise self._refer_to("pg_dump", "--format=custom", f"--file={copy}", self._address)
+
+    def restore(self, copy: Path) -> None:
+        """Raise `StorageError`, with PostgreSQL's own command."""
+        raise self._refer_to("pg_restore", "--clean", "--if-exists", f"--dbname={self._address}", str(copy))
+
+    @property
+    def _address(self) -> str:
         # The name of the driver is ours, and the password is for no command line.
         url = self._engine.url
         named = URL.create("postgresql", url.username, None, url.host, url.port, url.database, url.query)
-        command = shlex.join(["pg_dump", "--format=custom", f"--file={copy}", named.render_as_string()])
-        raise StorageError(
-            f"the database is PostgreSQL's, which copies itself: run {command}, with the password in ~/.pgpass, and "
-            "pg_restore to put it back"
+        return named.render_as_string()
+
+    def _refer_to(self, *command: str) -> StorageError:
+        return StorageError(
+            f"PostgreSQL copies and restores its databases itself: run {shlex.join(command)}, with the password in "
+            "~/.pgpass; stop every server before a restore"
         )
 
     @asynccontextmanager
@@ -115,10 +125,6 @@ class PostgresqlDatabase(Database):
     def _begin_to_write_together(self, connection: Connection) -> None:
         # One that waits for a lock must not hold up the others: they are then written each by itself.
         connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{SHARED_LOCK_SECONDS}s'")
-
-    def _tidy_up(self, _connection: Connection) -> None:
-        # It is the server that was meant; only what is written while that is in doubt is run again.
-        self._is_doubtful = False
 
     def _touch(self, connection: Connection) -> None:
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = version_num")

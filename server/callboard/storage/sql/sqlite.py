@@ -1,4 +1,4 @@
-"""SQLite's own: one writer, a write-ahead log, a file that others may write over."""
+"""SQLite's own: one writer, a write-ahead log, a file that belongs to one machine."""
 
 import asyncio
 import os
@@ -7,7 +7,7 @@ import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,32 +15,26 @@ from urllib.parse import unquote, urlsplit
 
 import structlog
 from sqlalchemy import URL, Connection, Engine, create_engine
-from sqlalchemy.exc import OperationalError, SQLAlchemyError
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.pool import QueuePool, StaticPool
 
 from callboard._private_files import create_private_file, make_private, make_private_folder
 from callboard.errors import StorageError
 from callboard.storage.sql import database, sqlite_backup
 from callboard.storage.sql.database import Database, T, Transaction, Work
-from callboard.storage.sql.failures import reason
+from callboard.storage.sql.open_file import REPLACED, OpenFile, add_suffix, check_log
 from callboard.storage.sql.server_file import ServerFile
 from callboard.storage.sql.sqlite_dialect import SqliteDialect
-from callboard.storage.sql.sqlite_file import DatabaseFile, Found
 from callboard.storage.sql.tables import MEMORY_WORDS, MESSAGE_WORDS, WordIndex
 
-REOPEN_SECONDS = 5
-"""The seconds between two looks at a database that is only suspected, and the longest wait for those who use it."""
-CHECKPOINT_BYTES = 4 * 1024 * 1024
+CHECK_SECONDS = 5
+"""The seconds that `check_integrity` waits for another program that writes."""
 LEAST_FREE_BYTES = 1024 * 1024
 MOST_EXAMINED_BYTES = 512 * 1024 * 1024
 MERGED_PAGES = 200
 """The pages of an index that are merged in one transaction, for which others wait."""
 THREADS = 15
 """The most connections at one time."""
-WRITTEN_OVER = (
-    "another program has written over it while several servers use it: stop them, put the copy back again, start them"
-)
-SQLITE_SUFFIXES = ("", "-wal", "-shm", "-journal")
 
 _log = structlog.get_logger(__name__)
 
@@ -52,7 +46,7 @@ class _CrowdedOut(sqlite3.OperationalError):
 
 
 class SqliteDatabase(Database):
-    """A database in a file, or in memory. A file that was deleted, replaced or written over is opened anew."""
+    """A database in a file, or in memory. A file that somebody removes or replaces is neither read nor written."""
 
     dialect = SqliteDialect()
     # It also makes one transaction of a migration: the driver begins none by itself before a change of the
@@ -60,15 +54,10 @@ class SqliteDatabase(Database):
     exclusive_lock = "BEGIN IMMEDIATE"
     sweep_seconds = 0.2
 
-    def __init__(self, url: URL, repair: Work[object]) -> None:
-        super().__init__(url, repair)
-        self._watched: DatabaseFile | None = None
-        self._is_another = False
-        self._is_reopening = False
-        self._is_log_stuck = False
-        self._reopened_at = 0.0
+    def __init__(self, url: URL) -> None:
+        super().__init__(url)
+        self._opened: OpenFile | None = None
         self._server_file: ServerFile | None = None
-        self._users = 0
         self._make_locks()
 
     @property
@@ -82,25 +71,26 @@ class SqliteDatabase(Database):
         return self.file is None
 
     async def start(self) -> None:
-        """Make the file where there is none, migrate, and watch it from here on."""
-        file = DatabaseFile(self.file) if self.file else None
+        """Create the file if there is none, open it and migrate."""
+        self._make_locks()
+        await super().start()
+
+    async def _open_file(self) -> None:
+        if self.file is None:
+            return
         try:
-            if file:
-                file.put_back()
-                _make_private(file.path)
-                file.hold()
+            _make_private(self.file)
+            self._opened = await asyncio.to_thread(OpenFile.open, self.file, database.PATIENCE_SECONDS)
         except OSError as error:
             raise StorageError(f"CALLBOARD_DATA_DIR cannot be written: {error}") from error
-        self._make_locks()
-        with ExitStack() as unless_started:
-            if file:
-                unless_started.callback(file.let_go)
-            await super().start()
-            unless_started.pop_all()
-        if file:
-            await asyncio.to_thread(file.remember)
-            self._watched = file
-            await self._settle_checkpoint(file)
+
+    def _check_file(self) -> None:
+        if self._opened:
+            if self._opened.is_replaced():
+                raise self._make_failure(REPLACED)
+        elif self.file:
+            # `callboard doctor` reads a database that is not started.
+            check_log(self.file)
 
     def _make_locks(self) -> None:
         """Make what belongs to one event loop."""
@@ -109,15 +99,13 @@ class SqliteDatabase(Database):
         # SQLite lets one connection write at a time and its waiters poll; a queue of our own is
         # fair and wakes at once.
         self._writer = asyncio.Lock()
-        self._reopening = asyncio.Lock()
-        self._unused = asyncio.Event()
-        self._unused.set()
 
     async def close(self) -> None:
-        """Write what waits to be written, if it can be, and let go of the file."""
+        """Write what waits to be written, if it can be, and close the file."""
         await super().close()
-        if self._watched:
-            self._watched.let_go()
+        if self._opened:
+            await asyncio.to_thread(self._opened.close)
+            self._opened = None
 
     async def check_integrity(self) -> None:
         """Raise `StorageError` where the file cannot be written or is damaged; a large one is not read."""
@@ -127,7 +115,7 @@ class SqliteDatabase(Database):
             connection.rollback()
 
         with self._translate_failures():
-            await self._run_when_free(Transaction(self._begin_exclusive, [touch]), time.monotonic() + REOPEN_SECONDS)
+            await self._run_when_free(Transaction(self._begin_exclusive, [touch]), time.monotonic() + CHECK_SECONDS)
 
         # Not in the same transaction: a server may be at work, and wants to write.
         def check(connection: Connection) -> str:
@@ -139,37 +127,37 @@ class SqliteDatabase(Database):
 
         found = await self.read(check)
         if found != "ok":
-            raise StorageError(f"the database {self.where} is damaged ({found}): put back a copy of it")
+            raise StorageError(f"the database {self.where} is damaged ({found}): run `callboard restore COPY`")
 
     def back_up(self, copy: Path) -> None:
         """Copy the file while servers write to it."""
+        sqlite_backup.back_up(self._name_file(), copy, database.PATIENCE_SECONDS)
+
+    def restore(self, copy: Path) -> None:
+        """Put a copy in the place of the file."""
+        sqlite_backup.restore(copy, self._name_file())
+
+    def _name_file(self) -> Path:
         if self.file is None:
-            raise StorageError("the database is in the memory of one process: there is no file to copy")
-        sqlite_backup.back_up(self.file, copy, database.PATIENCE_SECONDS)
+            raise StorageError("the database is in the memory of one process: there is no file to copy or restore")
+        return self.file
 
     async def drop_deleted_words(self) -> None:
-        """Write the indexes of words anew, which only mark what is deleted; empty the log where nobody else has it.
-
-        Else a program that is gone at once would have changed the file, and that of a server is opened anew for that:
-        its next round empties the log.
-        """
+        """Write the indexes of words anew, which only mark what is deleted, and empty the log."""
         for index in (MEMORY_WORDS, MESSAGE_WORDS):
             # A negative number begins to merge all that there is, positive ones go on with it.
             pages = -MERGED_PAGES
             while await self.write(partial(_merge, index, pages)):
                 pages = MERGED_PAGES
-        if await self.is_alone():
-            await self.truncate_log()
+        await self.truncate_log()
 
     async def truncate_log(self) -> None:
-        """Empty SQLite's log; other servers see who has done it."""
-        if self._watched:
-            await self._transact(Transaction(self._begin_exclusive, [self._touch], self._empty_log))
+        """Empty SQLite's log."""
+        if self.file:
+            await self._transact(Transaction(self._empty_log, []))
 
     def _empty_log(self, connection: Connection) -> None:
-        assert self._watched is not None
-        with self._watched.checkpointing():
-            is_busy, *_ = connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()
+        is_busy, *_ = connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()
         if is_busy:
             _log.warning("log_not_emptied", database=self.where, reason="somebody reads what is in it")
 
@@ -237,10 +225,6 @@ class SqliteDatabase(Database):
         cursor.execute("PRAGMA foreign_keys=ON")
         # What is deleted is written over: else it stays in the file until its pages are used again.
         cursor.execute("PRAGMA secure_delete=ON")
-        # Checkpoints are made here: see `callboard.storage.sql.sqlite_file`.
-        cursor.execute("PRAGMA wal_autocheckpoint=0")
-        # Begun anew after one, the log is cut: it is by its size that the next is due.
-        cursor.execute("PRAGMA journal_size_limit=0")
         cursor.close()
 
     def _touch(self, connection: Connection) -> None:
@@ -249,10 +233,10 @@ class SqliteDatabase(Database):
         connection.exec_driver_sql(f"PRAGMA user_version = {version:d}")
 
     def _check_free_space(self) -> None:
-        if self._watched is None:
+        if self.file is None:
             return
         with suppress(OSError):
-            if shutil.disk_usage(self._watched.path.parent).free < LEAST_FREE_BYTES:
+            if shutil.disk_usage(self.file.parent).free < LEAST_FREE_BYTES:
                 raise self._make_failure("its disk is full")
 
     @asynccontextmanager
@@ -267,129 +251,8 @@ class SqliteDatabase(Database):
         finally:
             self._writer.release()
 
-    @asynccontextmanager
-    async def _in_use(self) -> AsyncIterator[None]:
-        """Keep the database from being opened anew meanwhile; it has been, where it had to be."""
-        while self._watched and self._must_be_reopened(self._watched):
-            await self._reopen(self._watched)
-        self._users += 1
-        self._unused.clear()
-        try:
-            yield
-        finally:
-            self._users -= 1
-            if not self._users:
-                self._unused.set()
-
-    def _must_be_reopened(self, file: DatabaseFile) -> bool:
-        return self._is_reopening or self._is_to_be_reopened(file)
-
-    def _is_to_be_reopened(self, file: DatabaseFile) -> bool:
-        is_due = time.monotonic() >= self._reopened_at + REOPEN_SECONDS
-        return file.look() is not Found.SAME or (self._is_doubtful and is_due)
-
-    async def _is_sound(self, file: DatabaseFile) -> bool:
-        """Return whether the connections can be used as they are."""
-        if not self._is_to_be_reopened(file):
-            return True
-        return not self._is_doubtful and await asyncio.to_thread(self._is_others_checkpoint, file)
-
-    async def _reopen(self, file: DatabaseFile) -> None:
-        async with self._reopening:
-            if await self._is_sound(file):
-                return
-            # From here on nobody begins to use it: to close a file ends the locks that others of this process have.
-            self._is_reopening = True
-            try:
-                await self._reopen_unused(file)
-            finally:
-                self._is_reopening = False
-
-    async def _reopen_unused(self, file: DatabaseFile) -> None:
-        try:
-            async with asyncio.timeout(REOPEN_SECONDS):
-                await self._unused.wait()
-        except TimeoutError:
-            raise self._make_failure("it is in use, and has to be opened anew") from None
-        # Who used it may have changed it.
-        if await self._is_sound(file):
-            return
-        found = file.look()
-        is_written_over = found is Found.CHANGED and await asyncio.to_thread(file.was_written_over)
-        if is_written_over and await asyncio.to_thread(self._are_others_there):
-            # Its log is theirs too: what one takes away the others would go on writing to.
-            raise self._make_failure(WRITTEN_OVER)
-        _log.warning("database_reopened", database=self.where, found=found.value)
-        self._reopened_at = time.monotonic()
-        self._is_doubtful = True
-        self._is_another = self._is_another or found in (Found.REPLACED, Found.CHANGED)
-        await self._part_from(file, found, is_written_over)
-        file.let_go()
-        try:
-            _make_private(file.path)
-            file.hold()
-            await self._migrate(REOPEN_SECONDS, is_another=self._is_another)
-        finally:
-            await asyncio.to_thread(file.remember)
-        await self._settle_checkpoint(file)
-        self._is_doubtful = False
-        if self._is_another:
-            self._is_another = False
-            self.generation += 1
-
-    def _is_others_checkpoint(self, file: DatabaseFile) -> bool:
-        """Return whether another server that uses the file has written its log into it; it is then known as it is."""
-        if file.look() is not Found.CHANGED or not self._are_others_there() or file.was_written_over():
-            return False
-        file.remember()
-        return True
-
-    def _are_others_there(self) -> bool:
-        """Return whether a server uses the file, other than this one, where this is one."""
-        assert self.file is not None
-        return ServerFile.are_others_there(self.file, but=self._server_file.path if self._server_file else None)
-
-    async def _part_from(self, file: DatabaseFile, found: Found, is_written_over: bool) -> None:
-        """Close every connection, so that nothing of another database gets into the one that is there now."""
-        match found:
-            case Found.REPLACED | Found.WITHOUT_LOG:
-                if _has_pooled(self._engine):
-                    # Into the file that the connections have, wherever that is now; and the log is empty.
-                    with suppress(SQLAlchemyError):
-                        await self._run(lambda old: old.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)"))
-                if found is Found.REPLACED:
-                    # Others may have it open yet, and would write the new file's log into the old file.
-                    file.remove_log()
-                await self._dispose()
-            case Found.CHANGED if is_written_over:
-                await file.part_from_log(self._dispose)
-            case Found.CHANGED | Found.SAME:
-                await self._dispose()
-
     def _begin_to_write(self, connection: Connection) -> None:
         self._begin_exclusive(connection)
-
-    def _tidy_up(self, connection: Connection) -> None:
-        """Write SQLite's log into its file where it has grown."""
-        if self._watched and self._watched.log_bytes() >= CHECKPOINT_BYTES:
-            self._checkpoint(self._watched, connection)
-
-    async def _settle_checkpoint(self, file: DatabaseFile) -> None:
-        """Make the checkpoint that a server which was killed did not get to, or not to the end of."""
-        if not file.can_tell():
-            await self._run(partial(self._checkpoint, file))
-
-    def _checkpoint(self, file: DatabaseFile, connection: Connection) -> None:
-        try:
-            with file.checkpointing():
-                connection.exec_driver_sql("PRAGMA wal_checkpoint(PASSIVE)")
-        except SQLAlchemyError as error:
-            # What was to be written is: SQLite's log holds it.
-            if not self._is_log_stuck:
-                _log.warning("checkpoint_failed", database=self.where, reason=reason(error), error=str(error))
-            self._is_log_stuck = True
-        else:
-            self._is_log_stuck = False
 
 
 def _merge(index: WordIndex, pages: int, connection: Connection) -> bool:
@@ -420,11 +283,5 @@ def _make_private(file: Path) -> None:
         os.close(create_private_file(file))
     except FileExistsError:
         # Not opened: to close it would end the locks that other connections of this process hold.
-        for suffix in SQLITE_SUFFIXES:
-            make_private(file.with_name(file.name + suffix))
-
-
-def _has_pooled(engine: Engine) -> bool:
-    """Return whether there is a connection at rest that the next user would get."""
-    pool = engine.pool
-    return isinstance(pool, QueuePool) and pool.checkedin() > 0
+        for suffix in sqlite_backup.SUFFIXES:
+            make_private(add_suffix(file, suffix))

@@ -1,19 +1,36 @@
-"""A copy of a SQLite database that servers are writing to: as it was at one moment, and whole.
+"""Copies of an SQLite database: made while servers write to it, and put back while none does.
 
 SQLite's online backup reads all pages in one transaction. In WAL mode that holds up nobody who writes.
 """
 
 import os
 import secrets
+import shutil
 import sqlite3
 import time
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
-from callboard._private_files import create_private_file
+from sqlalchemy import URL, create_engine, inspect
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.pool import NullPool
+
+from callboard._private_files import create_private_file, make_private_folder
 from callboard.errors import StorageError
+from callboard.storage.sql import tables
+from callboard.storage.sql.open_file import (
+    NEEDS_RESTORE,
+    add_suffix,
+    check_log,
+    give_to_owner,
+    locked_id_file,
+    read_id,
+    stamp,
+)
+from callboard.storage.sql.server_file import ServerFile
+from callboard.storage.sql.versions import UnknownVersion
 
 LEAVE_UNDER_WAY = "UPDATE runs SET request = NULL WHERE ended_at IS NULL"
 """Without its request no server goes on with a run: in the copy it ends as `interrupted`.
@@ -30,16 +47,12 @@ def back_up(database: Path, copy: Path, patience_seconds: float) -> None:
     """
     if not database.is_file():
         raise StorageError(f"there is no database {database} to copy: CALLBOARD_DATA_DIR or CALLBOARD_DATABASE_URL")
-    # Nobody is to find half a copy under the name of a whole one.
-    draft = copy.with_name(f".{copy.name}.{secrets.token_hex(8)}")
     try:
-        os.close(create_private_file(draft))
-        try:
+        check_log(database)
+        with _draft(copy) as draft:
+            os.close(create_private_file(draft))
             _copy(database, draft, patience_seconds)
             os.link(draft, copy)
-        finally:
-            for suffix in SUFFIXES:
-                draft.with_name(draft.name + suffix).unlink(missing_ok=True)
     except FileExistsError:
         raise StorageError(f"there is a file {copy} already: name another, or move it away") from None
     except OSError as error:
@@ -53,16 +66,119 @@ def _copy(database: Path, draft: Path, patience_seconds: float) -> None:
     source_url = f"file:{quote(str(database))}?mode=rw"
     with closing(sqlite3.connect(source_url, uri=True)) as source, closing(sqlite3.connect(draft)) as target:
         source.backup(target, progress=_give_up_after(patience_seconds))
-        # One file, without a log beside it.
-        target.execute("PRAGMA journal_mode=DELETE")
-        if target.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'runs'").fetchone():
-            target.execute(LEAVE_UNDER_WAY)
-            target.commit()
-        [found] = target.execute("PRAGMA quick_check(1)").fetchone()
-        if found != "ok":
-            raise StorageError(f"the database {database} is damaged ({found}): no copy was made")
-    with draft.open("rb") as written:
-        os.fsync(written.fileno())
+    if (damage := _complete(draft, "quick_check")) != "ok":
+        raise StorageError(f"the database {database} is damaged ({damage}): no copy was made")
+
+
+def restore(copy: Path, database: Path) -> None:
+    """Put a copy in the place of a database that nobody has open; the copy stays as it is.
+
+    Raises `StorageError`, and then leaves the database as it is, if the copy is no whole database of Callboard.
+    """
+    if not copy.is_file():
+        raise StorageError(f"there is no copy {copy}: name a file that `callboard backup` has made")
+    if database.exists() and copy.samefile(database):
+        raise StorageError(f"{copy} is the database itself: name a copy of it")
+    try:
+        make_private_folder(database.parent)
+        with _draft(database) as draft:
+            _read_copy(copy, draft)
+            _replace(database, draft)
+    except OSError as error:
+        raise StorageError(f"{copy} cannot be restored to {database} ({error.strerror})") from error
+
+
+def _read_copy(copy: Path, draft: Path) -> None:
+    """Write a checked copy of a copy; its own log or journal is read into it."""
+    try:
+        for suffix in ("", "-wal", "-journal"):
+            if (part := add_suffix(copy, suffix)).exists():
+                os.close(create_private_file(add_suffix(draft, suffix)))
+                shutil.copyfile(part, add_suffix(draft, suffix))
+        if (damage := _complete(draft, "integrity_check")) != "ok":
+            raise StorageError(f"the copy {copy} is damaged ({damage}): choose another copy")
+        _check_tables(draft)
+    except (sqlite3.Error, SQLAlchemyError) as error:
+        raise StorageError(f"the copy {copy} cannot be read ({error}): choose another copy") from error
+    except UnknownVersion as error:
+        raise StorageError(
+            f"the copy {copy} was made by another version of Callboard ({error}): install that version"
+        ) from error
+
+
+def _replace(database: Path, draft: Path) -> None:
+    """Let the draft take the place of the database. If this breaks off, no start accepts the file before a restore."""
+    with locked_id_file(database) as keep:
+        if ServerFile.are_others_there(database) or _is_open(database):
+            raise StorageError(f"a server or a command uses the database {database}: stop it first")
+        keep(NEEDS_RESTORE)
+        file_id = read_id(draft)
+        give_to_owner(draft, database)
+        draft.replace(database)
+        for suffix in ("-wal", "-shm", "-journal"):
+            add_suffix(database, suffix).unlink(missing_ok=True)
+        _sync(database.parent)
+        keep(file_id)
+
+
+def _is_open(database: Path) -> bool:
+    """Return whether another connection has the file open: SQLite then cannot end its log."""
+    if not database.exists():
+        return False
+    try:
+        check_log(database)
+        with closing(sqlite3.connect(database, timeout=0)) as connection:
+            connection.execute("PRAGMA journal_mode=DELETE")
+    except sqlite3.DatabaseError as error:
+        return error.sqlite_errorcode == sqlite3.SQLITE_BUSY
+    except StorageError:
+        # Nothing opens such a file, nor may this: SQLite would read the log into it.
+        return False
+    return False
+
+
+@contextmanager
+def _draft(file: Path) -> Iterator[Path]:
+    """Name a draft beside the file that it is to become, and remove what is left of it after the block."""
+    draft = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
+    try:
+        yield draft
+    finally:
+        for suffix in SUFFIXES:
+            add_suffix(draft, suffix).unlink(missing_ok=True)
+
+
+def _complete(draft: Path, check: str) -> str:
+    """Make a draft one file with an id of its own, end its runs, and return what SQLite's check of it says."""
+    with closing(sqlite3.connect(draft, isolation_level=None)) as connection:
+        # Without a log beside it.
+        stamp(connection)
+        if connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'runs'").fetchone():
+            connection.execute(LEAVE_UNDER_WAY)
+        [found] = connection.execute(f"PRAGMA {check}(1)").fetchone()
+    _sync(draft)
+    return " ".join(str(found).split())
+
+
+def _check_tables(draft: Path) -> None:
+    """Raise `StorageError` if a draft has not the tables of its version; `UnknownVersion` if that is not known."""
+    from callboard.storage.sql import migrating
+
+    engine = create_engine(URL.create("sqlite", database=str(draft)), poolclass=NullPool)
+    with engine.connect() as connection:
+        there = set(inspect(connection).get_table_names())
+        missing = migrating.count_missing(connection)
+    needed = {"alembic_version", "messages"} if missing else set(tables.metadata.tables)
+    if lacking := sorted(needed - there):
+        raise StorageError(f"the copy is no database of Callboard: it lacks the table {lacking[0]}")
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _give_up_after(seconds: float) -> Callable[[int, int, int], None]:

@@ -134,7 +134,7 @@ class Store:
         return Usage(self.database, self._usage_statements, user_id)
 
     async def drop_traces(self) -> None:
-        """Empty what the database keeps for itself of what was deleted, where that can be done beside others."""
+        """Empty what the database keeps for itself of deleted rows."""
         await self.database.truncate_log()
 
     async def drop_usage(self) -> int:
@@ -221,7 +221,7 @@ def _make_database(url: str) -> Database:
     if kind is None:
         where = parsed.render_as_string(hide_password=True)
         raise StorageError(f"CALLBOARD_DATABASE_URL cannot be used: {where} is neither SQLite nor PostgreSQL")
-    return kind(parsed, run_calls.close_open_calls)
+    return kind(parsed)
 
 
 def _make_redis(url: str) -> "RedisServer":

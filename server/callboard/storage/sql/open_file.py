@@ -1,0 +1,181 @@
+"""The file of an SQLite database that this process has open, and the id that tells it from copies of itself.
+
+SQLite reads a log (`-wal`) into whatever file has its name, and does not notice that its file was replaced or written
+over: https://www.sqlite.org/howtocorrupt.html. So every file has a random id, in the field of its header that SQLite
+leaves to programs: https://www.sqlite.org/pragma.html#pragma_application_id. Each start gives the file a new id, and
+`callboard backup` gives one to each copy. The id that the file was last opened with is kept beside it, in
+`callboard.db-id`.
+"""
+
+import fcntl
+import os
+import secrets
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Self
+from urllib.parse import quote
+
+from callboard.errors import StorageError
+
+NEEDS_RESTORE = -1
+"""The id that is kept when the file must not be opened before `callboard restore`: no file has it."""
+REPLACED = "its file was removed, replaced or written over: stop the server, run `callboard restore COPY`, start it"
+
+
+@contextmanager
+def locked_id_file(database: Path) -> Iterator[Callable[[int], None]]:
+    """Keep other processes from opening or restoring a database during the block; it gets a function to keep an id.
+
+    Waits for other processes. Raises `OSError`.
+    """
+    descriptor = os.open(add_suffix(database, "-id"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def keep(file_id: int) -> None:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, b"%d\n" % file_id, 0)
+        os.fsync(descriptor)
+
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        give_to_owner(descriptor, database)
+        yield keep
+    finally:
+        os.close(descriptor)
+
+
+class OpenFile:
+    """A database file that is open. A connection of its own keeps the log where it is until `close`."""
+
+    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+        self._path = path
+        self._connection = connection
+        self._id = read_id(path)
+        self._inodes = _find_inodes(path)
+        self._written = _find_last_write(path)
+
+    @classmethod
+    def open(cls, path: Path, patience_seconds: float) -> Self:
+        """Open a file and give it a new id, unless another process has it open too.
+
+        Raises `StorageError` if the log is not this file's, `sqlite3.Error` if SQLite cannot open the file or another
+        program still locks it after `patience_seconds`, and `OSError`.
+        """
+        with locked_id_file(path) as keep:
+            check_log(path)
+            connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
+            try:
+                with suppress(sqlite3.OperationalError):
+                    stamp(connection)
+                connection.execute(f"PRAGMA busy_timeout={patience_seconds * 1000:.0f}")
+                connection.execute("PRAGMA journal_mode=WAL")
+                # The first statement that reads opens the log.
+                connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+                keep(read_id(path))
+                return cls(path, connection)
+            except BaseException:
+                connection.close()
+                raise
+
+    def is_replaced(self) -> bool:
+        """Return whether somebody removed, replaced or wrote over the file, or removed its log."""
+        if _find_inodes(self._path) != self._inodes:
+            return True
+        written = _find_last_write(self._path)
+        if written != self._written:
+            # Checkpoints write to the file as well, those of other processes too. They keep the id.
+            try:
+                if read_id(self._path) != self._id:
+                    return True
+            except sqlite3.DatabaseError as error:
+                # Any other error says nothing about the file: the process may have no descriptor left.
+                return error.sqlite_errorcode == sqlite3.SQLITE_NOTADB
+            self._written = written
+        return False
+
+    def close(self) -> None:
+        """Close the connection, after all others of this process.
+
+        SQLite then writes the log into the file. If the file is another one by now, that damages it, and no start
+        accepts it before `callboard restore`.
+        """
+        if self.is_replaced():
+            with suppress(OSError), locked_id_file(self._path) as keep:
+                keep(NEEDS_RESTORE)
+        self._connection.close()
+
+
+def check_log(database: Path) -> None:
+    """Raise `StorageError` if the log beside a file is not its own: SQLite would read it into the file."""
+    id_file = add_suffix(database, "-id")
+    kept = id_file.read_text().strip() if id_file.exists() else ""
+    # SQLite itself ignores the log of an empty file.
+    if not kept or _size(database) == 0:
+        return
+    if kept == str(NEEDS_RESTORE):
+        raise StorageError(
+            f"the database {database} was replaced while a server used it, or a restore of it broke off: "
+            "run `callboard restore COPY` with a copy of it"
+        )
+    if _size(add_suffix(database, "-wal")) > 0 and str(read_id(database)) != kept:
+        raise StorageError(
+            f"the log {database}-wal belongs to another database than the file beside it, which was put there by "
+            "hand: run `callboard restore COPY`, which puts a copy in place without the log"
+        )
+
+
+def stamp(connection: sqlite3.Connection) -> int:
+    """Give a file a new id, in its header and not in its log, and return the id.
+
+    Raises `sqlite3.OperationalError` if somebody else has the file open.
+    """
+    file_id = secrets.randbelow(2**31 - 1) + 1
+    connection.execute("PRAGMA journal_mode=DELETE")
+    connection.execute(f"PRAGMA application_id={file_id}")
+    return file_id
+
+
+def read_id(database: Path) -> int:
+    """Return the id in the header of a file, whatever its log says.
+
+    SQLite opens the file for it, and not this module: a process that closes a file loses its locks on it.
+    """
+    url = f"file:{quote(str(database))}?mode=ro&immutable=1"
+    with closing(sqlite3.connect(url, uri=True)) as connection:
+        # During a checkpoint the header may count pages that are not written yet. With this, SQLite reads it anyway.
+        connection.execute("PRAGMA writable_schema=ON")
+        return int(connection.execute("PRAGMA application_id").fetchone()[0])
+
+
+def add_suffix(database: Path, suffix: str) -> Path:
+    """Return the path of a file that belongs to the database."""
+    return database.with_name(f"{database.name}{suffix}")
+
+
+def give_to_owner(file: int | Path, database: Path) -> None:
+    """Give a new file to the owner of the database if root has created it, so that the server can use it."""
+    if os.geteuid() == 0:
+        owner = (database if database.exists() else database.parent).stat()
+        os.chown(file, owner.st_uid, owner.st_gid)
+
+
+def _size(file: Path) -> int:
+    return file.stat().st_size if file.exists() else 0
+
+
+def _find_inodes(database: Path) -> list[tuple[int, int] | None]:
+    return [_find_inode(database), _find_inode(add_suffix(database, "-wal"))]
+
+
+def _find_inode(file: Path) -> tuple[int, int] | None:
+    try:
+        found = file.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _find_last_write(database: Path) -> tuple[int, int]:
+    found = database.stat()
+    return found.st_size, found.st_mtime_ns
