@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from callboard._http.listening import limit_connections, listen
+from callboard._http.listening import compute_connection_limit, listen
 from tests import processes
 from tests.fakes.openai_server import OpenAIServer, chunks, finish, text
 from tests.processes import COMMAND, address, environment
@@ -109,6 +109,6 @@ def test_a_connection_sends_small_writes_at_once() -> None:
 
 
 def test_descriptors_are_kept_back_for_runs() -> None:
-    assert limit_connections(65_536, max_connections=1000, max_runs=100) == 1000
-    assert limit_connections(512, max_connections=1000, max_runs=100) == 120
-    assert limit_connections(100, max_connections=1000, max_runs=100) == 16
+    assert compute_connection_limit(65_536, max_connections=1000, max_runs=100) == 1000
+    assert compute_connection_limit(512, max_connections=1000, max_runs=100) == 120
+    assert compute_connection_limit(100, max_connections=1000, max_runs=100) == 16

@@ -25,7 +25,7 @@ from callboard._application import Callboard
 from callboard._application.application import Application
 from callboard._cli.workers import HEALTHCHECK_SECONDS, supervise, working
 from callboard._http.auth import authenticate_by
-from callboard._http.listening import BACKLOG, limit_connections, listen, raise_descriptor_limit
+from callboard._http.listening import compute_connection_limit, listen, raise_descriptor_limit
 from callboard._logging import set_up_logging
 from callboard._redaction import Redaction
 from callboard._settings import Settings, load_settings, read_environment, secrets_in, unknown_settings
@@ -178,7 +178,7 @@ async def _lifespan(
 
 def _configure(app: Application | Callable[[], Application], settings: Settings, **more: Any) -> uvicorn.Config:
     """Return uvicorn's configuration of a server with these settings."""
-    limit = limit_connections(
+    limit = compute_connection_limit(
         raise_descriptor_limit(), max_connections=settings.max_connections, max_runs=settings.max_runs
     )
     return uvicorn.Config(
@@ -189,7 +189,6 @@ def _configure(app: Application | Callable[[], Application], settings: Settings,
         limit_concurrency=limit,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=SHUTDOWN_SECONDS,
-        backlog=BACKLOG,
         loop="asyncio",
         log_config=None,
         access_log=False,

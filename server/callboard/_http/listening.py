@@ -9,10 +9,7 @@ import socket
 
 import structlog
 
-BACKLOG = 64
-"""Connections that the event loop accepts in one go."""
-
-DESCRIPTORS_OF_SERVER = 64 + 2 * BACKLOG
+DESCRIPTORS_OF_SERVER = 192
 DESCRIPTORS_OF_RUN = 2
 """Descriptors that are kept for the database, the log and processes, and for the model and a tool of each run."""
 
@@ -56,7 +53,7 @@ def raise_descriptor_limit() -> int:
     return wanted
 
 
-def limit_connections(descriptors: int, *, max_connections: int, max_runs: int) -> int:
+def compute_connection_limit(descriptors: int, *, max_connections: int, max_runs: int) -> int:
     """Return the number of connections that leaves runs the descriptors that they need."""
     left = descriptors - DESCRIPTORS_OF_SERVER - DESCRIPTORS_OF_RUN * max_runs
     total = max(FEWEST_CONNECTIONS, min(max_connections, left))
