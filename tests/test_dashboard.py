@@ -18,9 +18,9 @@ from tests.serving import request, serving
 FILE = Path(__file__).parent.parent / "deploy" / "grafana" / "callboard.json"
 DASHBOARD: dict[str, Any] = json.loads(FILE.read_text())
 
-ADDED = {"job", "instance", "worker"}
-"""Labels that Prometheus adds, and those of a server with several workers."""
-NOT_DRAWN = {"callboard_info", "callboard_worker_up"}
+ADDED = {"job", "instance"}
+"""Labels that Prometheus adds."""
+NOT_DRAWN = {"callboard_info"}
 
 _WORDS = {"by", "rate", "sum", "histogram_quantile", "label_values", "or", "vector"}
 _SELECTOR = re.compile(r"\b([a-z_]+)\{([^}]*)\}")
@@ -132,8 +132,7 @@ async def test_the_page_of_metrics_lists_what_there_is(scraped: Scrape) -> None:
     page = (FILE.parent.parent.parent / "docs" / "how-to" / "metrics.md").read_text()
     rows = re.findall(r"^\| `(callboard_\w+)` \| (\w+) \|([^|]*)\|", page, re.MULTILINE)
     told = {name: kind for name, kind in scraped.types.items() if name.startswith("callboard_")}
-    assert {name.removesuffix("_total"): kind for name, kind, _ in rows if name != "callboard_worker_up"} == told
+    assert {name.removesuffix("_total"): kind for name, kind, _ in rows} == told
     for name, kind, labels in rows:
-        if name != "callboard_worker_up":
-            sample = f"{name}_count" if kind == "histogram" else name
-            assert set(re.findall(r"`(\w+)`", labels)) == scraped.labels_of(sample), name
+        sample = f"{name}_count" if kind == "histogram" else name
+        assert set(re.findall(r"`(\w+)`", labels)) == scraped.labels_of(sample), name

@@ -321,9 +321,11 @@ def free_ports(count: int) -> list[int]:
 
 
 @contextmanager
-def nginx(folder: Path, port: int, servers: dict[str, int]) -> Iterator[str]:
+def nginx(folder: Path, port: int, servers: dict[str, int], header_timeout: str = "15s") -> Iterator[str]:
     """nginx with the balancer's settings; its address."""
     settings = (ROOT / SEVERAL / "nginx.conf").read_text().replace("listen 8700;", f"listen 127.0.0.1:{port};")
+    assert "client_header_timeout 15s;" in settings
+    settings = settings.replace("client_header_timeout 15s;", f"client_header_timeout {header_timeout};")
     for name, at in servers.items():
         settings = settings.replace(f"server {name}:8700", f"server 127.0.0.1:{at}")
     (folder / "balancer.conf").write_text(settings)
@@ -385,3 +387,14 @@ def test_behind_nginx_an_answer_goes_on_at_the_other_server_when_its_own_is_stop
         check(read(seen + rest.content))
         assert isinstance(read(rest.content)[-1][1], Done)
         assert client.post("/v1/runs", json=body | {"run_id": "another", "chat_id": "d"}).status_code == 200
+
+
+@pytest.mark.needs("nginx")
+@pytest.mark.parametrize("said", [b"", b"POST /v1/runs HTTP/1.1\r\nHost: balancer\r\nContent-"])
+def test_nginx_ends_a_connection_whose_headers_never_end(tmp_path: Path, said: bytes) -> None:
+    port, nobody = free_ports(2)
+    with nginx(tmp_path, port, {"callboard": nobody, "callboard-two": nobody}, header_timeout="200ms"):
+        with socket.create_connection(("127.0.0.1", port)) as connection:
+            connection.sendall(said)
+            while connection.recv(1000):
+                pass

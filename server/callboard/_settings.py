@@ -268,12 +268,10 @@ class Settings(BaseSettings):
         "runs that have ended are forgotten before their 300 s",
     )
     max_connections: int = Field(
-        default=1000,
+        default=65_536,
         ge=16,
-        description="Connections at one time, as far as the limit of open files allows; more are answered with 503",
-    )
-    max_address_connections: int = Field(
-        default=500, ge=8, description="Connections of one address at one time; Open WebUI's users share one"
+        description="Connections at one time, as far as the limit of open files allows; requests beyond them are "
+        "answered with 503. Connections that say nothing count too: bound those of one address at a proxy",
     )
     max_request_mib: int = Field(
         default=32, ge=1, description="Largest request body, in MiB; larger is answered with 413"

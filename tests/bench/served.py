@@ -25,7 +25,7 @@ AGENTS = Path(__file__).with_name("scale_agents.py")
 MIB = 2**20
 TICKS = os.sysconf("SC_CLK_TCK")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-UNLIMITED = dict.fromkeys(("MAX_RUNS", "MAX_USER_RUNS", "MAX_CONNECTIONS", "MAX_ADDRESS_CONNECTIONS"), "5000")
+UNLIMITED = dict.fromkeys(("MAX_RUNS", "MAX_USER_RUNS", "MAX_CONNECTIONS"), "5000")
 """Settings of servers whose limits are not measured."""
 START_SECONDS = 60.0
 LOG_CHARS = 2_000

@@ -160,7 +160,6 @@ async def staging(engine_name: str, chance: random.Random, folder: Path) -> Asyn
             "TEST_RAN": str(folder / "ran"),
             "LEASE_SECONDS": str(LEASE_SECONDS),
             "DRAIN_SECONDS": str(DRAIN_SECONDS),
-            "MAX_ADDRESS_CONNECTIONS": "1000",
         }
         servers = await closing.enter_async_context(running(engine, balancer, folder, settings))
         yield Stage(engine, balancer, servers, script, folder / "ran")

@@ -25,6 +25,10 @@ from tests.serving import request
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
+on_postgresql = pytest.mark.parametrize(
+    "database_url", [pytest.param("postgresql", marks=pytest.mark.needs("postgresql"))], indirect=True
+)
+
 AGENT = str(Path(__file__).with_name("careful_agent.py"))
 RUNS = 12
 SALES = 3
@@ -56,9 +60,6 @@ class Workers:
             await self.changed.wait_for(lambda: len(self.logged(event, **values)) >= count)
         return self.logged(event, **values)
 
-    def pid_of(self, worker: int) -> int:
-        return int(self.logged("worker_started", worker=worker)[-1]["pid"])
-
 
 @asynccontextmanager
 async def serving(folder: Path, count: int, **settings: str) -> AsyncIterator[tuple[str, Workers]]:
@@ -78,6 +79,7 @@ async def serving(folder: Path, count: int, **settings: str) -> AsyncIterator[tu
     try:
         served = await workers.wait_for("listening", count)
         assert len({line["url"] for line in served}) == 1
+        assert len({line["pid"] for line in served}) == count
         yield served[0]["url"], workers
     finally:
         os.killpg(process.pid, signal.SIGKILL)
@@ -113,10 +115,12 @@ async def listen(url: str, name: str, on_event: Any = lambda _: None) -> list[tu
         options = {"params": {"after": events[-1][0] if events else 0}}
 
 
-def settings_for(folder: Path, model: OpenAIServer, **more: str) -> dict[str, str]:
-    return {"AGENTS": AGENT, "MODEL_BASE_URL": model.base_url, "MODEL": "m", "TEST_RAN": str(folder / "ran"), **more}
+def settings_for(folder: Path, model: OpenAIServer, database_url: str, **more: str) -> dict[str, str]:
+    shared = {"DATABASE_URL": database_url, "AGENTS": AGENT, "TEST_RAN": str(folder / "ran")}
+    return {**shared, "MODEL_BASE_URL": model.base_url, "MODEL": "m", **more}
 
 
+@on_postgresql
 async def test_a_worker_that_is_killed_is_replaced_and_its_run_goes_on_at_the_same_address(
     tmp_path: Path, database_url: str
 ) -> None:
@@ -126,18 +130,18 @@ async def test_a_worker_that_is_killed_is_replaced_and_its_run_goes_on_at_the_sa
         chunks(text("Seat 7 is yours."), finish("stop")),
     ]
     async with OpenAIServer(script) as model:
-        async with serving(tmp_path, 2, **settings_for(tmp_path, model, DATABASE_URL=database_url)) as (url, workers):
+        async with serving(tmp_path, 2, **settings_for(tmp_path, model, database_url)) as (url, workers):
             half_said = asyncio.Event()
             listening = asyncio.create_task(
                 listen(url, "run", lambda chunk: half_said.set() if b'"content":"Seat 7 is"' in chunk else None)
             )
             await half_said.wait()
             [started] = await workers.wait_for("run_started")
-            os.kill(workers.pid_of(started["worker"]), signal.SIGKILL)
+            os.kill(started["pid"], signal.SIGKILL)
             seen = await listening
             [carried_on] = await workers.wait_for("run_carried_on")
             assert carried_on["run_id"] == "run"
-            await workers.wait_for("worker_started", 2, worker=started["worker"])
+            assert carried_on["pid"] != started["pid"]
             await workers.wait_for("listening", 3)
             assert (await asyncio.to_thread(httpx.get, f"{url}/ready")).status_code == 200
     check(seen)
@@ -145,7 +149,10 @@ async def test_a_worker_that_is_killed_is_replaced_and_its_run_goes_on_at_the_sa
     assert (tmp_path / "ran").read_text() == "sell 7\n"
 
 
-async def test_on_sqlite_too_workers_lose_no_answer_and_run_no_tool_twice_when_one_is_killed(tmp_path: Path) -> None:
+@on_postgresql
+async def test_workers_lose_no_answer_and_run_no_tool_twice_when_one_is_killed(
+    tmp_path: Path, database_url: str
+) -> None:
     half_way = asyncio.Event()
     asked = 0
 
@@ -162,12 +169,12 @@ async def test_on_sqlite_too_workers_lose_no_answer_and_run_no_tool_twice_when_o
         return chunks(text("Next. "), call("sell", f'{{"seat": {seat}}}', call_id=f"s{seat}"), finish("tool_calls"))
 
     async with OpenAIServer(script) as model:
-        async with serving(tmp_path, 3, **settings_for(tmp_path, model)) as (url, workers):
+        async with serving(tmp_path, 3, **settings_for(tmp_path, model, database_url)) as (url, workers):
             listening = [asyncio.create_task(listen(url, str(number))) for number in range(RUNS)]
             await half_way.wait()
-            runs_of = Counter(line["worker"] for line in workers.logged("run_started"))
+            runs_of = Counter(line["pid"] for line in workers.logged("run_started"))
             [(busiest, _)] = runs_of.most_common(1)
-            os.kill(workers.pid_of(busiest), signal.SIGKILL)
+            os.kill(busiest, signal.SIGKILL)
             for number, seen in enumerate(await asyncio.gather(*listening)):
                 check(seen)
                 assert isinstance(seen[-1][1], Done)
@@ -178,48 +185,55 @@ async def test_on_sqlite_too_workers_lose_no_answer_and_run_no_tool_twice_when_o
     assert set(ran.values()) == {1}
 
 
-async def test_a_scrape_tells_of_all_workers_and_of_the_one_that_took_the_place_of_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@on_postgresql
+async def test_a_scrape_tells_of_all_workers_and_of_those_that_were_killed(
+    tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()
     monkeypatch.setenv("TMPDIR", str(shared))
-    script = [chunks(text("Sold out."), finish("stop")), chunks(text("Still."), finish("stop"))]
+    script = [
+        chunks(text("Sold out."), finish("stop")),
+        chunks(text("Seat 7 is"), ending="hang"),
+        chunks(text("Seat 7 is yours."), finish("stop")),
+    ]
     async with OpenAIServer(script) as model, httpx.AsyncClient() as client:
-        async with serving(tmp_path, 3, **settings_for(tmp_path, model)) as (url, workers):
+        async with serving(tmp_path, 3, **settings_for(tmp_path, model, database_url)) as (url, workers):
 
-            async def scraped(at_least: int) -> Scrape:
-                """A scrape in which so many workers have told theirs."""
+            async def scraped() -> Scrape:
+                # A connection of its own: any worker may take it.
+                return Scrape.read((await client.get(f"{url}/metrics", headers={"Connection": "close"})).text)
+
+            async def wait_until_told(ended: int, under_way: int) -> None:
+                """Return once ten scrapes in a row say so, whichever worker answers."""
+                in_a_row = 0
                 async with asyncio.timeout(60):
-                    while True:
-                        # A connection of its own: any worker may take it.
-                        seen = Scrape.read((await client.get(f"{url}/metrics", headers={"Connection": "close"})).text)
-                        if seen.sum("callboard_worker_up") >= at_least:
-                            return seen
+                    while in_a_row < 10:
+                        seen = await scraped()
+                        assert seen.sum("callboard_runs_total") <= ended
+                        told = (seen.sum("callboard_runs_total"), seen.sum("callboard_runs_open"))
+                        in_a_row = in_a_row + 1 if told == (ended, under_way) else 0
+                    assert seen.sum("callboard_info") == 1
 
             await listen(url, "run")
-            [ended] = await workers.wait_for("run_ended")
-            seen = [await scraped(3) for _ in range(10)]
-            assert {one.sum("callboard_runs_total") for one in seen} == {1}
-            assert {one.sum("callboard_runs_total", worker=str(ended["worker"])) for one in seen} == {1}
-            assert all(one.values_of("process_cpu_seconds_total", "worker") == {"1", "2", "3"} for one in seen)
-            os.kill(workers.pid_of(ended["worker"]), signal.SIGKILL)
-            await workers.wait_for("listening", 4)
-            await listen(url, "another")
-            again = await scraped(3)
-            # What the killed one had counted is gone with it, as of any server that was started again.
-            assert again.sum("callboard_runs_total") == 1
-            assert again.values_of("callboard_worker_up", "worker") == {"1", "2", "3"}
-            assert list(shared.glob("callboard-*/*.sock"))
+            await wait_until_told(ended=1, under_way=0)
+            listening = asyncio.create_task(listen(url, "another"))
+            await wait_until_told(ended=1, under_way=1)
+            [_, started] = await workers.wait_for("run_started", 2)
+            os.kill(started["pid"], signal.SIGKILL)
+            await listening
+            await wait_until_told(ended=2, under_way=0)
+            assert list(shared.glob("callboard-*/counter_*.db"))
             workers.process.send_signal(signal.SIGTERM)
             await workers.process.wait()
             assert list(shared.iterdir()) == []
 
 
-async def test_workers_that_are_stopped_drain_whoever_of_them_is_told(tmp_path: Path) -> None:
+@on_postgresql
+async def test_workers_that_are_stopped_drain_whoever_of_them_is_told(tmp_path: Path, database_url: str) -> None:
     waiting = chunks(call("wait_for_ever", '{"seat": 7}', call_id="c1"), finish("tool_calls"))
     async with OpenAIServer([waiting, chunks(text("I do not know."), finish("stop"))]) as model:
-        options = settings_for(tmp_path, model, DRAIN_SECONDS="3600")
+        options = settings_for(tmp_path, model, database_url, DRAIN_SECONDS="3600")
         begun = asyncio.Event()
         async with serving(tmp_path, 2, **options) as (url, workers):
             listening = asyncio.create_task(
@@ -236,14 +250,13 @@ async def test_workers_that_are_stopped_drain_whoever_of_them_is_told(tmp_path: 
                     cancelled = await client.post(f"{url}/v1/runs/run/cancel")
             seen = await listening
             assert seen[-1][1] == Done(finish_reason="cancelled")
-            assert await workers.process.wait() == -signal.SIGTERM
-    left = await asyncio.to_thread(lambda: list(tmp_path.glob("*-server-*")))
-    assert left == []
+            assert await workers.process.wait() == 0
 
 
-async def test_workers_whose_own_process_is_killed_leave_their_runs_and_end(tmp_path: Path) -> None:
+@on_postgresql
+async def test_workers_whose_own_process_is_killed_leave_their_runs_and_end(tmp_path: Path, database_url: str) -> None:
     async with OpenAIServer([]) as model:
-        async with serving(tmp_path, 2, **settings_for(tmp_path, model)) as (url, workers):
+        async with serving(tmp_path, 2, **settings_for(tmp_path, model, database_url)) as (url, workers):
             workers.process.kill()
             await workers.wait_for("draining", 2)
             # Their log is at its end once they are gone.
@@ -252,21 +265,35 @@ async def test_workers_whose_own_process_is_killed_leave_their_runs_and_end(tmp_
                 await asyncio.to_thread(httpx.get, f"{url}/health")
 
 
-def test_workers_that_cannot_share_what_they_keep_are_refused(tmp_path: Path) -> None:
-    refused = run(tmp_path, "serve", "--workers", "2", DATABASE_URL="sqlite://")
+NOWHERE = "postgresql+asyncpg://callboard@127.0.0.1:1/callboard"
+
+
+@pytest.mark.parametrize("settings", [{}, {"DATABASE_URL": "sqlite://"}])
+def test_workers_on_sqlite_are_refused_in_words_that_name_postgresql(tmp_path: Path, settings: dict[str, str]) -> None:
+    refused = run(tmp_path, "serve", "--workers", "2", **settings)
     assert refused.returncode == 1
-    assert "in the memory of one process" in refused.stderr
+    assert "--workers needs PostgreSQL" in refused.stderr
+
+
+def test_workers_that_could_not_check_each_others_links_are_refused(tmp_path: Path) -> None:
     links = {"RESULT_LINK_SECONDS": "60", "PUBLIC_URL": "https://callboard.example.org"}
-    refused = run(tmp_path, "serve", "--workers", "2", **links)
+    refused = run(tmp_path, "serve", "--workers", "2", DATABASE_URL=NOWHERE, **links)
     assert refused.returncode == 1
     assert "callboard key" in refused.stderr
 
 
-def test_workers_of_which_none_can_serve_end_with_the_reason(tmp_path: Path) -> None:
-    (tmp_path / "callboard.db").mkdir()
-    ended = run(tmp_path, "serve", "--workers", "2")
+@on_postgresql
+def test_workers_of_which_none_can_serve_end_with_the_reason(tmp_path: Path, database_url: str) -> None:
+    url = re.sub(r"/\w+\?", "/nowhere?", database_url)
+    ended = subprocess.run(
+        [*COMMAND, "serve", "--workers", "2"],
+        cwd=tmp_path,
+        env=environment(tmp_path, DATABASE_URL=url),
+        capture_output=True,
+        text=True,
+    )
     assert ended.returncode == 1
-    assert re.search(r"^callboard: .*callboard\.db", ended.stderr, re.MULTILINE)
+    assert 'database "nowhere" does not exist' in ended.stderr
 
 
 @pytest.mark.parametrize("number", ["0", "-1", "many"])

@@ -99,7 +99,11 @@ def _add_server(commands: Commands) -> None:
     how = serve.add_mutually_exclusive_group()
     how.add_argument("--reload", action="store_true", help="start again when a file of your agents changes")
     how.add_argument(
-        "--workers", type=number, default=1, metavar="N", help="run N processes on the one port (default: 1)"
+        "--workers",
+        type=number,
+        default=1,
+        metavar="N",
+        help="run N processes on the one port, over PostgreSQL (default: 1)",
     )
 
     commands.add_parser("agents", help="list the agents that were found, and what is missing and why")

@@ -4,28 +4,29 @@ import argparse
 import asyncio
 import gc
 import importlib.util
+import os
 import socket
 import sys
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial
-from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import structlog
 import uvicorn
 from starlette.applications import Starlette
+from uvicorn.config import STARTUP_FAILURE
 
 import callboard._agents.builtin  # noqa: F401 - settings of skills are known once these are imported
 from callboard._agents import AgentAccess, Registry, load_all_agents
 from callboard._application import Callboard
 from callboard._application.application import Application
-from callboard._cli.shared_metrics import Crew, sharing
-from callboard._cli.workers import Word, following_supervisor, supervise
+from callboard._cli.workers import HEALTHCHECK_SECONDS, supervise, working
 from callboard._http.auth import authenticate_by
-from callboard._http.connections import BACKLOG, build_protocol, compute_bounds, listen, raise_descriptor_limit
+from callboard._http.listening import compute_connection_limit, listen, raise_descriptor_limit
 from callboard._logging import set_up_logging
-from callboard._metrics import Metrics
 from callboard._redaction import Redaction
 from callboard._settings import Settings, load_settings, read_environment, secrets_in, unknown_settings
 from callboard._tracing.export import Export, begin_export, find_secrets
@@ -40,6 +41,12 @@ from callboard.models import (
     find_local_model,
 )
 from callboard.storage import Store
+
+MAX_HEADER_BYTES = 16 * 1024
+"""The headers of a request."""
+
+KEEP_ALIVE_SECONDS = 5
+"""The time that a connection stays open after an answer, for the next request."""
 
 SHUTDOWN_SECONDS = 10
 """The time that open connections may take to end once the runs have ended, or are left."""
@@ -63,21 +70,23 @@ def serve(endpoints: Sequence[LocalEndpoint] = LOCAL_ENDPOINTS) -> int:
     settings = asyncio.run(with_local_model(settings, endpoints))
     registry = _load_agents(settings, variables)
     with bind(settings) as listener:
-        _serve_agents(registry, settings, variables, redaction, listener)
+        app = _build(registry, settings, variables, redaction, _address(listener))
+        asyncio.run(_serve(app, settings, listener))
     return 0
 
 
 def serve_with_workers(count: int) -> int:
     """Run so many servers on one port, each in a process of its own, until this one is told to stop.
 
-    Raises `SettingsError` where they could not share what they keep.
+    Raises `SettingsError` if they could not share what they keep.
     """
     variables = read_environment()
     settings = load_settings(variables)
     set_up_logging(settings.log_level, _know_secrets(settings, variables))
     if Store(settings.resolved_database_url).database.is_of_one_process:
         raise SettingsError(
-            "CALLBOARD_DATABASE_URL is in the memory of one process: --workers needs a file, or PostgreSQL"
+            "CALLBOARD_DATABASE_URL: --workers needs PostgreSQL, because one server process owns an SQLite database: "
+            "set it to postgresql+asyncpg://…, or leave out --workers"
         )
     if settings.result_link_seconds and settings.api_key is None:
         raise SettingsError(
@@ -85,30 +94,26 @@ def serve_with_workers(count: int) -> int:
         )
     settings = asyncio.run(with_local_model(settings, LOCAL_ENDPOINTS))
     with bind(settings) as listener:
-        return supervise(count, partial(_work, variables, settings, listener, count))
+        build = partial(build_worker, variables, settings, _address(listener))
+        config = _configure(
+            build, settings, factory=True, workers=count, timeout_worker_healthcheck=HEALTHCHECK_SECONDS
+        )
+        return supervise(config, listener)
 
 
-def _work(
-    variables: Mapping[str, str],
-    settings: Settings,
-    listener: socket.socket,
-    count: int,
-    folder: Path,
-    number: int,
-    pipe: Connection,
-) -> None:
-    """Serve as one of several, in a process that knows nothing yet."""
+def build_worker(variables: Mapping[str, str], settings: Settings, address: str) -> Application:
+    """Return the application of one of several workers, in a process that has nothing set up yet."""
     redaction = _know_secrets(settings, variables)
     set_up_logging(settings.log_level, redaction)
-    structlog.contextvars.bind_contextvars(worker=number)
-    registry = _load_agents(settings, variables)
+    structlog.contextvars.bind_contextvars(pid=os.getpid())
+    # uvicorn builds it in its event loop, in which agents' files could not use `asyncio.run`.
+    with ThreadPoolExecutor(1) as thread:
+        registry = thread.submit(_load_agents, settings, variables).result()
     try:
-        with listener:
-            _serve_agents(registry, settings, variables, redaction, listener, pipe, Crew(folder, count, number))
+        return _build(registry, settings, variables, redaction, address, is_worker=True)
     except CallboardError as error:
-        sys.exit(f"callboard: {error}")
-    except KeyboardInterrupt:
-        pass  # The process that started this one says so.
+        print(f"callboard: {error}", file=sys.stderr)
+        sys.exit(STARTUP_FAILURE)
 
 
 def _know_secrets(settings: Settings, variables: Mapping[str, str]) -> Redaction:
@@ -127,38 +132,34 @@ def _load_agents(settings: Settings, variables: Mapping[str, str]) -> Registry:
     return registry
 
 
-def _serve_agents(
+def _build(
     registry: Registry,
     settings: Settings,
     variables: Mapping[str, str],
     redaction: Redaction,
-    listener: socket.socket,
-    pipe: Connection | None = None,
-    crew: Crew | None = None,
-) -> None:
+    address: str,
+    *,
+    is_worker: bool = False,
+) -> Application:
+    """Return the application with these agents."""
     export = begin_export(variables, redaction, has_contents=settings.trace_content)
     board = Callboard(
         tuple(registry),
         model=default_model(settings),
         authenticate=authenticate_by(settings),
-        lifespan=partial(_lifespan, listener, settings.has_key, pipe, crew, export),
+        lifespan=partial(_lifespan, address, settings.has_key, is_worker, export),
         settings=settings,
         redaction=redaction,
     )
     board.agents.left_out.update(registry.left_out)
-    asyncio.run(_serve(board.asgi(), settings, listener, pipe))
+    return board.asgi()
 
 
 @asynccontextmanager
 async def _lifespan(
-    listener: socket.socket,
-    has_key: bool,
-    pipe: Connection | None,
-    crew: Crew | None,
-    export: Export | None,
-    routes: Starlette,
+    address: str, has_key: bool, is_worker: bool, export: Export | None, routes: Starlette
 ) -> AsyncGenerator[None, None]:
-    """Log the address once the server is open, share workers' metrics until the end, then send the last spans.
+    """Log the address once the server is open, be a worker until the end, then send the last spans.
 
     After that a signal may end the process.
     """
@@ -168,37 +169,38 @@ async def _lifespan(
             danger="every user and program of this machine may use the server, its tools and all stored chats",
             hint="`callboard key` makes a key and keeps it; start the server again and clients must send it",
         )
-    host, port = listener.getsockname()[:2]
-    metrics: Metrics | None = routes.state.server.metrics
-    async with sharing(metrics, crew) if metrics and crew else nullcontext():
-        _log.info("listening", url=f"http://{host}:{port}", version=__version__, auth=has_key)
-        if pipe:
-            pipe.send(Word.SERVES.value)
+    async with working(routes.state.server.metrics) if is_worker else nullcontext():
+        _log.info("listening", url=address, version=__version__, auth=has_key)
         yield
     if export:
         await export.end()
 
 
-async def _serve(app: Application, settings: Settings, listener: socket.socket, pipe: Connection | None) -> None:
-    bounds = compute_bounds(
-        raise_descriptor_limit(),
-        max_connections=settings.max_connections,
-        max_of_address=settings.max_address_connections,
-        max_runs=settings.max_runs,
+def _configure(app: Application | Callable[[], Application], settings: Settings, **more: Any) -> uvicorn.Config:
+    """Return uvicorn's configuration of a server with these settings."""
+    limit = compute_connection_limit(
+        raise_descriptor_limit(), max_connections=settings.max_connections, max_runs=settings.max_runs
     )
-    config = uvicorn.Config(
+    return uvicorn.Config(
         app,
-        http=build_protocol(bounds),
-        backlog=BACKLOG,
+        # The other parser, which uvicorn takes if it is installed, has no limit for headers.
+        http="h11",
+        h11_max_incomplete_event_size=MAX_HEADER_BYTES,
+        limit_concurrency=limit,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+        loop="asyncio",
         log_config=None,
         access_log=False,
         lifespan="on",
-        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+        **more,
     )
-    server = uvicorn.Server(config)
+
+
+async def _serve(app: Application, settings: Settings, listener: socket.socket) -> None:
+    server = uvicorn.Server(_configure(app, settings))
     try:
-        async with following_supervisor(pipe, app, server) if pipe else nullcontext():
-            await server.serve(sockets=[listener])
+        await server.serve(sockets=[listener])
     except SystemExit:
         # So uvicorn ends where the application does not open; the command line says why.
         raise app.start_error or CallboardError("The server did not start.") from None
@@ -280,3 +282,8 @@ def bind(settings: Settings) -> socket.socket:
             f"CALLBOARD_HOST, CALLBOARD_PORT: cannot listen on {settings.host}:{settings.port} ({error.strerror}): "
             "stop what uses that port, or set another"
         ) from error
+
+
+def _address(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://{host}:{port}"

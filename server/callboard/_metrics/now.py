@@ -1,11 +1,10 @@
 """What there is at the moment of a scrape."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from prometheus_client.metrics_core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
+from prometheus_client import CollectorRegistry, Gauge
 
 from callboard._metrics.labels import Names
 
@@ -22,27 +21,33 @@ class Now:
     unwritten_turns: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class NowCollector(Collector):
-    """What there is at the moment in which it is asked for."""
+class NowMetrics:
+    """Gauges of what there is at a moment; of several workers their sums."""
 
-    now: Callable[[], Now]
-    agents: Names
+    def __init__(self, agents: Names, registry: CollectorRegistry) -> None:
+        def gauge(name: str, documentation: str, *labels: str) -> Gauge:
+            return Gauge(name, documentation, labels, registry=registry, multiprocess_mode="livesum")
 
-    def collect(self) -> Iterator[Metric]:
-        now = self.now()
-        runs = GaugeMetricFamily("callboard_runs_open", "Runs under way.", labels=["agent"])
+        self._agents = agents
         # An agent without a run has a series too, with 0.
-        counts = Counter(dict.fromkeys(self.agents.registered, 0))
+        self._labels = set(agents.registered)
+        self._open_runs = gauge("callboard_runs_open", "Runs under way.", "agent")
+        self._waiting_runs = gauge("callboard_runs_waiting", "Runs that wait for a place.")
+        self._listeners = gauge("callboard_listeners", "Listeners of runs, of other servers' too.")
+        self._log_bytes = gauge("callboard_log_bytes", "The memory that logs and files of runs take.")
+        self._waiting_writes = gauge("callboard_store_waiting_writes", "Writes that wait for the store.")
+        self._unwritten_turns = gauge("callboard_store_unwritten_turns", "Turns that the store could not take yet.")
+
+    def set(self, now: Now) -> None:
+        """Set each gauge to what there is now."""
+        counts: Counter[str] = Counter()
         for agent, count in now.open_runs.items():
-            counts[self.agents.label(agent)] += count
-        for label, count in sorted(counts.items()):
-            runs.add_metric([label], count)
-        yield runs
-        yield GaugeMetricFamily("callboard_runs_waiting", "Runs that wait for a place.", now.waiting_runs)
-        yield GaugeMetricFamily("callboard_listeners", "Listeners of runs, of other servers' too.", now.listeners)
-        yield GaugeMetricFamily("callboard_log_bytes", "The memory that logs and files of runs take.", now.log_bytes)
-        yield GaugeMetricFamily("callboard_store_waiting_writes", "Writes that wait for the store.", now.waiting_writes)
-        yield GaugeMetricFamily(
-            "callboard_store_unwritten_turns", "Turns that the store could not take yet.", now.unwritten_turns
-        )
+            counts[self._agents.label(agent)] += count
+        self._labels |= counts.keys()
+        for label in sorted(self._labels):
+            self._open_runs.labels(label).set(counts[label])
+        self._waiting_runs.set(now.waiting_runs)
+        self._listeners.set(now.listeners)
+        self._log_bytes.set(now.log_bytes)
+        self._waiting_writes.set(now.waiting_writes)
+        self._unwritten_turns.set(now.unwritten_turns)

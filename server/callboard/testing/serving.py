@@ -15,7 +15,7 @@ from callboard._agents import Agent
 from callboard._application import Callboard
 from callboard._application.application import Application
 from callboard._http.auth import ApiKey
-from callboard._http.connections import listen
+from callboard._http.listening import listen
 from callboard.testing.fake_model import FakeModel
 from callboard_protocol import (
     Decoder,

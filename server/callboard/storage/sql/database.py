@@ -157,7 +157,7 @@ class Database(ABC):
 
     @property
     def is_of_one_process(self) -> bool:
-        """True where no other process can open it."""
+        """True if only one server process may use it."""
         return False
 
     async def start(self) -> None:

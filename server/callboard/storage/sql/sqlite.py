@@ -67,8 +67,8 @@ class SqliteDatabase(Database):
 
     @property
     def is_of_one_process(self) -> bool:
-        """True for a database in memory."""
-        return self.file is None
+        """True: one server owns the file, and a database in memory is one process's anyway."""
+        return True
 
     async def start(self) -> None:
         """Create the file if there is none, open it and migrate."""
