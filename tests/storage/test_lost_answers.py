@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from callboard.storage.sql.tables import servers
 from callboard_protocol import Done, Event, InputRequest, Message, encode
 from tests.faults.store_proxy import StoreProxy
 from tests.serving import ScriptedAgent, request, serving
+from tests.storage.turns import RecordedSteps, StoredSteps
 
 pytestmark = pytest.mark.parametrize(
     "database_url", [pytest.param("postgresql", marks=pytest.mark.needs("postgresql"))], indirect=True
@@ -154,7 +156,7 @@ async def test_an_answer_that_was_taken_is_the_first(troubled: tuple[StoreProxy,
 
 async def test_each_step_of_a_turn_is_written_once(troubled: tuple[StoreProxy, Store]) -> None:
     proxy, store = troubled
-    journal = store.journal(Turn("chat", "run", None, "ann", "hello", response=NewResponse(None, [])))
+    journal = await RecordedSteps.open(store, Turn("chat", "run", None, "ann", "hello", response=NewResponse(None, [])))
     for step in (
         journal.begin(),
         journal.call_started(HistoryCall("a", "sell", "{}", 0, 0), "I sell it."),
@@ -175,24 +177,18 @@ async def test_each_step_of_a_turn_is_written_once(troubled: tuple[StoreProxy, S
     assert (call.result, [status.message for status in call.events]) == ("sold", ["Half done"])
 
 
-async def test_steps_of_which_it_is_not_known_whether_they_were_written_come_with_the_next(
-    troubled: tuple[StoreProxy, Store],
-) -> None:
+async def test_rows_without_an_event_are_written_once(troubled: tuple[StoreProxy, Store]) -> None:
     proxy, store = troubled
-    journal = store.journal(Turn("chat", "run", None, "ann", "hello"))
-    await journal.begin()
-    proxy.lose_answers("COMMIT", "COMMIT")
-    with pytest.raises(StorageError):
-        await journal.call_started(HistoryCall("a", "sell", "{}", 0, 0), "I sell it.")
-    with pytest.raises(StorageError, match="not tried again yet"):
-        await journal.call_ended("a", "sold", None, 5)
-    await journal.finish("Sold.", is_answered=True)
-    assert [message.role for message in await store.chats("ann").messages("chat")] == [
-        "user",
-        "assistant",
-        "tool",
-        "assistant",
-    ]
+    journal = await RecordedSteps.open(store, Turn("chat", "run", None, "ann", "hello"))
+    for changes in (journal.turn.rows.begin("hello"), journal.turn.rows.finish("Sold.", is_answered=True)):
+        proxy.lose_answers("COMMIT", "COMMIT")
+        journal.record.append(changes=changes)
+        # After the second loss it is tried again by the record itself.
+        while not journal.record.is_stored:
+            with suppress(StorageError):
+                await journal.record.store_now()
+        assert proxy.has_lost_answers
+    assert [message.role for message in await store.chats("ann").messages("chat")] == ["user", "assistant"]
 
 
 async def test_a_lease_is_renewed_again_though_its_connection_is_lost_once_more_as_it_begins_to_listen(
@@ -216,7 +212,7 @@ async def test_a_lease_is_renewed_again_though_its_connection_is_lost_once_more_
 async def test_a_write_that_fails_later_is_not_run_again(troubled: tuple[StoreProxy, Store]) -> None:
     proxy, store = troubled
     proxy.lose_answers("COMMIT")
-    await store.journal(Turn("chat", "run", None, "ann", "hello")).begin()
+    await StoredSteps(store, Turn("chat", "run", None, "ann", "hello")).begin()
     tries = 0
 
     def refused(connection: Connection) -> None:

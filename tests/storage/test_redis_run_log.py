@@ -41,6 +41,7 @@ from tests.storage.silent_proxy import (
     check_that_no_failure_is_left,
     check_that_nobody_sees_what_is_not_kept,
 )
+from tests.storage.turns import StoredSteps
 
 pytestmark = [pytest.mark.needs("redis"), pytest.mark.timeout(60)]
 
@@ -381,7 +382,7 @@ async def test_the_calls_of_a_run_that_goes_on_without_its_log_are_its_own(datab
         proxy.cut_after(BEGIN)
         with pytest.raises(StorageError):
             await log.begin(RUN)
-        journal = store.journal(Turn("chat", "run", "message", "ann", "hello"))
+        journal = StoredSteps(store, Turn("chat", "run", "message", "ann", "hello"))
         await journal.begin()
         await journal.call_started(HistoryCall("a", "sell", "{}", 0, 0), "I sell it.")
         proxy.mend()
@@ -540,7 +541,7 @@ async def test_what_a_server_has_left_of_a_run_that_redis_has_lost_is_closed(dat
         gone = one.run_log("gone")
         async with gone.open(60, print):
             await gone.begin(RUN)
-            await one.journal(Turn("chat", "run", "message", "ann", "hello")).begin()
+            await StoredSteps(one, Turn("chat", "run", "message", "ann", "hello")).begin()
         with Redis.from_url(redis_url) as redis:
             redis.flushall()
         heir = other.run_log("heir")

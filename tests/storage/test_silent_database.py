@@ -10,7 +10,7 @@ from sqlalchemy.engine import make_url
 from callboard._agents import RunContext
 from callboard._history import Turn
 from callboard._runs import recorder
-from callboard._runs.forgiving_journal import NOT_REMEMBERED
+from callboard._runs.recorder import NOT_REMEMBERED
 from callboard.errors import StorageError
 from callboard.storage import Store
 from callboard.storage.sql import database as database_module
@@ -23,6 +23,7 @@ from tests.storage.silent_proxy import (
     check_that_no_failure_is_left,
     check_that_nobody_sees_what_is_not_kept,
 )
+from tests.storage.turns import StoredSteps
 
 pytestmark = pytest.mark.parametrize(
     "database_url", [pytest.param("postgresql", marks=pytest.mark.needs("postgresql"))], indirect=True
@@ -47,14 +48,14 @@ async def test_what_is_read_and_written_fails_in_time_and_works_again_afterwards
 ) -> None:
     silent, url = proxy
     store = await Store.open(url)
-    await store.journal(Turn("chat", "run", None, "ann", "hello")).begin()
+    await StoredSteps(store, Turn("chat", "run", None, "ann", "hello")).begin()
     silent.silence()
     with pytest.raises(StorageError, match="cannot be reached"):
         await store.chats("ann").history("chat")
     with pytest.raises(StorageError, match="cannot be reached"):
         await store.chats("ann").messages("chat")
     with pytest.raises(StorageError, match="cannot be reached"):
-        await store.journal(Turn("chat", "later", None, "ann", "and now?")).begin()
+        await StoredSteps(store, Turn("chat", "later", None, "ann", "and now?")).begin()
     with pytest.raises(StorageError):
         await store.check()
     silent.recover()
@@ -124,11 +125,11 @@ async def test_connections_that_were_lost_are_replaced(
     async with StoreProxy(cluster / ".s.PGSQL.5432").listening() as proxy:
         name = make_url(database_url).database
         store = await Store.open(f"postgresql+asyncpg://postgres@127.0.0.1:{proxy.port}/{name}?ssl=disable")
-        await store.journal(Turn("chat", "run", None, "ann", "hello")).begin()
+        await StoredSteps(store, Turn("chat", "run", None, "ann", "hello")).begin()
         proxy.cut()
         proxy.mend()
         if rest_seconds:
-            await store.journal(Turn("chat", "later", None, "ann", "and now?")).begin()
+            await StoredSteps(store, Turn("chat", "later", None, "ann", "and now?")).begin()
         said = [message.content for message in await store.chats("ann").messages("chat")]
         assert said == (["hello", "and now?"] if rest_seconds else ["hello"])
         await store.close()

@@ -14,7 +14,9 @@ from callboard.storage.sql.audit import Audit
 from callboard.storage.sql.chats import Chats, PastChats, Responses
 from callboard.storage.sql.overview import Overview
 from callboard.storage.sql.personal import Memories, Profile, Records, SelfNotes
+from callboard.storage.sql.run_record import NewRun, RunRecord
 from callboard.storage.sql.store import Store
+from callboard.storage.sql.turn_writer import TurnWriter
 from callboard.storage.sql.usage import Usage
 from callboard.storage.values import (
     ANY_USER,
@@ -92,6 +94,7 @@ __all__ = [
     "Meant",
     "Memories",
     "Memory",
+    "NewRun",
     "NoteKind",
     "OpenRun",
     "Orders",
@@ -104,6 +107,7 @@ __all__ = [
     "Records",
     "Responses",
     "RunLog",
+    "RunRecord",
     "SaidMessage",
     "SelfNote",
     "SelfNotes",
@@ -118,6 +122,7 @@ __all__ = [
     "ToolSummary",
     "TurnPage",
     "TurnSummary",
+    "TurnWriter",
     "Usage",
     "name_state",
 ]

@@ -7,6 +7,8 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
+from sqlalchemy import Connection
+
 from callboard.storage.values import (
     GivenAnswer,
     LoggedFrame,
@@ -25,8 +27,6 @@ class RunLog(Protocol):
 
     sweep_seconds: float
     """The seconds after which a server looks for news that it was not told of."""
-    is_one_with_journal: bool
-    """True where frames and a journal's rows that are written at one time share a transaction."""
 
     def open(self, lease_seconds: float, on_news: Callable[[str], None]) -> AbstractAsyncContextManager[None]:
         """Let this server be known as one that is there, until the block ends: then others may own its runs at once.
@@ -58,7 +58,13 @@ class RunLog(Protocol):
     async def load_request(self, run_id: str) -> bytes | None:
         """Return what was kept with a run that goes on, None where nothing was."""
 
-    async def append(self, run: LoggedRun, frames: Sequence[LoggedFrame]) -> None:
+    async def append(
+        self,
+        run: LoggedRun,
+        frames: Sequence[LoggedFrame],
+        write_rows: Callable[[Connection], None] = ...,
+        find_rows: Callable[[Connection], object] = ...,
+    ) -> None:
         """Keep the frames that follow `run.last_seq`; one that is the last ends the run.
 
         Given once more after a failure, the same frames are kept once. Raises `RunLost` where another server owns the
@@ -97,12 +103,6 @@ class RunLog(Protocol):
 
     async def hand_over(self, run: LoggedRun) -> None:
         """Let any server that is there take over a run of this one's, which is not at fault; raises `RunLost`."""
-
-    async def close_calls(self, run_id: str, but: Collection[str] = (), waiting: Collection[str] = ()) -> None:
-        """Mark the calls of a run that are open as interrupted, but for some, and those that a client runs.
-
-        Those in `waiting` have not run: their user was being asked.
-        """
 
     async def of_user(self, user_id: str) -> list[LoggedRun]:
         """Return the runs of a user, those that have ended included."""

@@ -27,10 +27,10 @@ from sqlalchemy import (
     update,
 )
 
-from callboard.errors import RunLost, StorageError, UnknownRun
+from callboard.errors import RunLost, StorageError
 from callboard.storage.run_log import RunLog
 from callboard.storage.sql import run_calls
-from callboard.storage.sql.database import Database
+from callboard.storage.sql.database import Database, Work
 from callboard.storage.sql.tables import run_files, run_frames, run_inputs, runs
 from callboard.storage.values import GivenAnswer, LoggedFrame, LoggedRun, Orders
 
@@ -55,10 +55,12 @@ READ_FRAMES = (
 )
 
 
+def _write_nothing(_: Connection) -> None:
+    """Write nothing."""
+
+
 class SqlRunLog(RunLog):
     """See `callboard.storage.RunLog`."""
-
-    is_one_with_journal = True
 
     def __init__(self, database: Database, server_id: str) -> None:
         self._database = database
@@ -152,8 +154,18 @@ class SqlRunLog(RunLog):
         kept: bytes | None = await self._database.scalar(select(runs.c.request).where(runs.c.id == run_id))
         return kept
 
-    async def append(self, run: LoggedRun, frames: Sequence[LoggedFrame]) -> None:
-        """Keep the frames that follow `run.last_seq`; raises `RunLost` where another server owns it by now."""
+    async def append(
+        self,
+        run: LoggedRun,
+        frames: Sequence[LoggedFrame],
+        write_rows: Work[None] = _write_nothing,
+        find_rows: Work[object] = _write_nothing,
+    ) -> None:
+        """Store the frames that follow `run.last_seq`, and what `write_rows` writes, in one transaction.
+
+        If it turns out that they were committed before, `find_rows` is called instead. Raises `RunLost` if another
+        server owns the run by now, or the run was deleted.
+        """
         last = run.last_seq + len(frames)
         rows = [
             {"run_id": run.run_id, "seq": seq, "frame": frame.frame}
@@ -173,11 +185,14 @@ class SqlRunLog(RunLog):
             "last": last,
             "more_bytes": more_bytes,
         }
-        move_on = self._end if frames[-1].is_last else self._move_on
+        is_last = bool(frames) and frames[-1].is_last
+        move_on = self._end if is_last else self._move_on
 
         def append(connection: Connection) -> None:
             if connection.execute(move_on, place).first():
-                connection.execute(ADD_FRAMES, rows)
+                write_rows(connection)
+                if rows:
+                    connection.execute(ADD_FRAMES, rows)
                 if files:
                     connection.execute(ADD_FILES, files)
                 if questions:
@@ -186,10 +201,8 @@ class SqlRunLog(RunLog):
             found = connection.execute(FIND_RUN, {"run": run.run_id}).one_or_none()
             # What was committed just before the connection was lost is there already.
             if found and (found.epoch, found.last_seq) == (run.epoch, last):
+                find_rows(connection)
                 return
-            if self._database.file and (found is None or found.epoch == run.epoch):
-                # Nobody else can have ended it: this file is another one, or an earlier copy.
-                raise UnknownRun(f"the log of run {run.run_id!r} is not where it was left")
             raise RunLost(f"run {run.run_id!r} is another server's by now")
 
         try:
@@ -197,7 +210,7 @@ class SqlRunLog(RunLog):
         except RunLost:
             self._let_go(run)
             raise
-        if frames[-1].is_last:
+        if is_last:
             self._let_go(run)
 
     def _let_go(self, run: LoggedRun) -> None:
@@ -326,10 +339,6 @@ class SqlRunLog(RunLog):
         self._let_go(run)
         if not is_done:
             raise RunLost(f"run {run.run_id!r} is another server's by now")
-
-    async def close_calls(self, run_id: str, but: Collection[str] = (), waiting: Collection[str] = ()) -> None:
-        """Mark the calls of a run that are open as interrupted, but for some, and those that a client runs."""
-        await run_calls.close_calls(self._database, run_id, but, waiting)
 
     async def of_user(self, user_id: str) -> list[LoggedRun]:
         """Return the runs of a user, those that have ended included."""

@@ -1,6 +1,6 @@
 """The owners of runs whose log is not in the database: what an earlier one writes there the journal refuses by them."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from sqlalchemy import Connection, Select, and_, delete, or_, select, update
 
@@ -101,10 +101,6 @@ class RunOwners:
         """Forget the runs that ended longer ago than that; return how many."""
         is_old = runs.c.ended_at < self._database.dialect.now() - ended_before_seconds
         return await self._database.execute(delete(runs).where(is_old))
-
-    async def close_calls(self, run_id: str, but: Collection[str] = (), waiting: Collection[str] = ()) -> None:
-        """Mark the calls of a run that are open as interrupted, but for some, and those that a client runs."""
-        await run_calls.close_calls(self._database, run_id, but, waiting)
 
 
 def _written_of(run: LoggedRun) -> Select[tuple[int]]:

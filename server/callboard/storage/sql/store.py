@@ -8,7 +8,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from callboard._extras import how_to_install
-from callboard._history import CompactResults, Turn
+from callboard._history import CompactResults, Turn, TurnRows
 from callboard.errors import StorageError
 from callboard.storage.rows import check_namespace
 from callboard.storage.run_log import RunLog
@@ -16,16 +16,17 @@ from callboard.storage.sql import run_calls, users
 from callboard.storage.sql.audit import Audit
 from callboard.storage.sql.chats import Chats, PastChats, Responses, delete_chats
 from callboard.storage.sql.database import ROWS_AT_ONCE, Database
-from callboard.storage.sql.journal import SqlJournal
 from callboard.storage.sql.overview import Overview
 from callboard.storage.sql.personal import Memories, Profile, Records, SelfNotes
 from callboard.storage.sql.postgresql import PostgresqlDatabase
 from callboard.storage.sql.run_log import SqlRunLog
 from callboard.storage.sql.run_owners import RunOwners
+from callboard.storage.sql.run_record import NewRun, RunRecord
 from callboard.storage.sql.sqlite import SqliteDatabase
 from callboard.storage.sql.tables import chats, messages, response_items, responses, runs
+from callboard.storage.sql.turn_writer import TurnWriter
 from callboard.storage.sql.usage import Usage, UsageStatements, drop_usage
-from callboard.storage.values import OWN_CHAT_PREFIX, RESPONSE_PREFIX, Line, StoreAccess, StoreQueues
+from callboard.storage.values import OWN_CHAT_PREFIX, RESPONSE_PREFIX, Line, LoggedRun, StoreAccess, StoreQueues
 
 if TYPE_CHECKING:
     from callboard.storage.redis import RedisServer
@@ -83,11 +84,23 @@ class Store:
     @property
     def queues(self) -> StoreQueues:
         """What waits at this moment."""
-        return StoreQueues(self.database.waiting_writes, len(self.database.unwritten))
+        return StoreQueues(self.database.waiting_writes, len(self.database.late))
 
-    def journal(self, turn: Turn, compact_results: CompactResults = "cited") -> SqlJournal:
-        """Return the journal that a turn is written in as it happens."""
-        return SqlJournal(self.database, turn, compact_results)
+    def turn(self, turn: Turn, compact_results: CompactResults = "cited") -> TurnWriter:
+        """Return what writes the rows of a turn."""
+        return TurnWriter(self.database, TurnRows(turn, compact_results))
+
+    def record(
+        self,
+        run_log: RunLog,
+        run: LoggedRun,
+        turn: TurnWriter | None,
+        *,
+        new: NewRun | None = None,
+        keep_audit_days: float = 0.0,
+    ) -> RunRecord:
+        """Return the record of a run of this server; see `RunRecord`."""
+        return RunRecord(self.database, run_log, self._audit, run, turn, new=new, keep_audit_days=keep_audit_days)
 
     def chats(self, user_id: object) -> Chats:
         """Return the chats of a user; of every user for `ANY_USER`."""
@@ -160,7 +173,7 @@ class Store:
         """Forget a chat that no client has named, unless a response is kept in it."""
         if not chat_id.startswith(OWN_CHAT_PREFIX):
             return
-        await self.database.unwritten.write(chat_id)
+        await self.database.late.store(chat_id)
         is_kept = select(responses.c.run_id).where(responses.c.chat_id == chat_id).exists()
         await self.database.execute(delete(chats).where(chats.c.id == chat_id, ~is_kept))
 
