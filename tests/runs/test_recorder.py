@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from callboard._history import RowChange, Turn
+from callboard._history import Turn
 from callboard._redaction import Redaction
 from callboard._runs.call_ids import CallIds
 from callboard._runs.log import EventLog
@@ -44,10 +44,6 @@ from tests.storage.trouble import locked_by_another_program
 START = RunStart(run_id="run", agent="demo")
 
 
-async def prepare_nothing() -> Sequence[RowChange]:
-    return ()
-
-
 async def make_recorder(
     log: EventLog, ids: CallIds | None = None, redaction: Redaction | None = None, store: Store | None = None
 ) -> Recorder:
@@ -73,10 +69,9 @@ async def recorded(
     log = EventLog()
     recorder = await make_recorder(log, ids, redaction, store)
 
-    async def ask() -> Sequence[RowChange]:
-        return store.turn(Turn("chat", "run", "m", None, None)).rows.begin("hi") if store else ()
-
-    await recorder.start(START, ask)
+    log.append(START)
+    if store:
+        log.write(store.turn(Turn("chat", "run", "m", None, None)).rows.begin("hi"))
     for number, event in enumerate(events):
         if before:
             await before(number)
@@ -178,7 +173,7 @@ async def test_an_id_repeated_in_a_later_round_belongs_to_the_later_call() -> No
 async def test_an_id_claimed_before_the_start_is_kept() -> None:
     log = EventLog()
     recorder = Recorder(log, CallIds({"used"}))
-    await recorder.start(START, prepare_nothing)
+    log.append(START)
     first = recorder.claim("fresh")
     second = recorder.claim("used")
     assert first == "fresh"
@@ -231,7 +226,7 @@ async def test_text_that_comes_fast_is_joined_and_keeps_its_place() -> None:
 async def test_joined_text_goes_out_without_waiting_for_another_event() -> None:
     log = EventLog()
     recorder = Recorder(log, CallIds())
-    await recorder.start(START, prepare_nothing)
+    log.append(START)
     await recorder.record(Message(content="at once"))
     await recorder.record(Message(content=" a little later"))
     chunks = log.tail(after=2)
@@ -407,7 +402,7 @@ async def test_of_an_agents_own_thousand_reports_the_first_the_last_and_ten_a_se
 async def test_an_agents_last_report_is_shown_when_it_is_due_though_nothing_follows() -> None:
     log = EventLog()
     recorder = Recorder(log, CallIds())
-    await recorder.start(START, prepare_nothing)
+    log.append(START)
     await recorder.record(start("c"))
     for number in range(2 * AT_ONCE):
         await recorder.record(ToolStatus(tool_call_id="c", data=ToolStatusData(status="s", message=str(number))))

@@ -69,8 +69,19 @@ class EventLog:
 
     def on_late(self) -> None:
         """Say that the run may not be remembered; see `RecordListener`."""
-        if not self.closed:
-            self.on_trouble(True)
+        if self.closed:
+            return
+        last = self._take_back_last()
+        self.on_trouble(True)
+        if last:
+            self.append(last)
+
+    def _take_back_last(self) -> Event | None:
+        """Take back the run's last event if it could not be stored: nothing could be said after it."""
+        if not (self._record and self._shown_seq < self.last_seq and self._record.take_back_last()):
+            return None
+        self._count(-len(self._frames.pop()))
+        return self._recent.pop()[0]
 
     def on_recovered(self) -> None:
         """Say that the run is remembered after all; see `RecordListener`."""
@@ -103,8 +114,8 @@ class EventLog:
             await self._record.settled()
 
     async def store_now(self) -> None:
-        """Try to store what a database in trouble has not taken."""
-        if self._record and self._record.is_late:
+        """Try once to store what a database in trouble has not taken."""
+        if self._record:
             with suppress(StorageError):
                 await self._record.store_now()
 

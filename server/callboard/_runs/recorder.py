@@ -7,7 +7,7 @@ are removed from all of them, and none is larger than its frame.
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -116,7 +116,6 @@ class Recorder:
         self._waited_seconds = waited_seconds
         self._recording = asyncio.Lock()
         self._throttles: dict[str, Throttle[ToolStatus]] = {}
-        self._has_started = False
         self._is_in_trouble = False
         self._is_finished = False
         self._is_abandoned = False
@@ -134,24 +133,10 @@ class Recorder:
         """Return an id for a call that the agent is about to start; see `RunContext.claim_tool_call_id`."""
         return self._calls.claim(candidate)
 
-    async def start(self, event: Event | None, prepare: Callable[[], Awaitable[Sequence[RowChange]]]) -> None:
-        """Send the first event at once; then store the changes that `prepare` returns: the turn's question.
-
-        A run that is carried on has sent its start, and may have nothing to take back.
-        """
-        if event:
-            self._log.append(event)
-        self._has_started = True
-        if self._is_in_trouble:
-            self._text.interject(Status(content=NOT_REMEMBERED, done=True))
-        self._log.write(await prepare())
-
     def report_trouble(self, is_in_trouble: bool) -> None:
         """Tell the user that this answer may not be remembered, or is remembered after all; each change once."""
-        if is_in_trouble == self._is_in_trouble:
-            return
-        self._is_in_trouble = is_in_trouble
-        if self._has_started:
+        if is_in_trouble != self._is_in_trouble:
+            self._is_in_trouble = is_in_trouble
             content = NOT_REMEMBERED if is_in_trouble else REMEMBERED_AFTER_ALL
             self._text.interject(Status(content=content, done=True))
 
@@ -188,11 +173,13 @@ class Recorder:
             if isinstance(last, Error):
                 last = last.model_copy(update={"message": without_paths(last.message)})
             last = await redact_event(last, self._redaction)
-            self._log.write(self._end_turn(ending, last))
-            # Before the last event: after it no status could say that the answer is not stored.
+            changes = self._end_turn(ending, last)
+            if self._log.failure:
+                self._log.write(changes)
+                await self._log.store_now()
+                changes = []
+            self._send(last, changes)
             await self._log.settled()
-            await self._log.store_now()
-            self._send(last)
             self._close()
 
     def _end_turn(self, ending: Ending, last: Done | Error) -> list[RowChange]:

@@ -75,11 +75,9 @@ class Run:
         recorder: Recorder,
         enricher: EventEnricher,
         grace_seconds: float,
-        first_event: Event | None,
         run_log: RunLog | None = None,
     ) -> None:
         self.run_id = run_id
-        self._first_event = first_event
         self._run_log = run_log
         self.owner = owner
         self.log = log
@@ -267,15 +265,8 @@ class Run:
         # Whatever is logged while the agent works says for which run.
         structlog.contextvars.bind_contextvars(run_id=self.run_id, agent=agent.agent_id, chat_id=self.owner.chat_id)
         current.set(redaction)
-        context: TurnContext | None = None
-
-        async def prepared() -> Sequence[RowChange]:
-            nonlocal context
-            context, changes = await prepare()
-            return changes
-
-        await self._recorder.start(self._first_event, prepared)
-        assert context is not None
+        context, changes = await prepare()
+        self.log.write(changes)
         guard = ConsentGuard(agent.agent_id, context.approval, context.begun)
         written_chars = 0
         async with _closed_after(agent.run(context)) as events:

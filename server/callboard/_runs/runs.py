@@ -66,7 +66,7 @@ from callboard.storage import (
     RunRecord,
     TurnWriter,
 )
-from callboard_protocol import Done, Error, Event, Rewind, RunRequest, RunStart
+from callboard_protocol import Done, Error, Rewind, RunRequest, RunStart, encode
 
 MAX_OWNERS = 3
 """The servers that may try one run: what kills each that runs it is given up."""
@@ -261,23 +261,24 @@ class Runs:
             find_key=enricher.inputs.find_key,
             waited_seconds=enricher.inputs.waited_seconds,
         )
-        last_seq = logged.last_seq + len(reopened.closed) if logged and reopened else 0
-        first: Event | None = RunStart(run_id=run_id, agent=owner.agent_id)
-        if last_seq:
-            first = Rewind() if left.has_open_text else None
         run_log = self._run_log if logged else None
-        run = Run(run_id, owner, log, recorder, enricher, self._settings.detach_grace_seconds, first, run_log)
+        run = Run(run_id, owner, log, recorder, enricher, self._settings.detach_grace_seconds, run_log)
         self._runs[run_id] = run
-        if reopened:
-            observers.tell(RunTakenOver(logged.losses if logged else 0))
+        if reopened and logged:
+            observers.tell(RunTakenOver(logged.losses))
             for end in reopened.closed:
                 observers.tell(end)
-            log.continue_after(last_seq)
+            log.continue_after(logged.last_seq + len(reopened.closed))
             recorder.restore({one: left.open_calls[one].tool_name for one in reopened.again}, left.sources)
             enricher.inputs.take(left.orders.answers)
+        else:
+            # It is stored already: the run was begun with it.
+            log.append(RunStart(run_id=run_id, agent=owner.agent_id))
         if record:
             log.on_lost = run.abandon
             log.store_in(record, enricher.files.take_new)
+        if left.has_open_text:
+            log.append(Rewind())
         if conversation.history.is_missing:
             recorder.report_trouble(True)
         run.left_out = left_out(beginning.agent, [function.name for function in beginning.functions], request.options)
@@ -536,15 +537,17 @@ class Runs:
         """
         if not _is_kept(request):
             return None, None
-        mine = LoggedRun(run_id, request.agent, request.chat_id, request.message_id, _owner(request).user_id)
+        user_id = _owner(request).user_id
+        mine = LoggedRun(run_id, request.agent, request.chat_id, request.message_id, user_id, last_seq=1)
+        first = encode(1, RunStart(run_id=run_id, agent=request.agent))
         try:
-            there = await self._run_log.begin(mine, packed, self._settings.max_user_runs)
+            there = await self._run_log.begin(mine, packed, self._settings.max_user_runs, first)
         except StorageError as error:
             if not await self._run_log.begins_alone():
                 # Another server may have it, or begin it anew.
                 raise
             _log.warning("run_not_begun", run_id=run_id, error=str(error))
-            return mine, NewRun(packed)
+            return mine, NewRun(packed, first)
         if there is not mine:
             raise _RunsElsewhere(FollowedRun(there, self._run_log, self._watch, self._runs.get))
         return mine, None

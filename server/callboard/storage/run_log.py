@@ -45,12 +45,10 @@ class RunLog(Protocol):
     async def is_alone(self) -> bool:
         """Return whether no other server is there, of whom there could be news; False where that is not known."""
 
-    async def begin(self, run: LoggedRun, request: bytes | None = None, max_of_user: int | None = None) -> LoggedRun:
-        """Take a new run for this server; return it, or the one of that id that is there already.
-
-        `request` is kept until the run has ended: what another server needs to go on with it. Raises `TooManyRuns`
-        where `max_of_user` runs of its user are under way, at whichever server; who names no user is not counted.
-        """
+    async def begin(
+        self, run: LoggedRun, request: bytes | None = None, max_of_user: int | None = None, first: bytes | None = None
+    ) -> LoggedRun:
+        """Make a new run this server's; return it, or the run of that id that is there already."""
 
     async def withdraw(self, run_id: str) -> None:
         """Forget a run that was taken and did not begin."""

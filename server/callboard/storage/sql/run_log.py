@@ -98,15 +98,23 @@ class SqlRunLog(RunLog):
         """Return whether no other server uses the database; False where that is not known."""
         return await self._database.is_alone()
 
-    async def begin(self, run: LoggedRun, request: bytes | None = None, max_of_user: int | None = None) -> LoggedRun:
-        """Take a new run for this server; return it, or the one of that id that is there already."""
+    async def begin(
+        self, run: LoggedRun, request: bytes | None = None, max_of_user: int | None = None, first: bytes | None = None
+    ) -> LoggedRun:
+        """Make a new run this server's; return it, or the run of that id that is there already.
+
+        `first` is the run's first frame. `request` is kept until the run has ended: another server needs it to continue
+        the run. Raises `TooManyRuns` if `max_of_user` runs of its user are under way, at whichever server.
+        """
         row = run_calls.make_row(self._database.dialect, run, self._server_id)
-        row |= {"last_seq": run.last_seq, "request": request}
+        row |= {"last_seq": run.last_seq, "request": request, "size_bytes": len(first or b"")}
         add_run = self._database.dialect.insert(runs).values(row).on_conflict_do_nothing(index_elements=["id"])
 
         def begin(connection: Connection) -> LoggedRun | None:
             if run_calls.has_room(self._database.dialect, connection, run, max_of_user):
                 if connection.execute(add_run).rowcount:
+                    if first:
+                        connection.execute(ADD_FRAMES, {"run_id": run.run_id, "seq": 1, "frame": first})
                     return run
                 return self._find_begun(connection.execute(FIND_RUN, {"run": run.run_id}).one(), run)
             there = connection.execute(FIND_RUN, {"run": run.run_id}).one_or_none()
@@ -136,7 +144,7 @@ class SqlRunLog(RunLog):
 
     async def withdraw(self, run_id: str) -> None:
         """Forget a run that was taken and did not begin."""
-        has_begun = runs.c.last_seq > 0
+        has_begun = runs.c.last_seq > 1
         await self._database.execute(
             delete(runs).where(runs.c.id == run_id, runs.c.owner == self._server_id, ~has_begun)
         )

@@ -63,9 +63,10 @@ class _Batch:
 
 @dataclass(slots=True)
 class NewRun:
-    """A run that could not be begun in the database: `request` is what another server would need to continue it."""
+    """A run that could not be begun in the database: see `RunLog.begin`."""
 
     request: bytes | None
+    first: bytes
 
 
 class RunRecord:
@@ -177,6 +178,16 @@ class RunRecord:
         if self._waiting and self._storing is None:
             self._storing = asyncio.create_task(self._store(), name=f"record of {self._run.run_id}")
 
+    def take_back_last(self) -> bool:
+        """Take back the run's last frame, which could not be stored: another must come before it; False if none."""
+        batch = self._waiting if self._waiting.frames else self._current
+        if not (batch and batch.frames and batch.frames[-1].is_last):
+            return False
+        self._bytes -= len(batch.frames.pop().frame)
+        self._newest_seq -= 1
+        self.has_ended = False
+        return True
+
     async def read(self, after: int, max_bytes: int) -> list[bytes]:
         """Return stored frames after that number; see `RunLog.read`."""
         return await self._run_log.read(self._run.run_id, after, max_bytes)
@@ -254,7 +265,7 @@ class RunRecord:
             except StorageError as error:
                 if error.__cause__ is not None and not is_trouble(error.__cause__):
                     # What the database refuses it would refuse again; the events go on without their rows.
-                    self._drop_rows(batch, error)
+                    self._drop_rows(batch, error.__cause__)
                     continue
                 self._failure = error
                 self._be_late(error)
@@ -262,6 +273,9 @@ class RunRecord:
                 raise
             except Exception as mistake:  # noqa: BLE001 - listeners would wait for these events forever
                 _log.error("run_not_stored", run_id=self._run.run_id, exc_info=mistake)
+                if batch.changes:
+                    self._drop_rows(batch, mistake)
+                    continue
                 self._give_up(StorageError("the run cannot be stored: the server's log says why"))
                 return
             else:
@@ -306,7 +320,7 @@ class RunRecord:
     async def _begin_if_new(self) -> None:
         if self._new is None:
             return
-        if await self._run_log.begin(self._run, self._new.request) is not self._run:
+        if await self._run_log.begin(self._run, self._new.request, first=self._new.first) is not self._run:
             raise RunLost(f"run {self._run.run_id!r} was begun by another server")
         self._new = None
 
@@ -338,8 +352,9 @@ class RunRecord:
         self._show_unstored()
         self._notify()
 
-    def _drop_rows(self, batch: _Batch, error: StorageError) -> None:
-        _log.error("turn_lost", run_id=self._run.run_id, error=str(error.__cause__))
+    def _drop_rows(self, batch: _Batch, error: BaseException) -> None:
+        """Store the events without their rows from now on."""
+        _log.error("turn_lost", run_id=self._run.run_id, error=str(error))
         batch.changes.clear()
         if self.turn and self.turn.is_kept:
             self.turn.drop()
