@@ -16,8 +16,8 @@ from callboard._history import NoJournal
 from callboard._runs import log_keeper
 from callboard._runs.forgiving_journal import NOT_REMEMBERED
 from callboard._runs.left_run import LEFT_RUN
-from callboard.storage import AuditEntry, LoggedFrame, LoggedRun, Store
-from callboard.storage.sql.run_log import SqlRunLog
+from callboard.storage import AuditEntry, LoggedFrame, LoggedRun, RunLog, Store
+from callboard.storage.bus import Bus
 from callboard_protocol import (
     Done,
     Error,
@@ -114,7 +114,7 @@ async def test_a_call_that_says_that_it_took_longer_than_anything_can_is_kept(tm
         assert (call.result, call.duration_ms) == ("sold", 2**31 - 1)
 
 
-class OwnLog(SqlRunLog):
+class OwnLog(RunLog):
     """A log of runs of somebody's own, that fails once for each of two reasons."""
 
     failures: Counter[str]
@@ -146,7 +146,7 @@ async def test_what_nobody_expected_of_the_store_ends_no_watch(
 
     class LoggingStore(Store):
         def run_log(self, server_id: str) -> OwnLog:
-            return OwnLog(self.database, server_id)
+            return OwnLog(self.database, server_id, Bus())
 
     monkeypatch.setattr(serving_module, "make_store", lambda: LoggingStore(f"sqlite:///{database}"))
     elsewhere = await Store.open(f"sqlite:///{database}")
@@ -164,7 +164,7 @@ async def test_what_nobody_expected_of_the_store_ends_no_watch(
     await elsewhere.close()
 
 
-class ForgetfulLog(SqlRunLog):
+class ForgetfulLog(RunLog):
     """Another log of somebody's own, that fails as the second frames come."""
 
     appended: Counter[str]
@@ -183,7 +183,7 @@ async def test_a_log_that_fails_as_nobody_expected_is_written_again_and_listener
 
     class LoggingStore(Store):
         def run_log(self, server_id: str) -> ForgetfulLog:
-            return ForgetfulLog(self.database, server_id)
+            return ForgetfulLog(self.database, server_id, Bus())
 
     monkeypatch.setattr(serving_module, "make_store", lambda: LoggingStore(f"sqlite:///{database}"))
     monkeypatch.setattr(log_keeper, "RETRY_SECONDS", 0.01)

@@ -12,7 +12,7 @@ from callboard._runs.left_run import LEFT_RUN, read_left_run
 from callboard._runs.reconciliation import find_ends
 from callboard._runs.watch import Watch
 from callboard.errors import CallboardError, RunLost, StorageError, UnknownChat
-from callboard.storage import LoggedFrame, LoggedRun, RunLog
+from callboard.storage import RELEASED_RUN, LoggedFrame, LoggedRun, Notification, RunLog
 from callboard_protocol import Error, Event, ToolCallError, encode
 
 ROUNDS_A_LEASE = 5
@@ -77,11 +77,11 @@ class Ownership:
                     task.cancel()
                 await asyncio.wait({*tasks, *self._carrying_on})
 
-    def _hear(self, run_id: str) -> None:
-        if run_id:
-            self._watch.hear(run_id)
-        else:
+    def _hear(self, notification: Notification) -> None:
+        if notification.run_id == RELEASED_RUN:
             self._is_due.set()
+        else:
+            self._watch.hear(notification)
 
     async def _tend(self) -> None:
         dropped_at = time.monotonic()
