@@ -24,6 +24,8 @@ MAX_FRAME_BYTES = 256 * 1024
 """The most that the frames of one notification take; larger ones are read from the database."""
 MAX_WAITING_BYTES = 4 * 1024 * 1024
 """The most that waits to be sent; more is dropped."""
+OPEN_SECONDS = 1.0
+"""The seconds that a server waits for the first connection before it starts without."""
 RECONNECT_SECONDS = 0.5
 CLOSE_SECONDS = 1.0
 HEARTBEAT = b"heartbeat"
@@ -75,7 +77,8 @@ class Bus:
     async def open(self, _server_id: str, _on_notification: OnNotification) -> AsyncIterator[None]:
         """Send what is published, and call `on_notification` with what other servers publish, until the block ends.
 
-        Returns after the first attempt to connect. If that fails, or the connection is lost later, it is tried again.
+        Waits for the first attempt to connect, for `OPEN_SECONDS` at most. If the connection fails, or is lost later,
+        the bus connects again.
         """
         yield
 
@@ -123,7 +126,9 @@ class ConnectedBus(Bus, ABC):
             self._stay_connected(partial(self._hear, on_notification), has_tried), name="bus", context=Context()
         )
         try:
-            await has_tried.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(OPEN_SECONDS):
+                    await has_tried.wait()
             yield
         finally:
             # A server that stops has just published the runs that it released.
