@@ -282,6 +282,19 @@ async def test_a_server_starts_without_redis_says_so_once_and_uses_it_once_it_is
     assert PASSWORD not in str(logs)
 
 
+@REDIS
+async def test_a_server_starts_and_stops_while_redis_says_nothing(
+    tmp_path: Path, postgresql_url: str, own_redis: RedisProcess
+) -> None:
+    own_redis.pause()
+    try:
+        async with asyncio.timeout(bus.OPEN_SECONDS + 10):
+            async with serving(tmp_path, database_url=postgresql_url, redis_url=own_redis.url) as service:
+                assert (await service.client.get("/health")).status_code == 200
+    finally:
+        own_redis.resume()
+
+
 @POSTGRESQL
 async def test_a_bus_that_says_nothing_any_more_is_connected_again(
     postgresql_url: str, cluster: Path, monkeypatch: pytest.MonkeyPatch
