@@ -16,8 +16,8 @@ from callboard._agents import RunContext
 from callboard._history import RowChange, Turn, TurnRows
 from callboard._runs.left_run import LEFT_RUN
 from callboard._runs.recorder import NOT_REMEMBERED, Recorder
-from callboard.storage import LoggedFrame, LoggedRun, Store, TurnWriter
-from callboard.storage.sql.run_log import SqlRunLog
+from callboard.storage import LoggedFrame, LoggedRun, RunLog, Store, TurnWriter
+from callboard.storage.bus import Bus
 from callboard_protocol import (
     Done,
     Error,
@@ -97,7 +97,7 @@ async def test_a_call_that_says_that_it_took_longer_than_anything_can_is_kept(tm
         assert (call.result, call.duration_ms) == ("sold", 2**31 - 1)
 
 
-class OwnLog(SqlRunLog):
+class OwnLog(RunLog):
     """A log of runs of somebody's own, that fails once for each of two reasons."""
 
     failures: Counter[str]
@@ -129,7 +129,7 @@ async def test_what_nobody_expected_of_the_store_ends_no_watch(
 
     class LoggingStore(Store):
         def run_log(self, server_id: str) -> OwnLog:
-            return OwnLog(self.database, server_id)
+            return OwnLog(self.database, server_id, Bus())
 
     monkeypatch.setattr(serving_module, "make_store", lambda: LoggingStore(f"sqlite:///{database}"))
     elsewhere = await Store.open(f"sqlite:///{database}")

@@ -1,7 +1,6 @@
 """A run is data: any server that shares the database reads it, and ends it where its own server is gone."""
 
 import asyncio
-import os
 from base64 import b64encode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -19,7 +18,6 @@ from callboard._history import HistoryCall, Turn
 from callboard._runs.log import EventLog
 from callboard.errors import RunLost
 from callboard.storage import GivenAnswer, LoggedFrame, LoggedRun, Store
-from callboard.storage.redis.scripts import Script, keys_of_run
 from callboard.storage.sql import database as database_module
 from callboard.storage.sql.tables import runs
 from callboard_protocol import (
@@ -48,12 +46,11 @@ HANGING = str(Path(__file__).with_name("hanging_agent.py"))
     params=[
         "sqlite",
         pytest.param("postgresql", marks=pytest.mark.needs("postgresql")),
-        pytest.param("sqlite redis", marks=pytest.mark.needs("redis")),
         pytest.param("postgresql redis", marks=pytest.mark.needs("postgresql", "redis")),
     ]
 )
 async def database_url(request: pytest.FixtureRequest, database: Path) -> str:
-    """The URL of a new and empty database, beside which there may be a Redis."""
+    """The URL of a new and empty database, whose servers may notify each other through a Redis."""
     kind, _, beside = request.param.partition(" ")
     if beside:
         request.getfixturevalue("redis_url")
@@ -304,9 +301,6 @@ async def test_an_agent_whose_run_is_another_servers_by_now_is_stopped(store: St
 async def give_to_heir(store: Store) -> None:
     """Do what its heir does when a server was not heard of in time."""
     await store.database.execute(update(runs).values(owner="heir", epoch=2))
-    if store.redis:
-        take = Script("return redis.call('HSET', KEYS[1], 'owner', 'heir', 'epoch', 2)")
-        await store.redis.run(take, keys_of_run("run"))
 
 
 async def test_a_zombie_starts_no_tool_and_its_listeners_see_how_it_goes_on(tmp_path: Path, database_url: str) -> None:
@@ -321,7 +315,7 @@ async def test_a_zombie_starts_no_tool_and_its_listeners_see_how_it_goes_on(tmp_
         yield ToolCallComplete(tool_call_id="a", result="paid")
 
     async with serving(tmp_path, ScriptedAgent(script), database_url=database_url) as service:
-        store = await Store.open(database_url, os.environ.get("CALLBOARD_REDIS_URL"))
+        store = await Store.open(database_url)
         heir = store.run_log("heir")
         seen: list[Event] = []
         async with heir.open(60, print):

@@ -10,7 +10,7 @@ import structlog
 from callboard._runs.left_run import LEFT_RUN
 from callboard._runs.watch import Watch
 from callboard.errors import CallboardError, RunLost, StorageError, UnknownChat
-from callboard.storage import LoggedRun, RunLog
+from callboard.storage import RELEASED_RUN, LoggedRun, Notification, RunLog
 from callboard_protocol import Error
 
 ROUNDS_A_LEASE = 5
@@ -74,11 +74,11 @@ class Ownership:
                     task.cancel()
                 await asyncio.wait({*tasks, *self._carrying_on})
 
-    def _hear(self, run_id: str) -> None:
-        if run_id:
-            self._watch.hear(run_id)
-        else:
+    def _hear(self, notification: Notification) -> None:
+        if notification.run_id == RELEASED_RUN:
             self._is_due.set()
+        else:
+            self._watch.hear(notification)
 
     async def _tend(self) -> None:
         dropped_at = time.monotonic()

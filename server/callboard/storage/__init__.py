@@ -8,12 +8,13 @@ requests.
 """
 
 from callboard._history.records import StoredStatus
+from callboard.storage.bus import RELEASED_RUN, Notification
 from callboard.storage.rows import INTERRUPTED_CALL, UNANSWERED_CALL, name_state
-from callboard.storage.run_log import RunLog
 from callboard.storage.sql.audit import Audit
 from callboard.storage.sql.chats import Chats, PastChats, Responses
 from callboard.storage.sql.overview import Overview
 from callboard.storage.sql.personal import Memories, Profile, Records, SelfNotes
+from callboard.storage.sql.run_log import RunLog
 from callboard.storage.sql.run_record import NewRun, RunRecord
 from callboard.storage.sql.store import Store
 from callboard.storage.sql.turn_writer import TurnWriter
@@ -67,6 +68,7 @@ __all__ = [
     "ANY_USER",
     "INTERRUPTED_CALL",
     "OWN_CHAT_PREFIX",
+    "RELEASED_RUN",
     "RESPONSE_PREFIX",
     "UNANSWERED_CALL",
     "Attribute",
@@ -96,6 +98,7 @@ __all__ = [
     "Memory",
     "NewRun",
     "NoteKind",
+    "Notification",
     "OpenRun",
     "Orders",
     "Overview",

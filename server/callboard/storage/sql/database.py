@@ -409,9 +409,7 @@ class Database(ABC):
             await self.late.store(chat_id)
 
     @abstractmethod
-    def hold_lease(
-        self, server_id: str, lease_seconds: float, on_news: Callable[[str], None]
-    ) -> AbstractAsyncContextManager[None]:
+    def hold_lease(self, server_id: str, lease_seconds: float) -> AbstractAsyncContextManager[None]:
         """Let other servers know, until the block ends, that this one is there; see `RunLog.open`."""
 
     @abstractmethod

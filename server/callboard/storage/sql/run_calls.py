@@ -1,4 +1,4 @@
-"""What tables say of runs, wherever their log is: a new one, whether there is room for it, the calls of those left."""
+"""Statements about runs and their calls: a new run, whether there is room for it, the calls of runs that were left."""
 
 from typing import Any
 

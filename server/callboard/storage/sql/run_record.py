@@ -17,10 +17,10 @@ from sqlalchemy import Connection
 from callboard._history import HistoryCall
 from callboard._history.turn_rows import RowChange
 from callboard.errors import RunLost, StorageError
-from callboard.storage.run_log import RunLog
 from callboard.storage.sql.audit import Audit
 from callboard.storage.sql.database import Database
 from callboard.storage.sql.failures import is_trouble
+from callboard.storage.sql.run_log import RunLog
 from callboard.storage.sql.turn_writer import TurnWriter
 from callboard.storage.values import AuditEntry, LoggedFrame, LoggedRun
 
