@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from callboard._agents import RunContext
-from callboard._agents.demo import demo_agent
 from callboard_protocol import (
     Done,
     Event,
@@ -28,6 +27,7 @@ from callboard_protocol import (
     ToolStatus,
     ToolStatusData,
 )
+from examples.demo import demo_agent
 from tests.cli.terminal import in_pipes, in_terminal
 from tests.faults.balancer import Balancer
 from tests.serving import Script, ScriptedAgent, Service, serving

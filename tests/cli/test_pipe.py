@@ -1,4 +1,4 @@
-"""The wheel has the pipe in it: `callboard pipe` prints it, `callboard install-pipe` installs it."""
+"""The wheel contains the demo agent and the pipe, which two commands print and install."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.processes import COMMAND, environment, run, serving
+from tests.processes import COMMAND, address, environment, run, serving
 from tests.scripts import stand_in
 from tests.scripts.stand_in import ADMIN, PASSWORD
 
@@ -64,6 +64,19 @@ def test_the_wheel_prints_it_and_installs_it(unpacked_wheel: Path, tmp_path: Pat
     assert ended.returncode == 0, ended.stderr
     assert webui.functions["callboard"]["content"] == PIPE.read_text()
     assert webui.functions["callboard_events"]["content"] == EVENTS.read_text()
+
+
+def test_a_server_from_the_wheel_runs_the_demo_without_an_agents_file(unpacked_wheel: Path, tmp_path: Path) -> None:
+    variables = environment(tmp_path) | {"PYTHONPATH": str(unpacked_wheel)}
+    command = [sys.executable, "-P", *COMMAND[1:], "serve"]
+    asked = {"agent": "demo", "user": {"id": "u"}, "messages": [{"role": "user", "content": "a page"}]}
+    with subprocess.Popen(command, cwd=tmp_path, env=variables, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stderr is not None
+        try:
+            answer = httpx.post(f"{address(server.stderr)}/v1/runs", json=asked, timeout=30)
+        finally:
+            server.kill()
+    assert '"tool_name":"show_clock"' in answer.text
 
 
 # ------------------------------------------------------------------------------------------------ install-pipe

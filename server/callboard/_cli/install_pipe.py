@@ -1,13 +1,11 @@
 """`callboard install-pipe`: `scripts/install_pipe.py`, with this server's own address and key for the valves."""
 
 import argparse
-import importlib.util
 import sys
 from collections.abc import Mapping
-from types import ModuleType
 from typing import Any
 
-from callboard._bundled_files import find_bundled_file
+from callboard._bundled_files import load_bundled_module
 from callboard._keys import make_api_key
 from callboard._settings import Settings, load_settings, read_environment
 
@@ -32,17 +30,9 @@ def run(command: argparse.Namespace) -> int:
     return exit_code
 
 
-def load_install_pipe() -> ModuleType:
-    """Return the module `install_pipe`, which runs alone as well."""
-    file = find_bundled_file("scripts/install_pipe.py")
-    spec = importlib.util.spec_from_file_location("callboard_install_pipe", file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    # Its dataclasses look their module up by name while it is being executed.
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+def load_install_pipe() -> Any:
+    """Return the module `scripts/install_pipe.py`, which is a script of its own as well."""
+    return load_bundled_module("scripts/install_pipe.py")
 
 
 def _own_key(settings: Settings) -> str:
