@@ -226,7 +226,7 @@ def test_only_the_boundaries_catch_everything() -> None:
     }
 
 
-# Where what a model or a stranger wrote is read, and where the doctor has one finding for many failures.
+# Where what a model or a stranger wrote is read.
 MANY_AT_ONCE = (
     "server/callboard_formats/python",
     "server/callboard_formats/arguments",
@@ -234,7 +234,6 @@ MANY_AT_ONCE = (
     "server/callboard/models/local_endpoints",
     "server/callboard/skills/home/intents",
     "server/callboard/skills/web/engines",
-    "server/callboard/_cli/doctor/model",
     "pipe/callboard_pipe",
 )
 

@@ -13,7 +13,7 @@ import pytest
 
 from callboard._cli import build_parser
 from callboard._cli.doctor import run as examine
-from callboard._cli.doctor.findings import Context, Finding, well
+from callboard._cli.doctor.settings import Context
 from callboard._version import __version__
 from callboard.storage import Store
 from tests.cli.conftest import Doctor
@@ -179,8 +179,9 @@ def test_a_key_that_cannot_be_read_is_told_of(doctor: Doctor, tmp_path: Path) ->
 def test_a_file_in_the_place_of_the_data_folder_is_told_of(doctor: Doctor, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     found = doctor(DATA_DIR=str(tmp_path / "file" / "data"))
+    file = tmp_path / "file"
     assert found.of("data folder") == [
-        f"✗ data folder: {tmp_path / 'file'} is no folder → mend that, or set CALLBOARD_DATA_DIR to another folder"
+        f"✗ data folder: {file} is not a folder → correct that, or set CALLBOARD_DATA_DIR to another folder"
     ]
 
 
@@ -194,7 +195,7 @@ def test_a_folder_that_cannot_be_written_is_told_of(doctor: Doctor) -> None:
 def test_a_first_start_is_no_fault_and_nothing_is_made(doctor: Doctor, tmp_path: Path) -> None:
     found = doctor(DATA_DIR=str(tmp_path / "new" / "data"))
     assert found.exit_code == 0
-    assert "is not there yet" in found.of("database")[0]
+    assert "does not exist yet" in found.of("database")[0]
     assert not (tmp_path / "new").exists()
 
 
@@ -385,13 +386,13 @@ def test_an_extra_that_is_not_installed_is_named(tmp_path: Path) -> None:
     assert "pip install 'callboard[postgresql]'" in line
 
 
-async def check_that_fails(context: Context) -> AsyncIterator[Finding]:
-    yield well("first", "is well")
+async def check_that_fails(context: Context) -> AsyncIterator[str]:
+    yield "✓ first: is well"
     raise RuntimeError("sk-secret")
 
 
-async def check_that_goes_on(context: Context) -> AsyncIterator[Finding]:
-    yield well("last", "is well")
+async def check_that_goes_on(context: Context) -> AsyncIterator[str]:
+    yield "✓ last: is well"
 
 
 def test_a_check_that_fails_itself_is_a_line_without_its_words_and_the_others_go_on(
@@ -410,13 +411,13 @@ def test_checks_run_side_by_side_and_are_printed_in_their_order(
 ) -> None:
     is_second_done = asyncio.Event()
 
-    async def wait_for_second(context: Context) -> AsyncIterator[Finding]:
-        async with asyncio.timeout(context.timeout_seconds):
+    async def wait_for_second(context: Context) -> AsyncIterator[str]:
+        async with asyncio.timeout(context.options.timeout):
             await is_second_done.wait()
-        yield well("first", "is well")
+        yield "✓ first: is well"
 
-    async def end_at_once(context: Context) -> AsyncIterator[Finding]:
-        yield well("second", "is well")
+    async def end_at_once(context: Context) -> AsyncIterator[str]:
+        yield "✓ second: is well"
         is_second_done.set()
 
     options = build_parser().parse_args(["doctor", "--timeout", "5"])

@@ -31,7 +31,7 @@ def test_keys_that_are_well_are_named_and_counted(doctor: Doctor, file: Path) ->
 
 def test_no_key_at_all_and_one_without_a_name_are_no_fault(doctor: Doctor) -> None:
     assert doctor().of("keys") == [
-        "– keys: none is asked for: every program of this machine may use the server → callboard key"
+        "– keys: none is set: every program of this machine may use the server → callboard key"
     ]
     assert doctor(API_KEY="the one").of("keys") == ["✓ keys: one, without a name"]
 
@@ -73,8 +73,8 @@ def open_its_folder(file: Path) -> None:
         (open_to_others, "others may read or write", "chmod 600"),
         (write_a_key_into_it, "line 1", "write NAME sha256:HASH"),
         (write_no_text, "it is no text", "callboard key --add NAME"),
-        (take_the_last_key, "nobody is let in", "callboard key --add NAME"),
-        (open_its_folder, "others may put another file in the place of", "chmod go-w"),
+        (take_the_last_key, "every request is refused", "callboard key --add NAME"),
+        (open_its_folder, "by another file", "chmod go-w"),
     ],
 )
 def test_what_is_wrong_with_the_file_of_keys_is_said_with_what_to_do(
@@ -99,7 +99,7 @@ def test_an_empty_file_beside_the_one_key_is_no_fault(doctor: Doctor, file: Path
 def test_a_key_for_the_inspector_that_there_is_not_is_named(doctor: Doctor, file: Path) -> None:
     add_named_key(file, "ann")
     [line] = doctor(API_KEYS_FILE=str(file), INSPECT_KEYS="ann,bob").broken
-    assert "names keys that are not there: bob" in line
+    assert "names unknown keys: bob" in line
 
 
 @pytest.mark.parametrize("origin", ["the environment", ".env"])
@@ -122,9 +122,9 @@ def test_a_file_of_settings_that_others_may_read_is_told_of_where_it_has_secrets
 @pytest.mark.parametrize(
     ("settings", "line"),
     [
-        ({}, "– users: whoever has a key says for whom they ask"),
+        ({}, "– users: a client with a key may act for any user"),
         ({"OPEN_WEBUI_JWT_SECRET": SECRET, "API_KEY": "k"}, "✓ users: Open WebUI signs for them"),
-        ({"OPEN_WEBUI_JWT_SECRET": SECRET}, "– users: Open WebUI signs for them, and no key is asked for"),
+        ({"OPEN_WEBUI_JWT_SECRET": SECRET}, "– users: Open WebUI signs for them, and no key is set"),
         ({"OPEN_WEBUI_JWT_SECRET": ""}, "✗ users: CALLBOARD_OPEN_WEBUI_JWT_SECRET is set, and empty"),
         ({"OPEN_WEBUI_JWT_SECRET": SECRET, "API_KEY": SECRET}, "✗ users: CALLBOARD_OPEN_WEBUI_JWT_SECRET is the API"),
         ({"OPEN_WEBUI_JWT_SECRET": "changeme" * 4}, "✗ users: CALLBOARD_OPEN_WEBUI_JWT_SECRET can be guessed"),

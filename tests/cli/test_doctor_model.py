@@ -58,7 +58,7 @@ async def test_one_that_answers_in_words_is_told_of_with_the_setting(doctor: Doc
             "m",
             {},
             "– model: neither its chat template nor its name tells how it writes calls; auto rescues one at an "
-            "answer's end → set CALLBOARD_TOOL_FORMAT to the model's family where you know it",
+            "answer's end → set CALLBOARD_TOOL_FORMAT to the model's family if you know it",
         ),
     ],
     ids=["template", "name", "nothing"],
@@ -145,7 +145,7 @@ def test_a_web_page_is_no_endpoint(doctor: Doctor) -> None:
 @pytest.mark.parametrize("url", ["localhost:11434", "http://", "http://[", "ftp://host/v1"])
 def test_what_is_no_address_is_told_of(doctor: Doctor, url: str) -> None:
     [line] = doctor(MODEL_BASE_URL=url).broken
-    assert line.startswith("✗ model: CALLBOARD_MODEL_BASE_URL is no address")
+    assert line.startswith("✗ model: CALLBOARD_MODEL_BASE_URL is not an address")
 
 
 def test_with_none_set_it_says_what_serve_would_find_on_this_machine(

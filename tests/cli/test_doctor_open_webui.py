@@ -114,8 +114,8 @@ def test_a_pipe_of_another_version_is_told_of(examine: Any, webui: StandIn, vers
     ("url", "words"),
     [
         ("http://127.0.0.1:9999", "this server listens on 8701 → set it to http://127.0.0.1:8701"),
-        ("127.0.0.1:8701", "it is no address → set it to http://127.0.0.1:8701"),
-        ("http://a:b:c", "it is no address"),
+        ("127.0.0.1:8701", "it is not an address → set it to http://127.0.0.1:8701"),
+        ("http://a:b:c", "it is not an address"),
     ],
 )
 def test_a_wrong_address_in_the_valve_is_told_of(examine: Any, webui: StandIn, url: str, words: str) -> None:
