@@ -296,9 +296,9 @@ async def test_what_has_scrolled_away_and_is_taken_back_is_told_of(tmp_path: Pat
         await terminal.shows("wrong 59")
         steps.go_on()
         assert await terminal.ends() == 0
-        assert "is taken back" in terminal.text
+        assert "is withdrawn" in terminal.text
         assert "wrong 59" not in terminal.text
-        assert terminal.text.index("is taken back") < terminal.text.index("The right one.")
+        assert terminal.text.index("is withdrawn") < terminal.text.index("The right one.")
 
 
 async def test_no_colour_is_written_where_none_is_wanted(tmp_path: Path) -> None:
@@ -443,7 +443,7 @@ async def test_a_question_that_somebody_else_has_answered_is_not_asked_any_more(
         [run] = service.state.runs
         body = {"request_id": "approve:call_0_0", "value": True}
         assert (await service.client.post(f"/v1/runs/{run.run_id}/input", json=body)).status_code == 202
-        await terminal.shows("It is not asked any more.", "are sold")
+        await terminal.shows("The question is withdrawn.", "are sold")
         assert await terminal.ends() == 0
 
 
@@ -451,7 +451,7 @@ async def test_without_a_terminal_nobody_is_asked_and_the_answer_is_no(tmp_path:
     async with serving(tmp_path, demo_agent(pace=0)) as service:
         output = await in_pipes(tmp_path, "chat", "demo", "approve", "--url", url(service))
     assert output.exit_code == 0
-    assert "Nobody can be asked here" in output.beside
+    assert "No question can be asked here" in output.beside
     assert "– sell_ticket · not asked" in output.beside
     assert "Not run: nobody could be asked" in output.out
 
@@ -517,10 +517,10 @@ async def test_a_second_ctrl_c_leaves_where_the_run_does_not_end(tmp_path: Path)
             await terminal.shows("paint")
             balancer.drop("server")
             terminal.presses_ctrl_c()
-            await terminal.shows("Ctrl-C once more leaves at once")
+            await terminal.shows("Press Ctrl-C again to leave at once")
             terminal.presses_ctrl_c()
             assert await terminal.ends() == 130
-            assert "Left:" in terminal.text
+            assert "Left. It is unknown" in terminal.text
             assert "Traceback" not in terminal.text
 
 
@@ -695,7 +695,7 @@ async def test_an_agent_that_there_is_not_is_named_beside_those_that_there_are(t
     async with serving(tmp_path, says()) as service:
         output = await in_pipes(tmp_path, "chat", "nobody", "hi", "--url", url(service))
     assert (output.exit_code, output.out) == (1, "")
-    assert output.beside.splitlines()[0] == "callboard: there is no agent 'nobody'; there are"
+    assert output.beside.splitlines()[0] == "callboard: there is no agent 'nobody'; the agents are"
     assert "scripted: Says what the test wants." in output.beside
 
 
@@ -865,7 +865,7 @@ async def test_the_log_of_the_server_in_this_process_is_a_file_that_is_named_at_
         await terminal.until(lambda: terminal.text.count("›") == 2)
         terminal.types("\x04")
         assert await terminal.ends() == 0
-        logs = re.findall(r"What the server logged: (\S+)", terminal.text)
+        logs = re.findall(r"The server's log: (\S+)", terminal.text)
         assert all(line not in terminal.text for line in ("a library is old", "a line of the log", "Traceback"))
     kept = read_logs(tmp_path)
     assert logs == list(kept)

@@ -106,7 +106,7 @@ def test_a_server_without_a_key_gets_one_that_is_said_in_one_line_and_used_again
         assert webui.valves["callboard"]["CALLBOARD_API_KEY"] == made
         assert ended.stderr == (
             f"Made a key for the server, in {tmp_path / 'api_key'}: restart a server that is running, "
-            "so that it asks for it.\n"
+            "so that it requires the key.\n"
         )
         assert made not in ended.stdout
         again = install(tmp_path, webui.url)

@@ -1,8 +1,7 @@
-"""A server in this process, for a chat where none runs.
+"""A server in this process, for a chat if none runs.
 
-It listens on a socket in a folder that is the user's alone, and on no port: the chat talks to it as to any server, and
-nobody else can. It has a thread and an event loop of its own, so that a tool that holds up its loop holds up neither
-drawing nor Ctrl-C.
+It listens on no port but on a Unix socket in a folder that only the user can read, so only the chat can use it. It has
+its own thread and event loop, so that a tool that blocks the loop blocks neither the drawing nor Ctrl-C.
 """
 
 import asyncio
@@ -32,7 +31,7 @@ from callboard.models import LOCAL_ENDPOINTS
 
 @contextmanager
 def serving(settings: Settings) -> Iterator[Address]:
-    """Serve the agents of the settings until the block ends; yields where."""
+    """Serve the agents of the settings until the block ends; yields the server's address."""
     variables = read_environment()
     redaction = Redaction((*settings.secrets, *secrets_in(variables)))
     with _logging(redaction):
@@ -50,9 +49,9 @@ def serving(settings: Settings) -> Iterator[Address]:
 
 @contextmanager
 def _logging(redaction: Redaction) -> Iterator[None]:
-    """Log warnings to standard error; if that is a terminal, to a file that is named at the end.
+    """Log warnings to standard error; if that is a terminal, to a file, whose path is printed at the end.
 
-    In a terminal a line of the log would stand in the middle of an answer.
+    On a terminal, lines of the log would interrupt the answer.
     """
     logging.captureWarnings(True)
     if not sys.stderr.isatty():
@@ -66,13 +65,13 @@ def _logging(redaction: Redaction) -> Iterator[None]:
             yield
         finally:
             if log.tell():
-                print(f"What the server logged: {path}", file=sys.stderr)
+                print(f"The server's log: {path}", file=sys.stderr)
             else:
                 Path(path).unlink()
 
 
 class _Server(uvicorn.Server):
-    """A server that tells when it listens, or will not."""
+    """A uvicorn server that sets `is_ready` when it listens or has failed to start."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -82,7 +81,7 @@ class _Server(uvicorn.Server):
         try:
             await super().startup(sockets)
         except SystemExit:
-            # So uvicorn ends a process whose application does not open; this one says why first.
+            # uvicorn exits if the application does not open, but the chat has to report the reason.
             self.should_exit = True
         finally:
             self.is_ready.set()
