@@ -109,7 +109,7 @@ WRONG: list[tuple[Callable[[], object], str]] = [
     (lambda: make_board(authenticate=knows), "write `async def knows`"),
     (lambda: make_board(authenticate=takes_no_connection), "must take the connection"),
     (lambda: make_board(store="sqlite:///x.db"), r"Store\(url\)"),
-    (lambda: make_board(store=7), "is no callboard.Store"),
+    (lambda: make_board(store=7), "is not a callboard.Store"),
     (lambda: make_board(settings={"max_runs": 1}), r"Settings\(max_runs=…\)"),
     (lambda: make_board(observers=tells), r"observers=\[tell\]"),
     (lambda: make_board(observers=[tells]), "plain functions"),

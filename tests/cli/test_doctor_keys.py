@@ -72,7 +72,7 @@ def open_its_folder(file: Path) -> None:
         (put_a_folder_there, "cannot be read", "callboard key --add NAME"),
         (open_to_others, "others may read or write", "chmod 600"),
         (write_a_key_into_it, "line 1", "write NAME sha256:HASH"),
-        (write_no_text, "it is no text", "callboard key --add NAME"),
+        (write_no_text, "it is not text", "callboard key --add NAME"),
         (take_the_last_key, "every request is refused", "callboard key --add NAME"),
         (open_its_folder, "by another file", "chmod go-w"),
     ],

@@ -60,9 +60,9 @@ def run(options: argparse.Namespace) -> int:
         address = asyncio.run(_find_server(options.url, settings))
         if address is None:
             # Imported only if needed, because it imports agents, a database and a web server.
-            from callboard._cli.chat.own_server import serving
+            from callboard._cli.chat.own_server import serving_agents
 
-            address = closing.enter_context(serving(settings))
+            address = closing.enter_context(serving_agents(settings))
         return asyncio.run(_talk(ServerClient(address, user), options))
 
 

@@ -7,20 +7,18 @@ its own thread and event loop, so that a tool that blocks the loop blocks neithe
 import asyncio
 import logging
 import os
-import socket as socket_module
 import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkstemp
 
-import uvicorn
 from anyio.from_thread import start_blocking_portal
 
 import callboard._agents.builtin  # noqa: F401 - settings of skills are known once these are imported
 from callboard._agents import load_all_agents
 from callboard._application import Callboard
-from callboard._application.application import Application
+from callboard._application.serving import serving
 from callboard._cli.chat.client import Address
 from callboard._cli.serve import default_model, with_local_model
 from callboard._logging import set_up_logging
@@ -30,7 +28,7 @@ from callboard.models import LOCAL_ENDPOINTS
 
 
 @contextmanager
-def serving(settings: Settings) -> Iterator[Address]:
+def serving_agents(settings: Settings) -> Iterator[Address]:
     """Serve the agents of the settings until the block ends; yields the server's address."""
     variables = read_environment()
     redaction = Redaction((*settings.secrets, *secrets_in(variables)))
@@ -42,7 +40,7 @@ def serving(settings: Settings) -> Iterator[Address]:
         board = Callboard(tuple(loaded.registry), model=default_model(settings), settings=settings, redaction=redaction)
         with TemporaryDirectory(prefix="callboard-") as folder, start_blocking_portal() as portal:
             socket = Path(folder) / "socket"
-            with portal.wrap_async_context_manager(_listening(board.asgi(), socket)):
+            with portal.wrap_async_context_manager(serving(board.asgi(), uds=str(socket), access_log=False)):
                 secret = settings.open_webui_jwt_secret.get_secret_value() if settings.open_webui_jwt_secret else ""
                 yield Address("http://localhost", socket=socket, user_secret=secret)
 
@@ -68,36 +66,3 @@ def _logging(redaction: Redaction) -> Iterator[None]:
                 print(f"The server's log: {path}", file=sys.stderr)
             else:
                 Path(path).unlink()
-
-
-class _Server(uvicorn.Server):
-    """A uvicorn server that sets `is_ready` when it listens or has failed to start."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.is_ready = asyncio.Event()
-
-    async def startup(self, sockets: list[socket_module.socket] | None = None) -> None:
-        try:
-            await super().startup(sockets)
-        except SystemExit:
-            # uvicorn exits if the application does not open, but the chat has to report the reason.
-            self.should_exit = True
-        finally:
-            self.is_ready.set()
-
-
-@asynccontextmanager
-async def _listening(app: Application, socket: Path) -> AsyncIterator[None]:
-    server = _Server(uvicorn.Config(app, uds=str(socket), log_config=None, access_log=False, lifespan="on"))
-    serving = asyncio.create_task(server.serve())
-    await server.is_ready.wait()
-    if app.start_error is not None:
-        await serving
-        raise app.start_error
-    try:
-        yield
-    finally:
-        await app.stop(at_once=True)
-        server.should_exit = True
-        await serving
