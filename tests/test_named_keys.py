@@ -68,7 +68,7 @@ def test_a_key_is_known_by_its_name_until_it_is_taken_away(file: Path) -> None:
 
 def test_a_name_is_had_once(file: Path) -> None:
     key = add_named_key(file, "scripts")
-    with pytest.raises(SettingsError, match="there is a key 'scripts' already"):
+    with pytest.raises(SettingsError, match="there is already a key 'scripts'"):
         add_named_key(file, "scripts")
     with pytest.raises(SettingsError, match="there is no key 'other'"):
         remove_named_key(file, "other")
