@@ -175,7 +175,7 @@ def test_an_open_webui_that_is_too_old_for_events_gets_the_pipe_and_is_told(
     webui.version = version
     assert main(["--url", webui.url, *SIGN_IN, "--file", source]) == 0
     assert list(webui.functions) == ["callboard"]
-    assert f"Open WebUI {version} tells functions of no events; 0.10 and later do" in capsys.readouterr().out
+    assert f"Open WebUI {version} has no events for functions; 0.10 and later have" in capsys.readouterr().out
 
 
 def test_a_function_for_events_that_is_somebody_elses_is_left_alone_and_named(
@@ -191,7 +191,7 @@ def test_a_function_for_events_that_is_somebody_elses_is_left_alone_and_named(
 def test_a_server_out_of_reach_is_said_with_the_pipe_installed(webui: StandIn, failing: Failing) -> None:
     webui.server_reachable = False
     said = failing(*SIGN_IN)
-    assert f"The pipe is installed, but it says {UNREACHABLE!r}" in said
+    assert f"The pipe is installed, but it reports {UNREACHABLE!r}" in said
     assert webui.functions["callboard"]["is_active"]
 
 
@@ -227,11 +227,11 @@ def test_a_wrong_password_is_one_line(failing: Failing) -> None:
 
 
 def test_an_account_that_is_no_admin_is_one_line(failing: Failing) -> None:
-    assert "no admin there (role 'user')" in failing("--email", USER, "--password", PASSWORD)
+    assert "is not an admin there (role 'user')" in failing("--email", USER, "--password", PASSWORD)
 
 
 def test_a_wrong_api_key_is_one_line(failing: Failing) -> None:
-    assert "does not take this API key" in failing("--api-key", "sk-wrong")
+    assert "does not accept this API key" in failing("--api-key", "sk-wrong")
 
 
 def test_api_keys_turned_off_is_one_line(webui: StandIn, failing: Failing) -> None:
@@ -343,7 +343,7 @@ def test_agents_are_shown_to_whom_the_flag_says_which_is_checked_as_a_user_who_i
 
 
 def test_agents_for_admins_alone_are_checked_with_no_user(webui: StandIn, installing: Callable[..., str]) -> None:
-    assert "Who sees them: admins alone (--access" in installing("--access", "admins")
+    assert "Who sees them: only admins (--access" in installing("--access", "admins")
     assert grants(webui) == []
     assert "POST /api/v1/auths/add" not in webui.calls
 
@@ -353,7 +353,7 @@ def test_without_the_flag_and_a_terminal_open_webuis_default_stays_and_is_said_i
 ) -> None:
     said = installing()
     [line] = [line for line in said.splitlines() if "--access" in line]
-    assert line == "Who sees them: admins alone (--access everyone, admins or group:NAME changes it)."
+    assert line == "Who sees them: only admins (--access everyone, admins or group:NAME changes it)."
     assert webui.entries == {}
 
 
@@ -378,7 +378,7 @@ def test_what_an_admin_changed_stays_until_the_flag_asks_for_it_and_new_agents_a
     said = installing()
     assert grants(webui) == []
     assert grants(webui, "cook") == [EVERYONE]
-    assert "Who sees them: Demo: admins alone; Cook: everyone" in said
+    assert "Who sees them: Demo: only admins; Cook: everyone" in said
     assert "sees Cook, and Cook answers" in said
     installing("--access", "everyone")
     assert grants(webui) == [EVERYONE]

@@ -59,16 +59,16 @@ BROKEN = {
     ),
     "a requirement that has gone": (
         replaced("pyproject.toml", '    "docstring-parser>=0.17",\n', ""),
-        "docstring-parser is not needed any more",
+        "docstring-parser is no longer required",
     ),
     "a lock that is not there": (without_a_lock, "all.txt is missing"),
     "an entry without a hash": (
         replaced("requirements/server.txt", "alembic==", "unhashed==1.0\nalembic=="),
-        "'unhashed==1.0' is no version with hashes",
+        "'unhashed==1.0' is not a version with hashes",
     ),
     "an address": (
         replaced("requirements/dev.txt", "alembic==", "--index-url https://example.org/simple\nalembic=="),
-        "dev.txt names an address",
+        "dev.txt has a URL or an option",
     ),
     "a version of its own": (
         replaced("requirements/server.txt", "\nannotated-types==", "\nannotated-types==0.0.1+"),

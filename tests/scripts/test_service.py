@@ -60,7 +60,7 @@ def test_a_service_that_ends_early_is_shown_with_the_end_of_its_log(service: Cal
     thing.start()
     with pytest.raises(ServiceError) as failure:
         thing.wait_until_healthy(30)
-    assert "The thing ended with exit code 3 before it was up." in str(failure.value)
+    assert "The thing ended with exit code 3 before it was ready." in str(failure.value)
     assert "line 99" in str(failure.value)
     assert "line 80" in str(failure.value)
     assert "line 79" not in str(failure.value)

@@ -203,7 +203,7 @@ def test_a_server_that_dies_ends_it_with_the_last_lines_of_its_log(start: START)
 def test_a_server_that_does_not_come_up_is_explained_with_the_last_lines_of_its_log(start: START) -> None:
     code, said = the_end(start(CALLBOARD_SEERR_URL="http://127.0.0.1:1"))
     assert code == 1
-    assert "The Callboard server ended with exit code 1 before it was up." in said
+    assert "The Callboard server ended with exit code 1 before it was ready." in said
     assert "CALLBOARD_SEERR_API_KEY" in said
 
 
@@ -270,13 +270,13 @@ def test_what_an_admin_changed_about_who_sees_the_agents_stays(start: START, web
     first.communicate()
     webui.entries["callboard.demo"]["access_grants"] = []
     webui.valves["callboard"]["ACCESS"] = "admins"
-    assert "Who sees them: admins alone." in until_up(start())
+    assert "Who sees them: only admins." in until_up(start())
     assert webui.valves["callboard"]["ACCESS"] == "admins"
 
 
 def test_agents_that_do_not_answer_users_are_said_and_all_stays_up(start: START, webui: StandIn) -> None:
     webui.said = ""
-    assert "Others than admins cannot use them all: " in until_up(start())
+    assert "Users who are not admins cannot use all of them: " in until_up(start())
 
 
 def test_an_open_webui_without_a_sign_in_is_explained(start: START) -> None:
