@@ -77,7 +77,7 @@ async def test_the_tool_that_blocks_is_named_with_its_run_and_its_stack(tmp_path
     assert (free["tool"], free["seconds"] > 0) == ("sleeps_badly", True)
 
 
-async def test_the_same_place_is_told_once_in_a_while_and_what_was_left_out_is_counted(told: Told) -> None:
+async def test_the_same_place_is_logged_once_in_a_while_and_the_rest_is_counted(told: Told) -> None:
     seen = threading.Semaphore(0)
 
     class Counting(Watchdog):

@@ -16,7 +16,7 @@ def look(folder: Path, url: str) -> list[str]:
 
 
 @pytest.mark.needs("redis")
-def test_a_redis_that_may_lose_what_it_has_is_told_of(tmp_path: Path) -> None:
+def test_a_redis_that_may_lose_data_is_reported(tmp_path: Path) -> None:
     with throw_away_redis("--appendonly", "yes") as redis:
         [line] = look(tmp_path, redis.url)
     assert line.startswith("✓ Redis: it answers, and is version ")
@@ -28,7 +28,7 @@ def test_a_redis_that_may_lose_what_it_has_is_told_of(tmp_path: Path) -> None:
     assert dropping.endswith("→ set maxmemory-policy noeviction there")
 
 
-def test_a_redis_that_is_not_there_and_a_url_that_is_none_are_told_of(tmp_path: Path) -> None:
+def test_an_unreachable_redis_and_an_invalid_url_are_reported(tmp_path: Path) -> None:
     [away] = look(tmp_path, f"unix://:{PASSWORD}@{tmp_path}/socket")
     assert away.startswith(f"✗ Redis: the Redis unix://{tmp_path}/socket cannot be used: it cannot be reached")
     [wrong] = look(tmp_path, f"redis://:{PASSWORD}/@host")

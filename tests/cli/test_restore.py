@@ -79,7 +79,7 @@ def check_restored(folder: Path) -> None:
         assert httpx.get(f"{url}/health").json()["status"] == "ok"
 
 
-def test_a_copy_laid_over_the_file_of_a_killed_server_is_not_opened_and_is_whole_once_it_is_restored(
+def test_a_copy_over_the_file_of_a_killed_server_is_not_opened_and_is_whole_after_restore(
     tmp_path: Path,
 ) -> None:
     folder = tmp_path / "data"
@@ -99,7 +99,7 @@ def test_a_copy_laid_over_the_file_of_a_killed_server_is_not_opened_and_is_whole
     check_restored(folder)
 
 
-def test_a_copy_that_was_laid_over_twice_is_told_from_the_log_of_the_server_between(tmp_path: Path) -> None:
+def test_a_second_copy_over_the_file_is_distinguished_from_the_log_of_the_first(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     copy = make_copy(folder)
     for log in ("callboard.db-wal", "callboard.db-shm"):
@@ -153,7 +153,7 @@ def test_a_copy_put_in_place_under_a_running_server_is_refused_until_it_is_resto
     check_restored(folder)
 
 
-def test_a_restore_beside_a_server_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+def test_restore_with_a_running_server_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     copy = make_copy(folder)
     with serving(folder) as (url, _):
@@ -173,7 +173,7 @@ async def test_a_restore_beside_another_program_that_has_the_database_open_is_re
     restore(folder, copy)
 
 
-def test_a_restored_database_has_every_row_and_is_its_owners_alone_and_the_copy_stays(tmp_path: Path) -> None:
+def test_a_restored_database_has_every_row_and_is_private_and_the_copy_stays(tmp_path: Path) -> None:
     copy = make_copy(tmp_path / "data")
     copied = copy.read_bytes()
     copy.chmod(0o644)
@@ -191,7 +191,7 @@ def test_a_restored_database_has_every_row_and_is_its_owners_alone_and_the_copy_
     check_restored(folder)
 
 
-def test_of_files_that_were_copied_with_their_log_what_is_in_the_log_is_restored(tmp_path: Path) -> None:
+def test_restore_of_files_copied_with_their_log_includes_the_log(tmp_path: Path) -> None:
     make_copy(tmp_path / "data")
     for suffix in ("", "-wal"):
         shutil.copyfile(tmp_path / "data" / f"callboard.db{suffix}", tmp_path / f"both.db{suffix}")
@@ -250,9 +250,7 @@ def remove(copy: Path) -> None:
         (remove, "there is no copy"),
     ],
 )
-def test_a_copy_that_is_no_whole_database_is_not_restored(
-    tmp_path: Path, harm: Callable[[Path], None], words: str
-) -> None:
+def test_a_damaged_copy_is_not_restored(tmp_path: Path, harm: Callable[[Path], None], words: str) -> None:
     folder = tmp_path / "data"
     copy = make_copy(folder)
     harm(copy)
@@ -273,7 +271,7 @@ def test_the_database_itself_and_a_database_in_memory_are_not_restored(tmp_path:
     assert "in the memory of one process" in run(folder, "restore", str(copy), DATABASE_URL="sqlite://").stderr
 
 
-def test_of_postgresql_the_command_is_said_that_restores_it_without_the_password(tmp_path: Path) -> None:
+def test_restore_of_postgresql_names_the_right_command_without_the_password(tmp_path: Path) -> None:
     url = "postgresql+asyncpg://board:hunter2secret@db.example.org:5433/chats"
     said = run(tmp_path, "restore", "my copy.db", DATABASE_URL=url)
     assert said.returncode == 1

@@ -78,7 +78,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize(("change", "told"), BROKEN.values(), ids=BROKEN.keys())
-def test_what_does_not_fit_is_named(project: Path, change: Callable[[Path], None], told: str) -> None:
+def test_every_misfit_is_named(project: Path, change: Callable[[Path], None], told: str) -> None:
     change(project)
     found = list(lock.problems(project))
     assert any(told in line for line in found), found

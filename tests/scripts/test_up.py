@@ -131,7 +131,7 @@ def test_it_brings_the_server_up_and_installs_the_pipe_with_address_and_key(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_and_sigterm_stop_the_server_and_end_well(start: START, port: int, number: signal.Signals) -> None:
+def test_ctrl_c_and_sigterm_stop_the_server_with_exit_code_0(start: START, port: int, number: signal.Signals) -> None:
     process = start()
     until_up(process)
     process.send_signal(number)
@@ -139,7 +139,7 @@ def test_ctrl_c_and_sigterm_stop_the_server_and_end_well(start: START, port: int
     assert port_is_free("127.0.0.1", port)
 
 
-def test_secrets_are_made_once_and_for_the_user_alone(start: START, tmp_path: Path) -> None:
+def test_secrets_are_made_once_and_only_the_user_can_read_them(start: START, tmp_path: Path) -> None:
     file = tmp_path / "secrets.json"
     for _ in range(2):
         process = start()
@@ -152,7 +152,7 @@ def test_secrets_are_made_once_and_for_the_user_alone(start: START, tmp_path: Pa
     assert len(set(json.loads(kept).values())) == 3
 
 
-def test_in_a_folder_that_was_there_what_it_keeps_is_the_users_alone_too(start: START, tmp_path: Path) -> None:
+def test_files_in_an_existing_folder_become_private(start: START, tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
     kept = dict.fromkeys(("open_webui_password", "open_webui_secret", "callboard_api_key"), "of-an-earlier-run")
     (tmp_path / "secrets.json").write_text(json.dumps(kept))
@@ -263,7 +263,7 @@ def test_a_pipe_that_cannot_reach_the_server_is_explained(start: START, webui: S
     assert "CALLBOARD_HOST" in said
 
 
-def test_what_an_admin_changed_about_who_sees_the_agents_stays(start: START, webui: StandIn) -> None:
+def test_access_changed_by_an_admin_stays(start: START, webui: StandIn) -> None:
     first = start()
     until_up(first)
     first.terminate()
@@ -274,7 +274,7 @@ def test_what_an_admin_changed_about_who_sees_the_agents_stays(start: START, web
     assert webui.valves["callboard"]["ACCESS"] == "admins"
 
 
-def test_agents_that_do_not_answer_users_are_said_and_all_stays_up(start: START, webui: StandIn) -> None:
+def test_agents_that_do_not_answer_users_are_reported_and_the_servers_stay_up(start: START, webui: StandIn) -> None:
     webui.said = ""
     assert "Users who are not admins cannot use all of them: " in until_up(start())
 
