@@ -1,4 +1,4 @@
-"""The documents say what is true: the reference, the tables, the examples, the links between them."""
+"""The documents are correct: the reference, the tables, the examples and the links."""
 
 import ast
 import re
@@ -32,7 +32,7 @@ API = {
     "callboard_formats": "formats.md",
     "callboard_protocol": "protocol.md",
 }
-"""The modules that others may import from, each with the page that tells of it."""
+"""The public modules, each with the page that documents it."""
 
 _LINK = re.compile(r"!?\[[^\]]*\]\(<?([^)>\s]+)>?\)")
 _FENCE = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
@@ -185,14 +185,14 @@ def _tree(cls: type[CallboardError]) -> list[type[CallboardError]]:
 
 @cache
 def anchors(page: Path) -> frozenset[str]:
-    """The anchors of a page's headings, with those of what it includes."""
+    """The anchors of a page's headings, including those of included files."""
     text = whole(page)
     headings = re.findall(r"^#+ (.+)$", _FENCE.sub("", text), re.MULTILINE)
     return frozenset(re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings)
 
 
 def whole(page: Path) -> str:
-    """A page's text with what it includes."""
+    """A page's text with included files."""
     return _SNIPPET.sub(lambda found: (ROOT / found[1]).read_text(), page.read_text())
 
 

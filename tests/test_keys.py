@@ -161,7 +161,7 @@ def test_a_server_without_a_key_says_so_at_each_start_and_one_with_a_key_does_no
 
 
 def warnings_at_start(folder: Path, **settings: str) -> list[dict[str, str]]:
-    """What the server warns of until it listens."""
+    """The server's warnings until it listens."""
     process = subprocess.Popen(
         [*COMMAND, "serve"], env=environment(folder, **settings), stderr=subprocess.PIPE, text=True
     )

@@ -57,7 +57,7 @@ def test_a_key_is_known_by_its_name_until_it_is_taken_away(file: Path) -> None:
     assert (keys.find_name(first), keys.find_name(second)) == ("first", "second")
     for wrong in ("", first[:-1], f"{first}x", first.upper(), first + second, "\ud800", HASH, "first"):
         assert keys.find_name(wrong) is None
-    # What the file shows is no key.
+    # The content of the file is not usable as a key.
     for one in read_named_keys(file):
         assert keys.find_name(one.digest) is None
     remove_named_key(file, "first")

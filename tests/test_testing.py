@@ -1,4 +1,4 @@
-"""`callboard.testing`: what a test of an application sees of its calls, and of what goes wrong."""
+"""`callboard.testing` shows a test the calls of an application and its errors."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Traces: the spans that a real receiver gets of real runs, and of which trace those who are asked are told."""
+"""A real receiver gets the spans of real runs, and models and services get the trace of their requests."""
 
 import asyncio
 import json
@@ -152,7 +152,7 @@ def called(*arguments: str) -> list[Answer]:
 
 
 async def in_thread(function: Any, *arguments: Any, **fields: Any) -> Any:
-    """The model's server is in this event loop; those who wait for its answers must not hold it up."""
+    """The model's server is in this event loop, so waiting for its answers must not block the loop."""
     return await asyncio.to_thread(lambda: function(*arguments, **fields))
 
 
@@ -348,7 +348,7 @@ async def test_spans_with_contents_have_no_secrets(tmp_path: Path, receiver: Otl
     [said] = read(run, "output.messages")
     assert said["parts"] == [{"type": "text", "content": f"I look. {SAID[2]} [secret]"}]
     assert read(run, "input.messages") == [asked]
-    # What lists of traces show.
+    # The attributes that lists of traces show.
     assert run.attributes["input.value"] == SAID[0]
     assert run.attributes["output.value"] == f"I look. {SAID[2]} [secret]"
 
@@ -653,7 +653,7 @@ async def test_a_run_after_a_takeover_has_the_same_trace_and_request_id(tmp_path
             return heir.log
 
         log = await in_thread(play)
-    # What the killed server had not sent is gone with it.
+    # Spans that the killed server had not sent are lost.
     run, asked = receiver.spans
     assert (run.trace_id, run.parent_id) == (TRACE, CALLER)
     assert run.attributes["callboard.run.losses"] == 1

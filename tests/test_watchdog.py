@@ -20,7 +20,7 @@ LIMIT_SECONDS = 0.05
 
 
 class Told:
-    """The log's lines by their events, and what waits for one of them."""
+    """Log lines by event, with a wait for one of them."""
 
     def __init__(self) -> None:
         self.lines: list[dict[str, Any]] = []

@@ -41,12 +41,12 @@ class Terminal:
 
     @property
     def rows(self) -> list[str]:
-        """What is on the screen now."""
+        """The text on the screen."""
         return [row.rstrip() for row in self.screen.display]
 
     @property
     def text(self) -> str:
-        """What is on the screen, and above it."""
+        """The text on the screen, and above it."""
         above = ["".join(row[column].data for column in range(self.screen.columns)) for row in self.screen.history.top]
         return "\n".join([*(row.rstrip() for row in above), *self.rows]).rstrip()
 
@@ -77,7 +77,7 @@ class Terminal:
         return await self.process.wait()
 
     def read(self) -> None:
-        """Take in what the command wrote."""
+        """Read the output of the command."""
         try:
             piece = os.read(self.file, 64 * 1024)
         except OSError:
@@ -92,7 +92,7 @@ class Terminal:
 
     def __post_init__(self) -> None:
         self.stream = pyte.ByteStream(self.screen)
-        # What a terminal answers when it is asked where its cursor is.
+        # A terminal's answer to the request for the position of the cursor.
         self.screen.write_process_input = self.types
 
 

@@ -96,7 +96,7 @@ async def test_text_stands_there_before_the_answer_is_whole(tmp_path: Path) -> N
         await terminal.shows("The curtain rises.")
         steps.go_on()
         assert await terminal.ends() == 0
-        # What was drawn last is not drawn over when it turns out to be the end.
+        # The last drawing is not replaced if it is also the end.
         assert terminal.text.count("The curtain rises.") == 1
 
 
@@ -657,7 +657,7 @@ async def test_json_output_is_exactly_the_events_of_the_run(tmp_path: Path) -> N
     assert events[-1] == {"type": "done", "finish_reason": "stop"}
     kinds = [event["type"] for event in events]
     assert kinds.count("tool_call_start") == 2
-    # Nobody is asked, so what needs an approval has none.
+    # No question is asked, so a call that needs approval does not run.
     assert [event["code"] for event in events if event["type"] == "tool_call_error"] == ["not_asked"]
     assert output.exit_code == 0
 

@@ -1,4 +1,4 @@
-"""The doctor finds each thing that is broken, and says what to do: settings, database, agents, MCP servers, port."""
+"""The doctor reports every fault with advice: settings, database, agents, MCP servers, port."""
 
 import asyncio
 import json
@@ -186,7 +186,7 @@ def test_a_file_in_the_place_of_the_data_folder_is_reported(doctor: Doctor, tmp_
 
 
 def test_a_data_folder_that_is_not_writable_is_reported(doctor: Doctor) -> None:
-    # A folder in which nobody can make a file, root neither.
+    # A folder in which not even root can create a file.
     [line] = doctor(DATA_DIR="/proc/self/fd", DATABASE_URL="sqlite+aiosqlite://").broken
     assert "cannot be written" in line
     assert "CALLBOARD_DATA_DIR" in line
@@ -365,7 +365,7 @@ def test_a_wrong_file_of_mcp_servers_is_reported_with_the_place(
 
 
 def without(library: str, folder: Path, **settings: str) -> list[str]:
-    """What the doctor finds broken where this library is not installed."""
+    """The doctor's lines with the mark ✗ if this library is not installed."""
     code = f"import sys; sys.modules[{library!r}] = None; from callboard._cli import main; sys.exit(main(['doctor']))"
     command = [sys.executable, "-c", code]
     variables = environment(folder, **settings)

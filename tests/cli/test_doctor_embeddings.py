@@ -1,4 +1,4 @@
-"""The doctor and the embedding endpoint: reachable, key accepted, model there, vectors of one dimension."""
+"""The doctor's check of the embedding endpoint: reachable, key accepted, model exists, vectors of one dimension."""
 
 import asyncio
 import socket

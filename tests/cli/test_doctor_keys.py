@@ -1,4 +1,4 @@
-"""The doctor and who is let in: keys with names, the secret that users are signed with, and who may read either."""
+"""The doctor's checks of access: named keys, the secret that signs users, and the permissions of their files."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The doctor and the model's endpoint: reachable, key accepted, model there, calls a tool natively."""
+"""The doctor's check of the model's endpoint: reachable, key accepted, model exists, calls a tool natively."""
 
 import asyncio
 import json

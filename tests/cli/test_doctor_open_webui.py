@@ -1,4 +1,4 @@
-"""The doctor and an Open WebUI: the pipe's version there, its valves, and whether Open WebUI reaches this server."""
+"""The doctor's check of Open WebUI: the pipe's version, its valves, and whether Open WebUI reaches this server."""
 
 import re
 from collections.abc import Iterator

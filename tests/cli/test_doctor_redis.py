@@ -1,4 +1,4 @@
-"""The doctor looks at the Redis that has the log of runs."""
+"""The doctor's check of the Redis that has the log of runs."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The commands read `.env` in the working directory; the environment wins, and a broken file says what to do."""
+"""The commands read `.env` in the working directory, after the environment, and report a broken file with advice."""
 
 import os
 import subprocess

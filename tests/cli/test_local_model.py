@@ -104,7 +104,7 @@ async def test_a_model_that_is_named_is_the_only_one_that_will_do(wanted: str, e
 
 
 def log_of_serve(folder: Path, ports: list[int], **settings: str) -> tuple[list[dict[str, str]], list[str]]:
-    """What `serve` logs of its model until it listens, the endpoints at other ports, and the ids of its agents."""
+    """The log of `serve` about its model until it listens, the endpoints at other ports, and the ids of its agents."""
     code = (
         "import sys; from callboard._cli.serve import serve; from callboard.models import LocalEndpoint; "
         "sys.exit(serve([LocalEndpoint('Ollama', int(port)) for port in sys.argv[1:]]))"

@@ -50,7 +50,7 @@ def unpacked_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def from_wheel(wheel: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
-    # -P: what lies in the working directory is no module of it.
+    # -P: files in the working directory cannot be imported.
     command = [sys.executable, "-P", *COMMAND[1:], *arguments]
     variables = environment(folder) | {"PYTHONPATH": str(wheel)}
     return subprocess.run(command, cwd=folder, env=variables, stdin=subprocess.DEVNULL, capture_output=True, timeout=30)

@@ -25,7 +25,7 @@ QUESTION = InputRequest(request_id="q", kind="confirmation", title="Sure?")
 
 
 def show(events: Sequence[Event], *, is_verbose: bool = False) -> tuple[str, str, str]:
-    """What is written of the answer, what beside it, and what the answer says."""
+    """Standard output, standard error, and the text of the answer."""
     out, beside = io.StringIO(), io.StringIO()
     display = Plain(Answer(), is_verbose=is_verbose)
     with redirect_stdout(out), redirect_stderr(beside):

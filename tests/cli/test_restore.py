@@ -45,7 +45,7 @@ def restore(folder: Path, copy: Path) -> None:
 
 
 def refused_start(folder: Path) -> str:
-    """Return what a server that does not start says."""
+    """Return the message of a server that does not start."""
     server = start(folder, "serve")
     said = ""
     with server.stdout, server.stderr:
@@ -69,7 +69,7 @@ def dump(database: Path) -> list[str]:
 
 
 def check_restored(folder: Path) -> None:
-    """What the copy has is there and nothing later, and a server goes on from it."""
+    """The database has the rows of the copy and no later ones, and a server can use it."""
     assert integrity(folder / "callboard.db") == "ok"
     with serving(folder) as (url, _):
         assert roles(url, "copied") == ["user", "assistant", "tool", "assistant"]

@@ -1,4 +1,4 @@
-"""Text of others in a terminal: what is left of it."""
+"""Text of models and tools is safe to print in a terminal."""
 
 import unicodedata
 

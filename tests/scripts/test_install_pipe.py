@@ -1,4 +1,4 @@
-"""install_pipe: what it does to an Open WebUI, and its one line for everything that can be wrong."""
+"""install_pipe installs and updates the pipe, and reports each problem in one line."""
 
 from __future__ import annotations
 
@@ -304,7 +304,7 @@ def test_credentials_do_not_show_their_secrets() -> None:
 
 @pytest.fixture
 def installing(webui: StandIn, source: str, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Runs the command line, expects it to succeed, and returns what it says."""
+    """Runs the command line, expects it to succeed, and returns its output."""
 
     def run(*arguments: str) -> str:
         assert main(["--url", webui.url, "--file", source, *SIGN_IN, *arguments]) == 0

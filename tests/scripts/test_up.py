@@ -84,7 +84,7 @@ def start(environment: dict[str, str], python: Path) -> Iterator[START]:
 
 
 def until_up(process: subprocess.Popen[str]) -> str:
-    """What it says until everything is up."""
+    """The output until everything is up."""
     assert process.stdout is not None
     said = ""
     for line in process.stdout:
@@ -95,7 +95,7 @@ def until_up(process: subprocess.Popen[str]) -> str:
 
 
 def the_end(process: subprocess.Popen[str]) -> tuple[int, str]:
-    """Exit code and what it said on standard error."""
+    """The exit code and the standard error."""
     said = process.communicate()[1]
     assert "Traceback" not in said
     return process.returncode, said
