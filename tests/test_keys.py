@@ -65,8 +65,8 @@ def test_without_the_file_there_is_no_key(tmp_path: Path) -> None:
         ("two\nlines\n", 0o600, "does not hold a key on one line"),
         ("two words\n", 0o600, "does not hold a key on one line"),
         ("schlüssel\n", 0o600, "does not hold a key on one line"),
-        ("key\n", 0o644, "others can read the API key in .*chmod 600"),
-        ("key\n", 0o640, "others can read the API key in .*chmod 600"),
+        ("key\n", 0o644, "others can read or write it: `chmod 600 .* delete"),
+        ("key\n", 0o640, "others can read or write it: `chmod 600 .* delete"),
     ],
 )
 def test_an_untrusted_file_raises_an_error_with_advice(tmp_path: Path, content: str, rights: int, words: str) -> None:

@@ -94,9 +94,9 @@ def test_keys_that_are_made_at_one_time_are_all_there(file: Path) -> None:
 def test_a_file_that_others_may_read_or_write_is_refused(file: Path, rights: int) -> None:
     add_named_key(file, "scripts")
     file.chmod(rights)
-    with pytest.raises(SettingsError, match="others may read or write"):
+    with pytest.raises(SettingsError, match="others can read or write"):
         KeysFile(file)
-    with pytest.raises(SettingsError, match="others may read or write"):
+    with pytest.raises(SettingsError, match="others can read or write"):
         add_named_key(file, "other")
 
 

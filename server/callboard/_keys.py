@@ -4,7 +4,7 @@ import os
 import secrets
 from pathlib import Path
 
-from callboard._private_files import OTHERS, create_private_file, make_private_folder, open_private_file
+from callboard._private_files import create_private_file, make_private_folder, read_private_file
 from callboard.errors import SettingsError
 
 KEY_FILE = "api_key"
@@ -40,21 +40,11 @@ def read_api_key(data_dir: Path) -> str | None:
     """
     file = data_dir.expanduser() / KEY_FILE
     try:
-        with open_private_file(file) as opened:
-            found = os.fstat(opened.fileno())
-            text = opened.read().strip()
+        text = read_private_file(file).strip()
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not text"
-        raise SettingsError(f"the API key in {file} cannot be read ({reason}): {_advise(file)}") from error
-    if os.name == "posix" and found.st_mode & OTHERS:
-        raise SettingsError(
-            f"others can read the API key in {file}: delete it and run `callboard key`, which makes a new one, or run "
-            f"`chmod 600 {file}` if you are sure that nobody has read it"
-        )
-    if os.name == "posix" and found.st_uid not in (os.geteuid(), 0) and os.geteuid() != 0:
-        raise SettingsError(f"the API key in {file} belongs to another user: {_advise(file)}")
+    except OSError as error:
+        raise SettingsError(f"the API key in {file} cannot be used ({error.strerror}): {_advise(file)}") from error
     if not text or not text.isascii() or not text.isprintable() or " " in text:
         raise SettingsError(f"{file} does not hold a key on one line: {_advise(file)}")
     return text

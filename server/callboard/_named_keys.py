@@ -19,7 +19,7 @@ from pathlib import Path
 
 import structlog
 
-from callboard._private_files import OTHERS, create_private_file, make_private_folder, open_private_file
+from callboard._private_files import create_private_file, make_private_folder, read_private_file
 from callboard.errors import SettingsError
 
 KEY_BYTES = 32
@@ -92,23 +92,16 @@ def read_named_keys(file: Path) -> Sequence[NamedKey]:
     Raises `SettingsError` if the file is missing, if others can read or write it, and for a line that is not a key's.
     """
     try:
-        with open_private_file(file) as opened:
-            found = os.fstat(opened.fileno())
-            lines = opened.read().splitlines()
+        lines = read_private_file(file).splitlines()
     except FileNotFoundError as error:
         raise SettingsError(
             f"CALLBOARD_API_KEYS_FILE: {file} cannot be read (it does not exist): `callboard key --add NAME` makes it"
         ) from error
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not text"
+    except OSError as error:
         raise SettingsError(
-            f"CALLBOARD_API_KEYS_FILE: {file} cannot be read ({reason}): name another, or move it away, and "
-            "`callboard key --add NAME` makes one"
+            f"CALLBOARD_API_KEYS_FILE: {file} cannot be used ({error.strerror}): correct that, or move the file away, "
+            "and `callboard key --add NAME` makes a new one"
         ) from error
-    if os.name == "posix" and found.st_mode & OTHERS:
-        raise SettingsError(f"CALLBOARD_API_KEYS_FILE: others may read or write {file}: `chmod 600 {file}`")
-    if os.name == "posix" and found.st_uid not in (os.geteuid(), 0) and os.geteuid() != 0:
-        raise SettingsError(f"CALLBOARD_API_KEYS_FILE: {file} belongs to another user: `chown` it to the server's")
     keys: list[NamedKey] = []
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.lstrip().startswith("#"):

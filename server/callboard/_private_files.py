@@ -5,7 +5,6 @@ import os
 import stat
 from contextlib import suppress
 from pathlib import Path
-from typing import TextIO
 
 OTHERS = 0o077
 """The permission bits of everybody except the owner."""
@@ -24,16 +23,27 @@ def create_private_file(file: Path) -> int:
     return os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
 
 
-def open_private_file(file: Path) -> TextIO:
-    """Open a file to read its text; raises `OSError`, also if it is not a regular file.
+def read_private_file(file: Path) -> str:
+    """Return the text of a file that only its owner, who is this user or root, can read and write.
 
-    Opening a named pipe would block until something writes to it.
+    Raises `OSError`, with the reason as `strerror`, if there is no such file or it may not be trusted.
     """
+    # O_NONBLOCK, because opening a named pipe blocks until something writes to it.
     descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "it is a folder, a named pipe or a device, not a file")
+        if os.name == "posix" and found.st_mode & OTHERS:
+            raise OSError(errno.EPERM, f"others can read or write it: `chmod 600 {file}` changes that")
+        if os.name == "posix" and found.st_uid not in (os.geteuid(), 0) and os.geteuid() != 0:
+            raise OSError(errno.EPERM, "it belongs to another user")
+        with os.fdopen(descriptor, encoding="utf-8", closefd=False) as opened:
+            return opened.read()
+    except UnicodeDecodeError:
+        raise OSError(errno.EINVAL, "it is not text") from None
+    finally:
         os.close(descriptor)
-        raise OSError(errno.EINVAL, "it is a folder, a named pipe or a device, not a file")
-    return os.fdopen(descriptor, encoding="utf-8")
 
 
 def make_private(file: Path) -> None:

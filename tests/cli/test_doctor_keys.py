@@ -69,8 +69,8 @@ def open_its_folder(file: Path) -> None:
     ("breaking", "words", "advice"),
     [
         (leave_out, "cannot be read", "`callboard key --add NAME` makes it"),
-        (put_a_folder_there, "cannot be read", "callboard key --add NAME"),
-        (open_to_others, "others may read or write", "chmod 600"),
+        (put_a_folder_there, "it is a folder", "callboard key --add NAME"),
+        (open_to_others, "others can read or write", "chmod 600"),
         (write_a_key_into_it, "line 1", "write NAME sha256:HASH"),
         (write_no_text, "it is not text", "callboard key --add NAME"),
         (take_the_last_key, "every request is refused", "callboard key --add NAME"),
@@ -113,7 +113,7 @@ def test_an_env_file_that_others_can_read_is_reported_if_it_has_secrets(
     settings = {} if origin == ".env" else {"API_KEY": key}
     told = [line for line in doctor(**settings).of("keys") if ".env" in line]
     assert told == (
-        ["– keys: others may read .env, which has secrets in it → chmod 600 .env"] if origin == ".env" else []
+        ["– keys: others can read .env, which has secrets in it → chmod 600 .env"] if origin == ".env" else []
     )
     env_file.chmod(0o600)
     assert not [line for line in doctor(**settings).of("keys") if ".env" in line]

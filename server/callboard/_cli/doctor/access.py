@@ -22,7 +22,7 @@ async def check_keys(context: Context) -> AsyncIterator[str]:
     may_others_read = os.name == "posix" and ENV_FILE.is_file() and ENV_FILE.stat().st_mode & OTHERS
     text = ENV_FILE.read_text(encoding="utf-8", errors="replace") if may_others_read else ""
     if any(secret in text for secret in secrets_in(context.variables)):
-        yield f"– keys: others may read {ENV_FILE}, which has secrets in it → chmod 600 {ENV_FILE}"
+        yield f"– keys: others can read {ENV_FILE}, which has secrets in it → chmod 600 {ENV_FILE}"
     if not settings.has_key:
         yield "– keys: none is set: every program of this machine may use the server → callboard key"
     elif settings.api_keys_file is None:
@@ -45,7 +45,7 @@ def _examine_file(file: Path, settings: Settings) -> Iterator[str]:
     mode = file.parent.stat().st_mode
     # In a sticky folder, such as /tmp, only the owner of a file can replace it.
     if os.name == "posix" and mode & (stat.S_IWGRP | stat.S_IWOTH) and not mode & stat.S_ISVTX:
-        yield f"✗ keys: others may replace {file} by another file → chmod go-w {file.parent}"
+        yield f"✗ keys: others can replace {file} by another file → chmod go-w {file.parent}"
     if unknown := sorted(set(settings.inspect_keys) - set(names)):
         yield f"✗ keys: CALLBOARD_INSPECT_KEYS names unknown keys: {', '.join(unknown)} → callboard key --list"
 
