@@ -172,14 +172,14 @@ def _check_access(webui: OpenWebUI, installed: Installed, access: str) -> Instal
     installed = replace(installed, audience=audiences[0] if len(audiences) == 1 else by_model)
     if access in ("", "admins"):
         return installed
-    asked = _list_grants(webui, access)
+    wanted = _list_grants(webui, access)
     # An admin may since have hidden some models, which is not an error.
-    shown = [model for model in names if any(_is_among(grant, grants.get(model, [])) for grant in asked)]
+    shown = [model for model in names if any(_is_among(grant, grants.get(model, [])) for grant in wanted)]
     if not shown:
         return installed
     try:
         answering = _check_as_user(
-            webui, shown, [grant["principal_id"] for grant in asked if grant["principal_id"] != "*"]
+            webui, shown, [grant["principal_id"] for grant in wanted if grant["principal_id"] != "*"]
         )
     except InstallFailed as error:
         return replace(installed, check_problem=str(error))
@@ -231,18 +231,18 @@ def _ask_as_user(webui: OpenWebUI, models: Sequence[str]) -> str:
     listed = [model["id"] for model in answer["data"]]
     if hidden := [model for model in models if model not in listed]:
         raise InstallFailed(f"A user with the role 'user' does not see {', '.join(hidden)}.")
-    said = ""
+    reply = ""
     for model in sorted(models, key=lambda model: not model.endswith(".demo")):
         question = {"model": model, "messages": [{"role": "user", "content": CHECK_QUESTION}], "stream": False}
         status, answer = webui.call("POST", "/api/chat/completions", question)
         try:
-            said = str(answer["choices"][0]["message"]["content"])
+            reply = str(answer["choices"][0]["message"]["content"])
         except (KeyError, IndexError, TypeError):
-            said = _reason(answer)
+            reply = _reason(answer)
         else:
-            if status == 200 and said and not said.startswith(NOTICE):
+            if status == 200 and reply and not reply.startswith(NOTICE):
                 return model
-    raise InstallFailed(f"A user with the role 'user' sees the agents, but none answers: {said.removeprefix(NOTICE)}")
+    raise InstallFailed(f"A user with the role 'user' sees the agents, but none answers: {reply.removeprefix(NOTICE)}")
 
 
 def _install_events(webui: OpenWebUI, version: str, function_id: str) -> None:

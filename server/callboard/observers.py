@@ -135,13 +135,13 @@ class RunObservers:
     observers: Sequence[Observer] = ()
     keeps_answers: bool = False
 
-    def tell(self, what: Observation) -> None:
+    def tell(self, observation: Observation) -> None:
         """Call every observer; the exceptions of one do not affect the others or the run."""
         for observer in self.observers:
             try:
-                observer(self.run, what)
+                observer(self.run, observation)
             except Exception as error:  # noqa: BLE001 - foreign code: an observer may raise anything
-                _log.warning("observer_failed", run_id=self.run.run_id, what=type(what).__name__, exc_info=error)
+                _log.warning("observer_failed", run_id=self.run.run_id, what=type(observation).__name__, exc_info=error)
 
     def watch(self, model: ChatModel) -> ChatModel:
         """Return the model with its requests observed."""

@@ -19,7 +19,7 @@ import uvicorn
 from starlette.applications import Starlette
 from uvicorn.config import STARTUP_FAILURE
 
-import callboard._agents.builtin  # noqa: F401 - settings of skills are known once these are imported
+import callboard._agents.builtin  # noqa: F401 - registers the settings of skills
 from callboard._agents import AgentAccess, Registry, load_all_agents
 from callboard._application import Callboard
 from callboard._application.application import Application
@@ -65,7 +65,7 @@ def serve(endpoints: Sequence[LocalEndpoint] = LOCAL_ENDPOINTS) -> int:
     """Run one server until a signal stops it; if no model is set, look for one at `endpoints`."""
     variables = read_environment()
     settings = load_settings(variables)
-    redaction = _know_secrets(settings, variables)
+    redaction = _make_redaction(settings, variables)
     set_up_logging(settings.log_level, redaction)
     settings = asyncio.run(with_local_model(settings, endpoints))
     registry = _load_agents(settings, variables)
@@ -82,7 +82,7 @@ def serve_with_workers(count: int) -> int:
     """
     variables = read_environment()
     settings = load_settings(variables)
-    set_up_logging(settings.log_level, _know_secrets(settings, variables))
+    set_up_logging(settings.log_level, _make_redaction(settings, variables))
     if Store(settings.resolved_database_url).database.is_of_one_process:
         raise SettingsError(
             "CALLBOARD_DATABASE_URL: --workers needs PostgreSQL, because one server process owns an SQLite database: "
@@ -103,7 +103,7 @@ def serve_with_workers(count: int) -> int:
 
 def build_worker(variables: Mapping[str, str], settings: Settings, address: str) -> Application:
     """Return the application of a worker; sets up logging first, because the process is new."""
-    redaction = _know_secrets(settings, variables)
+    redaction = _make_redaction(settings, variables)
     set_up_logging(settings.log_level, redaction)
     structlog.contextvars.bind_contextvars(pid=os.getpid())
     # uvicorn calls this function in its event loop, where the files of agents could not use `asyncio.run`.
@@ -116,7 +116,7 @@ def build_worker(variables: Mapping[str, str], settings: Settings, address: str)
         sys.exit(STARTUP_FAILURE)
 
 
-def _know_secrets(settings: Settings, variables: Mapping[str, str]) -> Redaction:
+def _make_redaction(settings: Settings, variables: Mapping[str, str]) -> Redaction:
     return Redaction((*settings.secrets, *secrets_in(variables), *find_secrets(variables)))
 
 

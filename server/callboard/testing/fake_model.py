@@ -63,8 +63,8 @@ class FakeModel:
 def _describe_request(request: ModelRequest, number: int, answers: int) -> str:
     """Return a message about a request without an answer, with the request's last message."""
     last = request.messages[-1] if request.messages else {}
-    said = shorten(str(last.get("content") or ""), MAX_SHOWN_CHARS)
+    text = shorten(str(last.get("content") or ""), MAX_SHOWN_CHARS)
     return (
         f"FakeModel has {answers} answers and was asked {number} times, the last time after the message "
-        f"{last.get('role', 'none')}: {said!r}. Give it another answer, or find out why it was asked again."
+        f"{last.get('role', 'none')}: {text!r}. Give it another answer, or find out why it was asked again."
     )

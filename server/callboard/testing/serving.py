@@ -203,8 +203,8 @@ def client(board: Callboard, *, headers: Mapping[str, str] | None = None) -> Ite
     Raises `AssertionError` at the end if a `FakeModel` had too few answers.
     """
     __tracebackhide__ = True
-    asked = board.authenticate
-    key = next(iter(asked.secrets), "") if isinstance(asked, ApiKey) else ""
+    authenticate = board.authenticate
+    key = next(iter(authenticate.secrets), "") if isinstance(authenticate, ApiKey) else ""
     sent = {**({"Authorization": f"Bearer {key}"} if key else {}), **(headers or {})}
     models = [board.model, *(agent.model for agent in board.agents if isinstance(agent, Agent))]
     with (

@@ -77,7 +77,7 @@ async def _talk(client: ServerClient, options: argparse.Namespace) -> int:
         raise CallboardError(f"there is no agent {make_line(options.agent)!r}; the agents are\n{lines}")
     chat = _Chat(client, options, options.chat or secrets.token_hex(8), keyboard=_find_keyboard(options))
     if options.chat:
-        chat.messages = read_turns(await client.load_chat(options.chat))
+        chat.messages = to_messages(await client.load_chat(options.chat))
     is_once = options.question or options.json or not sys.stdin.isatty()
     return await (_answer_once(chat) if is_once else _converse(chat, known[options.agent]))
 
@@ -159,14 +159,14 @@ async def _find_server(url: str | None, settings: Settings) -> Address | None:
     return Address(own, key, user_secret=user_secret)
 
 
-def read_turns(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def to_messages(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return stored messages in the form of a request: each answer is its text, with the id that its calls have."""
     messages: list[dict[str, Any]] = []
     for message_id, group in groupby(rows, key=lambda row: row["message_id"]):
         turn = list(group)
         messages += [{"role": "user", "content": row["content"]} for row in turn if row["role"] == "user"]
-        said = [row["content"] for row in turn if row["role"] == "assistant" and row["content"]]
-        answer: dict[str, Any] = {"role": "assistant", "content": "\n\n".join(text.strip() for text in said)}
+        texts = [row["content"] for row in turn if row["role"] == "assistant" and row["content"]]
+        answer: dict[str, Any] = {"role": "assistant", "content": "\n\n".join(text.strip() for text in texts)}
         messages.append({**answer, "id": message_id} if message_id else answer)
     return messages
 

@@ -123,8 +123,8 @@ class Answer:
     @property
     def text(self) -> str:
         """The text of the answer, without thoughts."""
-        said = [piece.text for piece in self.pieces if isinstance(piece, Words) and piece.kind == "text"]
-        return "\n\n".join(text.strip() for text in said)
+        texts = [piece.text for piece in self.pieces if isinstance(piece, Words) and piece.kind == "text"]
+        return "\n\n".join(text.strip() for text in texts)
 
     @property
     def summary(self) -> str:

@@ -112,7 +112,7 @@ class ServerClient:
         """Return the agents of the server."""
         listed = await self._fetch("GET", "/v1/models")
         try:
-            return [ListedAgent(str(one["id"]), str(one.get("description") or "")) for one in listed["data"]]
+            return [ListedAgent(str(entry["id"]), str(entry.get("description") or "")) for entry in listed["data"]]
         except (KeyError, TypeError, AttributeError) as error:
             raise self._problem(NOT_CALLBOARD) from error
 
@@ -142,7 +142,7 @@ class ServerClient:
             headers = {"Last-Event-ID": str(self._last_seq)}
             return self._send("GET", f"/v1/runs/{request.run_id}/events", headers=headers, params=self._user)
 
-        await self._deliver_all(begin, resume, deliver, wait)
+        await self._read_until_done(begin, resume, deliver, wait)
 
     async def fetch_file(self, url: str) -> bytes:
         """Return the content of a file of a run."""
@@ -174,9 +174,10 @@ class ServerClient:
             else:
                 return
 
-    async def _deliver_all(
+    async def _read_until_done(
         self, begin: _OpenStream, resume: _OpenStream, deliver: Deliver, wait: Callable[[], None]
     ) -> None:
+        """Deliver events until the last one. After a lost connection, resume until `RESUME_SECONDS` bring no event."""
         tries = 0
         lost_at_seconds = 0.0
         problem: ServerProblem = self._problem(LOST)
@@ -197,7 +198,7 @@ class ServerClient:
                 raise problem
             if wait_seconds:
                 wait()
-                await asyncio.sleep(wait_seconds * (1 + random.uniform(-RESUME_JITTER, RESUME_JITTER)))  # noqa: S311 - it keeps no secret
+                await asyncio.sleep(wait_seconds * (1 + random.uniform(-RESUME_JITTER, RESUME_JITTER)))  # noqa: S311 - not for security
             tries += 1
 
     def _explain_failure(self, problem: ServerProblem, *, is_first: bool) -> ServerProblem:

@@ -69,8 +69,8 @@ def save_file(file: Mapping[str, object], content: bytes, folder: Path) -> Path:
 
 def _yield_names(file: Mapping[str, object]) -> Iterator[str]:
     """Yield names for a file without end, the tool's own first. They contain no folder, whatever the tool wrote."""
-    given = make_line(str(file.get("name") or "file")).replace("\\", "/").rpartition("/")[2].lstrip(".")
-    stem, _, ending = (given or "file").rpartition(".")
+    wanted = make_line(str(file.get("name") or "file")).replace("\\", "/").rpartition("/")[2].lstrip(".")
+    stem, _, ending = (wanted or "file").rpartition(".")
     if not stem:
         stem = ending
         kind = str(file.get("content_type") or content_type_of(str(file.get("url"))) or "")

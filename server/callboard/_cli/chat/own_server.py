@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory, mkstemp
 
 from anyio.from_thread import start_blocking_portal
 
-import callboard._agents.builtin  # noqa: F401 - settings of skills are known once these are imported
+import callboard._agents.builtin  # noqa: F401 - registers the settings of skills
 from callboard._agents import load_all_agents
 from callboard._application import Callboard
 from callboard._application.serving import serving
@@ -32,7 +32,7 @@ def serving_agents(settings: Settings) -> Iterator[Address]:
     """Serve the agents of the settings until the block ends; yields the server's address."""
     variables = read_environment()
     redaction = Redaction((*settings.secrets, *secrets_in(variables)))
-    with _logging(redaction):
+    with _log_warnings(redaction):
         settings = asyncio.run(with_local_model(settings, LOCAL_ENDPOINTS))
         loaded = load_all_agents(settings, variables)
         for problem in loaded.problems:
@@ -46,7 +46,7 @@ def serving_agents(settings: Settings) -> Iterator[Address]:
 
 
 @contextmanager
-def _logging(redaction: Redaction) -> Iterator[None]:
+def _log_warnings(redaction: Redaction) -> Iterator[None]:
     """Log warnings to standard error; if that is a terminal, to a file, whose path is printed at the end.
 
     On a terminal, lines of the log would interrupt the answer.

@@ -57,15 +57,15 @@ def run(
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Some terminals have no check mark.
         sys.stdout.reconfigure(errors="backslashreplace")
-    # The lines repeat all other messages of the log.
+    # Messages below this level would repeat the lines.
     set_up_logging("error")
     return asyncio.run(_examine(options, endpoints, checks))
 
 
 async def _examine(options: argparse.Namespace, endpoints: Sequence[LocalEndpoint], checks: Mapping[str, Check]) -> int:
     read = read_settings()
-    given = (options.password, options.api_key, *map(read.variables.get, ("OPEN_WEBUI_PASSWORD", "OPEN_WEBUI_API_KEY")))
-    hide = Redaction((*read.secrets, *filter(None, given)))
+    webui = map(read.variables.get, ("OPEN_WEBUI_PASSWORD", "OPEN_WEBUI_API_KEY"))
+    hide = Redaction((*read.secrets, *filter(None, (options.password, options.api_key, *webui))))
     is_broken = False
 
     async def find() -> AsyncIterator[str]:
@@ -109,8 +109,8 @@ async def _guard(subject: str, lines: AsyncIterator[str]) -> AsyncIterator[str]:
     except Exception as error:  # noqa: BLE001 - checks call other programs and libraries, which may raise anything
         place = traceback.extract_tb(error.__traceback__)[-1]
         # The message is left out because it may contain a secret.
-        what = f"{type(error).__name__} in {Path(place.filename).name}, line {place.lineno}"
-        yield f"✗ {subject}: the check itself failed: {what} → report this"
+        failure = f"{type(error).__name__} in {Path(place.filename).name}, line {place.lineno}"
+        yield f"✗ {subject}: the check itself failed: {failure} → report this"
 
 
 def _format(line: str, hide: Callable[[str], str]) -> str:

@@ -62,18 +62,18 @@ async def check_model(context: Context) -> AsyncIterator[str]:
         if line.startswith("✗"):
             return
         calls = await asyncio.wait_for(_calls_tool(model), timeout)
-        asked = choose_format(settings.tool_format, model.name, settings.react_models).name
+        tool_format = choose_format(settings.tool_format, model.name, settings.react_models).name
         if calls:
             yield "✓ model: the key is accepted; calls a tool natively: yes"
-        elif asked in ("auto", "native"):
+        elif tool_format in ("auto", "native"):
             yield (
                 "✗ model: calls a tool natively: no, in one probe "
                 f"→ set CALLBOARD_TOOL_FORMAT=react, or CALLBOARD_REACT_MODELS={model.name}"
             )
-            if asked == "auto":
+            if tool_format == "auto":
                 yield await _name_syntax(model)
         else:
-            yield f"✓ model: the key is accepted; calls a tool natively: no, which {asked} does without"
+            yield f"✓ model: the key is accepted; calls a tool natively: no, which {tool_format} does without"
     except TimeoutError:
         yield "✗ model: it did not end its answer in time → try again with --timeout 120, or another model"
     finally:

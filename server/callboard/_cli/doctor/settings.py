@@ -100,10 +100,10 @@ def _load(
         try:
             return load({name: value for name, value in variables.items() if name not in wrong})
         except SettingsError as error:
-            said = [line for line in map(_describe, str(error).splitlines()) if line not in lines]
-            lines += said
+            found_lines = [line for line in map(_describe, str(error).splitlines()) if line not in lines]
+            lines += found_lines
             # Each line begins with the variable that is wrong.
-            named = {found[0] for line in said if (found := re.search(rf"{PREFIX}[A-Z0-9_]+", line))} - wrong
+            named = {found[0] for line in found_lines if (found := re.search(rf"{PREFIX}[A-Z0-9_]+", line))} - wrong
             if not named:
                 return None
             wrong |= named
