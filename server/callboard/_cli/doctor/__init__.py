@@ -16,7 +16,7 @@ from pathlib import Path
 from callboard._agents import load_all_agents
 from callboard._cli.doctor import access, data, models, reach
 from callboard._cli.doctor.open_webui import check_open_webui
-from callboard._cli.doctor.settings import Check, Context, read_settings
+from callboard._cli.doctor.settings import Check, Context, Read, read_settings
 from callboard._logging import set_up_logging
 from callboard._redaction import Redaction
 from callboard.errors import CallboardError
@@ -67,28 +67,29 @@ async def _examine(options: argparse.Namespace, endpoints: Sequence[LocalEndpoin
     webui = map(read.variables.get, ("OPEN_WEBUI_PASSWORD", "OPEN_WEBUI_API_KEY"))
     hide = Redaction((*read.secrets, *filter(None, (options.password, options.api_key, *webui))))
     is_broken = False
-
-    async def find() -> AsyncIterator[str]:
-        for line in read.lines:
-            yield line
-        if read.settings is None:
-            return
-        context = Context(
-            read.settings, read.variables, load_all_agents(read.settings, read.variables), options, endpoints
-        )
-        begun = {
-            subject: asyncio.create_task(_collect(subject, check(context)))
-            for subject, check in checks.items()
-            if subject not in IN_TURN
-        }
-        for subject, check in checks.items():
-            for line in await (begun.get(subject) or _collect(subject, check(context))):
-                yield line
-
-    async for line in _guard("doctor", find()):
+    async for line in _guard("doctor", _run_checks(read, options, endpoints, checks)):
         print(_format(line, hide), flush=True)
         is_broken = is_broken or line.startswith("✗")
     return 1 if is_broken else 0
+
+
+async def _run_checks(
+    read: Read, options: argparse.Namespace, endpoints: Sequence[LocalEndpoint], checks: Mapping[str, Check]
+) -> AsyncIterator[str]:
+    for line in read.lines:
+        yield line
+    if read.settings is None:
+        return
+    loaded = load_all_agents(read.settings, read.variables)
+    context = Context(read.settings, read.variables, loaded, options, endpoints)
+    begun = {
+        subject: asyncio.create_task(_collect(subject, check(context)))
+        for subject, check in checks.items()
+        if subject not in IN_TURN
+    }
+    for subject, check in checks.items():
+        for line in await (begun.get(subject) or _collect(subject, check(context))):
+            yield line
 
 
 async def _collect(subject: str, lines: AsyncIterator[str]) -> list[str]:
