@@ -368,7 +368,7 @@ def test_observers_see_a_failing_model(tmp_path: Path) -> None:
 
 
 async def test_applications_open_at_the_same_moment(tmp_path: Path) -> None:
-    """Alembic keeps what it works with in the process: each application's migrations are its own all the same."""
+    """Alembic has global state, but the migrations of applications must be independent."""
 
     async def opened(name: str) -> str:
         board = Callboard([Agent(name)], model=FakeModel(name), settings=Settings(data_dir=tmp_path / name))

@@ -37,7 +37,7 @@ class Own:
 
 
 def changed(**attributes: Any) -> Any:
-    """An object of a class like `Own` with other attributes; those that are None are not there."""
+    """Return an object of a class like `Own` with these attributes, and without those that are None."""
     kept = {name: getattr(Own, name) for name in ("agent_id", "name", "description", "run")} | attributes
     return type("Own", (), {name: value for name, value in kept.items() if value is not None})()
 

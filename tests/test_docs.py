@@ -218,14 +218,14 @@ def test_no_page_of_the_site_links_out_of_it(page: Path) -> None:
         assert outside == []
     included = {ROOT / name for one in DOCS.rglob("*.md") for name in _SNIPPET.findall(one.read_text())}
     if page in included:
-        # On the site it stands in another folder, where its links would lead nowhere.
+        # On the site it is in another folder, where its links would be broken.
         assert list(links(page)) == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_example_in_python_can_be_read(page: Path) -> None:
     for source in re.findall(r"^```python\n(.*?)^```", whole(page), re.MULTILINE | re.DOTALL):
-        # A decorator is shown alone where only it changes.
+        # A decorator is shown alone if only the decorator changes.
         ast.parse(f"{source}def tool(): ...\n" if source.startswith("@") and "def " not in source else source)
 
 

@@ -1,4 +1,4 @@
-"""The server's key in its data folder: made once, for its owner alone, and known to all that must hide or check it."""
+"""The server's key in its data folder: made once, private, and known to all parts that check or redact it."""
 
 import json
 import os

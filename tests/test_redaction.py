@@ -1,4 +1,4 @@
-"""No text that leaves the server holds a secret, in whatever dress, and ordinary words stay."""
+"""No text that leaves the server has a secret in any encoding, and ordinary words stay."""
 
 import base64
 import html

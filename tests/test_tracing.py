@@ -186,7 +186,7 @@ async def test_a_run_is_a_span_with_its_requests_and_its_calls_in_it(tmp_path: P
         "gen_ai.conversation.id": "c",
         "user.id": "ann",
         "callboard.run.id": "r",
-        # By a name of their own: whoever adds up the tokens of all spans counts each once.
+        # They have another name, so that the sum of the tokens of all spans counts each token once.
         "gen_ai.aggregated_usage.input_tokens": 30,
         "gen_ai.aggregated_usage.output_tokens": 8,
         "gen_ai.response.finish_reasons": ["stop"],

@@ -1,4 +1,4 @@
-"""The command in a real pseudo terminal, and what a person would see in it."""
+"""Runs the command in a pseudo terminal, and shows its screen."""
 
 import asyncio
 import fcntl
@@ -100,7 +100,7 @@ class Terminal:
 async def in_terminal(
     folder: Path, *arguments: str, columns: int = 80, lines: int = 24, variables: dict[str, str] | None = None
 ) -> AsyncIterator[Terminal]:
-    """Run the command in a terminal of that size; `variables` are those of the environment beside its settings."""
+    """Run the command in a terminal of this size; `variables` are added to the environment."""
     ours, its = pty.openpty()
     fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
     # Readline says in these how large the terminal of the tests is.
@@ -130,7 +130,7 @@ async def in_terminal(
 
 @dataclass(frozen=True)
 class Output:
-    """What a command wrote that had no terminal, and its exit code."""
+    """The output of a command without a terminal, and its exit code."""
 
     out: str
     beside: str

@@ -50,7 +50,7 @@ def test_a_wrong_setting_is_one_clear_line(tmp_path: Path, name: str, value: str
 
 
 def mistake(broken: Path) -> str:
-    """The sentence in which every command tells of a file of agents that imports what there is not."""
+    """The message of every command about a file of agents that imports a missing module."""
     return (
         f"CALLBOARD_AGENTS: {broken}, line 1: ModuleNotFoundError: No module named 'nothing_of_that_name'. "
         "Correct the mistake and start again; until then the agents of this source are left out."
@@ -100,7 +100,7 @@ def test_a_stop_ends_the_server_and_the_streams_of_runs_that_are_not_stored(tmp_
 
 @pytest.fixture
 def _ctrl_c_is_heard() -> Iterator[None]:
-    """What a shell starts in the background is started with Ctrl-C ignored, and hands that on to its children."""
+    """A shell starts background processes with SIGINT ignored, and their children inherit that."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

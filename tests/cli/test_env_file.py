@@ -74,7 +74,7 @@ def test_a_misspelt_setting_in_it_is_warned_of(tmp_path: Path) -> None:
         [*COMMAND, "serve"], cwd=tmp_path, env=environment(tmp_path), stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stderr is not None
-        # Once the agents are loaded: those of packages may have settings of their own.
+        # After the agents are loaded, because agents of packages may have their own settings.
         warned = next(line for line in process.stderr if "unknown_setting" in line)
         process.kill()
     assert "CALLBOARD_PROT" in warned

@@ -66,7 +66,7 @@ def test_no_line_of_the_log_holds_a_secret_not_even_a_traceback(in_terminal: boo
     assert lines.count("refused: [secret]") >= 4
     assert "sk-log" not in after
     assert OTHER not in during
-    # What a run named is its own: afterwards it is a word like any other.
+    # A secret that a run named is replaced in the lines of this run only.
     assert OTHER in after
 
 

@@ -1,4 +1,4 @@
-"""`callboard restore` puts a copy in the place of a database that nobody uses; one put there by hand is refused."""
+"""`callboard restore` replaces an unused database by a copy; a server refuses a copy that was put there by hand."""
 
 import shutil
 import signal
@@ -285,7 +285,7 @@ def test_after_a_restore_that_broke_off_no_server_starts_before_the_next(tmp_pat
     copy = make_copy(folder)
     log = folder / "callboard.db-wal"
     log.unlink()
-    # What cannot be removed ends the restore once the copy is in place.
+    # If a file cannot be removed, the restore fails after the copy is in place.
     log.mkdir()
     assert run(folder, "restore", str(copy)).returncode == 1
     log.rmdir()
@@ -295,7 +295,7 @@ def test_after_a_restore_that_broke_off_no_server_starts_before_the_next(tmp_pat
 
 
 async def test_files_of_an_earlier_version_are_opened_with_their_log(tmp_path: Path) -> None:
-    """Before there were ids, no id was kept: what a killed server of that version left in its log must not be lost."""
+    """Versions without ids stored none: the log of a killed server of such a version must not be lost."""
     folder = tmp_path / "data"
     make_copy(folder)
     (folder / "callboard.db-id").unlink()

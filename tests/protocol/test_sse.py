@@ -1,4 +1,4 @@
-"""Events as bytes: one frame each, readable however the stream is cut."""
+"""The encoding of events: one frame each, which can be decoded however the stream is split."""
 
 import json
 from collections import deque

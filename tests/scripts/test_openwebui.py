@@ -85,7 +85,7 @@ def test_an_installation_that_fails_shows_the_last_lines_and_is_begun_anew(broke
 
 def test_a_half_finished_installation_is_not_taken_for_a_finished_one(log: Path) -> None:
     home = openwebui.install("1.2.3", lambda _: None)
-    # What a killed installation leaves: all the files that are looked for, perhaps, and the marker.
+    # The rest of a killed installation, which may have all files that are checked, and the marker.
     home.with_name(f"{home.name}.installing").touch()
     assert openwebui.installed("1.2.3") is None
     openwebui.install("1.2.3", lambda _: None)

@@ -1,4 +1,4 @@
-"""scripts/up: what it says when something is in the way, and that nothing outlives it.
+"""scripts/up reports problems in one line each, and leaves no process running.
 
 Open WebUI is a stand-in here; the Callboard server is the real one.
 """
@@ -49,7 +49,7 @@ def environment(webui: StandIn, tmp_path: Path, port: int) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Python that has what this one has, into which `scripts/up` may install the server: its pip does nothing."""
+    """A Python with the packages of this one and a pip that does nothing, for the installation of `scripts/up`."""
     home = tmp_path_factory.mktemp("python")
     venv.create(home, symlinks=True)
     [packages] = home.glob("lib/python*/site-packages")
@@ -63,7 +63,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def start(environment: dict[str, str], python: Path) -> Iterator[START]:
-    """Starts scripts/up with settings of the test; what still runs at its end is stopped."""
+    """Starts scripts/up with settings of the test, and stops all its processes at the end."""
     started: list[subprocess.Popen[str]] = []
 
     def run(*arguments: str, **settings: str) -> subprocess.Popen[str]:
