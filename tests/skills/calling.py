@@ -10,6 +10,7 @@ from callboard.models import ChatModel, ScriptedModel
 from callboard.skills import Skill
 from callboard.storage import Store
 from callboard_protocol import User
+from tests.storage.turns import StoredSteps
 from tests.tools.calling import run_tool
 
 
@@ -40,6 +41,6 @@ class Caller:
     async def say(self, text: str, answer: str = "Fine.") -> None:
         """A turn in the chat, as the store has it."""
         assert self.chat_id is not None
-        journal = self.store.journal(Turn(self.chat_id, f"run-{text}", None, self.user_id, text))
+        journal = StoredSteps(self.store, Turn(self.chat_id, f"run-{text}", None, self.user_id, text))
         await journal.begin()
         await journal.finish(answer, is_answered=True)

@@ -189,7 +189,7 @@ def _make_store(board: Callboard) -> Store:
     """Return the board's store, or a new one: in memory if it is None, by default in the settings' database."""
     if isinstance(board.store, EllipsisType):
         settings = board.settings
-        return Store(settings.resolved_database_url, settings.redis_url, settings.keep_run_seconds)
+        return Store(settings.resolved_database_url, settings.redis_url)
     return board.store or Store(IN_MEMORY)
 
 

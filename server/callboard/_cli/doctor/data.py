@@ -8,6 +8,7 @@ from pathlib import Path
 
 from callboard._cli.doctor.settings import Context
 from callboard._extras import how_to_install, is_installed
+from callboard.errors import StorageError
 from callboard.storage import Store
 from callboard.storage.sql.database import Database
 
@@ -86,26 +87,20 @@ def has_wal_reset_bug(version: tuple[int, int, int]) -> bool:
 
 
 async def check_redis(context: Context) -> AsyncIterator[str]:
-    """Connect to Redis if it is set, and check that it stores its data in a file and evicts nothing."""
+    """Connect, subscribe and publish, if Redis is set."""
     url = context.settings.redis_url
     if url is None:
         return
-    if not is_installed("redis"):
+    if context.settings.resolved_database_url.startswith("sqlite"):
+        yield "– Redis: it has no effect with SQLite, which is for one server"
+    elif not is_installed("redis"):
         yield f"✗ Redis: its client is not installed → {how_to_install('redis')}"
-        return
-    from callboard.storage.redis import RedisServer
+    else:
+        from callboard.storage.redis_bus import RedisBus, read_address
 
-    async with asyncio.timeout(context.options.timeout):
-        server = RedisServer(url)
-        facts = await server.open()
-        await server.close()
-    kind = "a cluster of version" if facts.get("cluster_enabled") else "version"
-    yield f"✓ Redis: it answers, and is {kind} {facts['redis_version']}"
-    if not facts.get("aof_enabled"):
-        yield "– Redis: a restart of it loses the runs in progress → set appendonly yes there"
-    policy = facts.get("maxmemory_policy")
-    if facts.get("maxmemory") and policy != "noeviction":
-        yield (
-            f"✗ Redis: when its memory is full it drops data of runs (maxmemory-policy {policy}) "
-            "→ set maxmemory-policy noeviction there"
-        )
+        try:
+            async with asyncio.timeout(context.options.timeout):
+                await RedisBus(url, read_address(url)).check()
+            yield "✓ Redis: it answers"
+        except StorageError as error:
+            yield f"✗ Redis: {error} → see that it runs and lets this server in, or unset CALLBOARD_REDIS_URL"
