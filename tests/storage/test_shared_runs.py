@@ -227,7 +227,7 @@ async def test_frames_that_are_written_once_more_after_a_lost_commit_are_there_o
 async def test_a_run_that_did_not_begin_is_forgotten_and_one_that_did_is_not(store: Store) -> None:
     log = store.run_log("server")
     run = await log.begin(RUN)
-    await log.append(run, frames(b"1"))
+    await log.append(run, frames(b"1", b"2"))
     await log.begin(replace(RUN, run_id="refused"))
     await log.withdraw("run")
     await log.withdraw("refused")
