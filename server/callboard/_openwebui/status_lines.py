@@ -3,31 +3,17 @@
 They are those of the pipe, whose code makes them.
 """
 
-import sys
 import time
-from importlib.util import module_from_spec, spec_from_file_location
 from typing import Any
 
-from callboard._bundled_files import find_bundled_file
+from callboard._bundled_files import load_bundled_module
 from callboard_protocol import CallEvent, Done, Error, Event, Status
 
 UNREAD = {"tool_args", "result", "files", "embeds"}
 """The large fields of events, which no status line needs."""
 
 
-def _load_pipe() -> Any:
-    """Return the pipe as a module: Open WebUI loads that file by its text, so it is in no package."""
-    spec = spec_from_file_location("callboard_pipe", find_bundled_file("pipe/callboard_pipe.py"))
-    assert spec is not None
-    assert spec.loader is not None, "it is a file of Python"
-    module = module_from_spec(spec)
-    # Dataclasses look their module up.
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-_PIPE = _load_pipe()
+_PIPE = load_bundled_module("pipe/callboard_pipe.py")
 
 
 class StatusLines:
