@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -513,11 +513,10 @@ class Runs:
             user_name=_name_user(request) if request else None,
         )
         record = self._make_record(logged, self._store.turn(turn, self._settings.compact_results))
-        try:
+        with ExitStack() as unless_used:
+            unless_used.callback(record.stop)
             yield logged, record
-        except BaseException:
-            record.stop()
-            raise
+            unless_used.pop_all()
 
     async def _pack(self, request: RunRequest, spans: RunSpans) -> bytes | None:
         """Return the request as it is kept, without secrets; None where that is not to be, or it is too large."""
