@@ -13,7 +13,7 @@ from callboard._agents.tool_loop import NOTHING_SAID
 from callboard._redaction import Redaction
 from callboard.calls import Approval, Limits, StatusReport, ToolCall, ToolResult, report_status
 from callboard.errors import AgentError, ToolCancelled, ToolLimit, ToolTimeout
-from callboard.frameworks.adapter import FrameworkAgent, id_from
+from callboard.frameworks.adapter import FrameworkAgent, to_agent_id
 from callboard.frameworks.turn import Turn
 from callboard.models import ScriptedModel
 from callboard_protocol import (
@@ -34,10 +34,10 @@ Play = Callable[[Turn], Awaitable[None]]
 class Scripted(FrameworkAgent[Play]):
     """A framework whose agents are functions that speak to the turn."""
 
-    async def play(self, agent: Play, turn: Turn) -> None:
+    async def run_turn(self, agent: Play, turn: Turn) -> None:
         await agent(turn)
 
-    async def answer(self, agent: Play, turn: Turn) -> None:
+    async def run_task(self, agent: Play, turn: Turn) -> None:
         turn.add_usage(1, 2)
 
 
@@ -83,7 +83,7 @@ async def test_a_second_start_and_a_second_end_say_nothing() -> None:
 
 async def test_a_turn_without_an_answer_ends_with_a_text_and_its_cost() -> None:
     async def play(turn: Turn) -> None:
-        turn.say("Let me see.")
+        turn.add_text("Let me see.")
         turn.add_usage(10, 5)
         await turn.calls.start(ToolCall("1", "echo", {}))
         turn.calls.complete("1", ToolResult("echo"))
@@ -107,7 +107,7 @@ async def test_a_background_task_is_not_given_a_text_that_the_model_did_not_say(
 
 async def test_what_the_framework_raises_ends_the_run_after_what_it_said() -> None:
     async def play(turn: Turn) -> None:
-        turn.say("Once upon")
+        turn.add_text("Once upon")
         raise ZeroDivisionError
 
     events = events_of(play)
@@ -120,7 +120,7 @@ async def test_closing_the_events_ends_the_framework() -> None:
     ended = asyncio.Event()
 
     async def play(turn: Turn) -> None:
-        turn.say("Once upon")
+        turn.add_text("Once upon")
         try:
             await asyncio.Event().wait()
         finally:
@@ -134,7 +134,7 @@ async def test_closing_the_events_ends_the_framework() -> None:
 
 async def test_an_agent_can_be_made_for_each_run_in_its_own_time() -> None:
     async def play(turn: Turn) -> None:
-        turn.say(turn.context.run_id)
+        turn.add_text(turn.context.run_id)
 
     async def make(context: RunContext) -> Play:
         # As one that connects to something first: it is waited for.
@@ -171,7 +171,7 @@ async def test_a_timeout_that_the_tool_itself_raises_is_its_own() -> None:
     async def play(turn: Turn) -> None:
         with pytest.raises(TimeoutError, match="airline"):
             await turn.calls.run(ToolCall("1", "late", {}), late)
-        turn.say("Late.")
+        turn.add_text("Late.")
 
     assert (await all_of(play))[-1] == Done()
 
@@ -202,7 +202,7 @@ async def test_a_tools_time_stands_still_while_the_user_is_asked_about_a_call_in
 
         loop = asyncio.get_running_loop()
         loop.call_later(1.5 * seconds, time_is_up.set)
-        turn.say(await turn.calls.run(ToolCall("1", "outer", {}), inner))
+        turn.add_text(await turn.calls.run(ToolCall("1", "outer", {}), inner))
 
     seconds = 0.3
     limits = Limits(tool_timeout_seconds=seconds)
@@ -224,7 +224,7 @@ async def test_a_tools_time_goes_on_after_the_user_was_asked_about_a_call_inside
 
         with pytest.raises(ToolTimeout):
             await turn.calls.run(ToolCall("1", "outer", {}), inner)
-        turn.say("ended")
+        turn.add_text("ended")
 
     limits = Limits(tool_timeout_seconds=0.05)
     events = await all_of(play, limits=limits, approval=Approval(("echo",), agree))
@@ -279,8 +279,8 @@ def test_an_id_that_a_model_list_cannot_hold_is_refused(agent_id: str) -> None:
 
 
 def test_a_name_becomes_an_id() -> None:
-    assert id_from("  Über-Agent: the 2nd! ") == "ber-Agent:-the-2nd"
-    assert id_from("a.b/c:d_e-f") == "a.b/c:d_e-f"
+    assert to_agent_id("  Über-Agent: the 2nd! ") == "ber-Agent:-the-2nd"
+    assert to_agent_id("a.b/c:d_e-f") == "a.b/c:d_e-f"
 
 
 async def play_nothing(turn: Turn) -> None: ...

@@ -51,7 +51,7 @@ async def test_a_choice_is_offered_by_number_and_the_users_is_told(
     seen, _ = await perform(solo(UserFeedbackTools()), asked, tmp_path)
     [question] = [event for event in seen.events if isinstance(event, InputRequest)]
     assert question.message.splitlines()[:2] == ["1. red: as blood", "2. blue"]
-    assert question.placeholder == "Numbers or words, with commas between"
+    assert question.placeholder == "Numbers or words, separated by commas"
     told = json.dumps({"Which?": chosen}, separators=(",", ":"))
     assert f"result 1 {told}" in seen.lines(in_order=True)
     assert f'"selected": {json.dumps(chosen)}' in seen.sent()[-1]
@@ -61,7 +61,7 @@ async def test_a_choice_is_offered_by_number_and_the_users_is_told(
     ("declared", "reply", "told"),
     [
         ({"requires_user_input": True, "user_input_fields": ["b"]}, "3", "5"),
-        ({"requires_user_input": True, "user_input_fields": ["b"]}, "three", "is no number"),
+        ({"requires_user_input": True, "user_input_fields": ["b"]}, "three", "is not a number"),
         ({"requires_user_input": True, "user_input_fields": ["b"]}, None, "no answer came in time"),
         ({"external_execution": True}, None, "to be run outside"),
     ],

@@ -84,7 +84,7 @@ def test_what_functions_write_is_said_to_be_written_for_each_run() -> None:
     agent = PydanticAgent(TestModel(), instructions=[PROMPT, lambda: "more"], system_prompt="First.", name="clerk")
     known = from_pydantic_ai(agent).describe()
     assert known.instructions == f"First.\n\n{PROMPT}"
-    assert known.notes == ["1 function writes more, for each run."]
+    assert known.notes == ["1 function writes more for each run."]
     for known in (
         from_agno(AgnoAgent(id="a", instructions=lambda: PROMPT)).describe(),
         from_openai_agents(OpenAIAgent("a", instructions=lambda *_: PROMPT)).describe(),

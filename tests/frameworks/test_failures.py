@@ -101,12 +101,12 @@ import sys
 sys.modules.update(BLOCKED)
 from callboard.frameworks.adapter import FrameworkAgent
 from callboard.frameworks.failures import model_error
-from callboard.frameworks.openai_client import refusing_half_answers
+from callboard.frameworks.openai_client import rejecting_cut_off_answers
 
 
 class Adapter(FrameworkAgent):
-    async def play(self, agent, turn): ...
-    async def answer(self, agent, turn): ...
+    async def run_turn(self, agent, turn): ...
+    async def run_task(self, agent, turn): ...
 
 
 assert not sys.modules.get("openai")
@@ -120,7 +120,7 @@ import openai
 
 response = httpx2.Response(200, content=CONTENT, request=httpx2.Request("POST", "http://127.0.0.1"))
 stream = openai.Stream(cast_to=object, response=response, client=openai.OpenAI(api_key="none"))
-with refusing_half_answers():
+with rejecting_cut_off_answers():
     try:
         list(stream)
     except openai.APIConnectionError as error:

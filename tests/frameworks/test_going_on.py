@@ -243,7 +243,7 @@ def test_it_can_go_on_or_end_and_nothing_else(what: str) -> None:
 def test_a_history_of_its_own_does_not_know_what_another_server_has_done(what: str) -> None:
     make = WITH_A_HISTORY_OF_ITS_OWN[what]
     assert read_on_owner_loss(make()) == "end"
-    with pytest.raises(AgentError, match="its own history does not know the calls that have ended there"):
+    with pytest.raises(AgentError, match="its own history lacks the calls that ended there"):
         make(on_owner_loss="continue")
 
 

@@ -104,7 +104,7 @@ async def test_a_graph_that_goes_round_without_an_end_is_ended(tmp_path: Path) -
     error = seen.events[-1]
     assert isinstance(error, Error)
     assert error.code == "agent_error"
-    assert "goes round" in error.message
+    assert "loops without end" in error.message
 
 
 @pytest.mark.parametrize("threads", [False, True])

@@ -204,7 +204,7 @@ async def test_one_that_cannot_be_started_is_named(tmp_path: Path) -> None:
         error = (await served.service.events(served.request()))[-1]
     assert isinstance(error, Error)
     assert error.code == "agent_error"
-    assert "The MCP server 'broken' cannot be connected" in error.message
+    assert "Cannot connect to the MCP server 'broken'" in error.message
 
 
 async def test_calls_of_its_tools_are_calls_like_any_other(tmp_path: Path) -> None:

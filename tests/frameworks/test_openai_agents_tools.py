@@ -27,7 +27,7 @@ if TESTS_RUN:
     from agents.sandbox import SandboxAgent
 
     from callboard.frameworks.openai_agents import from_openai_agents
-    from callboard.frameworks.openai_agents.tools import REFUSED, RUN_AT_THE_MODELS_END, RUN_HERE
+    from callboard.frameworks.openai_agents.tools import RUN_BY_OPENAI, RUN_LOCALLY, UNSUPPORTED
     from tests.frameworks.openai_agents_stage import UNTRACED, Made, scenario
 
     class Screen(AsyncComputer):
@@ -70,25 +70,25 @@ def modules() -> Iterator[ModuleType]:
 
 def test_every_kind_of_tool_that_the_sdk_has_was_decided_upon() -> None:
     kinds = {typing.get_origin(one) or one for one in typing.get_args(Tool)}
-    decided = {*RUN_HERE, *RUN_AT_THE_MODELS_END, *REFUSED}
+    decided = {*RUN_LOCALLY, *RUN_BY_OPENAI, *UNSUPPORTED}
     assert kinds == decided - {SandboxAgent}
-    assert not set(RUN_HERE) & set(RUN_AT_THE_MODELS_END)
+    assert not set(RUN_LOCALLY) & set(RUN_BY_OPENAI)
 
 
 def test_every_kind_of_agent_and_of_tool_in_the_sdks_packages_is_one_of_these() -> None:
     classes = {one for module in modules() for one in vars(module).values() if isinstance(one, type)}
     own = {one for one in classes if one.__module__.startswith("agents.")}
-    tools = {one for one in own if issubclass(one, (*RUN_HERE, *RUN_AT_THE_MODELS_END, ComputerTool))}
+    tools = {one for one in own if issubclass(one, (*RUN_LOCALLY, *RUN_BY_OPENAI, ComputerTool))}
     # Of the sandbox, whose agents are refused; else they would be tools of a run that nobody looks at.
     made_in_runs = {one for one in tools if one.__module__.startswith("agents.sandbox.")}
-    assert tools - made_in_runs == {*RUN_HERE, *RUN_AT_THE_MODELS_END, ComputerTool}
+    assert tools - made_in_runs == {*RUN_LOCALLY, *RUN_BY_OPENAI, ComputerTool}
     assert {one for one in own if issubclass(one, Agent)} == {Agent, SandboxAgent}
 
 
 def test_every_kind_is_told_of_in_the_how_to() -> None:
     told = (ROOT / "docs" / "how-to" / "other-frameworks.md").read_text()
     assert [
-        one.__name__ for one in (*RUN_HERE, *RUN_AT_THE_MODELS_END, *REFUSED) if f"`{one.__name__}`" not in told
+        one.__name__ for one in (*RUN_LOCALLY, *RUN_BY_OPENAI, *UNSUPPORTED) if f"`{one.__name__}`" not in told
     ] == []
 
 

@@ -67,7 +67,7 @@ def test_what_is_no_agent_is_refused_in_words(name: str, given: Callable[[], obj
     ("name", "given", "told"),
     [
         ("LangGraph", lambda: StateGraph(MessagesState), r"Compile it: graph.compile\(\)"),
-        ("LangGraph", lambda: RemoteGraph("agent", url="http://127.0.0.1:1"), "run on another server"),
+        ("LangGraph", lambda: RemoteGraph("agent", url="http://127.0.0.1:1"), "runs on another server"),
         ("LangGraph", lambda: RunnableLambda(lambda given: given), "create_agent"),
         ("LangGraph", lambda: agno.agent.Agent(), "agno.agent"),
         ("Agno", lambda: Workflow(name="flow"), "agno.workflow"),
@@ -87,5 +87,5 @@ async def test_a_function_that_makes_no_agent_is_named_in_the_error(name: str, t
     seen, _ = await perform(made, Scenario("no agent", [], []), tmp_path)
     error = seen.events[-1]
     assert isinstance(error, Error)
-    assert "The function of the agent 'agent' is to return" in error.message
+    assert "The function of the agent 'agent' must return" in error.message
     assert "str" in error.message

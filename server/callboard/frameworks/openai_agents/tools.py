@@ -1,6 +1,6 @@
-"""The tools of the SDK that can be held to the server's rules, and the agents of one run, whose tools are held.
+"""Hooks the agents of a run of the SDK, and rejects agents and tools to which the server's limits cannot be applied.
 
-An agent takes part in a run as a twin of the user's own, whose models and tools are seen.
+The hooked agents are copies of the user's own.
 """
 
 from collections.abc import Iterator, Sequence
@@ -49,16 +49,16 @@ from agents.tool_context import ToolContext
 from callboard.errors import AgentError, InvalidArguments, ToolError, ToolTimeout
 from callboard.frameworks.failures import tool_error
 from callboard.frameworks.openai_agents.hooks import Hooks
-from callboard.frameworks.openai_agents.hosted import limit_hosted_tool
-from callboard.frameworks.openai_agents.local_tools import hold_local_tool
-from callboard.frameworks.openai_agents.mcp import HookedServer, KeptServers, noting_mcp_failures
-from callboard.frameworks.openai_agents.messages import result_of
+from callboard.frameworks.openai_agents.hosted import hook_hosted_tool
+from callboard.frameworks.openai_agents.local_tools import hook_local_tool
+from callboard.frameworks.openai_agents.mcp import HookedServer, ServerConnections, recording_mcp_failures
+from callboard.frameworks.openai_agents.messages import to_tool_result
 from callboard.frameworks.openai_agents.model import HookedModel
 
-RUN_HERE: Final = (FunctionTool, ShellTool, LocalShellTool, ApplyPatchTool, CustomTool)
-"""Run by the SDK in this process: each call is counted, asked about, timed and stored before its tool runs."""
+RUN_LOCALLY: Final = (FunctionTool, ShellTool, LocalShellTool, ApplyPatchTool, CustomTool)
+"""Tools that the SDK runs in this process. Each call is counted, approved, timed and stored before its tool runs."""
 
-RUN_AT_THE_MODELS_END: Final = (
+RUN_BY_OPENAI: Final = (
     CodeInterpreterTool,
     FileSearchTool,
     HostedMCPTool,
@@ -67,82 +67,86 @@ RUN_AT_THE_MODELS_END: Final = (
     ToolSearchTool,
     WebSearchTool,
 )
-"""Run by OpenAI while it answers, as is a `ShellTool` with a container: their calls are shown and counted."""
+"""Tools that OpenAI runs while it answers, as it does a `ShellTool` with a container. Their calls are shown and
+counted."""
 
-REFUSED: Final = {
+UNSUPPORTED: Final = {
     ComputerTool: (
-        "the answer to a call of it is a picture of the screen, so that the model cannot be told that a call was "
-        "refused, failed or ran out of time: give the model function tools that do there what it may do"
+        "the result of its calls is a picture of the screen, so the model cannot be told that a call was refused, "
+        "failed or timed out: give the agent function tools for the actions it may do"
     ),
     SandboxAgent: (
-        "what it can do in its sandbox is made into tools during the run, where Callboard does not see them: make it a "
-        "plain Agent, and what it may do there function tools"
+        "its tools are made during the run, where Callboard does not see them: make it a plain Agent with function "
+        "tools for the actions it may do"
     ),
 }
-"""Classes of the SDK that Callboard does not serve, and why."""
+"""Classes of the SDK that Callboard does not support, and the reasons."""
 
 
-def check(agent: Agent[Any]) -> None:
-    """Raise `AgentError`, with the name of what cannot be served, for this agent alone."""
-    if why := _find_obstacle(agent):
+def check_supported(agent: Agent[Any]) -> None:
+    """Raise `AgentError` if this agent or one of its tools is not supported.
+
+    Agents it hands over to are not checked.
+    """
+    if why := _explain_unsupported(agent):
         raise AgentError(f"The agent '{agent.name}' ({type(agent).__name__}) cannot be served: {why}.")
     for tool in agent.tools:
-        if why := _find_obstacle(tool):
+        if why := _explain_unsupported(tool):
             tool_name = f"'{getattr(tool, 'name', '')}' ({type(tool).__name__})"
             raise AgentError(f"The tool {tool_name} of the agent '{agent.name}' cannot be served: {why}.")
 
 
-def runs_at_the_models_end(tool: Tool) -> bool:
-    """Return whether OpenAI runs the tool, and not this process."""
-    return isinstance(tool, RUN_AT_THE_MODELS_END) or (isinstance(tool, ShellTool) and tool.executor is None)
+def is_run_by_openai(tool: Tool) -> bool:
+    """Return whether OpenAI runs the tool, instead of this process."""
+    return isinstance(tool, RUN_BY_OPENAI) or (isinstance(tool, ShellTool) and tool.executor is None)
 
 
-def _find_obstacle(one: Agent[Any] | Tool) -> str:
-    for refused, why in REFUSED.items():
+def _explain_unsupported(one: Agent[Any] | Tool) -> str:
+    for refused, why in UNSUPPORTED.items():
         if isinstance(one, refused):
             return why
     if isinstance(one, ToolSearchTool) and one.execution == "client":
-        return "the SDK does not run a tool search that is the client's to execute: leave out execution"
-    if not isinstance(one, (Agent, *RUN_HERE, *RUN_AT_THE_MODELS_END)):
-        return "Callboard does not know this kind of tool, and so cannot hold it to the limits and questions of others"
+        return "the SDK does not run a tool search with execution='client': leave out execution"
+    if not isinstance(one, (Agent, *RUN_LOCALLY, *RUN_BY_OPENAI)):
+        return "Callboard does not know this class of tool, so it cannot apply limits and approvals to it"
     return ""
 
 
 def walk_agents(agent: Agent[Any]) -> Iterator[Agent[Any]]:
-    """Yield the agent and all that can take part in its runs, as far as it is known before they do."""
+    """Yield the agent and all known agents that can take part in its runs."""
     seen: list[Agent[Any]] = []
     waiting: list[object] = [agent]
     while waiting:
-        one = waiting.pop()
-        if isinstance(one, Handoff):
-            one = one._agent_ref and one._agent_ref()
-        if not isinstance(one, Agent) or any(one is known for known in seen):
+        found = waiting.pop()
+        if isinstance(found, Handoff):
+            found = found._agent_ref and found._agent_ref()
+        if not isinstance(found, Agent) or any(found is known for known in seen):
             continue
-        seen.append(one)
-        yield one
-        waiting += [*one.handoffs, *(getattr(tool, "_agent_instance", None) for tool in one.tools)]
+        seen.append(found)
+        yield found
+        waiting += [*found.handoffs, *(getattr(tool, "_agent_instance", None) for tool in found.tools)]
 
 
-NOT_ITS_ARGUMENTS = "Invalid JSON input for tool"
-"""The beginning of what the SDK says of arguments that do not fit; it has no class for it."""
+INVALID_ARGUMENTS_PREFIX = "Invalid JSON input for tool"
+"""The beginning of the SDK's message for arguments that do not fit, for which it has no class."""
 
 
-class AgentTwins:
-    """Makes the twin of each agent that takes part in a run, once, as handoffs come back.
+class HookedAgents:
+    """The hooked copies of the agents of one run, made once each because agents may hand back.
 
-    `run_config` is the user's, but for the models, which the twins have, and that an unknown
-    tool ends no run.
+    `run_config` is the user's, except that it has no model, which the hooked agents have, and that unknown tools do not
+    end the run.
     """
 
-    def __init__(self, hooks: Hooks, run_config: RunConfig, servers: KeptServers) -> None:
-        hooks.join = self._join
+    def __init__(self, hooks: Hooks, run_config: RunConfig, servers: ServerConnections) -> None:
+        hooks.hook_inner_run = self._hook_inner_agent
         self._hooks = hooks
         self._servers = servers
         self._given = run_config
-        # With what they were asked for with, or another object could get its id.
-        self._below: dict[tuple[str, int], tuple[RunConfig | None, AgentTwins]] = {}
-        # With its original, or another object could get its id.
-        self._twins: dict[int, tuple[Agent[Any], Agent[Any]]] = {}
+        # Kept with the configuration, whose id another object could get otherwise.
+        self._inner: dict[tuple[str, int], tuple[RunConfig | None, HookedAgents]] = {}
+        # Kept with the original, whose id another object could get otherwise.
+        self._hooked: dict[int, tuple[Agent[Any], Agent[Any]]] = {}
         self.run_config = replace(
             run_config,
             model=None,
@@ -150,123 +154,132 @@ class AgentTwins:
             tool_error_formatter=run_config.tool_error_formatter or self._explain_refusal,
         )
 
-    def twin(self, agent: Agent[Any]) -> Agent[Any]:
-        """Return the agent as it takes part in the run."""
-        if (known := self._twins.get(id(agent))) is not None:
+    def hook(self, agent: Agent[Any]) -> Agent[Any]:
+        """Return the hooked copy of the agent."""
+        if (known := self._hooked.get(id(agent))) is not None:
             return known[1]
-        twin = copy(agent)
-        self._twins[id(agent)] = (agent, twin)
-        self._twins[id(twin)] = (twin, twin)
-        self._hooks.agents.append(twin)
-        check(agent)
+        hooked = copy(agent)
+        self._hooked[id(agent)] = (agent, hooked)
+        self._hooked[id(hooked)] = (hooked, hooked)
+        self._hooks.agents.append(hooked)
+        check_supported(agent)
         model = self._given.model or agent.model
         if not isinstance(model, Model):
             model = self._given.model_provider.get_model(model)
-        twin.model = HookedModel(model, self._hooks, agent.name, is_free=self._has_used_tools(agent))
-        twin.tools = self._hold(agent.tools)
-        twin.handoffs = [
-            self._join_handoff(one) if isinstance(one, Handoff) else self.twin(one) for one in agent.handoffs
+        hooked.model = HookedModel(model, self._hooks, agent.name, may_answer=self._has_used_tools(agent))
+        hooked.tools = self._hook_tools(agent.tools)
+        hooked.handoffs = [
+            self._hook_handoff(target) if isinstance(target, Handoff) else self.hook(target)
+            for target in agent.handoffs
         ]
         if agent.mcp_servers:
-            twin.mcp_servers = [cast(MCPServer, HookedServer(server, self._servers)) for server in agent.mcp_servers]
-            twin.get_mcp_tools = partial(self._hold_mcp_tools, twin)  # type: ignore[method-assign]  # of this one alone
-        return twin
+            hooked.mcp_servers = [cast(MCPServer, HookedServer(server, self._servers)) for server in agent.mcp_servers]
+            hooked.get_mcp_tools = partial(self._hook_mcp_tools, hooked)  # type: ignore[method-assign]  # of this one alone
+        return hooked
 
     def _has_used_tools(self, agent: Agent[Any]) -> bool:
-        """Return whether the agent has done what it must call a tool for, in a turn that another server began.
+        """Return whether an agent that must call a tool has already done so, in a turn that another server started.
 
-        The SDK lets it answer from then on (`reset_tool_choice`), and would make it call the same tool again.
+        From then on the SDK lets it answer (`reset_tool_choice`). Without this check the agent would call the same tool
+        again.
         """
-        if self._hooks.inside is not None or not agent.reset_tool_choice:
+        if self._hooks.outer_call_id is not None or not agent.reset_tool_choice:
             return False
-        called = self._hooks.turn.called_before
+        called = self._hooks.turn.tools_called_before
         return bool(called) and (bool(agent.mcp_servers) or not called.isdisjoint(tool.name for tool in agent.tools))
 
-    def _join(
+    def _hook_inner_agent(
         self, call_id: str, agent: Agent[Any], run_config: RunConfig | None
     ) -> tuple[Agent[Any], RunConfig, RunHooks[Any]]:
-        """Return what a run inside that call's tool is run with. A tool that is gone on with gets what it had."""
+        """Return the agent, configuration and hooks for a run inside a call's tool.
+
+        A run that continues gets the same ones.
+        """
         key = call_id, id(run_config)
-        if key not in self._below:
-            # The SDK gives the run of an agent that is a tool the one of the run around it.
+        if key not in self._inner:
+            # The SDK passes the outer run's configuration to the run of an agent that is a tool.
             given = self._given if run_config is self.run_config else run_config or RunConfig()
-            self._below[key] = (run_config, AgentTwins(self._hooks.below(call_id), given, self._servers))
-        inner = self._below[key][1]
-        return inner.twin(agent), inner.run_config, inner._hooks
+            self._inner[key] = (run_config, HookedAgents(self._hooks.for_inner_run(call_id), given, self._servers))
+        inner = self._inner[key][1]
+        return inner.hook(agent), inner.run_config, inner._hooks
 
-    async def _hold_mcp_tools(self, twin: Agent[Any], run_context: RunContextWrapper[Any]) -> list[Tool]:
-        return self._hold(await type(twin).get_mcp_tools(twin, run_context))
+    async def _hook_mcp_tools(self, hooked: Agent[Any], run_context: RunContextWrapper[Any]) -> list[Tool]:
+        return self._hook_tools(await type(hooked).get_mcp_tools(hooked, run_context))
 
-    def _join_handoff(self, handoff: Handoff[Any, Any]) -> Handoff[Any, Any]:
+    def _hook_handoff(self, handoff: Handoff[Any, Any]) -> Handoff[Any, Any]:
         async def hand_over(context: RunContextWrapper[Any], arguments: str) -> Agent[Any]:
-            return self.twin(await handoff.on_invoke_handoff(context, arguments))
+            return self.hook(await handoff.on_invoke_handoff(context, arguments))
 
-        twin = copy(handoff)
-        twin.on_invoke_handoff = hand_over
-        return twin
+        hooked = copy(handoff)
+        hooked.on_invoke_handoff = hand_over
+        return hooked
 
-    def _hold(self, tools: Sequence[Tool]) -> list[Tool]:
-        """Return the tools as they are held, without those that cannot be."""
-        held: list[Tool | None] = []
+    def _hook_tools(self, tools: Sequence[Tool]) -> list[Tool]:
+        """Return the hooked tools, without the tools that cannot be offered."""
+        hooked: list[Tool | None] = []
         for tool in tools:
-            if runs_at_the_models_end(tool):
-                held.append(limit_hosted_tool(tool, self._hooks))
+            if is_run_by_openai(tool):
+                hooked.append(hook_hosted_tool(tool, self._hooks))
             elif isinstance(tool, FunctionTool):
-                held.append(self._hold_function(tool))
+                hooked.append(self._hook_function(tool))
             else:
-                held.append(hold_local_tool(tool, self._hooks))
-        return [tool for tool in held if tool is not None]
+                hooked.append(hook_local_tool(tool, self._hooks))
+        return [tool for tool in hooked if tool is not None]
 
-    def _hold_function(self, tool: FunctionTool) -> FunctionTool:
-        """Return the tool with an error function of ours: the SDK tells failures from results by nothing else."""
+    def _hook_function(self, tool: FunctionTool) -> FunctionTool:
+        """Return the tool with another error function: the SDK distinguishes failures from results in no other way."""
         raising = set_function_tool_failure_error_function(copy(tool), None)
         raising.timeout_behavior = "raise_exception"
 
         async def invoke(context: ToolContext[Any], arguments: str) -> Any:
             perform = partial(invoke_function_tool, function_tool=raising, context=context, arguments=arguments)
-            with noting_mcp_failures() as failures:
+            with recording_mcp_failures() as failures:
                 output = await self._hooks.run(context.tool_call_id, perform)
             if failures:
-                raise ToolError(result_of(context, output).text)
+                raise ToolError(to_tool_result(context, output).text)
             return output
 
         prepare = getattr(raising.on_invoke_tool, "prepare_arguments", None)
-        # By this the SDK lets approval policies read what the tool itself will get, not what the model wrote.
+        # With this attribute, approval policies read the arguments that the tool gets, instead of the text that the
+        # model wrote.
         vars(invoke)["__agents_prepare_arguments__"] = prepare
-        twin = copy(tool)
-        twin.timeout_seconds = None
-        twin.on_invoke_tool = with_function_tool_failure_error_handler(invoke, lambda *_: None)
-        # Once more a copy: that is when a tool is bound to what it is invoked by.
-        return set_function_tool_failure_error_function(copy(twin), partial(self._word_failure, tool))
+        hooked = copy(tool)
+        hooked.timeout_seconds = None
+        hooked.on_invoke_tool = with_function_tool_failure_error_handler(invoke, lambda *_: None)
+        # Copied again, because the SDK binds a tool to its `on_invoke_tool` when it is copied.
+        return set_function_tool_failure_error_function(copy(hooked), partial(self._describe_failure, tool))
 
-    async def _word_failure(self, tool: FunctionTool, context: RunContextWrapper[Any], raised: Exception) -> str:
-        """Return what the model is told of a call that failed: what the tool's author says of it, else the reason."""
+    async def _describe_failure(self, tool: FunctionTool, context: RunContextWrapper[Any], raised: Exception) -> str:
+        """End a failed call, and return its error for the model.
+
+        The tool author's error function words it if there is one.
+        """
         assert isinstance(context, ToolContext), "a tool's context"
-        error, say = _explain(tool, context, raised)
-        if say is not None:
-            said = say(context, raised)
-            error = type(error)(await said if isawaitable(said) else said)
+        error, describe = _to_tool_error(tool, context, raised)
+        if describe is not None:
+            text = describe(context, raised)
+            error = type(error)(await text if isawaitable(text) else text)
         self._hooks.fail(context.tool_call_id, error)
-        return self._hooks.turn.mask(str(error) if say is not None else f"Error: {error}")
+        return self._hooks.turn.mask(str(error) if describe is not None else f"Error: {error}")
 
     def _explain_refusal(self, asked: ToolErrorFormatterArgs[Any]) -> str | None:
         error = self._hooks.refused.get(asked.call_id)
         return None if error is None else f"Error: {error}"
 
 
-def _explain(
+def _to_tool_error(
     tool: FunctionTool, context: ToolContext[Any], raised: Exception
 ) -> tuple[ToolError, ToolErrorFunction | None]:
-    """Return the failure as Callboard's own, and the function by which the tool's author words it."""
+    """Return the exception as a `ToolError`, and the author's function that describes it, if any."""
     match raised:
         case ToolError():
             return raised, None
         case ToolTimeoutError():
             limit = f"{raised.timeout_seconds:g} s"
             return ToolTimeout(f"{tool.name} did not end within {limit} and was stopped."), tool.timeout_error_function
-        case ModelBehaviorError() if str(raised).startswith(NOT_ITS_ARGUMENTS):
+        case ModelBehaviorError() if str(raised).startswith(INVALID_ARGUMENTS_PREFIX):
             error: ToolError = InvalidArguments(f"{raised}. Give each argument as the tool's schema says.")
         case _:
             error = tool_error(raised)
-    say = resolve_function_tool_failure_error_function(tool, context)
-    return error, None if say is default_tool_error_function else say
+    describe = resolve_function_tool_failure_error_function(tool, context)
+    return error, None if describe is default_tool_error_function else describe
