@@ -325,7 +325,7 @@ async def test_more_than_a_hundred_answers_come_side_by_side() -> None:
     ("reply", "error", "named"),
     [
         (Reply(b"<html>", headers={"Content-Type": "text/html"}), ModelError, "answered with a web page"),
-        (Reply(b"models: m"), ModelError, "sent what is not JSON"),
+        (Reply(b"models: m"), ModelError, "sent an answer that is not JSON"),
         (Reply(b"[" * 100_000), ModelError, "nested too deep"),
         (Reply(b'{"data": ', ending="cut"), ModelError, "in the middle"),
         (Reply(b'{"detail":"Not Found"}', 404), ModelError, 'answered 404: {"detail":"Not Found"}'),

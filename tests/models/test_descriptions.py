@@ -60,7 +60,7 @@ async def test_vllm_makes_a_prompt_of_a_question_with_a_tool() -> None:
 
 async def test_vllm_shows_the_template_where_that_is_turned_on() -> None:
     found = await describe(vllm(template="{{ messages }}", model="m"))
-    assert (found.template, found.told_by) == ("{{ messages }}", "vLLM")
+    assert (found.template, found.program) == ("{{ messages }}", "vLLM")
 
 
 async def test_an_adapter_has_the_name_of_the_model_that_it_adapts() -> None:
@@ -71,7 +71,7 @@ async def test_an_adapter_has_the_name_of_the_model_that_it_adapts() -> None:
 
 async def test_sglang_shows_where_the_model_is_from() -> None:
     assert await describe(sglang("/data/moonshotai/Kimi-K2-Instruct/")) == ModelDescription(
-        other_names=("moonshotai/Kimi-K2-Instruct",), told_by="SGLang"
+        other_names=("moonshotai/Kimi-K2-Instruct",), program="SGLang"
     )
 
 

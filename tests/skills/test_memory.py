@@ -171,7 +171,7 @@ async def test_another_users_memories_are_neither_embedded_nor_found(store: Stor
 
 
 @pytest.mark.parametrize(
-    ("status", "garbled", "said"), [(500, None, "answered 500"), (200, {"data": []}, "something else than one vector")]
+    ("status", "garbled", "said"), [(500, None, "answered 500"), (200, {"data": []}, "did not send one vector")]
 )
 async def test_an_endpoint_that_fails_is_said_and_the_words_are_searched(
     store: Store, embedder: EmbeddingServer, status: int, garbled: Any, said: str

@@ -215,9 +215,7 @@ def _refuse_unknown(graph: Graph, answers: Collection[str]) -> None:
 
 def _refuse_unfit(graph: Graph, history: HistoryOf) -> None:
     if "messages" not in graph.channels:
-        raise AgentError(
-            f"The state of the graph '{graph.name}' has no messages: add them, for example as MessagesState."
-        )
+        raise AgentError(f"The state of the graph '{graph.name}' has no messages: add them, as MessagesState does.")
     if history == "own" and not isinstance(graph.checkpointer, BaseCheckpointSaver):
         raise AgentError(f"The graph '{graph.name}' has no history of its own: compile it with a checkpointer.")
 
