@@ -57,7 +57,7 @@ async def test_another_users_memory_does_not_exist(store: Store) -> None:
     bob = Caller(store, user_id="bob")
     assert await texts(bob, query="secret") == []
     for change in ({"action": "update", "text": "Mine"}, {"action": "delete"}):
-        with pytest.raises(ToolError, match=f"no memory {number} of this user"):
+        with pytest.raises(ToolError, match=f"no memory {number}"):
             await bob.call(MEMORY, memory_id=number, **change)
     assert await texts(Caller(store)) == ["Secret"]
 

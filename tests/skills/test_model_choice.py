@@ -63,9 +63,9 @@ async def test_a_model_that_is_not_listed_is_not_switched_to(store: Store) -> No
 
 async def test_where_nothing_can_be_chosen_it_says_why(store: Store) -> None:
     async with endpoint(store) as ann:
-        with pytest.raises(ToolError, match="no saved chat"):
+        with pytest.raises(ToolError, match="not a saved chat"):
             await ann.but(chat_id=None).call(ModelChoice(), action="switch", name="large-70b")
-        with pytest.raises(ToolError, match="not kept on this server"):
+        with pytest.raises(ToolError, match="does not store this chat"):
             await ann.but(chat_id="unknown").call(ModelChoice(), action="switch", name="large-70b")
         assert (await ann.but(chat_id=None).call(ModelChoice(), action="current"))["model"] == "small-8b"
     with pytest.raises(ToolError, match="CALLBOARD_MODEL_BASE_URL"):

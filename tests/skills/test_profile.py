@@ -76,7 +76,7 @@ async def test_an_attribute_that_is_not_there_is_answered_with_those_that_are(st
             await ann.call(Profile(), action=action, name="diet")
     await ann.call(Profile(), action="set", name="age", value=40)
     for action in ("get", "delete"):
-        with pytest.raises(ToolError, match="no attribute 'diet': there are age"):
+        with pytest.raises(ToolError, match="no attribute 'diet': it has age"):
             await ann.call(Profile(), action=action, name="diet")
         with pytest.raises(ToolError, match="the profile is empty"):
             await ann.but(user_id="bob").call(Profile(), action=action, name="age")

@@ -104,7 +104,7 @@ async def test_a_long_text_is_read_in_pieces_and_nothing_is_lost(web: MakeWeb) -
             if "next_offset" not in item:
                 break
             offset = item["next_offset"]
-        with pytest.raises(ToolError, match=f"{len(text)} characters only"):
+        with pytest.raises(ToolError, match=f"only {len(text)} characters"):
             await fetch(stage, site.url, offset=len(text))
     assert "".join(pieces) == text
     assert len(pieces) == len(text) // PIECE_CHARS + 1

@@ -10,8 +10,8 @@ import pytest
 
 from callboard.errors import InvalidArguments, ToolError
 from callboard.skills import Brave, Engine, Searxng, Tavily, WebSearch
-from callboard.skills.web.engines import Ask, Found
-from callboard.skills.web.skill import search_with
+from callboard.skills.web.engines import SearchQuery, SearchResult
+from callboard.skills.web.skill import search_with_first
 from callboard_protocol import Source
 from tests.skills.web.services import KEY, brave, reddit, searxng, tavily
 from tests.skills.web.sites import Heard, Reply, Site, answer
@@ -24,10 +24,10 @@ MakeWeb = Callable[..., Web]
 class Library(Engine):
     """An engine that has these results."""
 
-    results: Sequence[Found]
+    results: Sequence[SearchResult]
     name: str = "Library"
 
-    async def search(self, ask: Ask) -> list[Found]:
+    async def search(self, ask: SearchQuery) -> list[SearchResult]:
         return list(self.results)
 
 
@@ -59,7 +59,7 @@ async def test_an_engine_that_fails_hands_on_to_the_next_and_the_user_is_told(we
     stage = web()
     async with Site(Reply(b"", 502)) as down, Site(tavily) as up:
         engines = (Searxng(down.url), Brave(KEY, down.url), Tavily(KEY, up.url))
-        result = await search_with(engines, Ask("web", "lamps"), stage.context)
+        result = await search_with_first(engines, SearchQuery("web", "lamps"), stage.context)
     assert len(result.data) == 10
     assert [report.message for report in stage.reports] == [
         "Searching with SearXNG",
@@ -71,12 +71,14 @@ async def test_an_engine_that_fails_hands_on_to_the_next_and_the_user_is_told(we
 async def test_where_no_engine_answers_the_error_has_the_reason_of_each(web: MakeWeb) -> None:
     async with Site(Reply(b"", 502)) as down:
         with pytest.raises(ToolError) as failed:
-            await search_with((Searxng(down.url), Brave(KEY, down.url)), Ask("web", "lamps"), web().context)
+            await search_with_first(
+                (Searxng(down.url), Brave(KEY, down.url)), SearchQuery("web", "lamps"), web().context
+            )
     assert str(failed.value) == "No search engine could answer. SearXNG answered 502. Brave answered 502."
 
 
 async def test_nothing_found_is_an_answer_without_sources(web: MakeWeb) -> None:
-    result = await search_with((Library(()),), Ask("web", "lamps"), web().context)
+    result = await search_with_first((Library(()),), SearchQuery("web", "lamps"), web().context)
     assert (result.text, result.sources) == ("Nothing was found for 'lamps': try other words, or fewer.", ())
 
 
@@ -87,8 +89,8 @@ async def test_of_reddit_only_reddits_own_pages_count(web: MakeWeb) -> None:
         "https://notreddit.com/c",
         "https://x.org/reddit.com",
     ]
-    engine = Library([Found("title", url, "text") for url in urls])
-    result = await search_with((engine,), Ask("reddit", "lamps"), web().context)
+    engine = Library([SearchResult("title", url, "text") for url in urls])
+    result = await search_with_first((engine,), SearchQuery("reddit", "lamps"), web().context)
     assert [item["url"] for item in result.data] == urls[:2]
 
 
@@ -111,7 +113,9 @@ async def test_several_searches_at_one_time_share_no_number(web: MakeWeb) -> Non
     async with Site(brave) as site:
         context = web().context
         engines = (Brave(KEY, site.url),)
-        results = await asyncio.gather(*(search_with(engines, Ask("web", word), context) for word in "abc"))
+        results = await asyncio.gather(
+            *(search_with_first(engines, SearchQuery("web", word), context) for word in "abc")
+        )
     assert sorted(item["source_number"] for result in results for item in result.data) == [1, 2, 3, 4, 5, 6]
 
 
@@ -133,7 +137,7 @@ async def test_reddit_itself_is_asked_first_and_where_it_refuses_that_is_said(we
         desk = web(reddit_url=site.url, searxng_url=engine.url)
         [item, _] = (await desk.run("search", query="lamps", action="reddit")).data
     assert item["url"] == "https://www.reddit.com/1"
-    assert item["note"].startswith("Reddit answered 403: it lets programs without an account in no longer")
+    assert item["note"].startswith("Reddit answered 403: it does not admit programs without an account")
     assert item["note"].endswith("These are from a web search.")
 
 
