@@ -350,7 +350,7 @@ def test_mcp_server_that_does_not_start_and_tools_that_are_left_out_are_told_of_
         "✓ MCP server web: 2 tools",
         "– MCP server web: the tool bad is left out: its schema refers at '/properties/a' to '#/b', which is no "
         "part of it",
-        "– MCP server web: all of its tools ask first: it is not trusted to say which of them only read",
+        "– MCP server web: all its tools need approval: the server is not trusted to mark tools that only read",
     ]
 
 

@@ -14,11 +14,11 @@ from tests.skills.home.conftest import Room
 @pytest.mark.parametrize(
     ("status", "told"),
     [
-        (200, "is not Home Assistant's API"),
+        (200, "does not answer with Home Assistant's API"),
         (400, "name the proxy in trusted_proxies"),
         (401, "refused the token (401): set CALLBOARD_HOME_ASSISTANT_TOKEN"),
         (403, "Delete it from ip_bans.yaml"),
-        (404, "is not Home Assistant's API"),
+        (404, "does not answer with Home Assistant's API"),
         (500, "answered with an error (500): look at its log"),
         (503, "is not ready (503): it may be starting"),
     ],
@@ -49,14 +49,14 @@ async def test_a_wrong_token_is_told_and_kept_out_of_errors_and_logs(
 async def test_a_redirect_is_not_followed_with_the_token(room: Room, assistant: HomeAssistantServer) -> None:
     async with HomeAssistantServer() as elsewhere:
         assistant.location = f"{elsewhere.url}/api/websocket"
-        with pytest.raises(ToolError, match=r"sends us elsewhere \(302\)"):
+        with pytest.raises(ToolError, match=r"redirects to another address \(302\)"):
             await room.home("query")
         assert elsewhere.offered == []
 
 
 async def test_something_else_at_the_address_is_told(room: Room, assistant: HomeAssistantServer) -> None:
     assistant.garbled = True
-    with pytest.raises(ToolError, match="is not Home Assistant's API"):
+    with pytest.raises(ToolError, match="does not answer with Home Assistant's API"):
         await room.home("query")
 
 

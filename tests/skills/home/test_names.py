@@ -37,7 +37,7 @@ async def test_what_fits_several_is_not_guessed_at(room: Room, assistant: HomeAs
     assert str(raised.value) == (
         "'living room light' could be several: Ceiling Lights (light.ceiling_lights) in Living Room, "
         "Living Room RGBWW Lights (light.living_room_rgbww_lights) in Living Room. "
-        "Say which by its id; ask the user if need be."
+        "Choose one by its id; ask the user if needed."
     )
     assert assistant.called == []
 

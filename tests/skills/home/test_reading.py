@@ -87,8 +87,10 @@ async def test_a_large_house_is_summed_up_until_something_is_asked_of_it(
 
 async def test_a_query_that_finds_nothing_says_what_there_is(room: Room) -> None:
     nothing = await room.home("query", kind="submarine")
-    assert nothing.startswith("Nothing fits. The areas are: Bedroom, Garage, Kitchen, Living Room. The kinds are: ")
-    with pytest.raises(ToolError, match=r"There is no area 'attic'\. There is: Kitchen, Living Room, Bedroom, Garage"):
+    assert nothing.startswith("Nothing matches. The areas are: Bedroom, Garage, Kitchen, Living Room. The kinds are: ")
+    with pytest.raises(
+        ToolError, match=r"There is no area 'attic'\. The areas are: Kitchen, Living Room, Bedroom, Garage"
+    ):
         await room.home("query", area="attic")
 
 

@@ -69,7 +69,7 @@ async def test_the_answer_is_the_state_after_and_before(room: Room) -> None:
 
 async def test_a_state_that_has_not_changed_is_not_claimed_to_have(room: Room) -> None:
     assert await room.home("set", "bed light", command="off") == (
-        "- Bed Light (light.bed_light): told, and its state is as it was: off"
+        "- Bed Light (light.bed_light): the command was sent, but the state has not changed: off"
     )
 
 
@@ -80,14 +80,14 @@ async def test_a_state_that_has_not_changed_is_not_claimed_to_have(room: Room) -
         ("kitchen lights", {"command": "open"}, "it takes on, off, toggle, level_percent, color, color_temperature"),
         ("front door", {"command": "open"}, "is a lock: it takes lock, unlock, not open."),
         ("garage door", {"level_percent": 10}, "not level_percent."),
-        ("outside temperature", {"command": "off"}, "is a sensor: it can be read, not set."),
-        ("kitchen lights", {}, "Say what to set: a command, or one of level_percent, color"),
+        ("outside temperature", {"command": "off"}, "is a sensor: it can only be read, not set."),
+        ("kitchen lights", {}, "Nothing to set: give a command, or one of level_percent, color"),
         ("kitchen lights", {"command": "off", "level_percent": 10}, "Give either the command off or level_percent"),
         ("bed light", {"color": "red", "color_temperature_kelvin": 3000}, "Give either color or color_temperature"),
-        ("bed light", {"color": "mauve"}, "'mauve' is no colour known here: give it as #rrggbb, or one of red"),
+        ("bed light", {"color": "mauve"}, "'mauve' is not a known color: give it as #rrggbb, or one of red"),
         ("hvac", {"option": "warm"}, "has no option 'warm'. It has: off, heat, cool, auto, dry, fan_only."),
         ("plain lamp", {"level_percent": 10}, "is a light: it takes on, off, toggle, not level_percent."),
-        ("lost lamp", {"command": "on"}, "is unavailable: Home Assistant has no connection to it."),
+        ("lost lamp", {"command": "on"}, "is unavailable: Home Assistant has no connection to the device."),
         ("light.nope", {"command": "on"}, "There is no 'light.nope'"),
     ],
 )
@@ -133,7 +133,7 @@ async def test_what_is_not_carried_out_is_no_change(room: Room, assistant: HomeA
 
 
 async def test_a_call_for_more_than_three_devices_changes_none(room: Room, assistant: HomeAssistantServer) -> None:
-    with pytest.raises(ToolError, match="set takes 3 targets at most, not 4"):
+    with pytest.raises(ToolError, match="set takes at most 3 targets, not 4"):
         await room.home("set", "bed light", "kitchen lights", "ceiling lights", "ac", command="off")
     await room.home("set", "bed light", command="on")
     with pytest.raises(ToolLimit):
@@ -171,7 +171,7 @@ async def test_a_command_that_is_answered_too_late_is_given_up_and_its_answer_is
     assistant.late.add("cover.open_cover")
     async with connect(HomeAddress.read(assistant.url, TOKEN)) as home:
         hasty = replace(home, command_seconds=0.1)
-        with pytest.raises(ToolTimeout, match="it may still happen"):
+        with pytest.raises(ToolTimeout, match="It may still happen"):
             await hasty.call("cover.open_cover", "cover.garage_door", {})
         assert len((await home.snapshot()).areas) == 4
 
@@ -183,7 +183,7 @@ async def test_a_state_that_cannot_be_read_afterwards_does_not_make_it_undone(
         before = find_entity(await home.snapshot(), "garage door")
         assistant.rest_status = 503
         assert (await describe_outcome(home, before)).startswith(
-            "- Garage Door (cover.garage_door): done, but how it is now cannot be seen. Home Assistant is not ready"
+            "- Garage Door (cover.garage_door): done, but its new state cannot be read. Home Assistant is not ready"
         )
 
 
@@ -244,7 +244,7 @@ async def test_of_two_things_of_which_one_is_unavailable_the_other_is_set(
     with pytest.raises(ToolError) as raised:
         await room.home("set", "lost lamp", "bed light", command="on")
     assert str(raised.value) == (
-        "This failed:\n- Lost lamp (light.lost) is unavailable: Home Assistant has no connection to it. "
+        "This failed:\n- Lost lamp (light.lost) is unavailable: Home Assistant has no connection to the device. "
         "Ask the user to check it.\nThis was done:\n- Bed Light (light.bed_light): on (was off)"
     )
     # What was not tried is no change.

@@ -46,10 +46,10 @@ def test_servers_are_read_as_other_clients_write_them(tmp_path: Path, monkeypatc
         ({"command": "x", "env": {"A": "${NOT_SET_ANYWHERE}"}}, "mcpServers.bad.env.A: the variable NOT_SET_ANYWHERE"),
         ({"command": "x", "confirm": "sometimes"}, "mcpServers.bad.confirm: Input should be 'never'"),
         ({"command": "x", "timeoutSeconds": 0}, "mcpServers.bad.timeoutSeconds: Input should be greater than 0"),
-        ({"url": "http://a", "type": "ws"}, "mcpServers.bad.type: no such type; use stdio, http or sse"),
+        ({"url": "http://a", "type": "ws"}, "mcpServers.bad.type: unknown type; use stdio, http or sse"),
         (
             {"url": "http://a", "headers": {"A": "${input:key}"}},
-            "mcpServers.bad.headers.A: ${input:key} is known to VS",
+            "mcpServers.bad.headers.A: only VS Code knows ${input:key}",
         ),
         ("npx server", "mcpServers.bad: Input should be a valid dictionary"),
     ],
@@ -115,7 +115,7 @@ def test_files_of_other_clients_are_read(
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ('{"mcpServers": {"a": }}', ", line 1, column 22: no JSON: Expecting value."),
+        ('{"mcpServers": {"a": }}', ", line 1, column 22: not JSON: Expecting value."),
         ("[]", ': write the servers as {"mcpServers"'),
         ('{"mcpServers": []}', ': write the servers as {"mcpServers"'),
         ("\udcff", ": the file of MCP servers is not UTF-8."),

@@ -44,7 +44,7 @@ async def test_a_file_that_cannot_be_read_keeps_the_server_from_starting_and_say
     file = tmp_path / "mcp.json"
     file.write_text('{"mcpServers": ')
     assistant = load_all_agents(Settings(), {"CALLBOARD_MCP_SERVERS": str(file)}).registry.get("assistant")
-    with pytest.raises(SettingsError, match=r"mcp\.json, line 1, column 16: no JSON"):
+    with pytest.raises(SettingsError, match=r"mcp\.json, line 1, column 16: not JSON"):
         async with serving(tmp_path, assistant):
             pass
 

@@ -188,7 +188,7 @@ async def test_an_error_is_said_with_the_servers_words_and_not_with_all_of_them(
         assert len(str(error.value)) < 5_000
         with pytest.raises(ToolError, match=r'^\{"why":"cold"\}$'):
             await played.call("structured")
-        with pytest.raises(ToolError, match="'plain' says that the call failed, and not why"):
+        with pytest.raises(ToolError, match="'plain' reported a failure without a reason"):
             await played.call("silent")
 
 
@@ -261,7 +261,7 @@ async def test_hint_that_a_tool_only_reads_counts_for_trusted_servers_alone(
         conditions = " ".join(played.server.list_conditions())
     assert [tool.name for tool in tools if tool.read_only] == (["plain_read"] if trusted else [])
     assert [tool.name for tool in tools if tool.asks_first({})] == asked
-    assert ("all of its tools ask first" in conditions) == (confirm == "unless_read_only" and not trusted)
+    assert ("all its tools need approval" in conditions) == (confirm == "unless_read_only" and not trusted)
 
 
 @pytest.mark.parametrize(

@@ -114,7 +114,7 @@ async def test_tools_of_a_server_that_no_one_runs_say_so(ours: Make) -> None:
     played = ours()
     async with played.lifespan():
         pass
-    with pytest.raises(ToolError, match="its tools work in a Callboard server alone"):
+    with pytest.raises(ToolError, match="its tools work only in a running Callboard server"):
         await played.call("count", steps=1)
 
 

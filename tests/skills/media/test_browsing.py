@@ -66,9 +66,9 @@ STATES = {
     1: "not in the library",
     2: "requested, waiting for approval",
     3: "requested, on its way",
-    6: "deleted, or blocked by whoever runs Seerr",
+    6: "deleted, or blocked by the admin of Seerr",
     7: "deleted",
-    99: "in a state that is not known (99)",
+    99: "in an unknown state (99)",
 }
 
 
@@ -143,7 +143,7 @@ async def test_new_titles_end_today_and_coming_ones_begin_there(desk: Desk, seer
 
 
 async def test_a_genre_that_there_is_not_is_refused_with_those_there_are(desk: Desk) -> None:
-    with pytest.raises(ToolError, match=r"no genre 'Cooking' here. Give one of these: Action, Comedy\."):
+    with pytest.raises(ToolError, match=r"no genre 'Cooking'. Give one of these: Action, Comedy\."):
         await desk.run("media_discover", media_type="tv", genre="Cooking")
 
 

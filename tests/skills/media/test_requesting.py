@@ -37,7 +37,7 @@ async def test_seasons_are_requested_all_or_by_number(
 async def test_a_series_without_seasons_is_asked_about_and_not_requested(desk: Desk, seerr: SeerrServer) -> None:
     none: list[dict[str, Any]] = [{}, {"seasons": []}]
     for nothing in none:
-        with pytest.raises(ToolError, match=r"Say which seasons.*has \[0, 1, 2\]"):
+        with pytest.raises(ToolError, match=r"Give the seasons.*has \[0, 1, 2\]"):
             await desk.run("media_request", **SEVERANCE, **nothing)
     with pytest.raises(ToolError, match=r"has no season \[3, 9\]"):
         await desk.run("media_request", **SEVERANCE, seasons=[9, 1, 3])

@@ -24,11 +24,11 @@ REFUSALS = {
     "a proxy without Seerr": (Refusal(502, "<html>", content_type="text/html"), "not ready"),
     "another address": (Refusal(301, "", {"Location": "https://elsewhere/"}), "CALLBOARD_SEERR_URL"),
     "a failure": (refused(500, "Unable to retrieve search results."), r"\(500\): Unable to retrieve search results"),
-    "a failure that is a list": (Refusal(500, "[1]"), r"\(500\): it did not say why"),
-    "a failure in a page": (Refusal(500, "<html>", content_type="text/html"), r"\(500\): it did not say why"),
-    "a web page": (Refusal(200, "<html>", content_type="text/html"), "a web page and not Seerr's API"),
-    "another API": (Refusal(200, '{"page": 1}'), r"is not what its API v1 gives \(at 'totalPages'\)"),
-    "no UTF-8": (Refusal(200, b'"\xff\xfe"'), "a web page and not Seerr's API"),
+    "a failure that is a list": (Refusal(500, "[1]"), r"\(500\): it gave no reason"),
+    "a failure in a page": (Refusal(500, "<html>", content_type="text/html"), r"\(500\): it gave no reason"),
+    "a web page": (Refusal(200, "<html>", content_type="text/html"), "a web page, not with Seerr's API"),
+    "another API": (Refusal(200, '{"page": 1}'), r"is not in the form of its API v1 \(at 'totalPages'\)"),
+    "no UTF-8": (Refusal(200, b'"\xff\xfe"'), "a web page, not with Seerr's API"),
 }
 
 

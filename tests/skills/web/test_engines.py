@@ -120,7 +120,10 @@ async def test_results_that_cannot_be_cited_are_left_out(make: MakeEngine) -> No
         (answer(["a list"]), "did not answer with a JSON object"),
         (Reply(b"[" * 100_000), "did not answer with a JSON object"),
         (Reply(b"", 502), r"answered 502\."),
-        (Reply(b"", 301, {"Location": "https://elsewhere.example/"}), "it redirects: set the address that it redirects to"),
+        (
+            Reply(b"", 301, {"Location": "https://elsewhere.example/"}),
+            "it redirects: set the address that it redirects to",
+        ),
         (Reply(b"{", ending="cut"), "could not be reached: peer closed"),
         (Reply(b"\xff\xfe\xff", headers={"Content-Encoding": "gzip"}), "could not be reached"),
     ],
