@@ -1,4 +1,4 @@
-"""Scenarios played by an agent in a real run, with recorder, log, store and all; what was seen is a line each."""
+"""Runs scenarios with an agent in a real run, with recorder, log and store. Observed events become one line each."""
 
 import json
 from collections.abc import Mapping, Sequence

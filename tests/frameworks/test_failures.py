@@ -1,4 +1,4 @@
-"""What frameworks raise when their model's endpoint fails, as Callboard's own errors."""
+"""Exceptions of frameworks for failures of their model's endpoint become Callboard's errors."""
 
 import subprocess
 import sys
@@ -56,13 +56,13 @@ def caused(error: Exception, cause: BaseException) -> Exception:
         (caused(Wrapped("failed"), ModelTimeout("It did not answer.")), ModelTimeout),
     ],
 )
-def test_the_cause_that_says_most_decides(raised: Exception, expected: type[ModelError]) -> None:
+def test_most_specific_cause_decides_error_class(raised: Exception, expected: type[ModelError]) -> None:
     failure = model_error(raised, "travel")
     assert type(failure) is expected
     assert KEY not in str(failure)
 
 
-def test_an_exception_whose_words_cannot_be_read_is_named() -> None:
+def test_exception_without_readable_message_is_named_by_class() -> None:
     class Unreadable(Exception):
         def __str__(self) -> str:
             raise ValueError("no words")
@@ -71,7 +71,7 @@ def test_an_exception_whose_words_cannot_be_read_is_named() -> None:
     assert "Unreadable" in str(model_error(Unreadable(), "travel", always=True))
 
 
-def test_what_the_endpoint_refuses_keeps_its_code() -> None:
+def test_refusal_keeps_upstream_code() -> None:
     response: Any = httpx.Response(400, request=REQUEST)
     too_long = openai.BadRequestError("too long", response=response, body={"code": "context_length_exceeded"})
     failure = model_error(caused(Wrapped("failed"), too_long), "travel")
@@ -79,7 +79,7 @@ def test_what_the_endpoint_refuses_keeps_its_code() -> None:
     assert failure.upstream_code == "context_length_exceeded"
 
 
-def test_what_is_no_failure_of_a_model_is_left_alone_unless_it_is_known_to_be_one() -> None:
+def test_other_exception_is_no_model_error_unless_always() -> None:
     assert model_error(ValueError("a bug"), "travel") is None
     known = model_error(ValueError("a bug"), "travel", always=True)
     assert type(known) is ModelError
@@ -87,7 +87,7 @@ def test_what_is_no_failure_of_a_model_is_left_alone_unless_it_is_known_to_be_on
     assert "a bug" in str(known)
 
 
-def test_errors_that_cause_each_other_come_to_an_end() -> None:
+def test_cyclic_causes_end() -> None:
     one = ValueError("one")
     other = ValueError("other")
     one.__cause__ = other
@@ -142,6 +142,6 @@ def test_an_adapter_works_without_openais_client() -> None:
 @pytest.mark.parametrize(
     ("ending", "seen"), [("", "ModelCutOff"), ("data: [DONE]\n\n", ""), ('data: {"finish_reason": "stop"}\n\n', "")]
 )
-def test_openais_client_is_watched_although_it_is_first_imported_in_a_turn(ending: str, seen: str) -> None:
+def test_openai_client_imported_during_turn_is_patched(ending: str, seen: str) -> None:
     content = 'data: {"choices": [{"delta": {"content": "half"}}]}\n\n' + ending
     assert run(OWN_ADAPTER + HALF_AN_ANSWER, BLOCKED={}, CONTENT=content.encode()) == seen

@@ -57,7 +57,7 @@ NAMES = ("Agno", "pydantic-ai", "LangGraph", "OpenAI Agents")
     ids=["text", "None", "list", "class", "function"],
 )
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_no_agent_is_refused_in_words(name: str, given: Callable[[], object], told: str) -> None:
+def test_object_that_is_no_agent_is_refused(name: str, given: Callable[[], object], told: str) -> None:
     with pytest.raises(AgentError, match="or a function that makes one for each run") as refused:
         ADAPTERS[name](given(), agent_id="agent")
     assert told in str(refused.value)

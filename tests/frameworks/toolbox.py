@@ -53,7 +53,7 @@ class Toolbox:
         async def slow_add(a: int, b: int) -> int:
             """Adds two numbers, slowly."""
             with suppress(TimeoutError):
-                # It is out of time only where a framework ends calls with their batch.
+                # Times out only if a framework ends calls with their whole batch.
                 await asyncio.wait_for(self.gate.wait(), GATE_SECONDS)
             return a + b
 
@@ -96,7 +96,7 @@ class Toolbox:
         async def travel(place: str) -> str:
             """Goes somewhere."""
             report_status("processing", f"half way to {place}", 50)
-            # So that the status is told while the tool runs.
+            # So that the status is sent while the tool runs.
             await asyncio.sleep(0)
             return f"in {place}"
 

@@ -33,7 +33,7 @@ class Caller:
         channel = StatusChannel(lambda _: None)
         services = Services(self.store, self.model)
         context = ToolContext("call_1", tool.name, self.chat_id, user, channel, agent_id=self.agent_id, lent=services)
-        # By way of JSON, as a model's arguments come.
+        # Through JSON, like a model's arguments.
         result = await run_tool(tool, context, **json.loads(json.dumps(arguments)))
         return json.loads(result.text)
 

@@ -1,4 +1,4 @@
-"""A room in which `home` is used, with a Home Assistant behind it."""
+"""A room in which the skill `home` is used, with a fake Home Assistant."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field

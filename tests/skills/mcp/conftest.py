@@ -1,4 +1,4 @@
-"""MCP servers as processes, and what runs the tools of a skill as the loop does."""
+"""MCP servers as processes, and a runner of a skill's tools that works like the loop."""
 
 import asyncio
 import json
@@ -143,7 +143,7 @@ def is_alive(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    # A process that nobody has waited for yet is dead all the same.
+    # A process without a waiting parent is dead as well.
     stat = Path(f"/proc/{pid}/stat")
     return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
 

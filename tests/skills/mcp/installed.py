@@ -1,6 +1,6 @@
-"""MCP servers as their makers publish them: installed once into the user's cache folder, each kind in its own.
+"""Published MCP servers, each installed once into its own folder in the user's cache.
 
-They never go into the server's own environment: what they ask for may clash with it.
+They are not installed into the server's own environment, because their requirements may clash with it.
 """
 
 import fcntl

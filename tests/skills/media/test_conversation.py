@@ -80,7 +80,7 @@ async def test_a_movie_is_requested_over_three_turns(tmp_path: Path) -> None:
         assert "- Mortal Kombat II (2026), movie [tmdb:931285]: not in the library." in answer(first)
         assert "Severance" not in answer(first)
 
-        # TMDB knows more of that name than what is trending.
+        # TMDB has more titles of that name than the trending one.
         seerr.add(KOMBATS[1])
         second = await turn(service, "request the mortal kombat one")
         assert called(second) == [("media_search", {"query": "mortal kombat"})]
@@ -104,7 +104,7 @@ async def test_a_movie_is_requested_over_three_turns(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("allowed", [True, False], ids=["allowed", "refused"])
-async def test_a_request_can_be_made_to_ask_its_user_who_sees_the_title(tmp_path: Path, allowed: bool) -> None:
+async def test_request_with_confirm_shows_title_in_question(tmp_path: Path, allowed: bool) -> None:
     async with talking(tmp_path, confirm=("media_request",)) as (service, _, seerr):
         await turn(service, "What are trending movies?")
         stored = (await service.client.get("/v1/chats/c/messages")).json()["messages"]

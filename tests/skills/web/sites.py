@@ -1,4 +1,4 @@
-"""Web servers on 127.0.0.1 that do what the test says, down to the bytes: what real sites and services do wrong too."""
+"""Web servers on 127.0.0.1 with exactly scripted answers, including the faults of real sites and services."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""What runs the web's tools as the loop does, and a resolver that answers as the test says."""
+"""A runner of the web skill's tools that works like the loop, and a resolver with scripted answers."""
 
 import socket
 from collections.abc import Mapping, Sequence

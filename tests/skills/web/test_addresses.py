@@ -1,4 +1,4 @@
-"""Which addresses are the public internet's, and what an admin may allow besides."""
+"""Public addresses, and the private ones that an admin may allow."""
 
 from ipaddress import ip_address
 
@@ -19,12 +19,12 @@ PUBLIC = "1.1.1.1 8.8.8.8 93.184.216.34 100.128.0.1 172.32.0.1 192.167.255.255 2
 
 
 @pytest.mark.parametrize("text", SPECIAL.split())
-def test_an_address_that_is_not_the_public_internets_is_known_for_what_it_is(text: str) -> None:
+def test_special_address_has_its_kind(text: str) -> None:
     assert special_network(ip_address(text))
 
 
 @pytest.mark.parametrize("text", PUBLIC.split())
-def test_a_public_address_is_nothing_special(text: str) -> None:
+def test_public_address_has_no_kind(text: str) -> None:
     assert special_network(ip_address(text)) is None
 
 

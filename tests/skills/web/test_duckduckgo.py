@@ -72,7 +72,7 @@ async def test_the_news_are_searched(connect: Connect) -> None:
 
 
 @pytest.mark.parametrize("reply", [Reply(b"", 403), page("<html><body>Are you human?</body></html>")])
-async def test_a_site_that_refuses_is_an_error(connect: Connect, reply: Reply) -> None:
+async def test_refusal_of_site_is_error(connect: Connect, reply: Reply) -> None:
     proxy, client = connect(reply)
     async with proxy:
         with pytest.raises(ToolError, match=r"DuckDuckGo found nothing or refused: No results found\."):

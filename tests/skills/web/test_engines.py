@@ -23,7 +23,7 @@ def tavily_at(url: str) -> Tavily:
     return Tavily(KEY, url)
 
 
-async def test_searxng_gives_plain_text_page_by_page() -> None:
+async def test_searxng_returns_plain_text_by_page() -> None:
     async with Site(searxng) as site:
         engine = Searxng(f"{site.url}/")
         first = await engine.search(SearchQuery("web", "lamps"))
@@ -41,7 +41,7 @@ async def test_searxng_gives_plain_text_page_by_page() -> None:
     ]
 
 
-async def test_searxng_whose_engines_are_silent_is_an_error_that_names_them() -> None:
+async def test_searxng_without_answering_engines_names_them() -> None:
     async with Site(searxng) as site:
         with pytest.raises(ToolError, match=r"did not answer: duckduckgo CAPTCHA, google timeout\."):
             await Searxng(site.url).search(SearchQuery("web", "lamps", page=3))
@@ -67,7 +67,7 @@ async def test_brave_searches_the_web_and_the_news_page_by_page() -> None:
 
 
 @pytest.mark.parametrize("query", ["word " * 80, "x" * 600])
-async def test_a_query_that_is_too_long_for_brave_is_cut(query: str) -> None:
+async def test_long_query_is_cut_for_brave(query: str) -> None:
     async with Site(brave) as site:
         assert await brave_at(site.url).search(SearchQuery("reddit", query))
 
@@ -128,14 +128,14 @@ async def test_results_that_cannot_be_cited_are_left_out(make: MakeEngine) -> No
         (Reply(b"\xff\xfe\xff", headers={"Content-Encoding": "gzip"}), "could not be reached"),
     ],
 )
-async def test_an_answer_that_is_none_is_an_error(make: MakeEngine, reply: Reply, told: str) -> None:
+async def test_invalid_answer_is_error(make: MakeEngine, reply: Reply, told: str) -> None:
     async with Site(reply) as site:
         with pytest.raises(ToolError, match=told):
             await make(site.url).search(SearchQuery("web", "lamps"))
 
 
 @pytest.mark.parametrize("make", [Searxng, brave_at, tavily_at])
-async def test_a_service_that_is_away_is_an_error(make: MakeEngine) -> None:
+async def test_unreachable_service_is_error(make: MakeEngine) -> None:
     async with Site(page("")) as site:
         pass
     with pytest.raises(ToolError, match="could not be reached: All connection attempts failed"):
@@ -154,13 +154,13 @@ async def test_a_service_that_is_away_is_an_error(make: MakeEngine) -> None:
         (tavily_at, answer({"detail": "Not SearchResult"}, 404), r"404: Not SearchResult\."),
     ],
 )
-async def test_an_error_of_a_service_says_what_to_do(make: MakeEngine, reply: Reply, told: str) -> None:
+async def test_error_of_service_has_advice(make: MakeEngine, reply: Reply, told: str) -> None:
     async with Site(reply) as site:
         with pytest.raises(ToolError, match=told):
             await make(site.url).search(SearchQuery("web", "lamps"))
 
 
-async def test_a_wrong_key_is_told_in_braves_words_and_never_shown() -> None:
+async def test_wrong_key_is_reported_in_brave_words_without_key() -> None:
     async with Site(brave) as site:
         with pytest.raises(ToolError, match=r"422: The provided subscription token is invalid\.") as failed:
             await Brave("wrong-key", site.url).search(SearchQuery("web", "lamps"))
@@ -177,7 +177,7 @@ async def test_a_wrong_key_is_told_in_braves_words_and_never_shown() -> None:
         (tavily_at, answer({"detail": {"error": "Too many requests."}}, 429, Retry_After="0")),
     ],
 )
-async def test_a_short_rate_limit_is_waited_for_once(make: MakeEngine, limited: Reply) -> None:
+async def test_short_rate_limit_is_retried_once(make: MakeEngine, limited: Reply) -> None:
     def script(heard: Heard) -> Reply:
         again = len(site.heard) > 1
         return (brave if make is brave_at else tavily)(heard) if again else limited
@@ -204,14 +204,14 @@ async def test_a_short_rate_limit_is_waited_for_once(make: MakeEngine, limited: 
         (tavily_at, answer({"detail": {"error": LIMITED}}, 429, Retry_After="Fri, 02 Jan 2026 03:04:05 GMT")),
     ],
 )
-async def test_a_limit_that_does_not_pass_soon_is_not_waited_for(make: MakeEngine, limited: Reply) -> None:
+async def test_long_rate_limit_is_not_retried(make: MakeEngine, limited: Reply) -> None:
     async with Site(limited) as site:
         with pytest.raises(ToolError, match=f"answered 429: {LIMITED}"):
             await make(site.url).search(SearchQuery("web", "lamps"))
         assert len(site.heard) == 1
 
 
-async def test_an_address_that_is_none_is_told_by_its_setting() -> None:
+async def test_invalid_address_names_setting() -> None:
     with pytest.raises(ToolError, match="CALLBOARD_SEARXNG_URL"):
         await Searxng("http://searxng.lan:eighty").search(SearchQuery("web", "lamps"))
 
@@ -221,7 +221,7 @@ async def test_an_address_without_a_scheme_is_an_error() -> None:
         await Searxng("searxng.lan").search(SearchQuery("web", "lamps"))
 
 
-async def test_reddit_is_searched_by_its_own_json() -> None:
+async def test_reddit_is_searched_through_json() -> None:
     async with Site(reddit) as site:
         first, second = await Reddit(f"{site.url}/").search(SearchQuery("reddit", "lamps", "week"))
     assert first == SearchResult(
@@ -234,7 +234,7 @@ async def test_reddit_is_searched_by_its_own_json() -> None:
     assert site.heard[0].query == {"q": "lamps", "limit": "10", "raw_json": "1", "t": "week"}
 
 
-async def test_reddit_that_lets_nobody_in_says_so_and_a_second_page_is_for_others() -> None:
+async def test_refusal_of_reddit_and_second_page_are_errors() -> None:
     async with Site(answer({"message": "Forbidden", "error": 403}, 403)) as site:
         with pytest.raises(ToolError, match="Reddit answered 403: it does not admit programs without an account"):
             await Reddit(site.url).search(SearchQuery("reddit", "lamps"))

@@ -88,7 +88,7 @@ def hook_agents_in_tools() -> None:
 def contain_tools() -> None:
     """Patch LangChain so that a tool which raises `KeyboardInterrupt` or the like fails alone.
 
-    LangChain runs a tool in its own task, injected such an exception would end the event loop. Without a running turn
+    LangChain runs a tool in its own task, where such an exception would end the event loop. Without a running turn
     nothing changes.
     """
     run_tool = StructuredTool._run

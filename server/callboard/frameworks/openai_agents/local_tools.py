@@ -92,7 +92,7 @@ def hook_local_tool(tool: Tool, hooks: Hooks) -> Tool:
                 try:
                     return str(await _run(hooks, request.data.call_id, execute, request))
                 except ToolError as error:
-                    # For this class alone, the SDK ends the run on an exception instead of sending it to the model.
+                    # Only for this class the SDK ends the run on an exception, instead of sending it to the model.
                     return str(error)
 
             hooked.executor = run_local_shell

@@ -48,7 +48,7 @@ _SWITCH: dict[Command, str] = {"on": "turn_on", "off": "turn_off", "toggle": "to
 COMMANDS: dict[str, dict[Command, str]] = {
     "button": {"activate": "press"},
     "climate": _SWITCH,
-    # Open and close alone: "on" says of no blind whether it is to be up or down.
+    # Only open and close: "on" does not say whether a blind should be up or down.
     "cover": {"open": "open_cover", "close": "close_cover", "stop": "stop_cover", "toggle": "toggle"},
     "fan": _SWITCH,
     "humidifier": _SWITCH,
@@ -78,7 +78,7 @@ COMMANDS: dict[str, dict[Command, str]] = {
 }
 """By domain: the service of each command."""
 
-# In the order in which they are carried out: a thermostat's mode before its temperature.
+# In the order of execution: a thermostat's mode is set before its temperature.
 SETTINGS: dict[str, dict[SettingName, Setting]] = {
     "climate": {
         "option": Setting("set_hvac_mode", "hvac_mode", "hvac_modes"),

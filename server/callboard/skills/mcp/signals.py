@@ -89,7 +89,7 @@ class Signals:
         return not all(call.is_refused for call in self.open_calls)
 
     def stop(self) -> None:
-        """Say that nobody needs the server any longer."""
+        """Request that the server stops."""
         self.stopping = True
         self.renewed.set()
         self.wake.set()
