@@ -1,4 +1,4 @@
-"""Generates the table of deviations from the built-in loop, by framework and scenario: `python -m tests.frameworks.table`."""
+"""Generates the table of deviations from the built-in loop for the docs: `python -m tests.frameworks.table`."""
 
 from tests.frameworks.columns import FRAMEWORKS
 from tests.frameworks.scenarios import SCENARIOS

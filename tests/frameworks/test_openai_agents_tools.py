@@ -27,7 +27,7 @@ if TESTS_RUN:
     from agents.sandbox import SandboxAgent
 
     from callboard.frameworks.openai_agents import from_openai_agents
-    from callboard.frameworks.openai_agents.tools import RUN_BY_OPENAI, RUN_LOCALLY, UNSUPPORTED
+    from callboard.frameworks.openai_agents.hooked_agents import RUN_BY_OPENAI, RUN_LOCALLY, UNSUPPORTED
     from tests.frameworks.openai_agents_stage import UNTRACED, Made, scenario
 
     class Screen(AsyncComputer):

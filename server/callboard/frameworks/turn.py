@@ -268,6 +268,10 @@ class Turn:
         self._thoughts = ThoughtReader()
 
 
+class CallLimitIgnored(Exception):
+    """The model called a tool although the turn's limit was reached and the request offered none."""
+
+
 class AnswerGuard:
     """A context that discards the turn's answer if the run fails for any reason except its model.
 

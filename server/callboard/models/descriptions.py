@@ -137,13 +137,10 @@ async def _ollama(endpoint: _Endpoint, model: str) -> ModelDescription:
 
 
 async def _vllm(endpoint: _Endpoint, model: str) -> ModelDescription:
-    template, prompt = await asyncio.gather(_vllm_template(endpoint), _vllm_prompt(endpoint, model))
-    return ModelDescription(template, prompt, program="vLLM") if template or prompt else ModelDescription()
-
-
-async def _vllm_template(endpoint: _Endpoint) -> str:
     # Available only with `--enable-tokenizer-info-endpoint`.
-    return _text(await endpoint.get("/tokenizer_info"), "chat_template")
+    tokenizer, prompt = await asyncio.gather(endpoint.get("/tokenizer_info"), _vllm_prompt(endpoint, model))
+    template = _text(tokenizer, "chat_template")
+    return ModelDescription(template, prompt, program="vLLM") if template or prompt else ModelDescription()
 
 
 async def _vllm_prompt(endpoint: _Endpoint, model: str) -> str:

@@ -36,7 +36,9 @@ def _add_entry(merged: list[Any], entry: Any) -> None:
         if _continues(other, entry):
             fields = {name: value for name, value in entry.items() if value is not None}
             texts = {
-                name: other[name] + fields[name] for name in _TEXTS if _are_texts(other.get(name), fields.get(name))
+                name: other[name] + fields[name]
+                for name in _TEXTS
+                if isinstance(other.get(name), str) and isinstance(fields.get(name), str)
             }
             merged[place] = other | fields | texts
             return
@@ -56,7 +58,3 @@ def _continues(entry: Any, following: Any) -> bool:
             return kind == other and index == place and index is not None
         case _:
             return False
-
-
-def _are_texts(*values: Any) -> bool:
-    return all(isinstance(value, str) for value in values)

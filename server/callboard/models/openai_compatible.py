@@ -169,7 +169,11 @@ class OpenAICompatible:
                 if isinstance(error, CutOff):
                     may_retry, may_retry_cut_off = may_retry_cut_off, False
                 else:
-                    may_retry = isinstance(error, EndpointError) and self._learn(body, error)
+                    may_retry = (
+                        isinstance(error, EndpointError)
+                        and error.status in REFUSED
+                        and self._endpoint_quirks.learn(body, f"{error.detail} {error.body}")
+                    )
                 if is_begun or not may_retry:
                     raise self._to_model_error(error) from error
             else:
@@ -203,10 +207,6 @@ class OpenAICompatible:
     async def aclose(self) -> None:
         """Close the connections that are kept open for reuse."""
         await self._client.aclose()
-
-    def _learn(self, body: dict[str, Any], error: EndpointError) -> bool:
-        """Return whether the next request to the endpoint avoids the reason for this error."""
-        return error.status in REFUSED and self._endpoint_quirks.learn(body, f"{error.detail} {error.body}")
 
     def _to_body(self, request: ModelRequest) -> dict[str, Any]:
         """Return the request as the JSON body of OpenAI's API."""

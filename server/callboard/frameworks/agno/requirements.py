@@ -1,7 +1,7 @@
 """Asks the user for the approvals and answers that a paused Agno run needs."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Literal
 from uuid import uuid4
 
@@ -94,13 +94,8 @@ async def _ask_for_choice(question: UserFeedbackQuestion, call_id: str, turn: Tu
         hint = "Numbers or words, separated by commas" if question.multi_select else CHOICE_HINT
     answer = str(await _ask("input", question.question, options, call_id, turn, hint))
     parts = answer.split(",") if question.multi_select else [answer]
-    return [_read_choice(part.strip(), labels) for part in parts]
-
-
-def _read_choice(part: str, labels: Sequence[str]) -> str:
-    """Return the label that a part of an answer names, otherwise the part itself."""
-    place = find_option(part, labels)
-    return part if place is None else labels[place]
+    places = [(part.strip(), find_option(part, labels)) for part in parts]
+    return [part if place is None else labels[place] for part, place in places]
 
 
 async def _ask(

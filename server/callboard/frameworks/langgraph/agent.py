@@ -32,7 +32,7 @@ from callboard.frameworks.langgraph.hooks import Hooks, current_hooks
 from callboard.frameworks.langgraph.interrupts import answer_interrupts
 from callboard.frameworks.langgraph.messages import results_for_open_calls, to_messages, to_pieces
 from callboard.frameworks.langgraph.stream import EventTranslator, Graph
-from callboard.frameworks.langgraph.tools import contain_tools, hook_agents_in_tools, hook_tool_nodes
+from callboard.frameworks.langgraph.tool_nodes import contain_tools, hook_agents_in_tools, hook_tool_nodes
 from callboard.frameworks.turn import Turn
 
 Context = Callable[[RunContext], Any | Awaitable[Any]]

@@ -22,12 +22,12 @@ from callboard.frameworks.adapter import (
 from callboard.frameworks.description import Description
 from callboard.frameworks.failures import model_error
 from callboard.frameworks.openai_agents.description import describe
-from callboard.frameworks.openai_agents.hooks import CallLimitIgnored, Hooks
+from callboard.frameworks.openai_agents.hooked_agents import HookedAgents, check_supported, walk_agents
+from callboard.frameworks.openai_agents.hooks import Hooks
 from callboard.frameworks.openai_agents.mcp import ServerConnections
 from callboard.frameworks.openai_agents.messages import to_items
 from callboard.frameworks.openai_agents.model import MODEL_FAILURES
-from callboard.frameworks.openai_agents.tools import HookedAgents, check_supported, walk_agents
-from callboard.frameworks.turn import AnswerGuard, Turn
+from callboard.frameworks.turn import AnswerGuard, CallLimitIgnored, Turn
 
 OpenAIAgent = Agent[Any]
 ContextOf = Callable[[RunContext], Any | Awaitable[Any]]

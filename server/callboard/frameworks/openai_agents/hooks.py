@@ -43,10 +43,6 @@ HookInnerRun = Callable[[str, Agent[Any], RunConfig | None], tuple[Agent[Any], R
 """Returns the hooked agent, the configuration and the hooks for a run that the tool of a call (its id) starts."""
 
 
-class CallLimitIgnored(Exception):
-    """The model called a tool although the turn's limit was reached and the request offered none."""
-
-
 class Hooks(RunHooks[Any]):
     """The state of one run and the hooks that update it.
 

@@ -44,11 +44,11 @@ from openai.types.responses.response_output_item import LocalShellCall
 from callboard._formats import parse_arguments
 from callboard.calls import ToolCall
 from callboard.errors import InvalidArguments, ModelError, ToolError, UnknownTool
-from callboard.frameworks.openai_agents.hooks import CallLimitIgnored, Hooks
+from callboard.frameworks.openai_agents.hooks import Hooks
 from callboard.frameworks.openai_agents.hosted import read_hosted_call, read_hosted_result
 from callboard.frameworks.openai_agents.local_tools import LocalTools
 from callboard.frameworks.openai_agents.messages import count_messages
-from callboard.frameworks.turn import to_source
+from callboard.frameworks.turn import CallLimitIgnored, to_source
 from callboard.observers import ObservedRequest
 
 LocalCallItem = (
@@ -62,8 +62,6 @@ LocalCallItem = (
 
 MODEL_FAILURES = (AgentsException, openai.OpenAIError, httpx.HTTPError)
 """The exceptions of the SDK's models and its extensions."""
-
-LIMIT_IGNORED = "This turn's tool calls are used up, and the model called a tool although none was offered."
 
 
 class HookedModel(Model):
@@ -223,7 +221,7 @@ class _Answer:
         """Show the start of an item if it is a call."""
         if (call := self._to_call(item)) is not None:
             if self._is_last_request:
-                raise CallLimitIgnored(LIMIT_IGNORED)
+                raise CallLimitIgnored
             call_id = self._claim(call.id)
             if not isinstance(item, ResponseFunctionToolCall):
                 self._turn.show_arguments(call_id, call.name, "")
@@ -266,7 +264,7 @@ class _Answer:
     async def _start_call(self, item: LocalCallItem) -> None:
         """Start a call, or refuse a call that cannot be run."""
         if self._is_last_request:
-            raise CallLimitIgnored(LIMIT_IGNORED)
+            raise CallLimitIgnored
         self._assign_id(item, self._ids)
         call = self._to_call(item)
         assert call is not None, "it was read before"

@@ -16,11 +16,11 @@ from callboard.frameworks.adapter import Factory, FrameworkAgent, check_agent_or
 from callboard.frameworks.description import Description
 from callboard.frameworks.failures import model_error
 from callboard.frameworks.pydantic_ai.description import describe
-from callboard.frameworks.pydantic_ai.hooks import CallLimitIgnored, ClientCapability, Hooks
+from callboard.frameworks.pydantic_ai.hooks import ClientCapability, Hooks
 from callboard.frameworks.pydantic_ai.messages import to_conversation
+from callboard.frameworks.pydantic_ai.patches import hook_agents_in_tools
 from callboard.frameworks.pydantic_ai.stream import EventTranslator
-from callboard.frameworks.pydantic_ai.tools import hook_agents_in_tools
-from callboard.frameworks.turn import AnswerGuard, Turn
+from callboard.frameworks.turn import AnswerGuard, CallLimitIgnored, Turn
 
 PydanticAgent = AbstractAgent[Any, Any]
 Dependencies = Callable[[RunContext], Any | Awaitable[Any]]

@@ -38,7 +38,7 @@ from callboard.calls import RejectedCall, ToolCall, error_text
 from callboard.errors import InvalidArguments, ToolDenied, ToolError, ToolLimit, UnknownTool
 from callboard.frameworks.failures import tool_error
 from callboard.frameworks.pydantic_ai.messages import to_tool_result, without_system_prompts
-from callboard.frameworks.turn import Turn
+from callboard.frameworks.turn import CallLimitIgnored, Turn
 from callboard.observers import ObservedRequest
 
 Arguments = dict[str, Any]
@@ -46,10 +46,6 @@ Arguments = dict[str, Any]
 RETRIES = 1_000_000
 """The number of failures that pydantic-ai allows a call: practically unlimited. The turn's own limits end the turn
 first, and with an answer."""
-
-
-class CallLimitIgnored(Exception):
-    """The model called a tool although the turn's limit was reached and the request offered none."""
 
 
 turn_of_tool: ContextVar[Turn | None] = ContextVar("callboard_pydantic_ai_turn_of_tool", default=None)
