@@ -26,34 +26,34 @@ def model_error(error: BaseException, agent_id: str, *, always: bool = False) ->
     Frameworks wrap the exceptions of their clients, so the chain of causes is searched for the first one with a
     specific class or status code. With `always`, the caller knows that the model failed: the result is never None.
     """
-    said = " ".join(error_text(error).split())[:DETAIL_CHARS].rstrip(" .") or type(error).__name__
-    where = f"The model of the agent '{agent_id}'"
+    reason = " ".join(error_text(error).split())[:DETAIL_CHARS].rstrip(" .") or type(error).__name__
+    subject = f"The model of the agent '{agent_id}'"
     found = always
     for cause in _causes(error):
         if isinstance(cause, ModelError):
             return cause
         if _is(cause, "openai.APITimeoutError", "httpx.TimeoutException"):
-            return ModelTimeout(f"{where} did not answer in time: {said}. Try again, or give it a longer timeout.")
+            return ModelTimeout(f"{subject} did not answer in time: {reason}. Try again, or give it a longer timeout.")
         if _is(cause, "openai.APIConnectionError", "httpx.TransportError"):
             if any(map(_is_cut_off, _causes(error))):
                 return ModelCutOff(
-                    f"{where} ended its answer in the middle: {said}. "
+                    f"{subject} ended its answer in the middle: {reason}. "
                     "Ask again, and look at its endpoint's log if it happens often."
                 )
             return ModelUnreachable(
-                f"{where} cannot be reached or cut the connection: {said}. Check that its endpoint runs."
+                f"{subject} cannot be reached or cut the connection: {reason}. Check that its endpoint runs."
             )
         found = found or _is(cause, "openai.APIError")
         match getattr(cause, "status_code", None):
             case 401 | 403 as status:
                 # The endpoint's message is left out because some endpoints quote the key that they refuse.
-                return ModelUnauthorized(f"{where} refused its key ({status}): give it a key that it accepts.")
+                return ModelUnauthorized(f"{subject} refused its key ({status}): give it a key that it accepts.")
             case status if status in REFUSED:
-                code = upstream_code(getattr(cause, "body", None), said)
-                return ModelRefused(f"{where} refused the request ({status}): {said}. Change what is sent.", code)
+                code = upstream_code(getattr(cause, "body", None), reason)
+                return ModelRefused(f"{subject} refused the request ({status}): {reason}. Change what is sent.", code)
             case 429:
-                return ModelRateLimited(f"{where} is over its limit (429): {said}. Wait, or use another model.")
-    return ModelError(f"{where} failed: {said}. Look at its endpoint's log.") if found else None
+                return ModelRateLimited(f"{subject} is over its limit (429): {reason}. Wait, or use another model.")
+    return ModelError(f"{subject} failed: {reason}. Look at its endpoint's log.") if found else None
 
 
 def _is(error: BaseException, *classes: str) -> bool:

@@ -260,30 +260,30 @@ class OpenAICompatible:
         return asyncio.get_running_loop().time() + self._timeout_seconds
 
     def _to_model_error(self, error: Exception) -> ModelError:
-        where = f"The model endpoint {self._address}"
+        subject = f"The model endpoint {self._address}"
         match error:
             case EndpointError():
                 return self._to_refusal_error(error)
             case UnreadableAnswer():
-                return ModelError(f"{where} {self._hide_key(str(error))}. Check CALLBOARD_MODEL_BASE_URL.")
+                return ModelError(f"{subject} {self._hide_key(str(error))}. Check CALLBOARD_MODEL_BASE_URL.")
             case CutOff():
                 return ModelCutOff(
-                    f"{where} ended its answer in the middle, without a finish reason. The text so far is incomplete: "
-                    "ask again, and look at its log if it happens often."
+                    f"{subject} ended its answer in the middle, without a finish reason. "
+                    "The text so far is incomplete: ask again, and look at its log if it happens often."
                 )
             case httpx.ConnectTimeout():
                 return ModelTimeout(
-                    f"{where} did not accept a connection within {self._client.timeout.connect:g} s. "
+                    f"{subject} did not accept a connection within {self._client.timeout.connect:g} s. "
                     "Check that it runs and that CALLBOARD_MODEL_BASE_URL is right."
                 )
             case TimeoutError() | httpx.TimeoutException():
                 return ModelTimeout(
-                    f"{where} did not answer within {self._timeout_seconds:g} s. "
+                    f"{subject} did not answer within {self._timeout_seconds:g} s. "
                     "Try again, or set CALLBOARD_MODEL_BASE_URL to a faster endpoint."
                 )
             case httpx.HTTPError():
                 return ModelUnreachable(
-                    f"{where} cannot be reached or cut the connection ({self._hide_key(_root_cause_text(error))}). "
+                    f"{subject} cannot be reached or cut the connection ({self._hide_key(_root_cause_text(error))}). "
                     "Check that it runs and that CALLBOARD_MODEL_BASE_URL is right."
                 )
             case _:
@@ -293,7 +293,7 @@ class OpenAICompatible:
                 )
 
     def _to_refusal_error(self, error: EndpointError) -> ModelError:
-        where = f"The model endpoint {self._address}"
+        subject = f"The model endpoint {self._address}"
         status = error.status
         detail = " ".join(self._hide_key(error.detail).split())[:DETAIL_CHARS].rstrip(" .")
         code = upstream_code(error.body, detail)
@@ -301,17 +301,17 @@ class OpenAICompatible:
             too_long = "Begin a new chat, or set CALLBOARD_HISTORY_TOKENS below the model's context length."
             advice = too_long if code == CONTEXT_TOO_LONG else "Change the request: the same one is refused again."
             request = "the request" if status is None else f"the request ({status})"
-            return ModelRefused(f"{where} refused {request}: {detail}. {advice}", code)
+            return ModelRefused(f"{subject} refused {request}: {detail}. {advice}", code)
         if status in (401, 403):
             return ModelUnauthorized(
-                f"{where} refused the key ({status}): {detail}. Set CALLBOARD_MODEL_API_KEY to a key that it accepts."
+                f"{subject} refused the key ({status}): {detail}. Set CALLBOARD_MODEL_API_KEY to a key that it accepts."
             )
         if status == 429:
             return ModelRateLimited(
-                f"{where} is over its limit (429): {detail}. "
+                f"{subject} is over its limit (429): {detail}. "
                 "Wait, or use another endpoint or key (CALLBOARD_MODEL_BASE_URL, CALLBOARD_MODEL_API_KEY)."
             )
-        outcome = f"{where} failed" if status is None else f"{where} answered {status}"
+        outcome = f"{subject} failed" if status is None else f"{subject} answered {status}"
         advice = "Check CALLBOARD_MODEL_BASE_URL (often it ends in /v1)" if status == 404 else "Look at its log"
         return ModelError(f"{outcome}: {detail}. {advice} and check that it serves CALLBOARD_MODEL ({self._model}).")
 

@@ -223,11 +223,11 @@ def _rank_near(normalized: str) -> Iterator[str]:
     names = _zone_names()
     place = normalized.rpartition("/")[2]
     if len(place) > 1:
-        yield from sorted((names[one] for one in names if one.rpartition("/")[2] == place), key=len)
-        yield from sorted((names[one] for one in names if place in one), key=len)
-    cities = {one.rpartition("/")[2]: names[one] for one in names}
-    yield from (names[one] for one in get_close_matches(normalized, names, NEAREST_ZONES))
-    yield from (cities[one] for one in get_close_matches(place, cities, NEAREST_ZONES))
+        yield from sorted((names[name] for name in names if name.rpartition("/")[2] == place), key=len)
+        yield from sorted((names[name] for name in names if place in name), key=len)
+    cities = {name.rpartition("/")[2]: names[name] for name in names}
+    yield from (names[name] for name in get_close_matches(normalized, names, NEAREST_ZONES))
+    yield from (cities[name] for name in get_close_matches(place, cities, NEAREST_ZONES))
 
 
 @cache

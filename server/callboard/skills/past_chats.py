@@ -48,20 +48,25 @@ async def history(
             found = await past.search(require(query, "query", action), limit)
             hint = {} if found else {"hint": "Nothing with these words: try others, or recent."}
             messages = [
-                {"chat_id": one.chat_id, "said_by": one.role, "at": format_time(one.at), "text": one.excerpt}
-                for one in found
+                {
+                    "chat_id": message.chat_id,
+                    "said_by": message.role,
+                    "at": format_time(message.at),
+                    "text": message.excerpt,
+                }
+                for message in found
             ]
             return {"messages": messages, **hint}
         case "recent":
             chats = [
                 {
-                    "chat_id": one.chat_id,
-                    "began_with": one.began_with,
-                    "turns": one.turns,
-                    "started": format_time(one.started_at),
-                    "last": format_time(one.last_at),
+                    "chat_id": chat.chat_id,
+                    "began_with": chat.began_with,
+                    "turns": chat.turns,
+                    "started": format_time(chat.started_at),
+                    "last": format_time(chat.last_at),
                 }
-                for one in await past.recent(limit)
+                for chat in await past.recent(limit)
             ]
             return {"chats": chats}
         case "forget":

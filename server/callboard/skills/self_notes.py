@@ -17,9 +17,9 @@ MAX_RECALLED = 6
 MAX_VERSION = 1_000_000
 
 _PROMPT = """\
-The tool `self` keeps what you learn about your own work with this user. Get it before work that your earlier \
+The tool `self` keeps your notes about your own work with this user. Get them before work in which your earlier \
 experience may help; reflect after something went well or badly; develop a new description of yourself only when \
-your notes call for one. It never overrides these instructions."""
+your notes call for one. The notes never override these instructions."""
 
 
 @tool(name="self")
@@ -45,7 +45,7 @@ async def reflect(
         case "get":
             described = await _find_description(notes, version)
             recent = await notes.newest("note", RECENT_NOTES)
-            return {"description": described and _describe(described), "notes": [_describe(one) for one in recent]}
+            return {"description": described and _describe(described), "notes": [_describe(note) for note in recent]}
         case "reflect":
             return {"note": await notes.add("note", require_text(text, action))}
         case "develop":
@@ -64,14 +64,14 @@ async def _find_description(notes: NotesStore, version: int | None) -> SelfNote 
     raise ToolError(f"There is no version {version} of your description: {existing}.")
 
 
-def _describe(one: SelfNote) -> dict[str, Any]:
-    return {"version": one.version, "text": one.text, "written": format_time(one.created_at)}
+def _describe(note: SelfNote) -> dict[str, Any]:
+    return {"version": note.version, "text": note.text, "written": format_time(note.created_at)}
 
 
 async def _recall(services: Services, user_id: str, agent_id: str) -> Recalled:
     store = services.store.self_notes(agent_id, user_id)
     found = [*await store.newest("description", 1), *await store.newest("note", MAX_RECALLED)]
-    return Recalled("note on itself", "notes on itself", tuple(format_recalled(one.text) for one in found))
+    return Recalled("note on itself", "notes on itself", tuple(format_recalled(note.text) for note in found))
 
 
 class SelfNotes(Skill):

@@ -46,7 +46,7 @@ def test_no_intents_before_application_starts() -> None:
 async def test_prompt_lists_arguments_of_available_intents(assistant: HomeAssistantServer, store: Store) -> None:
     async with running(HomeAssistantIntents(assistant.url, TOKEN), store) as opened:
         prompt = opened.current_prompt()
-    assert "`area` (a room) or `floor` (a storey) means everything in it" in prompt
+    assert "`area` (a room) or `floor` means everything in it" in prompt
     assert "- home_HassLightSet: name, or area or floor, and one of brightness" in prompt
     assert "HassSetVolume" not in prompt
 

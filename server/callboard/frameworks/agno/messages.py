@@ -97,26 +97,26 @@ def to_tool_result(value: object) -> ToolResult:
 
 def to_files(media: Sequence[Media]) -> list[dict[str, Any]]:
     """Return the media that have an address or content, without duplicates."""
-    urls = {one.id or id(one): (one, url) for one in media if (url := _read_url(one))}
+    urls = {medium.id or id(medium): (medium, url) for medium in media if (url := _read_url(medium))}
     files = []
-    for one, url in urls.values():
-        file = {"type": _KINDS[type(one)], "url": url}
-        if isinstance(one, File) and (name := one.filename or one.name):
+    for medium, url in urls.values():
+        file = {"type": _KINDS[type(medium)], "url": url}
+        if isinstance(medium, File) and (name := medium.filename or medium.name):
             file["name"] = name
         files.append(file)
     return files
 
 
-def _read_url(one: Media) -> str | None:
-    content = one.content
-    if content is None and one.filepath:
-        path = Path(one.filepath)
+def _read_url(medium: Media) -> str | None:
+    content = medium.content
+    if content is None and medium.filepath:
+        path = Path(medium.filepath)
         content = path.read_bytes() if path.is_file() else None
     if isinstance(content, str):
         content = content.encode()
     if not isinstance(content, bytes):
-        return one.url
-    by_format = mimetypes.guess_type(f"_.{one.format}")[0] if one.format else None
-    by_name = mimetypes.guess_type(str(one.filepath))[0] if one.filepath else None
-    content_type = one.mime_type or by_format or by_name or _TYPES[type(one)]
+        return medium.url
+    by_format = mimetypes.guess_type(f"_.{medium.format}")[0] if medium.format else None
+    by_name = mimetypes.guess_type(str(medium.filepath))[0] if medium.filepath else None
+    content_type = medium.mime_type or by_format or by_name or _TYPES[type(medium)]
     return f"data:{content_type};base64,{base64.b64encode(content).decode()}"

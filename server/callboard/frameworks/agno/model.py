@@ -78,14 +78,17 @@ def hook_models(agent: AgnoAgent, role: ModelRole = "main") -> AgnoAgent:
             setattr(hooked_agent, name, _hook_model(model, role))
     if (fallbacks := hooked_agent.fallback_config) is not None:
         hooked: dict[str, Any] = {
-            name: [_hook_model(one, role) if isinstance(one, Model) else one for one in getattr(fallbacks, name)]
+            name: [
+                _hook_model(model, role) if isinstance(model, Model) else model for model in getattr(fallbacks, name)
+            ]
             for name in ("on_error", "on_rate_limit", "on_context_overflow")
         }
         hooked_agent.fallback_config = replace(fallbacks, **hooked)
     if isinstance(hooked_agent, Team) and isinstance(hooked_agent.members, list):
         others: ModelRole = "in a tool" if role == "in a tool" else "member"
         hooked_agent.members = [
-            hook_models(one, others) if isinstance(one, Agent | Team) else one for one in hooked_agent.members
+            hook_models(member, others) if isinstance(member, Agent | Team) else member
+            for member in hooked_agent.members
         ]
     return hooked_agent
 
@@ -116,8 +119,8 @@ def _hook_run(run: Callable[..., Any]) -> Callable[..., Any]:
             return run(agent, *args, **kwargs)
         tool.refuse_to_block(f"run() of the agent '{agent.name or agent.id}'", "use `await agent.arun(…)` there")
         # Agno's types do not distinguish the two results.
-        asked: Any = agent.arun(*args, **kwargs)
-        return tool.iterate(asked) if isinstance(asked, AsyncIterator) else tool.wait_for(asked)
+        run_in_loop: Any = agent.arun(*args, **kwargs)
+        return tool.iterate(run_in_loop) if isinstance(run_in_loop, AsyncIterator) else tool.wait_for(run_in_loop)
 
     return run_in_the_loop
 
@@ -165,9 +168,9 @@ class _HookedModel(Model):
             # Replaced before any other code reads the ids, so that the model is sent the store's ids.
             call["id"] = hooks.turn.claim_call_id(call.get("id"))
             hooks.arguments[call["id"]] = call["function"].get("arguments") or ""
-        said = len(messages)
+        count_before = len(messages)
         runnable = super().get_function_calls_to_run(assistant_message, messages, functions)
-        reasons = {message.tool_call_id: str(message.content) for message in messages[said:]}
+        reasons = {message.tool_call_id: str(message.content) for message in messages[count_before:]}
         for call in calls:
             if (reason := reasons.get(call["id"])) is not None:
                 _reject(hooks, call, reason, functions or {})

@@ -27,7 +27,13 @@ USER_ANSWER_TOOLS = frozenset({"get_user_input", "ask_user"})
 
 async def resolve_requirements(paused: Output, hooks: Hooks) -> None:
     """Ask for everything that the run needs, all at once. A call that is refused or not answered is not run."""
-    await asyncio.gather(*(_resolve_one(one, hooks) for one in paused.requirements or () if not one.is_resolved()))
+    await asyncio.gather(
+        *(
+            _resolve_one(requirement, hooks)
+            for requirement in paused.requirements or ()
+            if not requirement.is_resolved()
+        )
+    )
 
 
 async def _resolve_one(requirement: RunRequirement, hooks: Hooks) -> None:
@@ -58,15 +64,16 @@ async def _ask_for_answers(requirement: RunRequirement, call_id: str, turn: Turn
     answers: dict[str, object] = {}
     if requirement.needs_user_feedback:
         chosen = {
-            one.question: await _ask_for_choice(one, call_id, turn) for one in requirement.user_feedback_schema or ()
+            question.question: await _ask_for_choice(question, call_id, turn)
+            for question in requirement.user_feedback_schema or ()
         }
         requirement.provide_user_feedback(chosen)
         answers |= chosen
     if requirement.needs_user_input:
         fields = requirement.user_input_schema or []
         # If the model filled in every field that the user should give, the user is still asked for all of them.
-        asked = [one for one in fields if one.value is None] or fields
-        answers |= {one.name: await _ask_for_value(one, call_id, turn) for one in asked}
+        open_fields = [field for field in fields if field.value is None] or fields
+        answers |= {field.name: await _ask_for_value(field, call_id, turn) for field in open_fields}
         requirement.provide_user_input(answers)
     if requirement.needs_external_execution:
         name = requirement.tool_execution and requirement.tool_execution.tool_name
@@ -87,8 +94,8 @@ async def _ask_for_value(field: UserInputField, call_id: str, turn: Turn) -> obj
 
 async def _ask_for_choice(question: UserFeedbackQuestion, call_id: str, turn: Turn) -> list[str]:
     """Return the labels that the user chose by number or text. Any other text is returned as it is."""
-    labels = [one.label for one in question.options or ()]
-    options = list_options([(one.label, one.description or "") for one in question.options or ()])
+    labels = [option.label for option in question.options or ()]
+    options = list_options([(option.label, option.description or "") for option in question.options or ()])
     hint = ""
     if labels:
         hint = "Numbers or words, separated by commas" if question.multi_select else CHOICE_HINT

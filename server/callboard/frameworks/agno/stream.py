@@ -193,7 +193,9 @@ class EventTranslator:
         if tool.tool_call_error:
             self._turn.calls.fail(call_id, str(tool.result))
         else:
-            media = [one for kind in ("images", "videos", "audio", "files") for one in getattr(event, kind, None) or ()]
+            media = [
+                medium for kind in ("images", "videos", "audio", "files") for medium in getattr(event, kind, None) or ()
+            ]
             self._turn.calls.complete(call_id, ToolResult(tool.result or "", files=tuple(to_files(media))))
 
 

@@ -205,8 +205,8 @@ def _advise(given: object) -> str:
 
 
 def _refuse_unknown(graph: Graph, answers: Collection[str]) -> None:
-    inner = [one for _, one in graph.get_subgraphs(recurse=True) if isinstance(one, Pregel)]
-    names = {name for one in (graph, *inner) for name in one.nodes if not name.startswith("__")}
+    inner = [subgraph for _, subgraph in graph.get_subgraphs(recurse=True) if isinstance(subgraph, Pregel)]
+    names = {name for known in (graph, *inner) for name in known.nodes if not name.startswith("__")}
     if unknown := sorted(set(answers) - names):
         raise AgentError(
             f"The graph '{graph.name}' has no node {unknown[0]!r}. Its nodes are: {', '.join(sorted(names))}."
@@ -224,7 +224,7 @@ def is_agent_loop(graph: Graph) -> bool:
     """Return whether the graph is one node with tools and middleware, which returns to its start after the tools."""
     nodes = [name for name, node in graph.nodes.items() if not isinstance(node.bound, ToolNode)]
     own = [name for name in nodes if not name.startswith("__") and not HOOK_NODE.search(name)]
-    inner = (one for _, one in graph.get_subgraphs() if isinstance(one, Pregel))
+    inner = (subgraph for _, subgraph in graph.get_subgraphs() if isinstance(subgraph, Pregel))
     return len(own) == 1 and all(map(is_agent_loop, inner))
 
 

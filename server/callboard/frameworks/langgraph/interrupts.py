@@ -52,8 +52,8 @@ class _Questions:
             # LangChain's HumanInTheLoopMiddleware asks about all calls of an answer, or about one.
             case {"action_requests": [*actions], "review_configs": [*rules]}:
                 allowed = {rule["action_name"]: rule["allowed_decisions"] for rule in rules}
-                asked = [(self._find_call(action), allowed.get(action["name"], ())) for action in actions]
-                return {"decisions": await asyncio.gather(*(self._decide(*pair) for pair in asked))}
+                calls = [(self._find_call(action), allowed.get(action["name"], ())) for action in actions]
+                return {"decisions": await asyncio.gather(*(self._decide(*pair) for pair in calls))}
             case {"type": "tool_approval", "tool_call_id": str() as waiting_id} if waiting_id in self._hooks.calls:
                 return await self._decide(self._hooks.calls[waiting_id], ("approve", "reject"))
             case question:
@@ -99,7 +99,7 @@ class _Questions:
         """Return the value of the option that the user chooses, or the user's own text."""
         if not question.options:
             return await self._ask(question.text, call_id)
-        options = list_options([(one.label, one.description) for one in question.options])
+        options = list_options([(option.label, option.description) for option in question.options])
         answer: object = await self._turn.ask(
             InputRequest(
                 request_id=uuid4().hex,
@@ -110,7 +110,7 @@ class _Questions:
                 tool_call_id=call_id,
             )
         )
-        place = find_option(str(answer), [one.label for one in question.options])
+        place = find_option(str(answer), [option.label for option in question.options])
         return answer if place is None else question.options[place].value
 
     async def _ask(self, question: object, call_id: str | None, *, is_yes_or_no: bool = False) -> object:

@@ -65,8 +65,8 @@ def messages_in(update: object) -> Iterator[BaseMessage]:
 
 def convert_untyped_messages(returned: object) -> Iterator[BaseMessage]:
     """Yield the messages that a node has returned in OpenAI's form, or as pairs of a role and a text."""
-    for one in returned if isinstance(returned, list) else [returned]:
-        state = one.update if isinstance(one, Command) else one
+    for value in returned if isinstance(returned, list) else [returned]:
+        state = value.update if isinstance(value, Command) else value
         given = state.get("messages") if isinstance(state, Mapping) else None
         for message in given if isinstance(given, list) else [given]:
             if isinstance(message, dict | tuple):
@@ -75,8 +75,8 @@ def convert_untyped_messages(returned: object) -> Iterator[BaseMessage]:
 
 def messages_in_state(state: object) -> list[BaseMessage]:
     """Return the messages of a graph's state, which is a mapping or an object."""
-    said = state.get("messages") if isinstance(state, Mapping) else getattr(state, "messages", None)
-    return [one for one in said if isinstance(one, BaseMessage)] if isinstance(said, list) else []
+    messages = state.get("messages") if isinstance(state, Mapping) else getattr(state, "messages", None)
+    return [message for message in messages if isinstance(message, BaseMessage)] if isinstance(messages, list) else []
 
 
 def to_files(message: ToolMessage) -> list[dict[str, Any]]:
@@ -124,11 +124,18 @@ def to_pieces(piece: object) -> list[MessagePiece]:
 def _read_block(block: Mapping[str, Any]) -> MessagePiece:
     kind = block.get("type")
     file = to_file(block)
-    cited = [one for one in block.get("annotations") or () if isinstance(one, Mapping) and one.get("url")]
+    cited = [
+        annotation
+        for annotation in block.get("annotations") or ()
+        if isinstance(annotation, Mapping) and annotation.get("url")
+    ]
     return MessagePiece(
         text=block.get("text") or "" if kind in ("text", "text-delta") else "",
         reasoning=block.get("reasoning") or "" if kind in ("reasoning", "reasoning-delta") else "",
-        sources=tuple(to_source(str(one["url"]), one.get("title"), one.get("cited_text")) for one in cited),
+        sources=tuple(
+            to_source(str(annotation["url"]), annotation.get("title"), annotation.get("cited_text"))
+            for annotation in cited
+        ),
         files=(file,) if file else (),
     )
 

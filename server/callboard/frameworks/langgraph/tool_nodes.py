@@ -165,8 +165,8 @@ class _HookedToolNode:
 
     def _end(self, hooks: Hooks, call: LangChainCall, result: Result) -> None:
         """End the call with its own message among the messages of the result."""
-        messages = [one for one in messages_in(result) if isinstance(one, ToolMessage)]
-        own = [one for one in messages if one.tool_call_id == call["id"]]
+        messages = [message for message in messages_in(result) if isinstance(message, ToolMessage)]
+        own = [message for message in messages if message.tool_call_id == call["id"]]
         message = own[-1] if own else ToolMessage("", tool_call_id=call["id"])
         if message.status == "error" and call["name"] not in self._node.tools_by_name:
             hooks.turn.calls.fail(message.tool_call_id, UnknownTool(message.text))

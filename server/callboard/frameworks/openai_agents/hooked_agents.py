@@ -101,13 +101,13 @@ def is_run_by_openai(tool: Tool) -> bool:
     return isinstance(tool, RUN_BY_OPENAI) or (isinstance(tool, ShellTool) and tool.executor is None)
 
 
-def _explain_unsupported(one: Agent[Any] | Tool) -> str:
+def _explain_unsupported(candidate: Agent[Any] | Tool) -> str:
     for refused, why in UNSUPPORTED.items():
-        if isinstance(one, refused):
+        if isinstance(candidate, refused):
             return why
-    if isinstance(one, ToolSearchTool) and one.execution == "client":
+    if isinstance(candidate, ToolSearchTool) and candidate.execution == "client":
         return "the SDK does not run a tool search with execution='client': leave out execution"
-    if not isinstance(one, (Agent, *RUN_LOCALLY, *RUN_BY_OPENAI)):
+    if not isinstance(candidate, (Agent, *RUN_LOCALLY, *RUN_BY_OPENAI)):
         return "Callboard does not know this class of tool, so it cannot apply limits and approvals to it"
     return ""
 
@@ -262,8 +262,8 @@ class HookedAgents:
         self._hooks.fail(context.tool_call_id, error)
         return self._hooks.turn.mask(str(error) if describe is not None else f"Error: {error}")
 
-    def _explain_refusal(self, asked: ToolErrorFormatterArgs[Any]) -> str | None:
-        error = self._hooks.refused.get(asked.call_id)
+    def _explain_refusal(self, arguments: ToolErrorFormatterArgs[Any]) -> str | None:
+        error = self._hooks.refused.get(arguments.call_id)
         return None if error is None else f"Error: {error}"
 
 

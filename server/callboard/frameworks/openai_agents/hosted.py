@@ -33,7 +33,9 @@ def hook_hosted_tool(tool: Tool, hooks: Hooks) -> Tool | None:
         return _hook_mcp_tool(tool, hooks)
     if not hooks.turn.calls.approval.names(tool.name):
         return tool
-    hooks.turn.show_status(f"{tool.name} is left out: OpenAI runs it, so you cannot be asked for approval first")
+    hooks.turn.show_status(
+        f"{tool.name} is left out: OpenAI runs it, so you cannot be approval_request for approval first"
+    )
     return None
 
 
@@ -42,12 +44,12 @@ def _hook_mcp_tool(tool: HostedMCPTool, hooks: Hooks) -> HostedMCPTool:
     policy = tool.tool_config.get("require_approval", "always")
 
     async def decide(request: MCPToolApprovalRequest) -> MCPToolApprovalFunctionResult:
-        asked = request.data
+        approval_request = request.data
         turn = hooks.turn
-        call_id = hooks.remote_calls[asked.id] = turn.claim_call_id(asked.id)
-        call = ToolCall(call_id, asked.name, asked.arguments)
+        call_id = hooks.remote_calls[approval_request.id] = turn.claim_call_id(approval_request.id)
+        call = ToolCall(call_id, approval_request.name, approval_request.arguments)
         await hooks.start(call)
-        needs_approval = _author_requires_approval(policy, asked.name)
+        needs_approval = _author_requires_approval(policy, approval_request.name)
         if needs_approval and author is not None:
             returned = author(request)
             answer = await returned if isawaitable(returned) else returned
@@ -56,7 +58,7 @@ def _hook_mcp_tool(tool: HostedMCPTool, hooks: Hooks) -> HostedMCPTool:
                     call_id, ToolDenied(answer.get("reason") or "Not run: the agent's own rules refused it.")
                 )
                 return answer
-        if turn.calls.approval.names(asked.name) or (needs_approval and author is None):
+        if turn.calls.approval.names(approval_request.name) or (needs_approval and author is None):
             try:
                 await turn.calls.approve(call)
             except ToolDenied as denied:
@@ -87,24 +89,24 @@ def _author_requires_approval(policy: object, name: str) -> bool:
 
 
 def read_hosted_call(
-    item: ResponseOutputItem, asked: Mapping[str, str]
+    item: ResponseOutputItem, approval_call_ids: Mapping[str, str]
 ) -> tuple[ToolCall, ToolResult | ToolError | None] | None:
     """Return the call that an item of an answer is, and its outcome; None for items that are not hosted calls.
 
-    The outcome is None if a separate item holds it, which `read_hosted_result` reads. `asked` maps the ids of OpenAI's
-    approval requests to call ids.
+    The outcome is None if a separate item holds it, which `read_hosted_result` reads. `approval_call_ids` maps the ids
+    of OpenAI's approval requests to call ids.
     """
     match item:
         case ResponseFunctionWebSearch():
             action = item.action.model_dump(exclude_none=True) if item.action else {}
             return ToolCall(item.id, "web_search", action), _to_outcome(item.status, "searched")
         case ResponseFileSearchToolCall():
-            found = "\n\n".join(f"{one.filename}: {one.text}" for one in item.results or ())
+            found = "\n\n".join(f"{found_file.filename}: {found_file.text}" for found_file in item.results or ())
             return ToolCall(item.id, "file_search", {"queries": item.queries}), _to_outcome(item.status, found)
         case ResponseCodeInterpreterToolCall():
             outputs = item.outputs or ()
-            logs = "\n".join(one.logs for one in outputs if one.type == "logs")
-            plots = tuple({"type": "image", "url": one.url} for one in outputs if one.type == "image")
+            logs = "\n".join(output.logs for output in outputs if output.type == "logs")
+            plots = tuple({"type": "image", "url": output.url} for output in outputs if output.type == "image")
             return ToolCall(item.id, "code_interpreter", {"code": item.code or ""}), _to_outcome(
                 item.status, logs, plots
             )
@@ -112,7 +114,7 @@ def read_hosted_call(
             drawn = ({"type": "image", "url": f"data:image/png;base64,{item.result}"},) if item.result else ()
             return ToolCall(item.id, "image_generation", {}), _to_outcome(item.status, "drawn", drawn)
         case McpCall():
-            call = ToolCall(asked.get(item.approval_request_id or "", item.id), item.name, item.arguments)
+            call = ToolCall(approval_call_ids.get(item.approval_request_id or "", item.id), item.name, item.arguments)
             return call, ToolError(item.error.model_dump_json()) if item.error else ToolResult(item.output or "")
         case Program():
             return ToolCall(item.call_id, "programmatic_tool_calling", {"code": item.code}), None

@@ -255,8 +255,12 @@ class _Answer:
             await self._start_call(item)
         for message in output:
             if isinstance(message, ResponseOutputMessage):
-                annotations = [one for part in message.content for one in getattr(part, "annotations", ())]
-                cited = {one.url: one.title for one in annotations if one.type == "url_citation"}
+                annotations = [
+                    annotation for part in message.content for annotation in getattr(part, "annotations", ())
+                ]
+                cited = {
+                    annotation.url: annotation.title for annotation in annotations if annotation.type == "url_citation"
+                }
                 for url, title in cited.items():
                     self._turn.add_source(to_source(url, title))
         self.is_whole = True

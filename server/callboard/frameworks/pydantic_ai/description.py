@@ -40,8 +40,8 @@ def _read_instructions(agent: AbstractAgent[Any, Any], notes: list[str]) -> str 
     if None in found:
         notes.append("Its instructions are known only during a run.")
     # Newer releases wrap each instruction in an object with its origin.
-    written = [getattr(one, "instruction", one) for part in found for one in part or ()]
-    texts = [one for one in written if isinstance(one, str)]
+    written = [getattr(entry, "instruction", entry) for part in found for entry in part or ()]
+    texts = [instruction for instruction in written if isinstance(instruction, str)]
     functions = len(written) - len(texts) + len(getattr(agent, "_system_prompt_functions", ()))
     if functions:
         notes.append(f"{functions} {'function writes' if functions == 1 else 'functions write'} more for each run.")

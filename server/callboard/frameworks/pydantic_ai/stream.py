@@ -135,8 +135,10 @@ def _reason(content: object) -> str:
     """Return the reason for a failed call as text; pydantic's list of validation errors becomes one line."""
     if isinstance(content, str):
         return content
-    if isinstance(content, list) and all(isinstance(one, dict) and {"loc", "msg"} <= one.keys() for one in content):
-        return "; ".join(": ".join(filter(None, [".".join(map(str, one["loc"])), one["msg"]])) for one in content)
+    if isinstance(content, list) and all(
+        isinstance(error, dict) and {"loc", "msg"} <= error.keys() for error in content
+    ):
+        return "; ".join(": ".join(filter(None, [".".join(map(str, error["loc"])), error["msg"]])) for error in content)
     return _json(content)
 
 

@@ -81,8 +81,8 @@ class Change:
 
     def _refuse_unsupported(self, entity: Entity) -> None:
         able = list_abilities(entity)
-        asked = [*([self.command] if self.command else []), *self._effective_settings(entity)]
-        wrong = [word for word in asked if word not in able]
+        requested = [*([self.command] if self.command else []), *self._effective_settings(entity)]
+        wrong = [word for word in requested if word not in able]
         if not able:
             raise ToolError(f"{entity} is a {entity.domain}: it can only be read, not set.")
         if wrong:

@@ -78,10 +78,10 @@ INTENT_ARGUMENTS = {
 
 _GUIDANCE = """\
 {tools} are Home Assistant's own tools for the same house.
-- `name` is one thing's name and nothing else. Without one, `area` (a room) or `floor` (a storey) means everything in \
-it: give `domain` (such as ["light"]) with them, or more is switched than was meant. Areas and floors are named as \
-Home Assistant names them: read those first.
-- Give no argument that the user said nothing about, and not the area where the name is enough.
+- `name` is the name of one thing. Without it, `area` (a room) or `floor` means everything in it: give `domain` (such \
+as ["light"]) with them, otherwise more things are switched than the user wants. Use Home Assistant's own names of \
+areas and floors: read them first.
+- Leave out arguments that the user did not mention, and the area if the name is enough.
 - A turn may make {most} changes in the house, over all tools; a call for an area counts each thing in it."""
 
 
@@ -215,15 +215,15 @@ def _find_targets(home: HomeSnapshot, intent: str, arguments: Mapping[str, Any])
     domains = _read_texts(arguments.get("domain")) or INTENT_DOMAINS.get(intent) or tuple(COMMANDS)
     classes = _read_texts(arguments.get("device_class"))
     return [
-        one
-        for one in home.entities
-        if one.is_exposed
-        and not one.is_hidden
-        and not one.is_secondary
-        and one.domain in domains
-        and (not classes or one.device_class in classes)
-        and (not areas or _is_named(areas, _list_names(one.area)))
-        and (not floors or _is_named(floors, one.area.floor if one.area else ()))
+        entity
+        for entity in home.entities
+        if entity.is_exposed
+        and not entity.is_hidden
+        and not entity.is_secondary
+        and entity.domain in domains
+        and (not classes or entity.device_class in classes)
+        and (not areas or _is_named(areas, _list_names(entity.area)))
+        and (not floors or _is_named(floors, entity.area.floor if entity.area else ()))
     ]
 
 
@@ -242,13 +242,13 @@ def _normalize(name: str) -> str:
 
 def _read_texts(value: object) -> tuple[str, ...]:
     values = value if isinstance(value, list | tuple) else [value]
-    return tuple(one for one in values if isinstance(one, str) and one.strip())
+    return tuple(text for text in values if isinstance(text, str) and text.strip())
 
 
 def _count_successes(answer: str, taken: int) -> int:
     """Return the number of changes that the answer reports, or `taken` if it does not report any."""
     try:
         changed = json.loads(answer)["data"]["success"]
-        return sum(one["type"] == "entity" for one in changed) or taken
+        return sum(change["type"] == "entity" for change in changed) or taken
     except (ValueError, KeyError, TypeError, RecursionError):
         return taken

@@ -75,7 +75,7 @@ def find_entity(
     for entity in home.entities:
         if entity.entity_id == name.strip().casefold():
             return entity
-    here = [
+    candidates = [
         entity
         for entity in home.entities
         if not (entity.is_secondary or entity.is_hidden)
@@ -83,11 +83,13 @@ def find_entity(
         and normalize_words(kind or "") <= kind_words(entity)
     ]
     wanted = normalize_words(name)
-    exact = [entity for entity in here if wanted and wanted in map(normalize_words, (entity.name, *entity.aliases))]
+    exact = [
+        entity for entity in candidates if wanted and wanted in map(normalize_words, (entity.name, *entity.aliases))
+    ]
     if any(wanted in map(normalize_words, (place.name, *place.aliases)) for place in home.areas):
         # "Living room" may mean a media player of that name, or everything in the room.
         exact = []
-    found = exact or [entity for entity in here if wanted and wanted <= _all_words(entity)]
+    found = exact or [entity for entity in candidates if wanted and wanted <= _all_words(entity)]
     if len(found) > 1 and change is not None:
         # "Open the door" must not open the garage door just because the other doors have only locks.
         found = [
@@ -99,7 +101,7 @@ def find_entity(
         raise ToolError(
             f"'{name}' could be several: {_list_candidates(found)}. Choose one by its id; ask the user if needed."
         )
-    near = [entity for entity in here if _is_similar(wanted, _all_words(entity))]
+    near = [entity for entity in candidates if _is_similar(wanted, _all_words(entity))]
     if len(near) == 1 and change is None:
         return near[0]
     place = (f" of the kind {kind}" if kind else "") + (f" in {area.name}" if area else "")
@@ -138,8 +140,8 @@ def _make_singular(word: str) -> str:
     return word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word
 
 
-def _is_similar(wanted: frozenset[str], there: frozenset[str]) -> bool:
-    return bool(wanted) and all(any(_are_similar_words(word, other) for other in there) for word in wanted)
+def _is_similar(wanted: frozenset[str], known: frozenset[str]) -> bool:
+    return bool(wanted) and all(any(_are_similar_words(word, other) for other in known) for word in wanted)
 
 
 def _are_similar_words(word: str, other: str) -> bool:

@@ -154,12 +154,14 @@ def build_snapshot(
     floors: Sequence[FloorEntry] = (),
 ) -> HomeSnapshot:
     """Combine the registries and the states of Home Assistant."""
-    floors_by_id = {one.floor_id: (one.floor_id, one_line(one.name), *_clean_names(one.aliases)) for one in floors}
+    floors_by_id = {
+        floor.floor_id: (floor.floor_id, one_line(floor.name), *_clean_names(floor.aliases)) for floor in floors
+    }
     areas_by_id = {
-        one.area_id: Area(
-            one.area_id, one_line(one.name), _clean_names(one.aliases), floors_by_id.get(one.floor_id or "", ())
+        area.area_id: Area(
+            area.area_id, one_line(area.name), _clean_names(area.aliases), floors_by_id.get(area.floor_id or "", ())
         )
-        for one in areas
+        for area in areas
     }
     devices_by_id = {device.id: device for device in devices}
     entities = [_build_entity(state, entries.get(state.entity_id), devices_by_id, areas_by_id) for state in states]

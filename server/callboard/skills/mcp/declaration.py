@@ -46,19 +46,21 @@ class ServerDeclaration:
     transport: Transport | None = None
 
     def __post_init__(self) -> None:
-        where = f"The MCP server '{self.name}'"
+        subject = f"The MCP server '{self.name}'"
         if not self.prefix:
-            raise AgentError(f"{where} needs a name with letters or digits: its tools' names begin with it.")
+            raise AgentError(f"{subject} needs a name with letters or digits: its tools' names begin with it.")
         if bool(self.command) == bool(self.url):
-            raise AgentError(f"{where} needs either a command to run or a url, and not both.")
+            raise AgentError(f"{subject} needs either a command to run or a url, and not both.")
         if self.url and not re.match(r"https?://[^/]", self.url):
-            raise AgentError(f"{where} needs a url that begins with http:// or https://.")
+            raise AgentError(f"{subject} needs a url that begins with http:// or https://.")
         if self.confirm not in get_args(Confirm):
-            raise AgentError(f"{where}: confirm is {self.confirm!r}; use one of {', '.join(get_args(Confirm))}.")
+            raise AgentError(f"{subject}: confirm is {self.confirm!r}; use one of {', '.join(get_args(Confirm))}.")
         if self.transport is not None and self.transport not in get_args(Transport):
-            raise AgentError(f"{where}: transport is {self.transport!r}; use one of {', '.join(get_args(Transport))}.")
+            raise AgentError(
+                f"{subject}: transport is {self.transport!r}; use one of {', '.join(get_args(Transport))}."
+            )
         if self.timeout_seconds is not None and not self.timeout_seconds > 0:
-            raise AgentError(f"{where} needs a timeout_seconds above 0, not {self.timeout_seconds}.")
+            raise AgentError(f"{subject} needs a timeout_seconds above 0, not {self.timeout_seconds}.")
 
     @property
     def prefix(self) -> str:

@@ -36,7 +36,7 @@ _TYPES: Mapping[str, Transport | None] = {
     "sse": "sse",
 }
 _VARIABLE = re.compile(
-    r"\$\{(?:(?P<asked>input|command|config):[^}]*|(?:env:)?(?P<name>[A-Za-z_]\w*)(?::-(?P<default>[^}]*))?)\}"
+    r"\$\{(?:(?P<vscode>input|command|config):[^}]*|(?:env:)?(?P<name>[A-Za-z_]\w*)(?::-(?P<default>[^}]*))?)\}"
 )
 _COMMENT = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _LAST_COMMA = re.compile(r'"(?:\\.|[^"\\])*"|,(?=\s*[}\]])', re.DOTALL)
@@ -128,7 +128,7 @@ def _expand(value: object) -> object:
     """Return a text with `${NAME}` and `${NAME:-default}` replaced from the environment. Raises `ValueError`."""
 
     def look_up(match: re.Match[str]) -> str:
-        if match["asked"]:
+        if match["vscode"]:
             raise ValueError(f"only VS Code knows {match[0]}; write ${{NAME}} for a variable of the environment")
         name = match["name"]
         found = os.environ.get(name, match["default"])

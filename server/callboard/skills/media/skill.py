@@ -47,12 +47,12 @@ ISSUE_TYPES = {"video": 1, "audio": 2, "subtitles": 3, "other": 4}
 SeasonNumber = Annotated[int, Field(ge=0)]
 
 _PROMPT = """\
-The media tools know what is trending, what exists, and what of it is in the user's library.
+The media tools list trending titles, find titles and people, and show what the user's library has.
 - Whenever you name a title, write its year and its number after it, as the tools do: Dune (2021) [tmdb:438631].
-- Take numbers from the tools' answers in this conversation, never from memory. Where you have none, search.
-- When the user asks for a title and several fit, list those and ask which one. When one fits, go on.
-- Request only what the user asked for. For a series find out which seasons they want, if they did not say.
-- Say what came of it: requested, waiting for approval, in the library already, or refused and why."""
+- Take numbers from the tools' answers in this conversation, never from memory. If you have none, search.
+- When the user asks for a title and several match, list them and ask which one. When one matches, continue.
+- Request only what the user asked for. For a series ask which seasons they want, if they did not say.
+- Report the outcome: requested, waiting for approval, in the library already, or refused and why."""
 
 
 class SeerrSettings(SkillSettings):
@@ -347,7 +347,7 @@ def _render_details(details: Details, media_type: MediaType) -> str:
 
 
 def _join_names(named: Iterable[NamedThing]) -> str:
-    return ", ".join(one.name for one in named if one.name)
+    return ", ".join(thing.name for thing in named if thing.name)
 
 
 def _render_seasons(details: Details) -> list[str]:

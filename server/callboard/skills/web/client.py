@@ -107,21 +107,21 @@ async def download(client: httpx.AsyncClient, url: str, *, timeout_seconds: floa
 
     Raises `AddressRefused` if the URL or a redirect may not be fetched, and `ToolError` for any other failure.
     """
-    here = read_url(url)
+    current = read_url(url)
     try:
         async with asyncio.timeout(timeout_seconds):
             for _ in range(MAX_REDIRECTS + 1):
-                async with client.stream("GET", here) as response:
+                async with client.stream("GET", current) as response:
                     if not response.has_redirect_location:
                         return await _read_body(response)
                     # The body of a redirect is not read, because its size is not limited.
-                    here = redirect_target(response)
+                    current = redirect_target(response)
     except (TimeoutError, httpx.TimeoutException) as error:
         raise ToolTimeout(
-            f"{here.host} did not send the page within {timeout_seconds:g} s: try another page."
+            f"{current.host} did not send the page within {timeout_seconds:g} s: try another page."
         ) from error
     except httpx.HTTPError as error:
-        raise ToolError(f"{here.host} could not be reached: {str(error) or type(error).__name__}.") from error
+        raise ToolError(f"{current.host} could not be reached: {str(error) or type(error).__name__}.") from error
     raise ToolError(f"The address redirects more than {MAX_REDIRECTS} times: try another page.")
 
 
