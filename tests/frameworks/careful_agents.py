@@ -34,7 +34,7 @@ async def sell(seat: int) -> str:
 
 
 async def wait_for_ever(seat: int) -> str:
-    """Sell a seat, and never say so."""
+    """Sell a seat, and never return."""
     note(f"wait {seat}")
     await asyncio.Event().wait()
     return ""

@@ -6,7 +6,7 @@ from tests.frameworks.stage import Framework
 
 
 def table() -> str:
-    """A Markdown table: a row a scenario, a column a framework, a note for each deviation."""
+    """A Markdown table with a row for each scenario, a column for each framework, and a note for each deviation."""
     notes: list[str] = []
     lines = [
         "| " + " | ".join(["scenario", *(framework.name for framework in FRAMEWORKS)]) + " |",

@@ -34,7 +34,7 @@ def add(a: int, b: int) -> int:
 
 @pytest.fixture
 def framework(request: pytest.FixtureRequest) -> Framework:
-    """Return an agent whose tool asks another agent, which has the tool `add`."""
+    """Return an agent whose tool runs another agent, which has the tool `add`."""
     way: str = request.param
     module, function, options = (AWAITED | IN_A_THREAD)[way]
     tool = add if way in IN_A_THREAD else Toolbox().plain("add")

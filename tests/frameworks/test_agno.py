@@ -33,7 +33,7 @@ if TESTS_RUN:
 
 
 class Parsed(BaseModel):
-    """What a parser model makes of an answer."""
+    """The result of a parser model."""
 
     city: str
 
@@ -143,7 +143,7 @@ async def test_tool_that_raises_system_exit_fails_without_ending_process(
 
 
 class Weather(BaseModel):
-    """What a structured answer is."""
+    """The type of a structured answer."""
 
     city: str
 

@@ -26,14 +26,14 @@ if TESTS_RUN:
     from tests.frameworks.agno_agents import Made, add, asks_another_and_waits, scenario, solo
 
     class Kept(OpenAIChat):
-        """A model that keeps its client where Agno copies it, as it does with fallbacks."""
+        """A model that keeps its client when Agno copies it, which Agno does with fallbacks."""
 
         def __deepcopy__(self, memo: dict[int, Any]) -> OpenAIChat:
             return copy(self)
 
     @dataclass
     class Progress(CustomEvent):
-        """How far a tool is."""
+        """The progress of a tool."""
 
         message: str | None = None
         progress: int | None = None

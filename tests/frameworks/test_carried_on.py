@@ -37,7 +37,7 @@ def killing(folder: Path, model: OpenAIServer, framework: str, **settings: str) 
 
 
 def told(body: Body) -> list[Any]:
-    """What a model was told: roles, texts, calls and the ids of those that are answered."""
+    """The messages of a model request: roles, texts, calls and the ids of answered calls."""
     return [
         (
             message["role"],
@@ -50,7 +50,7 @@ def told(body: Body) -> list[Any]:
 
 
 def results(body: Body) -> list[str]:
-    """The results that a model was told."""
+    """The results in a model request."""
     return [message["content"] for message in body["messages"] if message["role"] == "tool"]
 
 

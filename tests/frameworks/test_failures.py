@@ -24,7 +24,7 @@ KEY = "sk-very-secret"
 
 
 class Wrapped(Exception):
-    """As frameworks wrap what their clients raise."""
+    """An exception like those with which frameworks wrap their clients' exceptions."""
 
     def __init__(self, message: str, status_code: int | None = None) -> None:
         super().__init__(message)
@@ -129,7 +129,7 @@ with rejecting_cut_off_answers():
 
 
 def run(code: str, **values: object) -> str:
-    """What a Python of its own prints: in this one the frameworks have been imported."""
+    """Return the output of a new Python process, because this process has already imported the frameworks."""
     given = "".join(f"{name} = {value!r}\n" for name, value in values.items())
     command = [sys.executable, "-c", given + code]
     return subprocess.run(command, capture_output=True, text=True, timeout=50, check=True).stdout.strip()

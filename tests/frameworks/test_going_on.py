@@ -45,7 +45,7 @@ if TESTS_RUN:
 
 
 class Column(Protocol):
-    """A framework's agent, or one that a test makes."""
+    """A framework's agent, or an agent that a test creates."""
 
     @property
     def name(self) -> str: ...
@@ -105,7 +105,7 @@ COLUMNS: tuple[Column, ...] = (*FRAMEWORKS, Crew())
 
 
 async def go_on(column: Column, messages: Sequence[ChatDict]) -> tuple[list[Event], list[Body]]:
-    """Run the agent, whose model answers in words."""
+    """Run the agent, whose model answers with text."""
     async with (
         OpenAIServer([chunks(text("Well."), finish("stop"))]) as server,
         column.agent(server.base_url, ["add"], Toolbox()) as agent,
@@ -115,7 +115,7 @@ async def go_on(column: Column, messages: Sequence[ChatDict]) -> tuple[list[Even
 
 
 def sent(messages: Sequence[ChatDict]) -> list[Any]:
-    """Roles, texts and calls, and which of the calls so far a result is for."""
+    """Roles, texts and calls, and for each result the call that it belongs to."""
     ids = [call["id"] for message in messages for call in message.get("tool_calls") or ()]
     return [
         (
@@ -174,7 +174,7 @@ def model() -> ChatOpenAI:
 
 
 def with_a_planner() -> Graph:
-    """A graph that does not go back to where it begins."""
+    """A graph that does not return to its start."""
 
     def speak(state: MessagesState) -> dict[str, Any]:
         return {"messages": [model().invoke(state["messages"])]}

@@ -44,7 +44,7 @@ LET_ME = "Let me see. "
 
 
 def script(body: Body) -> Answer:
-    """An answer with a secret after a call; to the second question one without."""
+    """An answer with a secret after a call, and an answer without a secret to the second question."""
     last = body["messages"][-1]
     if last["role"] == "tool":
         return says(ANSWER)
@@ -246,7 +246,7 @@ REFUSE = (
 
 
 async def seen_of(guarded: Callable[[], Framework], folder: Path, answers: Any = script) -> Performance:
-    """Two turns with a guarded agent, the first of which it does not let through as it is."""
+    """Two turns with a guarded agent. The guard changes or refuses the first answer."""
     seen, _ = await perform(guarded(), Scenario("guarded", answers, [], turns=("go", "again")), folder)
     assert SECRET not in seen.left()
     assert SECRET not in str(seen.stored)

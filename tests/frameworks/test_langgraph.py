@@ -31,7 +31,7 @@ if TESTS_RUN:
     from tests.frameworks.langgraph_agents import Made, add, agent_of, asks_another, loop, scenario, solo
 
     class Reasoning(ChatOpenAI):
-        """Keeps the reasoning, as LangChain's models of other endpoints do."""
+        """A model that keeps the reasoning, as LangChain's models of other endpoints do."""
 
         def _convert_chunk_to_generation_chunk(self, chunk: Any, *rest: Any) -> ChatGenerationChunk | None:
             made = super()._convert_chunk_to_generation_chunk(chunk, *rest)
@@ -45,13 +45,13 @@ BROKEN = ("add", '{"a": 2, "b": oops')
 
 
 class Weather(BaseModel):
-    """What a structured answer is."""
+    """The type of a structured answer."""
 
     city: str
 
 
 async def run_tools(state: MessagesState) -> dict[str, list[BaseMessage]]:
-    """A tool node by hand, as LangGraph's own tutorial has it."""
+    """A handwritten tool node, as in LangGraph's own tutorial."""
     asked = state["messages"][-1]
     assert isinstance(asked, AIMessage)
     return {

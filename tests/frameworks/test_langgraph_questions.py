@@ -22,7 +22,7 @@ if TESTS_RUN:
     from tests.frameworks.langgraph_agents import add, scenario, solo
 
     class Gate(AgentMiddleware[Any, Any]):
-        """Asks about each call as it begins, as LangChain's own middleware does in its mode `per_call`."""
+        """Asks about each call when it starts, like LangChain's own middleware in its mode `per_call`."""
 
         async def awrap_tool_call(self, request: Any, handler: Any) -> Any:
             call = request.tool_call
@@ -34,7 +34,7 @@ if TESTS_RUN:
             return ToolMessage("rejected: " + decision["message"], tool_call_id=call["id"], status="error")
 
     class Clerk(AgentMiddleware[Any, Any]):
-        """Lets the user answer for a tool, as LangChain's own does where `respond` is all that is allowed."""
+        """Lets the user answer instead of a tool, like LangChain's own middleware if only `respond` is allowed."""
 
         async def aafter_model(self, state: Any, runtime: Any) -> Any:
             calls_made = state["messages"][-1].tool_calls

@@ -41,7 +41,7 @@ if TESTS_RUN:
     )
 
     class State(MessagesState):
-        """Messages, and what a graph keeps beside them."""
+        """Messages, and a value outside of them."""
 
         category: str
 
@@ -53,7 +53,7 @@ Says = Callable[["ChatOpenAI"], Nodes]
 async def seen_of(
     tmp_path: Path, nodes: Says, script: Any, *, side_by_side: bool = False, **options: Any
 ) -> Performance:
-    """A graph of these nodes, one after the other or all at once."""
+    """The record of a graph with these nodes, in sequence or in parallel."""
 
     def make(model: ChatOpenAI) -> Any:
         graph = StateGraph(State)
@@ -69,12 +69,12 @@ async def seen_of(
 
 
 def said(seen: Performance) -> list[str]:
-    """What is left of what was said, and the end."""
+    """The text that was not taken back, and the end."""
     return [line for line in seen.lines(in_order=True) if line.split()[0] in ("say", "done", "rewind", "error")]
 
 
 def asking(model: ChatOpenAI, prompt: str, **keep: Any) -> Callable[..., Any]:
-    """A node that asks the model this; what it says is a message, unless it is to be kept elsewhere."""
+    """A node that sends the model this question. The answer is a message, or is kept in another field."""
 
     async def node(state: State) -> dict[str, Any]:
         answer = await model.ainvoke(prompt)

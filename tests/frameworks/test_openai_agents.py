@@ -120,7 +120,7 @@ async def test_tool_result_can_be_answer(tmp_path: Path) -> None:
 
 
 class Weather(BaseModel):
-    """What a structured answer is."""
+    """The type of a structured answer."""
 
     city: str
 

@@ -38,7 +38,7 @@ def served(agent: Agent[Any], **options: Any) -> AgentLike:
 
 
 def desk(*tools: Any, as_handoff: Callable[[Agent[Any]], Any] = lambda agent: agent) -> Made:
-    """An agent that hands over to one with these tools."""
+    """An agent that hands over to an agent with these tools."""
 
     def make(model: Model) -> AgentLike:
         clerk = Agent("Clerk", model=model, tools=[*tools], instructions="You are the clerk.")
@@ -98,7 +98,7 @@ async def test_endless_handoffs_are_stopped(tmp_path: Path) -> None:
 
 
 def asks_expert(call: tuple[str, str]) -> Callable[[Body], Answer]:
-    """A leader that asks its expert once, and an expert that calls its tool once."""
+    """A leader that calls its expert once, and an expert that calls its tool once."""
 
     def script(body: Body) -> Answer:
         ended = body["messages"][-1]["role"] == "tool"
@@ -119,7 +119,7 @@ def consultation(*tools: Any, hooks: RunHooks[Any] | None = None) -> Made:
 
 
 def streamed(*tools: Any) -> Made:
-    """The same, and its author listens to what the expert does."""
+    """The same, and the author's code listens to the expert's events."""
 
     def make(model: Model) -> AgentLike:
         expert = Agent("Expert", model=model, tools=[*tools])
@@ -130,7 +130,7 @@ def streamed(*tools: Any) -> Made:
 
 
 def by_hand(*tools: Any) -> Made:
-    """The same, by a function that runs the expert itself."""
+    """The same, with a function that runs the expert itself."""
 
     def make(model: Model) -> AgentLike:
         expert = Agent("Expert", model=model, tools=[*tools])
@@ -145,7 +145,7 @@ def by_hand(*tools: Any) -> Made:
 
 
 def in_a_thread(*tools: Any) -> Made:
-    """The same, by a plain function."""
+    """The same, with a synchronous function."""
 
     def make(model: Model) -> AgentLike:
         expert = Agent("Expert", model=model, tools=[*tools])
@@ -276,7 +276,7 @@ async def test_an_agent_that_is_a_tool_can_ask_again_and_again(tmp_path: Path) -
 
 @dataclass
 class Shop:
-    """What tools get as their context."""
+    """The context of the tools."""
 
     customer: str
 

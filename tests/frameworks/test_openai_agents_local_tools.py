@@ -63,7 +63,7 @@ Does = Callable[[], Any]
 
 @dataclass
 class Machine:
-    """What the tools work on: what was done, and what each does beside."""
+    """The state that the tools work on: a record of their actions, and an extra action for each."""
 
     does: Does = lambda: "done"
     done: list[str] = field(default_factory=list)
@@ -131,7 +131,7 @@ EVERY = pytest.mark.parametrize(("make", "call", "shown", "done"), TOOLS)
 
 
 def told(request: Body) -> list[str]:
-    """What the model was told of the calls of a turn, as text."""
+    """The calls and results of a turn in a model request, as text."""
     outputs = [item["output"] for item in request["input"] if str(item.get("type")).endswith("_call_output")]
     return [
         output if isinstance(output, str) else "".join(part["stdout"] + part["stderr"] for part in output)
@@ -280,7 +280,7 @@ async def test_its_calls_are_counted(make: Make, call: Body, shown: str, done: s
 
 
 def _numbered(call: Mapping[str, Any], number: int) -> Body:
-    """The call with other arguments."""
+    """The call with different arguments."""
     match dict(call):
         case {"action": {"commands": _}} as shell:
             return {**shell, "action": {"commands": [f"echo {number}"]}}

@@ -53,13 +53,13 @@ server.run("stdio")
 
 
 def processes(**fields: Any) -> MCPServerStdio:
-    """A server whose tool `pid` tells which process it is."""
+    """A server whose tool `pid` returns the id of its process."""
     return MCPServerStdio({"command": sys.executable, "args": ["-c", SOURCE]}, **fields)
 
 
 @dataclass
 class Desk:
-    """A server of Callboard's with one agent, and what its model is to call."""
+    """A Callboard server with one agent, and the calls that its model makes."""
 
     service: Service
     tool: str = "pid"
@@ -68,7 +68,7 @@ class Desk:
         return request(agent="agent")
 
     async def pid(self) -> int:
-        """Of the process that answers a run's call."""
+        """The id of the process that answers a run's call."""
         events = await self.service.events(self.request())
         [result] = [event.result for event in events if isinstance(event, ToolCallComplete)]
         return int(result)
@@ -97,7 +97,7 @@ def one_agent(*servers: MCPServer) -> Any:
 
 
 def made_anew(model: Model) -> AgentLike:
-    """An agent that a function makes for each run, with a server of its own."""
+    """An agent that a function creates for each run, with its own server."""
     return from_openai_agents(
         lambda _: Agent("agent", model=model, mcp_servers=[processes()]), agent_id="agent", run_config=UNTRACED
     )

@@ -51,7 +51,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Unheard:
-    """A kind of tool that nobody knows."""
+    """A tool class that Callboard does not know."""
 
     name = "unheard"
 
@@ -60,7 +60,7 @@ UNHEARD: Any = Unheard()
 
 
 def modules() -> Iterator[ModuleType]:
-    """All of the SDK's that can be imported with what is installed."""
+    """All modules of the SDK that can be imported with the installed packages."""
     for found in pkgutil.walk_packages(agents.__path__, "agents.", onerror=lambda _: None):
         # Extensions for other programs, each with its own requirements, and modules that only print.
         if not found.name.startswith(("agents.extensions", "agents.voice", "agents.repl")):

@@ -30,7 +30,7 @@ if TESTS_RUN:
 
 
 class Weather(BaseModel):
-    """What a structured answer is."""
+    """The type of a structured answer."""
 
     city: str
 

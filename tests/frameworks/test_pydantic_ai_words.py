@@ -42,7 +42,7 @@ if TESTS_RUN:
         progress: int | None = None
 
     class Remembered(AbstractCapability[Any]):
-        """Has the answer, and asks no model."""
+        """Returns a remembered answer without a model request."""
 
         async def before_model_request(
             self, ctx: RunContext[Any], request_context: ModelRequestContext
@@ -75,7 +75,7 @@ async def test_answer_refused_by_validator_is_taken_back(tmp_path: Path) -> None
 
 
 class Weather(BaseModel):
-    """What a structured answer is."""
+    """The type of a structured answer."""
 
     city: str
 

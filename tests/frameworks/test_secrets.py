@@ -43,7 +43,7 @@ KEY = "sk-of-the-house-4711"
 
 
 class Login(BaseModel):
-    """What a tool gives as an object."""
+    """An object that a tool returns."""
 
     host: str
     key: str

@@ -76,7 +76,7 @@ async def test_list_of_models_is_retried() -> None:
 
 @asynccontextmanager
 async def dropping(connections: int) -> AsyncIterator[tuple[str, list[bytes]]]:
-    """Yield the address of an endpoint that closes so many connections once they have asked, and what was asked."""
+    """Yield the address of an endpoint that closes a number of connections after their requests, and the requests."""
     asked: list[bytes] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -248,7 +248,7 @@ async def test_proxies_of_the_environment_are_used(monkeypatch: pytest.MonkeyPat
 
 @pytest.fixture
 def fresh_tls() -> Iterator[None]:
-    """Authorities that are loaded within the test, and not kept after it."""
+    """Load the certificates within the test, and forget them afterwards."""
     tls_context.cache_clear()
     yield
     tls_context.cache_clear()
@@ -256,7 +256,7 @@ def fresh_tls() -> Iterator[None]:
 
 @pytest.fixture
 def tls_of_own_authority(tmp_path: Path) -> tuple[ssl.SSLContext, Path]:
-    """TLS of a server, and the file of the authority that vouches for it."""
+    """The TLS context of a server, and the file of the authority that signed its certificate."""
     authority = trustme.CA()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("127.0.0.1").configure_cert(context)

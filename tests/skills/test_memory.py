@@ -110,7 +110,7 @@ FACTS = ("Drinks green tea in the morning", "Has two cats", "Plays chess on Sund
 
 
 async def kept(ann: Caller, *facts: str, memory: Memory = MEMORY) -> dict[str, int]:
-    """The ids of the memories that were stored."""
+    """The ids of the stored memories."""
     stored = [await ann.call(memory, action="store", text=fact) for fact in facts or FACTS]
     return {one["stored"]["text"]: one["stored"]["memory_id"] for one in stored}
 

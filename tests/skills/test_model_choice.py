@@ -22,7 +22,7 @@ NAMES = ("small-8b", "large-70b", "large-vision")
 
 @asynccontextmanager
 async def endpoint(store: Store, names: Sequence[str] = NAMES, default: str | None = None) -> AsyncIterator[Caller]:
-    """Somebody whose server has an endpoint with these models."""
+    """A caller whose server has an endpoint with these models."""
     async with OpenAIServer([], names) as server:
         model = OpenAICompatible(server.base_url, api_key="key", model=default, max_retries=0)
         yield Caller(store, model)
@@ -76,7 +76,7 @@ async def test_reason_is_given_if_no_model_can_be_chosen(store: Store) -> None:
 
 
 class Endpoint:
-    """An endpoint whose answers name the model that was asked, and what a server before it tells."""
+    """An endpoint whose answers name the requested model."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.server = OpenAIServer(lambda body: chunks(text(f"I am {body['model']}.")), names)

@@ -58,7 +58,7 @@ async def test_a_missing_argument_is_named(store: Store, arguments: dict[str, An
 
 
 def forgetful() -> Agent:
-    """Searches, then forgets what it was told of."""
+    """A model that searches, and then forgets the chat that it found."""
 
     def script(asked: ModelRequest) -> list[ModelDelta]:
         if any(message["role"] == "tool" for message in asked.messages):

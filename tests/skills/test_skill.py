@@ -19,7 +19,7 @@ from tests.tools.calling import run_tool
 
 
 class Counter(Skill):
-    """Counts from 1 anew in each application."""
+    """Counts from 1 in each application."""
 
     def __init__(self) -> None:
         self.closed: list[int] = []
@@ -104,7 +104,7 @@ SCHEMA = {"type": "function", "function": {"name": "add", "description": "Adds."
 
 
 class OldSkill:
-    """A skill as earlier projects wrote them."""
+    """A skill in the form of earlier projects."""
 
     def get_tools(self) -> list[dict[str, Any]]:
         return [SCHEMA]

@@ -50,7 +50,7 @@ def model_error(error: BaseException, agent_id: str, *, always: bool = False) ->
                 return ModelUnauthorized(f"{subject} refused its key ({status}): give it a key that it accepts.")
             case status if status in REFUSED:
                 code = upstream_code(getattr(cause, "body", None), reason)
-                return ModelRefused(f"{subject} refused the request ({status}): {reason}. Change what is sent.", code)
+                return ModelRefused(f"{subject} refused the request ({status}): {reason}. Change the request.", code)
             case 429:
                 return ModelRateLimited(f"{subject} is over its limit (429): {reason}. Wait, or use another model.")
     return ModelError(f"{subject} failed: {reason}. Look at its endpoint's log.") if found else None

@@ -18,7 +18,7 @@ Call = dict[str, Any]
 
 
 def calling(home: HomeAssistantServer, *rounds: Sequence[Call], **fields: Any) -> Agent:
-    """An agent whose model makes these calls of `home`, round by round."""
+    """An agent whose model makes these calls of `home`, one round after the other."""
 
     def script(asked: ModelRequest) -> list[ModelDelta]:
         made = sum(message["role"] == "assistant" for message in asked.messages)
@@ -30,7 +30,7 @@ def calling(home: HomeAssistantServer, *rounds: Sequence[Call], **fields: Any) -
 
 
 async def played(folder: Path, agent: Agent, answer: object = None) -> list[Event]:
-    """The events of a run in which the user answers every question so."""
+    """The events of a run in which the user gives this answer to every question."""
     events: list[Event] = []
     async with serving(folder, agent) as service:
         body = request(agent="house", run_id="r", chat_id="c")
@@ -76,7 +76,7 @@ async def test_change_limit_covers_rounds_and_parallel_calls(tmp_path: Path, ass
 
 
 def naming(home: HomeAssistantServer, calls: Sequence[tuple[str, Call]], *, has_intents: bool = True) -> Agent:
-    """An agent with all tools of the house, whose model makes these calls, one a round."""
+    """An agent with all tools of the house, whose model makes one of these calls in each round."""
 
     def script(asked: ModelRequest) -> list[ModelDelta]:
         made = sum(message["role"] == "assistant" for message in asked.messages)
@@ -132,7 +132,7 @@ def put(assistant: HomeAssistantServer, area_id: str, lights: int, **entry: Any)
 
 
 def area(assistant: HomeAssistantServer, floor: str) -> None:
-    """One area of its own, on a floor of its own."""
+    """Add an area on its own floor."""
     assistant.floors.append({"floor_id": floor, "name": floor.title(), "aliases": []})
     assistant.areas.append({"area_id": "loft", "name": "Loft", "aliases": [], "floor_id": floor})
 

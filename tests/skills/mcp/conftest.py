@@ -25,7 +25,7 @@ QUICK = Backoff(0.05, 0.2)
 
 
 class Played:
-    """An MCP server that runs, and its tools by the server's own names."""
+    """A running MCP server, and its tools by the server's own names."""
 
     def __init__(self, server: RunningServer) -> None:
         self.server = server
@@ -33,12 +33,12 @@ class Played:
         self.reported = asyncio.Event()
 
     def lifespan(self) -> AbstractAsyncContextManager[None]:
-        """Run the server; begins once it has tools or has failed, however long the machine takes for that."""
+        """Run the server. The context starts once it has tools or has failed, without a time limit."""
         return self.server.lifespan(wait_seconds=math.inf)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Self]:
-        """Run the server, and yield this."""
+        """Run the server, and yield this object."""
         async with self.lifespan():
             yield self
 
@@ -60,7 +60,7 @@ class Played:
 
 
 class Log:
-    """What is logged; `until` waits for a line that was not waited for before."""
+    """The log lines. `until` waits for a line that was not waited for before."""
 
     def __init__(self) -> None:
         self.lines: list[dict[str, Any]] = []
@@ -99,7 +99,7 @@ Make = Callable[..., Played]
 
 @pytest.fixture
 def ours() -> Make:
-    """Our own server; fields are those of its declaration."""
+    """Our own server, with these fields of its declaration."""
 
     def make(**fields: Any) -> Played:
         declaration = ServerDeclaration("ours", sys.executable, (str(HERE / "our_server.py"),), **fields)

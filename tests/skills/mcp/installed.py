@@ -39,7 +39,10 @@ def _install_from_npm(folder: Path) -> None:
 
 
 def once(name: str, packages: Sequence[str], install: Callable[[Path], None]) -> Path:
-    """Return the folder, made where it is not there, only half, or of other packages; several processes may at once."""
+    """Return the folder.
+
+    It is created if it is missing, incomplete, or has other packages, safely for several processes.
+    """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "callboard"
     folder = cache / name
     stamp = cache / f"{name}.installed"

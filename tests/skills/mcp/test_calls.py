@@ -17,7 +17,7 @@ shared_loop = pytest.mark.asyncio(loop_scope="module")
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def running() -> AsyncIterator[RunningServer]:
-    """One server for the tests that leave it as it is: to start it takes longer than to call it."""
+    """A shared server for tests that do not change it, because starting takes longer than a call."""
     server = RunningServer(ServerDeclaration("ours", sys.executable, (str(HERE / "our_server.py"),)), QUICK)
     async with Played(server).lifespan():
         yield server

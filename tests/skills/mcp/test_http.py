@@ -37,7 +37,7 @@ def listening(port: int, **environment: str) -> Iterator[subprocess.Popen[bytes]
 
 @pytest.fixture(scope="module")
 def shared_port() -> Iterator[int]:
-    """The port of one server for the tests that leave it as it is."""
+    """The port of a shared server for tests that do not change it."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = int(listener.getsockname()[1])
     with listening(port):
@@ -214,7 +214,7 @@ async def test_lone_surrogate_is_replaced_and_invalid_json_fails_call(
 
 
 class ForgetfulEvents:
-    """Server of the older transport that refuses messages, if told to, until a new session is begun."""
+    """A server of the older transport that can be told to refuse messages until a new session is opened."""
 
     def __init__(self) -> None:
         server = MCPServer("older")

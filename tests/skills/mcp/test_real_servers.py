@@ -79,7 +79,7 @@ async def test_everything_that_the_reference_server_from_npm_does(node_servers: 
 
 @pytest.fixture
 def far_server(node_servers: Path, free_port: int) -> Callable[[], AbstractContextManager[str]]:
-    """Starts the reference server over HTTP, and gives its address once it listens."""
+    """Start the reference server over HTTP, and yield its address once it listens."""
     environment = {"PATH": os.environ["PATH"], "PORT": str(free_port)}
     command = [str(node_servers / "mcp-server-everything"), "streamableHttp"]
 

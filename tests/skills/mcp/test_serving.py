@@ -83,7 +83,7 @@ async def test_inspector_shows_state_of_servers(tmp_path: Path) -> None:
 
 
 async def test_tools_with_same_name_are_not_offered_and_shown_in_inspector(tmp_path: Path) -> None:
-    """A server must not be able to put its tool in the place of another, and so past the question that it asks."""
+    """A server must not be able to replace another server's tool, and so to bypass its approval."""
     listed = {name: [{"name": name, "inputSchema": {"type": "object"}}, OTHER] for name in ("hub_delete", "delete")}
     for name, tools in listed.items():
         (tmp_path / f"{name}.json").write_text(json.dumps({"pages": [tools], "results": {}}))
@@ -138,7 +138,7 @@ async def test_tool_with_confirm_does_not_run_unasked(tmp_path: Path, confirm: s
 
 @pytest.fixture
 def _ctrl_c_is_heard() -> Iterator[None]:
-    """What a shell starts in the background is started with Ctrl-C ignored, and hands that on to its children."""
+    """A shell starts background processes with Ctrl-C ignored, which their children inherit."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

@@ -22,7 +22,7 @@ KOMBATS = [movie(931285, "Mortal Kombat II", "2026-05-06"), movie(460465, "Morta
 
 
 def librarian(body: Body) -> Chunks:
-    """A model with no memory of its own: what it knows, it reads in the request."""
+    """A model without memory, which decides only by its request."""
     last = body["messages"][-1]
     if last["role"] == "tool":
         return chunks(text(f"So: {last['content']}"), finish("stop"))
@@ -52,7 +52,7 @@ async def talking(folder: Path, **fields: Any) -> AsyncIterator[tuple[Service, O
 
 
 async def turn(service: Service, said: str) -> list[Event]:
-    """One turn, after those that are stored, their results cut for display as a client sends them."""
+    """A turn after the stored ones, whose results a client sends in their shortened form."""
     stored = await service.client.get("/v1/chats/c/messages")
     history = [_as_sent(message) for message in stored.json()["messages"]] if stored.status_code == 200 else []
     return await service.events(

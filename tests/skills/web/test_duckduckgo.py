@@ -42,7 +42,7 @@ def duckduckgo(heard: Heard) -> Reply:
 def connect(
     server_tls: Callable[..., ssl.SSLContext], authority: trustme.CA, tmp_path: Path
 ) -> Callable[[Callable[[Heard], Reply] | Reply], tuple[Site, Callable[[], DDGS]]]:
-    """A proxy that answers as the script says, and what makes clients that go through it."""
+    """A proxy with scripted answers, and a factory of clients that use it."""
     authority.cert_pem.write_to_path(str(tmp_path / "authority.pem"))
 
     def make(script: Callable[[Heard], Reply] | Reply) -> tuple[Site, Callable[[], DDGS]]:

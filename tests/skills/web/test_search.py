@@ -22,7 +22,7 @@ MakeWeb = Callable[..., Web]
 
 @dataclass(frozen=True)
 class Library(Engine):
-    """An engine that has these results."""
+    """An engine with these results."""
 
     results: Sequence[SearchResult]
     name: str = "Library"

@@ -150,7 +150,7 @@ class Hooks(BaseCallbackHandler):
         self.turn.calls.reject(RejectedCall(call, unreadable_error(call)))
 
     async def end(self, message: ToolMessage) -> None:
-        """End a call with its result in the graph, and start it first if nothing has."""
+        """End a call with its result in the graph. If the call has not started, start it first."""
         self.results[message.tool_call_id] = message
         call = self.calls.get(message.tool_call_id)
         if call is None:

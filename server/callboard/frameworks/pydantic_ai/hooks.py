@@ -87,7 +87,7 @@ class Hooks(AbstractCapability[Any]):
 
     @override
     def get_ordering(self) -> CapabilityOrdering:
-        """Wrap the user's own capabilities, so that a call ends with the result that they return."""
+        """Return a position outside of the user's own capabilities, so that a call ends with their result."""
         return CapabilityOrdering(position="outermost")
 
     @override
@@ -104,7 +104,7 @@ class Hooks(AbstractCapability[Any]):
     async def before_model_request(
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
-        """Prepare for a new answer."""
+        """Reset the state for a new answer, and record the tools that the request offers."""
         offered = request_context.model_request_parameters
         last = request_context.messages[-1].parts if request_context.messages else ()
         self.has_rejected_answer = any(_is_rejection(part, self.output_tools) for part in last)
@@ -284,7 +284,7 @@ class ModelRequests(AbstractCapability[Any]):
 
     @override
     def get_ordering(self) -> CapabilityOrdering:
-        """Come after all other capabilities, to see the requests as they are sent."""
+        """Return a position after all other capabilities, to see the requests as they are sent."""
         return CapabilityOrdering(position="innermost")
 
     @override
