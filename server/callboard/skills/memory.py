@@ -109,7 +109,7 @@ class Memory(Skill):
         storing a second one.
 
         Args:
-            action: What to do.
+            action: The action to perform.
             query: For search: a few words that the memory may contain; without it the newest memories are returned.
             text: For store and update: one fact in a short sentence that can be understood alone.
             memory_id: For update and delete: the id from search.

@@ -28,7 +28,7 @@ async def model(
     model keeps that one.
 
     Args:
-        action: What to do.
+        action: The action to perform.
         name: For switch: a model exactly as list returns it. For list: only names that contain this text.
     """
     match action:

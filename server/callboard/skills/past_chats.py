@@ -37,7 +37,7 @@ async def history(
     of one chat, including its tool calls (the client's own copy of the conversation stays).
 
     Args:
-        action: What to do.
+        action: The action to perform.
         query: For search: a few words from the messages.
         chat_id: For forget: the id from search or recent.
         limit: For search and recent: the most results to return.

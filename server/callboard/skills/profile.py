@@ -46,7 +46,7 @@ async def profile(
     attribute keeps its type: to change it, set it with another type.
 
     Args:
-        action: What to do.
+        action: The action to perform.
         name: The attribute, such as birthday; get without it returns all.
         value: For set: a value of the attribute's type; a date is a text, YYYY-MM-DD.
         type: For set: the type of a new attribute; by default the type of the value.

@@ -36,7 +36,7 @@ async def reflect(
     first. Old versions are kept.
 
     Args:
-        action: What to do.
+        action: The action to perform.
         text: For reflect: one thing you learnt, in a sentence or two. For develop: the whole new description.
         version: For get: an older version of the description instead of the current one.
     """

@@ -139,6 +139,8 @@ def _make_hooked_class(kind: type[Model]) -> type[Model]:
 
 
 class _HookedModel(Model):
+    """A model whose requests and calls are reported to `current_hooks`, and whose calls are limited."""
+
     callboard_model_role: ClassVar[ModelRole] = "main"
 
     async def ainvoke(self, *args: Any, **kwargs: Any) -> ModelResponse:

@@ -251,6 +251,8 @@ def _hooking_inner_runs(call_id: str, hook_inner_run: HookInnerRun) -> Iterator[
 
 
 class _HookingRunner(AgentRunner):
+    """The SDK's default runner, which hooks the runs that a tool starts."""
+
     def __init__(self, runner: AgentRunner) -> None:
         self._runner = runner
 

@@ -153,6 +153,8 @@ async def _run(hooks: Hooks, call_id: str, function: Callable[..., Any], *argume
 
 
 class _HookedEditor(ApplyPatchEditor):
+    """The author's editor, whose operations run as calls within the limits."""
+
     def __init__(self, hooks: Hooks, editor: ApplyPatchEditor) -> None:
         self._hooks = hooks
         self._editor = editor
