@@ -11,6 +11,7 @@ from callboard._logging import set_up_logging
 from tests.bench.agentos import measure_agentos
 from tests.bench.browsing import measure_browsing
 from tests.bench.crowd import measure_crowd
+from tests.bench.filing import measure_filing
 from tests.bench.finishing import measure_finishing
 from tests.bench.handing import measure_handing
 from tests.bench.hostility import measure_hostility
@@ -35,6 +36,7 @@ BENCHMARKS: dict[str, Sequence[Measure]] = {
     "finish": (measure_finishing,),
     "parsing": (measure_parsing,),
     "hostility": (measure_hostility,),
+    "memory": (measure_filing,),
     "observe": (measure_observing,),
     "start": (measure_starting,),
     "frameworks": (measure_agentos,),

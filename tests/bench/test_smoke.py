@@ -24,6 +24,7 @@ MARKS: dict[str, list[pytest.MarkDecorator]] = {
     "finish": [pytest.mark.slow, pytest.mark.needs(*STORES)],
     "parsing": [pytest.mark.slow],
     "hostility": [pytest.mark.slow],
+    "memory": [pytest.mark.slow],
     "observe": [pytest.mark.slow],
     "start": [pytest.mark.slow],
     "frameworks": [pytest.mark.slow],

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from callboard._history import Turn
 from callboard._redaction import Redaction
 from callboard._runs.call_ids import CallIds
+from callboard._runs.files import RunFiles
 from callboard._runs.log import EventLog
 from callboard._runs.recorder import NOT_REMEMBERED, REMEMBERED_AFTER_ALL, Ending, Recorder
 from callboard._text import storable
@@ -53,7 +54,7 @@ async def make_recorder(
     run_log = store.run_log("server")
     run = await run_log.begin(LoggedRun("run", "demo", "chat", "m", None))
     turn = store.turn(Turn("chat", "run", "m", None, None))
-    log.store_in(store.record(run_log, run, turn), dict)
+    log.store_in(store.record(run_log, run, turn), RunFiles("run"))
     return Recorder(log, ids or CallIds(), turn.rows, redaction)
 
 

@@ -15,6 +15,7 @@ from sqlalchemy import update
 
 from callboard._agents import RunContext
 from callboard._history import HistoryCall, Turn
+from callboard._runs.files import RunFiles
 from callboard._runs.log import EventLog
 from callboard.errors import RunLost
 from callboard.storage import GivenAnswer, LoggedFrame, LoggedRun, Store
@@ -285,7 +286,7 @@ async def test_an_agent_whose_run_is_another_servers_by_now_is_stopped(store: St
     record = store.record(log, replace(run, epoch=0), store.turn(Turn("chat", "run", None, "ann", None)))
     events = EventLog()
     events.on_lost = lost.set
-    events.store_in(record, dict)
+    events.store_in(record, RunFiles("run"))
     events.append(Message(content="1"))
     await lost.wait()
     events.append(Done())

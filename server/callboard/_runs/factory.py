@@ -159,7 +159,7 @@ class RunFactory:
             log.append(RunStart(run_id=run_id, agent=owner.agent_id))
         if record:
             log.on_lost = run.abandon
-            log.store_in(record, enricher.files.take_new)
+            log.store_in(record, enricher.files)
         if left.has_open_text:
             log.append(Rewind())
         if conversation.history.is_missing:

@@ -1,5 +1,9 @@
-"""Files of a run's tool calls that are too large for a frame: fetched by the client, one request each."""
+"""Files of a run's tool calls that are too large for a frame: fetched by the client, one request each.
 
+They are in memory until the run's events are stored, and in the database from then on.
+"""
+
+import ctypes
 from collections.abc import Mapping
 from typing import Any
 from uuid import uuid4
@@ -15,10 +19,17 @@ MAX_RUN_CHARS = 64 * 1024 * 1024
 """The most that the files of one run may take in memory, as data URLs."""
 
 _log = structlog.get_logger(__name__)
+_malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+
+
+def return_freed_memory() -> None:
+    """Return freed memory to the system; otherwise glibc keeps hundreds of MiB after large files."""
+    if _malloc_trim:
+        _malloc_trim(0)
 
 
 class RunFiles:
-    """The files of one run, kept as long as its log."""
+    """The files of one run that are in memory."""
 
     def __init__(self, run_id: str, account: Account | None = None) -> None:
         self._run_id = run_id
@@ -58,20 +69,22 @@ class RunFiles:
         _log.warning("file_dropped", run_id=self._run_id, chars=len(file["url"]), reason=reason)
         return {**file, "url": "", "dropped": reason}
 
-    def inline(self, file: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the file with its content as a `data:` URL again, where `link` set that aside."""
-        url = file.get("url")
-        return {**file, "url": self._urls.get(str(url).rpartition("/")[2], url)}
-
     def take_new(self) -> dict[str, str]:
         """Return the `data:` URLs of the files that were linked since the last call, by the ids of the files."""
         new = self._new
         self._new = {}
         return new
 
-    def get(self, file_id: str) -> Data:
-        """Return the file; raises `UnknownFile`."""
-        return read_file(self._run_id, file_id, self._urls.get(file_id))
+    def find(self, file_id: str) -> str | None:
+        """Return a file as a `data:` URL; None if it is not in memory."""
+        return self._urls.get(file_id)
+
+    def drop_stored(self) -> None:
+        """Drop the files: they are in the database."""
+        if self._urls:
+            self._account.add(-sum(map(len, self._urls.values())))
+            self._urls.clear()
+            return_freed_memory()
 
 
 def read_file(run_id: str, file_id: str, url: str | None) -> Data:

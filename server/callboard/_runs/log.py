@@ -6,10 +6,11 @@ reads from the log and holds up nobody. The record of a run that is stored decid
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 
 from callboard._history import RowChange
+from callboard._runs.files import RunFiles
 from callboard._runs.holdings import Account
 from callboard.errors import LogExpired, StorageError
 from callboard.storage import AuditEntry, LoggedFrame, RunRecord
@@ -48,7 +49,7 @@ class EventLog:
         self._waiting: set[asyncio.Future[None]] = set()
         self._shown_seq = 0
         self._record: RunRecord | None = None
-        self._take_files: Callable[[], Mapping[str, str]] = dict
+        self._files = RunFiles("")
         self.on_trouble: Callable[[bool], None] = lambda _: None
         """Called with True when events can no longer be stored, with False when they are stored again."""
         self.on_lost: Callable[[], None] = lambda: None
@@ -57,15 +58,20 @@ class EventLog:
         """True if another server continues the run."""
         self.closed = False
 
-    def store_in(self, record: RunRecord, take_files: Callable[[], Mapping[str, str]]) -> None:
-        """Store the events in this record too; `take_files` returns the files that new events name, as `data:` URLs."""
+    def store_in(self, record: RunRecord, files: RunFiles) -> None:
+        """Store the events in this record too, with the files that they name."""
         self._record = record
-        self._take_files = take_files
+        self._files = files
         record.report_to(self)
 
     def on_shown(self, seq: int) -> None:
         """Show listeners the events up to this number; see `RecordListener`."""
         self._show(seq)
+
+    def on_stored(self) -> None:
+        """Take note that all events are stored; see `RecordListener`."""
+        if self.is_recorded:
+            self._files.drop_stored()
 
     def on_late(self) -> None:
         """Say that the run may not be remembered; see `RecordListener`."""
@@ -138,7 +144,7 @@ class EventLog:
         if self._record:
             question = event.request_id if isinstance(event, InputRequest) else None
             is_last = isinstance(event, Done | Error)
-            self._record.append(LoggedFrame(frame, question, self._take_files(), is_last), changes, audit)
+            self._record.append(LoggedFrame(frame, question, self._files.take_new(), is_last), changes, audit)
         if not self.is_recorded:
             self._show(seq)
         return seq

@@ -6,9 +6,10 @@ leave a call open or a log without its last event.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
+from typing import Any
 
 import structlog
 
@@ -18,6 +19,7 @@ from callboard._history import RowChange
 from callboard._redaction import Redaction, current
 from callboard._runs.consent_guard import ConsentGuard
 from callboard._runs.event_enricher import EventEnricher
+from callboard._runs.files import read_file
 from callboard._runs.inputs import unknown_input
 from callboard._runs.log import EventLog
 from callboard._runs.recorder import Ending, Recorder
@@ -207,8 +209,19 @@ class Run:
             return True
 
     async def file(self, file_id: str) -> Data:
-        """Return a file that an event names; raises `UnknownFile`."""
-        return self.files.get(file_id)
+        """Return a file that an event names; raises `UnknownFile`, `StorageError`."""
+        return read_file(self.run_id, file_id, await self._find_file(file_id))
+
+    async def inline(self, file: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a file of an event with its content as a `data:` URL again; raises `StorageError`."""
+        url = file.get("url")
+        return {**file, "url": await self._find_file(str(url).rpartition("/")[2]) or url}
+
+    async def _find_file(self, file_id: str) -> str | None:
+        url = self.files.find(file_id)
+        if url is None and self._run_log:
+            return await self._run_log.file(self.run_id, file_id)
+        return url
 
     async def wait(self) -> None:
         """Return when the run has ended."""

@@ -209,7 +209,8 @@ async def _read_events(run: Run) -> AsyncGenerator[Event, None]:
                     with suppress(UnknownInput):
                         await run.answer(event.request_id, GivenAnswer(None, asked=False))
                 case ToolCallComplete(files=files) if files:
-                    yield event.model_copy(update={"files": tuple(map(run.files.inline, files))})
+                    whole = tuple([await run.inline(file) for file in files])
+                    yield event.model_copy(update={"files": whole})
                 case _:
                     yield event
         if run.log.is_abandoned:

@@ -42,6 +42,9 @@ class RecordListener(Protocol):
     def on_shown(self, seq: int) -> None:
         """Take note that listeners may see the events up to this number."""
 
+    def on_stored(self) -> None:
+        """Take note that all events so far are stored."""
+
     def on_late(self) -> None:
         """Tell the user that the run may not be remembered."""
 
@@ -243,6 +246,8 @@ class RunRecord:
                 self._waiting = _Batch()
                 await self._store_batch(self._current)
                 self._current = None
+                if self._listener and self.is_stored:
+                    self._listener.on_stored()
         except RunLost:
             self._is_stopped = True
             self._database.late.discard(self)
