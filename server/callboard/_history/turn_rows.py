@@ -93,7 +93,7 @@ class TurnRows:
         """The memory that the turn's texts take, roughly."""
         self._compact_results = compact_results
         self._calls: dict[str, HistoryCall] = {}
-        self._open: set[str] = set()
+        self._started_at: dict[str, float] = {}
         self._row_count = 0
         self._rows_of_calls: dict[str, int] = {}
         self._status_counts: Counter[str] = Counter()
@@ -110,7 +110,7 @@ class TurnRows:
     @property
     def open_calls(self) -> Sequence[HistoryCall]:
         """The calls that have no result yet."""
-        return tuple(call for call in self.calls if call.tool_call_id in self._open)
+        return tuple(call for call in self.calls if call.tool_call_id in self._started_at)
 
     def restore(self, rows: Sequence[Any], calls: Sequence[HistoryCall]) -> None:
         """Continue a turn from its rows in the table, in order; `calls` are those of the tool rows."""
@@ -121,7 +121,7 @@ class TurnRows:
             if row.role == "tool":
                 self._rows_of_calls[row.tool_call_id] = number
                 if row.ended_at is None:
-                    self._open.add(row.tool_call_id)
+                    self._started_at[row.tool_call_id] = row.started_at
             elif row.tool_calls:
                 self._texts.append(row.content or "")
                 self._round_row = number
@@ -154,6 +154,7 @@ class TurnRows:
         round.
         """
         changes = [] if call.parent_call_id else [self._add_to_round(call, text_before)]
+        started_at = self._started_at[call.tool_call_id] = time.time()
         row = self._add_row(
             "tool",
             tool_call_id=call.tool_call_id,
@@ -161,13 +162,12 @@ class TurnRows:
             arguments=call.arguments,
             round_index=call.round_index,
             sequence_index=call.sequence_index,
-            started_at=time.time(),
+            started_at=started_at,
             provider_details=json.dumps(call.details) if call.details else None,
             parent_call_id=call.parent_call_id,
         )
         self._rows_of_calls[call.tool_call_id] = row.number
         self._calls[call.tool_call_id] = replace(call, message_id=self.turn.message_id)
-        self._open.add(call.tool_call_id)
         self._texts.append(text_before)
         self.size_bytes += 2 * ROW_BYTES + sum(map(getsizeof, (text_before, call.arguments))) + _measure(call.details)
         return [*changes, row]
@@ -209,9 +209,10 @@ class TurnRows:
         if tool_call_id not in self._calls:
             return []
         self._calls[tool_call_id] = replace(self._calls[tool_call_id], result=output)
-        self._open.discard(tool_call_id)
+        # The clock may have been set back meanwhile: no call ends before it began.
+        ended_at = max(self._started_at.pop(tool_call_id, 0.0), time.time())
         self.size_bytes += ROW_BYTES + getsizeof(output)
-        ended = {"tool_output": output, "error_code": error_code, "ended_at": time.time(), "duration_ms": duration_ms}
+        ended = {"tool_output": output, "error_code": error_code, "ended_at": ended_at, "duration_ms": duration_ms}
         return [self._change_call(tool_call_id, ended)]
 
     def finish(

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import pytest
 from sqlalchemy import select
 
 from callboard._history import HistoryCall, Turn
@@ -98,3 +99,15 @@ async def test_of_steps_without_end_the_first_and_the_last_are_kept(store: Store
         await journal.call_progressed("a", "processing", str(number), None)
     kept = [int(row.message) for row in await store.database.fetch(select(tool_events).order_by(tool_events.c.id))]
     assert kept == [*range(MAX_EVENTS // 2), *range(MAX_EVENTS // 2 + 30, MAX_EVENTS + 30)]
+
+
+async def test_a_call_does_not_end_before_it_began_though_the_clock_was_set_back(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = StoredSteps(store, TURN)
+    await journal.begin()
+    await journal.call_started(HistoryCall("a", "draw", "{}", 0, 0), "")
+    monkeypatch.setattr("time.time", lambda: 1.0)
+    await journal.call_ended("a", "drawn", None, 5)
+    [_, _, call] = await rows(store)
+    assert call["ended_at"] == call["started_at"] > 1.0
