@@ -82,7 +82,7 @@ FAULTS = (
     ),
     Fault(
         "the closing back-ticks of a fence open a quotation",
-        "server/callboard_formats/quoted_text.py",
+        "server/callboard_formats/quotation.py",
         "is_mark = tape.at > max(tape.boundary, self._fence_end) and bool(before) and before in QUOTES",
         "is_mark = tape.at > tape.boundary and bool(before) and before in QUOTES",
         ("tests/formats/test_corpus.py", "tests/formats"),
@@ -96,9 +96,9 @@ FAULTS = (
     ),
     Fault(
         "an empty line in a list's fenced code ends the reading of fences",
-        "server/callboard/_formats/rescuing/standing.py",
-        "if self._inner is not None and words and not self._inner.goes_on_with(line):",
-        "if self._inner is not None and not self._inner.goes_on_with(line):",
+        "server/callboard_formats/markdown.py",
+        "if fence.before and not _is_blank(line) and not fence.contains(line):",
+        "if fence.before and not fence.contains(line):",
         ("tests/formats/test_rescuing.py", "tests/formats", "tests/loop"),
     ),
     # Recorder and log.

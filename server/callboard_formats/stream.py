@@ -27,9 +27,9 @@ from callboard_formats.grammar import (
     tokens,
 )
 from callboard_formats.literals import Literals
+from callboard_formats.markdown import BEFORE_CLOSING_FENCE, BEFORE_FENCE
 from callboard_formats.outlet import Outlet, Preview, Shown
-from callboard_formats.quotation import BEFORE_CLOSING_FENCE, BEFORE_FENCE
-from callboard_formats.quoted_text import QuotedText, is_closer_quoted
+from callboard_formats.quotation import QuotedText, is_closer_quoted
 from callboard_formats.syntax import (
     END_OF_TURN,
     ENDS_OF_TURN,

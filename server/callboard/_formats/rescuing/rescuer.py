@@ -3,7 +3,7 @@
 A server that does not parse its model's calls leaves them in the text; there too stands a call
 that a web page told the model to make, or that the model explains. So a call is rescued only
 where it is the whole of what remains of the answer, begins at the margin, is complete, is
-shown as nobody's words (`standing`) and repeats nothing that the model was told (`repetition`).
+shown as nobody's words (`markdown`) and repeats nothing that the model was told (`repetition`).
 An answer that has spoken of calls, by a marker amid its words or a call that stayed text, has
 none rescued any more: what stands in lines of its own there may be a part of what is shown.
 Everything else stays text, in its place. What is held back is what may still become such a call.
@@ -29,9 +29,9 @@ from callboard._formats.rescuing.marks import (
     TURN_ENDS,
 )
 from callboard._formats.rescuing.repetition import is_repeated
-from callboard._formats.rescuing.standing import Standing
 from callboard_formats.formats import SYNTAXES
 from callboard_formats.grammar import grammar, meaning
+from callboard_formats.markdown import MarkdownTracker
 from callboard_formats.syntax import LAST_OBSERVATION, NOBODY, Spot, Syntax, WrittenCall
 from callboard_formats.tape import Tape
 
@@ -98,7 +98,7 @@ class Rescuer:
         self._known = known
         self._spot = Spot(line_start=True, first=False, schemas={name: {} for name in known})
         self._stopped = not known
-        self._standing = Standing()
+        self._markdown = MarkdownTracker()
         self._line: list[str] = []
         """The pieces that were passed of the line that `_at` is in."""
         self._passes_line = False
@@ -179,7 +179,7 @@ class Rescuer:
         self._take()
         while self._at < len(self._text):
             if self._group is None:
-                if self._line or self._passes_line or self._speaks_of_calls or not self._standing.may_call():
+                if self._line or self._passes_line or self._speaks_of_calls or not self._markdown.may_begin_call():
                     self._pass_line()
                     continue
                 if not self._begin(final=final):
@@ -336,7 +336,7 @@ class Rescuer:
         *lines, rest = passed.split("\n")
         for line in lines:
             whole = "".join([*self._line, line])
-            self._standing.passed(whole)
+            self._markdown.feed(f"{whole}\n")
             self._speaks_of_calls = self._speaks_of_calls or MARKERS.search(whole, 0) is not None
             self._line.clear()
             self._passes_line = False
