@@ -1,7 +1,6 @@
 """Which syntaxes there are, by name, and which of them a model writes."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 
 import regex
@@ -13,10 +12,9 @@ from callboard_formats.minimax import MiniMaxM3
 from callboard_formats.quotation import introduces_example
 from callboard_formats.react import React
 from callboard_formats.row import THINK
-from callboard_formats.syntax import END_OF_TURN, NOBODY, Spot, Syntax, Tags, Watcher, WrittenCall
+from callboard_formats.syntax import END_OF_TURN, NOBODY, Spot, Syntax, Watcher, WrittenCall
 from callboard_formats.table import ROWS
 from callboard_formats.tape import LOOK_BACK_CHARS, Reading, Tape
-from callboard_formats.templates import find_opened_thought, spell_out
 from callboard_formats.unmarked import PythonTag, Unmarked, UnmarkedNotation
 from callboard_formats.wrapped import WrappedJson
 
@@ -163,15 +161,6 @@ Marks that are special tokens go where a server is told to leave those out. Such
 data alone on its lines, which names a tool that there is.
 """
 
-BESIDES = {
-    "hunyuan_3": ("glm", "hunyuan_a13b"),
-    "llama4": ("llama3",),
-    "phi4_mini": ("granite",),
-    "seed_oss": ("qwen3_coder",),
-    "step3": ("deepseek",),
-}
-"""The syntaxes whose words a family's chat template has beside its own."""
-
 
 @cache
 def names() -> tuple[str, ...]:
@@ -197,6 +186,12 @@ def read_besides(formats: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(fellow for one in formats for fellow in FELLOWS.get(one, ())))
 
 
+def is_written_by(syntax: str, family: str) -> bool:
+    """Return whether models of `family` write `syntax`."""
+    unmarked = UNMARKED.name if family in UNMARKED_TOO else family
+    return syntax in (family, unmarked, *FELLOWS.get(family, ()))
+
+
 @cache
 def _of(formats: tuple[str, ...]) -> tuple[Syntax, ...]:
     if strange := set(formats) - set(names()):
@@ -211,87 +206,8 @@ def _of(formats: tuple[str, ...]) -> tuple[Syntax, ...]:
     return (*fence, *own, *others, _THOUGHTS)
 
 
-def thought_opened_for(
-    model: str, formats: Sequence[str] | None, *, thinking: bool | None, prompt_opens: bool | None = None
-) -> tuple[Tags, ...]:
-    """Return the tags of the thought that the prompt has opened, if it has.
-
-    Told by `thinking`, else by `prompt_opens`, else by the model's name.
-    """
-    opens = prompt_opens if thinking is None else thinking
-    if opens is False:
-        return ()
-    # A model has its own tags, whatever it was asked to write its calls in.
-    syntaxes = [one for one in SYNTAXES if _is_called(model, one.prompt_opens)]
-    if opens:
-        syntaxes += [one for one in SYNTAXES if _is_called(model, one.models)]
-        syntaxes += syntaxes_of(formats)
-    return tuple(dict.fromkeys(tag for one in syntaxes for tag in one.reasoning if tag.marks_a_thought))
-
-
-def prompt_ends_in_separator(model: str, formats: Sequence[str] | None) -> bool:
-    """Return whether an answer goes on behind the separator of messages that its prompt ended with."""
-    if formats is None:
-        return _is_called(model, FUNCTIONARY.models)
-    return FUNCTIONARY.name in formats
-
-
 @cache
 def stops_of(name: str) -> tuple[str, ...]:
     """Return the stop sequences of a syntax."""
     every = (_ASKED_FOR.get(one, one) for one in _IN_ANSWERS)
     return tuple(dict.fromkeys(stop for one in every if one.name == name for stop in one.stops))
-
-
-@dataclass(frozen=True, slots=True)
-class FoundFormat:
-    """The syntax that a model writes its calls in, and what says so; `is_told`: its template does, and no name."""
-
-    name: str
-    because: str
-    is_told: bool = False
-
-
-def find_format(model: str, template: str = "", other_names: Sequence[str] = ()) -> FoundFormat | None:
-    """Return the syntax of a model: by its chat template, else by its name, else by others that it has.
-
-    A template is a fact and a name a guess; but a template with the words of several syntaxes tells nothing.
-    """
-    if (told := _told_by(template)) is not None:
-        return FoundFormat(told, "its chat template", is_told=True)
-    for name, because in [(model, "its name"), *((one, f"its other name {one}") for one in other_names)]:
-        if (named := _named(name)) is not None:
-            return FoundFormat(named, because)
-    return None
-
-
-def is_written_by(syntax: str, family: str) -> bool:
-    """Return whether models of this family write this syntax."""
-    unmarked = UNMARKED.name if family in UNMARKED_TOO else family
-    return syntax in (family, unmarked, *FELLOWS.get(family, ()))
-
-
-def prompt_opens_thought(name: str, template: str, prompt: str = "") -> bool | None:
-    """Return whether a model of this syntax begins within a thought, by its template and a prompt that it made.
-
-    None where these do not tell.
-    """
-    tags = [tag for one in SYNTAXES if one.name == name for tag in one.reasoning]
-    return find_opened_thought(template, prompt, tags)
-
-
-def _told_by(template: str) -> str | None:
-    spelled = spell_out(template)
-    told = {one.name for one in SYNTAXES if any(word in spelled for word in one.template)}
-    told -= {other for name in told for other in BESIDES.get(name, ())}
-    return told.pop() if len(told) == 1 else None
-
-
-def _named(model: str) -> str | None:
-    return next((one.name for one in SYNTAXES if _is_called(model, one.models)), None)
-
-
-def _is_called(model: str, patterns: Sequence[str]) -> bool:
-    """Return whether the model's name is one of these; some write `_` or a blank for each `-` in it."""
-    name = regex.sub(r"[_ ]", "-", model.lower())
-    return any(regex.search(pattern, name) for pattern in patterns)

@@ -7,13 +7,8 @@ from typing import Any
 from callboard_formats.at_end import BareCalls, bare_calls
 from callboard_formats.calls import MeantCall, tool_meant, understand
 from callboard_formats.cleaning import Cleaner
-from callboard_formats.formats import (
-    other_syntaxes,
-    prompt_ends_in_separator,
-    read_besides,
-    syntaxes_of,
-    thought_opened_for,
-)
+from callboard_formats.detection import opened_thought_tags, prompt_ends_with_separator
+from callboard_formats.formats import other_syntaxes, read_besides, syntaxes_of
 from callboard_formats.functionary import FirstMessage
 from callboard_formats.outlet import (
     AllWasThought,
@@ -94,11 +89,11 @@ class StreamParser:
             (*syntaxes_of(formats), *others),
             self.schemas,
             previews=previews,
-            opened=thought_opened_for(model, formats, thinking=thinking, prompt_opens=prompt_opens),
+            opened=opened_thought_tags(model, formats, thinking=thinking, prompt_opens=prompt_opens),
             surely=bool(thinking),
         )
         self._cleaner = Cleaner(None if formats is None else (*formats, *read_besides(formats)), model)
-        self._first_message = FirstMessage(self.schemas) if prompt_ends_in_separator(model, formats) else None
+        self._first_message = FirstMessage(self.schemas) if prompt_ends_with_separator(model, formats) else None
         self._found: list[FoundCall] = []
         self._has_begun = False
 

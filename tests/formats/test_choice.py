@@ -9,7 +9,8 @@ from callboard._formats import FormatChoice, RequestedCall, ToolFormat, choose_f
 from callboard.calls import tool
 from callboard.models import TextDelta, ToolCallDelta
 from callboard_formats import parse
-from callboard_formats.formats import find_format, names
+from callboard_formats.detection import find_format
+from callboard_formats.formats import names
 
 
 @pytest.mark.parametrize("name", [name for name in get_args(ToolFormat) if name != "auto"])

@@ -3,8 +3,7 @@
 import pytest
 
 from callboard_formats import ReasoningPiece, StreamParser, TextPiece
-from callboard_formats.formats import find_format, prompt_opens_thought
-from callboard_formats.templates import spell_out
+from callboard_formats.detection import find_format, prompt_opens_thought, spell_out
 
 QWEN = r'{{- "For each function call, return a json object within <tool_call></tool_call> XML tags:\n<tool_call>\n'
 QWEN += r'{\"name\": <function-name>, \"arguments\": <args-json-object>}\n</tool_call><|im_end|>\n" }}'
@@ -70,14 +69,14 @@ def test_a_template_tells_the_family_whatever_the_model_is_called(name: str, lin
     for model in ("my-model", "gpt-5", "qwen2.5-7b", "llama-3.1-8b"):
         found = find_format(model, template)
         assert found is not None
-        assert (found.name, found.because, found.is_told) == (name, "its chat template", True)
+        assert (found.name, found.because, found.is_from_template) == (name, "its chat template", True)
 
 
 def test_a_template_with_the_words_of_several_families_leaves_it_to_the_name() -> None:
     template = "<｜tool▁calls▁begin｜> [TOOL_CALLS]"
     named = find_format("qwen3-8b", template)
     assert named is not None
-    assert (named.name, named.because, named.is_told) == ("hermes", "its name", False)
+    assert (named.name, named.because, named.is_from_template) == ("hermes", "its name", False)
     assert find_format("my-model", template) is None
 
 

@@ -5,7 +5,7 @@ import pytest
 from callboard._formats.reading import ScanningReader
 from callboard.models import Finish, TextDelta
 from callboard_formats import ReasoningPiece, StreamParser, TextPiece
-from callboard_formats.formats import find_format
+from callboard_formats.detection import find_format
 
 OPENED = {
     "Qwen/QwQ-32B": "</think>",

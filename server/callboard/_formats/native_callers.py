@@ -6,7 +6,7 @@ asked for the template once it has done so: nobody who calls natively waits for 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -14,7 +14,8 @@ from callboard._formats.described import Descriptions, ModelKey
 from callboard._formats.format import ClaimId, Format, Piece, Reader, RequestedCall
 from callboard.calls import Tool
 from callboard.models import ChatDict, DescribedModel, ModelDelta, ModelDescription, ModelRequest, ToolCallDelta
-from callboard_formats.formats import FoundFormat, find_format, is_written_by, prompt_opens_thought
+from callboard_formats.detection import FoundFormat, find_format, prompt_opens_thought
+from callboard_formats.formats import is_written_by
 
 _log = structlog.get_logger(__name__)
 
@@ -110,11 +111,10 @@ def _ignore(model: ModelKey) -> None:
 
 
 def find_described(model: str, description: ModelDescription) -> FoundFormat | None:
-    """Return the syntax of a model by what its endpoint tells, else by its name."""
-    # A prompt has the words as they are, where the template puts them together.
-    found = find_format(model, f"{description.prompt}\n{description.template}", description.other_names)
-    if found is not None and found.is_told and description.told_by:
-        return FoundFormat(found.name, f"{found.because} ({description.told_by})", is_told=True)
+    """Return the syntax of a model by its endpoint's description, or else by its name; None if neither tells."""
+    found = find_format(model, description.template, description.other_names, description.prompt)
+    if found is not None and found.is_from_template and description.told_by:
+        return replace(found, because=f"{found.because} ({description.told_by})")
     return found
 
 
