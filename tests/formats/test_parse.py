@@ -1,9 +1,12 @@
 """`parse`, for other programs: one function from a model's text to what it means."""
 
+import re
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 
+import callboard_formats
 from callboard._formats import Parsed, ParsedCall, ToolFormat, parse
 from callboard_formats import StreamParser, TextPiece
 from callboard_formats.formats import FELLOWS, UNMARKED_TOO
@@ -144,3 +147,10 @@ def test_an_unmarked_call_is_read_by_the_families_that_write_some_and_elsewhere_
 def test_an_unknown_format_is_refused_and_the_known_are_listed() -> None:
     with pytest.raises(ValueError, match="react, xml"):
         parse("", TOOLS, "morse")
+
+
+def test_the_examples_of_the_packages_readme_run() -> None:
+    readme = (Path(callboard_formats.__file__).parent / "README.md").read_text()
+    examples = re.findall(r"^```python\n(.*?)^```", readme, re.MULTILINE | re.DOTALL)
+    assert len(examples) == 3
+    exec("\n".join(examples), {})
