@@ -99,7 +99,7 @@ def test_with_auto_no_mutation_loses_a_character_or_calls_an_unknown_tool(stride
         assert whole == pieces, (text, places)
         content, reasoning, calls = whole
         if text.lstrip().startswith(SCAFFOLDING):
-            # A ReAct transcript as a whole is shown without its labels: `test_scaffold.py`.
+            # A ReAct transcript as a whole is shown without its labels: `test_react_labels.py`.
             continue
         thinks = text.lstrip().lower().startswith("<think>")
         assert not reasoning or thinks, text

@@ -19,8 +19,8 @@ from callboard._formats import (
     RequestedCall,
     RescueFormat,
     TextPiece,
-    exchange,
     parse_arguments,
+    round_messages,
 )
 from callboard.calls import tool
 from callboard.errors import InvalidArguments
@@ -285,7 +285,7 @@ def test_a_request_offers_the_tools_and_cleans_only_arguments_that_no_endpoint_w
         RequestedCall("b", "add", ""),
         RequestedCall("c", "add", "{oops"),
     ]
-    messages = [{"role": "user", "content": "x"}, *exchange("", calls, ["3", "Error: x", "Error: y"])]
+    messages = [{"role": "user", "content": "x"}, *round_messages("", calls, ["3", "Error: x", "Error: y"])]
     request = NativeFormat().request(messages, [add])
     assert request.tools == [add.schema()]
     sent = [call["function"]["arguments"] for call in request.messages[1]["tool_calls"]]

@@ -397,7 +397,7 @@ PROSE = [
 ]  # fmt: skip
 WRITTEN = [*CALLS.values(), *(f"{one}\n" for one in CALLS.values())]
 mixtures = st.lists(st.sampled_from([*PROSE, *WRITTEN]), max_size=12)
-# Of these nothing is left out but calls: see test_scaffold.py for a thought before a call, and a lone tag.
+# Of these nothing is left out but calls: see test_react_labels.py for a thought before a call, and a lone tag.
 exact_mixtures = st.lists(
     st.sampled_from([*(one for one in PROSE if one not in ("Thought: so\n", "<tool_call>")), *WRITTEN]), max_size=12
 )

@@ -30,7 +30,7 @@ class ArgumentsPiece:
 Piece = TextPiece | ReasoningPiece | ArgumentsPiece
 
 
-def shown_pieces(reasoning: str, text: str) -> list[Piece]:
+def make_pieces(reasoning: str, text: str) -> list[Piece]:
     """Return the pieces for reasoning and for text behind it; none for what is empty."""
     pieces: list[Piece] = [ReasoningPiece(reasoning)] if reasoning else []
     return [*pieces, TextPiece(text)] if text else pieces
@@ -112,7 +112,7 @@ class Format(Protocol):
         ...
 
 
-def exchange(text: str, calls: Sequence[RequestedCall], results: Sequence[str]) -> list[ChatDict]:
+def round_messages(text: str, calls: Sequence[RequestedCall], results: Sequence[str]) -> list[ChatDict]:
     """Return one round as OpenAI messages: the assistant's with its calls, then a `tool` message for each.
 
     `results` are in the order of `calls`.

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from callboard._formats.call_styles import CallStyles
 from callboard._formats.calls import parse_arguments
-from callboard._formats.described import ModelKey
+from callboard._formats.descriptions import ModelKey
 from callboard._formats.format import ClaimId, Reader
-from callboard._formats.native_callers import NativeCallers
 from callboard._formats.native_reader import NativeReader
 from callboard._formats.reading import ScanningReader
 from callboard._formats.rescuing.reader import RescuingReader
@@ -56,17 +56,17 @@ class AutoFormat(_AskedNatively):
     """
 
     model: ModelKey = field(default_factory=ModelKey)
-    native_callers: NativeCallers = field(default_factory=NativeCallers)
+    call_styles: CallStyles = field(default_factory=CallStyles)
 
     @property
     def name(self) -> str:
         """The syntax where it is known, else `auto`."""
-        own = self.native_callers.own_syntax(self.model)
+        own = self.call_styles.own_syntax(self.model)
         return own.name if own else "auto"
 
     def reader(self, tools: Sequence[Tool], claim_id: ClaimId, messages: Sequence[ChatDict] = ()) -> Reader:
         """Return a reader for one answer; without tools nothing is rescued."""
-        if own := self.native_callers.own_syntax(self.model):
+        if own := self.call_styles.own_syntax(self.model):
             return ScanningReader(
                 own.name,
                 tools,
@@ -77,7 +77,7 @@ class AutoFormat(_AskedNatively):
                 rescued=True,
                 asks_first=True,
             )
-        known = () if self.model in self.native_callers else tuple(tool.name for tool in tools)
+        known = () if self.model in self.call_styles else tuple(tool.name for tool in tools)
         return RescuingReader(known, claim_id, messages)
 
 

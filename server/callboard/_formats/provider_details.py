@@ -11,7 +11,7 @@ from hashlib import blake2b
 from typing import Any
 
 from callboard._call_ids import nine_characters
-from callboard._formats.described import ModelKey
+from callboard._formats.descriptions import ModelKey
 from callboard._formats.format import RequestedCall
 from callboard.models import REASONING, ChatDict, content_text
 from callboard_protocol import EXTERNAL_ID_PREFIX

@@ -9,11 +9,11 @@ from itertools import groupby
 
 import structlog
 
-from callboard._formats.format import ArgumentsPiece, ClaimId, Piece, RequestedCall, shown_pieces
+from callboard._formats.format import ArgumentsPiece, ClaimId, Piece, RequestedCall, make_pieces
 from callboard._formats.native_reader import NativeReader
 from callboard._formats.rescuing.completeness import is_complete
+from callboard._formats.rescuing.react_labels import LabelRemover
 from callboard._formats.rescuing.repetition import is_repeated, told
-from callboard._formats.rescuing.scaffold import Scaffold
 from callboard.calls import Tool
 from callboard.models import ChatDict, Finish, ModelDelta, ReasoningDelta, TextDelta, ToolCallDelta
 from callboard_formats import CallPiece, StreamParser, TextPiece
@@ -72,7 +72,7 @@ class ScanningReader:
         self._held: list[ArgumentsPiece] = []
         self._parts = 0
         self._has_text = False
-        self._scaffold = Scaffold(lambda: told(messages)) if falls_back else None
+        self._scaffold = LabelRemover(lambda: told(messages)) if falls_back else None
         self._parser: StreamParser | None = None
 
     def feed(self, delta: ModelDelta) -> list[Piece]:
@@ -97,7 +97,7 @@ class ScanningReader:
         """Return what was held back."""
         pieces = self._release()
         if self._scaffold:
-            pieces += shown_pieces(*self._scaffold.finish(is_rescued=bool(self._found)))
+            pieces += make_pieces(*self._scaffold.finish(is_rescued=bool(self._found)))
         pieces += self._native.finish()
         self._warn()
         if self._native.calls():
@@ -178,7 +178,7 @@ class ScanningReader:
         return pieces
 
     def _without_labels(self, piece: TextPiece) -> list[Piece]:
-        return shown_pieces(*self._scaffold.feed(piece.text)) if self._scaffold else [piece]
+        return make_pieces(*self._scaffold.feed(piece.text)) if self._scaffold else [piece]
 
     def _id(self, part: int, number: int) -> str:
         if (part, number) not in self._ids:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from callboard._formats.format import ClaimId, Reader
 from callboard._formats.reading import ScanningReader
-from callboard._formats.transcript import in_words, with_instructions
+from callboard._formats.transcript import convert_calls_to_text, with_instructions
 from callboard._formats.wording import NO_MORE_CALLS, ReactWording, Wording, XmlWording
 from callboard.calls import Tool
 from callboard.models import ChatDict, ModelRequest
@@ -26,7 +26,7 @@ class TextFormat:
 
         The stop sequences stay on as long as the model knows of calls, its own earlier ones too.
         """
-        worded, called = in_words(messages, self.wording)
+        worded, called = convert_calls_to_text(messages, self.wording)
         if tools:
             worded = with_instructions(worded, self.wording.instructions(tools))
         elif called:

@@ -6,7 +6,7 @@ from callboard._formats.wording import Wording
 from callboard.models import ChatDict, content_text
 
 
-def in_words(messages: Sequence[ChatDict], wording: Wording) -> tuple[list[ChatDict], bool]:
+def convert_calls_to_text(messages: Sequence[ChatDict], wording: Wording) -> tuple[list[ChatDict], bool]:
     """Return the messages without `tool_calls` and `role: "tool"`, and whether there were any.
 
     Results become a user's message; where another follows, the two are one, for many chat

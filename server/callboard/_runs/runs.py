@@ -554,7 +554,7 @@ class Runs:
         await asyncio.gather(*late)
         await asyncio.gather(*self._forgetting)
         await self._quota.close()
-        await self._formats.native_callers.aclose()
+        await self._formats.call_styles.aclose()
         for run in self:
             run.log.stop_keeping()
         self._has_left = True

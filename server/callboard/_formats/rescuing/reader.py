@@ -7,11 +7,11 @@ from collections.abc import Collection, Sequence
 
 import structlog
 
-from callboard._formats.format import ArgumentsPiece, ClaimId, Piece, RequestedCall, shown_pieces
+from callboard._formats.format import ArgumentsPiece, ClaimId, Piece, RequestedCall, make_pieces
 from callboard._formats.native_reader import NativeReader
+from callboard._formats.rescuing.react_labels import LabelRemover
 from callboard._formats.rescuing.repetition import told
 from callboard._formats.rescuing.rescuer import Rescuer
-from callboard._formats.rescuing.scaffold import Scaffold
 from callboard._formats.rescuing.thought import LeadingThought
 from callboard.models import ChatDict, Finish, ModelDelta, ReasoningDelta, TextDelta, ToolCallDelta
 from callboard_formats.calls import tool_meant
@@ -34,7 +34,7 @@ class RescuingReader:
         self._native = NativeReader(claim_id)
         self._thought = LeadingThought()
         self._rescuer = Rescuer(known)
-        self._scaffold = Scaffold(self._told)
+        self._scaffold = LabelRemover(self._told)
         self._rescued: list[RequestedCall] = []
 
     def feed(self, delta: ModelDelta) -> list[Piece]:
@@ -61,7 +61,7 @@ class RescuingReader:
         pieces = [*self._text(*self._thought.finish())]
         text, calls = self._rescuer.finish(self._told)
         pieces += self._shown("", text)
-        pieces += shown_pieces(*self._scaffold.finish(is_rescued=bool(calls)))
+        pieces += make_pieces(*self._scaffold.finish(is_rescued=bool(calls)))
         if calls:
             _log.warning("calls_in_another_format", chosen="auto", found=[self._rescuer.syntax], calls=len(calls))
         for call in calls:
@@ -95,10 +95,10 @@ class RescuingReader:
 
     def _release(self) -> list[Piece]:
         pieces = self._text(*self._thought.finish())
-        return [*pieces, *self._shown("", self._rescuer.release()), *shown_pieces(*self._scaffold.finish())]
+        return [*pieces, *self._shown("", self._rescuer.release()), *make_pieces(*self._scaffold.finish())]
 
     def _shown(self, reasoning: str, text: str) -> list[Piece]:
         if not text:
-            return shown_pieces(reasoning, "")
+            return make_pieces(reasoning, "")
         thought, shown = self._scaffold.feed(text)
-        return [*shown_pieces(reasoning, ""), *shown_pieces(thought, shown)]
+        return [*make_pieces(reasoning, ""), *make_pieces(thought, shown)]

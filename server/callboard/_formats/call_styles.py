@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from callboard._formats.described import Descriptions, ModelKey
+from callboard._formats.descriptions import ModelDescriptions, ModelKey
 from callboard._formats.format import ClaimId, Format, Piece, Reader, RequestedCall
 from callboard.calls import Tool
 from callboard.models import ChatDict, DescribedModel, ModelDelta, ModelDescription, ModelRequest, ToolCallDelta
@@ -30,14 +30,14 @@ class OwnSyntax:
     prompt_opens: bool | None = None
 
 
-class NativeCallers:
+class CallStyles:
     """How models call, by their keys: who has called natively, who in text, and in which syntax of their own.
 
     For as long as the process runs. What was found of a model is logged, once until it changes.
     """
 
-    def __init__(self, descriptions: Descriptions | None = None) -> None:
-        self._descriptions = descriptions or Descriptions()
+    def __init__(self, descriptions: ModelDescriptions | None = None) -> None:
+        self._descriptions = descriptions or ModelDescriptions()
         self._native: set[ModelKey] = set()
         self._written: dict[ModelKey, set[str]] = {}
         self._found: dict[ModelKey, OwnSyntax] = {}
@@ -51,7 +51,7 @@ class NativeCallers:
         self._native.add(model)
         self._found.pop(model, None)
 
-    def note_text(self, model: ModelKey, syntax: str, described: DescribedModel | None = None) -> None:
+    def note_text_call(self, model: ModelKey, syntax: str, described: DescribedModel | None = None) -> None:
         """Remember that this model has called in its text; `described` is asked once whether the syntax is its own."""
         if model in self._native:
             return
@@ -66,7 +66,7 @@ class NativeCallers:
         """Return the syntax that a model without native calls writes them in; None while that is not known."""
         return self._found.get(model)
 
-    def ask_prompt(self, model: ModelKey, described: DescribedModel) -> None:
+    def fetch_prompt(self, model: ModelKey, described: DescribedModel) -> None:
         """Have `described` asked once for a prompt, of a model whose syntax is known."""
         if model not in self._native:
             self._descriptions.ask(model, described, _ignore)
@@ -89,7 +89,7 @@ class NativeCallers:
             return
         description = self._descriptions.of(model)
         written = self._written[model]
-        found = find_described(model.name, description)
+        found = find_model_format(model.name, description)
         if found is None:
             self._log_once(model, "auto", NOTHING_TELLS)
         elif any(is_written_by(syntax, found.name) for syntax in written):
@@ -110,7 +110,7 @@ def _ignore(model: ModelKey) -> None:
     """Do nothing with what was told: it is looked up when the next answer is read."""
 
 
-def find_described(model: str, description: ModelDescription) -> FoundFormat | None:
+def find_model_format(model: str, description: ModelDescription) -> FoundFormat | None:
     """Return the syntax of a model by its endpoint's description, or else by its name; None if neither tells."""
     found = find_format(model, description.template, description.other_names, description.prompt)
     if found is not None and found.is_from_template and description.told_by:
@@ -119,12 +119,12 @@ def find_described(model: str, description: ModelDescription) -> FoundFormat | N
 
 
 @dataclass(frozen=True, slots=True)
-class NotingFormat:
+class ObservedFormat:
     """The format `format`, which remembers in `callers` how `model` calls; `described` may be asked about it."""
 
     format: Format
     model: ModelKey
-    callers: NativeCallers
+    callers: CallStyles
     described: DescribedModel | None = None
 
     @property
@@ -138,14 +138,14 @@ class NotingFormat:
 
     def reader(self, tools: Sequence[Tool], claim_id: ClaimId, messages: Sequence[ChatDict] = ()) -> Reader:
         """Return the reader of `format`, watched."""
-        return _NotingReader(self.format.reader(tools, claim_id, messages), self.model, self.callers, self.described)
+        return _ObservedReader(self.format.reader(tools, claim_id, messages), self.model, self.callers, self.described)
 
 
 @dataclass(frozen=True, slots=True)
-class _NotingReader:
+class _ObservedReader:
     reader: Reader
     model: ModelKey
-    callers: NativeCallers
+    callers: CallStyles
     described: DescribedModel | None
 
     def feed(self, delta: ModelDelta) -> list[Piece]:
@@ -157,9 +157,9 @@ class _NotingReader:
         pieces = self.reader.finish()
         for call in self.reader.calls():
             if call.rescued:
-                self.callers.note_text(self.model, call.syntax, self.described)
+                self.callers.note_text_call(self.model, call.syntax, self.described)
             elif call.in_text and self.described is not None:
-                self.callers.ask_prompt(self.model, self.described)
+                self.callers.fetch_prompt(self.model, self.described)
         return pieces
 
     def calls(self) -> list[RequestedCall]:

@@ -31,7 +31,7 @@ def model_key(model: ChatModel, name: str) -> ModelKey:
     return ModelKey(name, model.address if isinstance(model, DescribedModel) else "")
 
 
-class Descriptions:
+class ModelDescriptions:
     """The descriptions of models by their keys; for as long as the process runs."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

@@ -34,7 +34,7 @@ _TOLD = re.compile(r"\bReAct\b|final answer", re.IGNORECASE)
 _TOLD_OF_TAGS = re.compile(r"(?:tool|function).?call", re.IGNORECASE)
 
 
-class Scaffold:
+class LabelRemover:
     """A reader of the text of one answer; `told` gives the texts that the model was sent, its own answers left out."""
 
     def __init__(self, told: Callable[[], Sequence[str]]) -> None:
