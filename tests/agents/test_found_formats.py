@@ -59,11 +59,11 @@ class Turns:
     async def play(self, agent: Agent = CLOCK) -> list[Event]:
         """Play one turn, and wait for what it asked of the endpoint."""
         events = await play(agent, self._context_for("What is the time?", model=self.model, formats=self.formats))
-        await self.formats.call_styles.settle(self.key)
+        await self.formats.call_styles.wait_for_description(self.key)
         return events
 
     async def format(self) -> str:
-        return (await self.formats.of_model(self.model, self.key.name)).name
+        return (await self.formats.for_model(self.model, self.key.name)).name
 
 
 @asynccontextmanager
@@ -269,11 +269,11 @@ async def test_a_family_that_was_chosen_is_not_asked_about_before_it_has_called(
 async def test_what_is_found_holds_for_the_next_answer_of_the_same_turn(context_for: ContextFor) -> None:
     describing = Told(ModelDescription(template=NEMOTRON_WORDS))
     formats = FormatChoice()
-    chosen = await formats.of_model(describing, "my-model")
+    chosen = await formats.for_model(describing, "my-model")
     reader = chosen.reader([now], str)
     callers = formats.call_styles
     callers.note_text_call(ModelKey("my-model", "here"), "nemotron_nano", describing)
-    await callers.settle(ModelKey("my-model", "here"))
+    await callers.wait_for_description(ModelKey("my-model", "here"))
     assert reader.calls() == []
     assert chosen.name == "nemotron_nano"
 
@@ -304,13 +304,13 @@ async def test_a_model_that_has_called_natively_by_then_is_neither_asked_about_n
     model = Told(ModelDescription(template=NEMOTRON_WORDS))
     callers = CallStyles()
     callers.note_text_call(key, "nemotron_nano", model)
-    callers.add(key)
-    await callers.settle(key)
+    callers.note_native_call(key)
+    await callers.wait_for_description(key)
     assert callers.own_syntax(key) is None
     later = CallStyles()
-    later.add(key)
+    later.note_native_call(key)
     later.note_text_call(key, "nemotron_nano", model)
-    await later.settle(key)
+    await later.wait_for_description(key)
     assert model.times_asked == 1
 
 
@@ -328,7 +328,7 @@ async def test_a_model_that_fails_to_describe_itself_is_judged_by_its_name_and_a
         for seconds, times_asked in ((0.0, 1), (1.0, 1), (601.0, 2)):
             now_seconds = seconds
             callers.note_text_call(key, "nemotron_nano", model)
-            await callers.settle(key)
+            await callers.wait_for_description(key)
             own = callers.own_syntax(key)
             assert own is not None
             assert (own.name, model.times_asked) == ("nemotron_nano", times_asked)
@@ -349,7 +349,7 @@ async def test_who_is_cancelled_while_waiting_leaves_the_question_to_others() ->
     callers = CallStyles()
     model: DescribedModel = Slow(ModelDescription(template=NEMOTRON_WORDS))
     callers.note_text_call(key, "nemotron_nano", model)
-    waiting = [asyncio.create_task(callers.settle(key)) for _ in range(2)]
+    waiting = [asyncio.create_task(callers.wait_for_description(key)) for _ in range(2)]
     done, _ = await asyncio.wait(waiting, timeout=0)
     assert not done
     waiting[0].cancel()

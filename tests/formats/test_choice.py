@@ -23,8 +23,8 @@ def test_a_format_that_is_set_holds_for_every_model(name: ToolFormat) -> None:
     [("gpt-5", "auto"), ("meta/Llama-2-13B-chat", "react"), ("llama-3.1-8b", "auto"), ("", "auto")],
 )
 def test_auto_is_itself_but_react_for_models_that_are_listed(model: str, name: str) -> None:
-    assert FormatChoice("auto", ("*llama-2*", "phi-2")).of(model).name == name
-    assert FormatChoice().of(model).name == "auto"
+    assert FormatChoice("auto", ("*llama-2*", "phi-2")).for_name(model).name == name
+    assert FormatChoice().for_name(model).name == "auto"
 
 
 def test_every_syntax_can_be_chosen() -> None:
@@ -41,7 +41,7 @@ def now() -> str:
 
 
 def answers(formats: FormatChoice, model: str, text: str) -> list[RequestedCall]:
-    reader = formats.of(model).reader([now], lambda given: given or "new")
+    reader = formats.for_name(model).reader([now], lambda given: given or "new")
     reader.feed(TextDelta(text))
     reader.finish()
     return reader.calls()
@@ -49,12 +49,12 @@ def answers(formats: FormatChoice, model: str, text: str) -> list[RequestedCall]
 
 def test_a_model_that_calls_in_its_text_as_its_name_says_is_read_so_from_then_on() -> None:
     formats = FormatChoice()
-    assert formats.of("qwen3-8b").name == "auto"
+    assert formats.for_name("qwen3-8b").name == "auto"
     assert len(answers(formats, "qwen3-8b", CALL)) == 1
-    assert formats.of("qwen3-8b").name == "hermes"
+    assert formats.for_name("qwen3-8b").name == "hermes"
     [call] = answers(formats, "qwen3-8b", f"I look.\n{CALL}\nThere.")
     assert call.asks_first
-    assert formats.of("qwen3-32b").name == "auto"
+    assert formats.for_name("qwen3-32b").name == "auto"
 
 
 def test_what_is_found_is_told_once() -> None:
@@ -70,14 +70,14 @@ def test_what_is_found_is_told_once() -> None:
 def test_a_call_in_another_syntax_than_the_models_own_says_nothing_of_it(model: str) -> None:
     formats = FormatChoice()
     answers(formats, model, CALL)
-    assert formats.of(model).name == "auto"
+    assert formats.for_name(model).name == "auto"
 
 
 def test_a_model_that_calls_natively_is_read_natively_again() -> None:
     formats = FormatChoice()
     answers(formats, "qwen3-8b", CALL)
-    formats.of("qwen3-8b").reader([now], str).feed(ToolCallDelta(0, "call_1", "now", "{}"))
-    assert formats.of("qwen3-8b").name == "auto"
+    formats.for_name("qwen3-8b").reader([now], str).feed(ToolCallDelta(0, "call_1", "now", "{}"))
+    assert formats.for_name("qwen3-8b").name == "auto"
     assert answers(formats, "qwen3-8b", CALL) == []
 
 
@@ -280,7 +280,7 @@ def test_data_and_examples_are_no_unmarked_calls(name: str, text: str) -> None:
 def test_a_model_that_leaves_the_marks_of_its_family_out_is_of_it() -> None:
     formats = FormatChoice()
     assert len(answers(formats, "qwen2.5-7b", '{"name": "now", "arguments": {}}')) == 1
-    assert formats.of("qwen2.5-7b").name == "hermes"
+    assert formats.for_name("qwen2.5-7b").name == "hermes"
     with capture_logs() as logs:
         assert len(answers(formats, "qwen2.5-7b", '{"name": "now", "arguments": {}}')) == 1
     assert not [log for log in logs if log["event"] == "calls_in_another_format"]

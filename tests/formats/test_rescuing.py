@@ -372,7 +372,7 @@ def test_without_tools_nothing_is_looked_for() -> None:
 
 
 def rescued_from(choice: FormatChoice, model: str, tool_format: ToolFormat | None = None) -> int:
-    reader = choice.of(model, tool_format).reader(TOOLS, lambda given: given or "new")
+    reader = choice.for_name(model, tool_format).reader(TOOLS, lambda given: given or "new")
     reader.feed(TextDelta(OBJECT))
     reader.finish()
     return len(reader.calls())
@@ -382,7 +382,7 @@ def rescued_from(choice: FormatChoice, model: str, tool_format: ToolFormat | Non
 def test_once_a_model_has_called_natively_nothing_is_rescued_from_its_text_any_more(seen_by: ToolFormat) -> None:
     choice = FormatChoice()
     assert rescued_from(choice, "m") == 1
-    reader = choice.of("m", seen_by).reader(TOOLS, lambda given: given or "new")
+    reader = choice.for_name("m", seen_by).reader(TOOLS, lambda given: given or "new")
     reader.feed(ToolCallDelta(0, "n", "search", "{}"))
     assert rescued_from(choice, "m") == 0
     assert rescued_from(choice, "m", "rescue") == 1

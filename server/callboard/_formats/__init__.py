@@ -1,7 +1,7 @@
-"""Formats: how calls are written in a model's input and output. Runs nothing."""
+"""Formats: how tool calls are written in a model's input and read from its output. Runs no tool."""
 
 from callboard._formats.call_styles import CallStyles, find_model_format
-from callboard._formats.calls import parse_arguments, renamed, understand
+from callboard._formats.calls import parse_arguments, understand
 from callboard._formats.choice import FormatChoice, choose_format
 from callboard._formats.descriptions import ModelDescriptions, ModelKey, model_key
 from callboard._formats.format import (
@@ -54,7 +54,6 @@ __all__ = [
     "parse_arguments",
     "prepare_reading",
     "react_format",
-    "renamed",
     "round_messages",
     "tool_meant",
     "understand",

@@ -1,6 +1,6 @@
-"""What endpoints have told of their models, as far as this process has asked: each once.
+"""The descriptions that endpoints give of their models, requested once per model and process.
 
-Asking takes a moment; only `settle` waits for it. Above: native callers. Below: models.
+A request takes a moment; only `wait` waits for it.
 """
 
 import asyncio
@@ -12,72 +12,73 @@ import structlog
 
 from callboard.models import ChatModel, DescribedModel, ModelDescription
 
-SILENCE_SECONDS = 600.0
-"""The time after which an endpoint is asked again that told nothing: it may have been busy, or is another one now."""
+RETRY_SECONDS = 600.0
+"""The time until an endpoint that gave no description is asked again: it may have been busy, or been replaced."""
 
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class ModelKey:
-    """A model: its name, and the address of its endpoint; two endpoints may have different models of one name."""
+    """A model's name and the address of its endpoint: two endpoints may serve different models of one name."""
 
     name: str = ""
     endpoint: str = ""
 
 
 def model_key(model: ChatModel, name: str) -> ModelKey:
-    """Return the key of a model that is asked for by `name`."""
+    """Return the key of the model that requests call `name`."""
     return ModelKey(name, model.address if isinstance(model, DescribedModel) else "")
 
 
 class ModelDescriptions:
-    """The descriptions of models by their keys; for as long as the process runs."""
+    """A cache of model descriptions that lives as long as the process."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._told: dict[ModelKey, ModelDescription] = {}
-        self._silent_until: dict[ModelKey, float] = {}
-        self._asking: dict[ModelKey, asyncio.Task[None]] = {}
+        self._known: dict[ModelKey, ModelDescription] = {}
+        self._retry_at: dict[ModelKey, float] = {}
+        self._requests: dict[ModelKey, asyncio.Task[None]] = {}
 
-    def of(self, key: ModelKey) -> ModelDescription:
-        """Return what is known of a model; an empty description where that is nothing."""
-        return self._told.get(key, ModelDescription())
+    def get(self, key: ModelKey) -> ModelDescription:
+        """Return the description of a model; an empty one if none is known."""
+        return self._known.get(key, ModelDescription())
 
-    def ask(self, key: ModelKey, model: DescribedModel, then: Callable[[ModelKey], None]) -> bool:
-        """Ask the endpoint unless it has answered, or was silent of late; return whether it is being asked.
+    def request(self, key: ModelKey, model: DescribedModel, then: Callable[[ModelKey], None]) -> bool:
+        """Request the description in the background; return whether a request is running now.
 
-        `then` is called afterwards, but for a question that was under way before.
+        No request is made for a known model, or within `RETRY_SECONDS` of an empty answer. `then` is called at the end
+        of a request that this call has started.
         """
-        if key in self._asking:
+        if key in self._requests:
             return True
-        if key in self._told or self._clock() < self._silent_until.get(key, 0.0):
+        if key in self._known or self._clock() < self._retry_at.get(key, 0.0):
             return False
-        self._asking[key] = asyncio.create_task(self._ask(key, model, then), name=f"describe {key.name}")
+        self._requests[key] = asyncio.create_task(self._request(key, model, then), name=f"describe {key.name}")
         return True
 
-    async def settle(self, key: ModelKey) -> None:
-        """Wait for a question that is under way; cancelling one who waits does not cancel the question."""
-        if (asking := self._asking.get(key)) is not None:
-            await asyncio.wait({asking})
+    async def wait(self, key: ModelKey) -> None:
+        """Wait for a running request. Cancelling the waiter does not cancel the request."""
+        if (request := self._requests.get(key)) is not None:
+            await asyncio.wait({request})
 
     async def aclose(self) -> None:
-        """Give up what is under way."""
-        asking = list(self._asking.values())
-        for task in asking:
+        """Cancel all running requests."""
+        requests = list(self._requests.values())
+        for task in requests:
             task.cancel()
-        await asyncio.gather(*asking, return_exceptions=True)
+        await asyncio.gather(*requests, return_exceptions=True)
 
-    async def _ask(self, key: ModelKey, model: DescribedModel, then: Callable[[ModelKey], None]) -> None:
+    async def _request(self, key: ModelKey, model: DescribedModel, then: Callable[[ModelKey], None]) -> None:
         try:
             description = await model.describe()
-        except Exception as error:  # noqa: BLE001 - foreign code: a model of one's own may raise anything
+        except Exception as error:  # noqa: BLE001 - foreign code: an application's own model may raise anything
             _log.warning("model_not_described", model=key.name, endpoint=key.endpoint, exc_info=error)
             description = ModelDescription()
         finally:
-            del self._asking[key]
+            del self._requests[key]
         if description == ModelDescription():
-            self._silent_until[key] = self._clock() + SILENCE_SECONDS
+            self._retry_at[key] = self._clock() + RETRY_SECONDS
         else:
-            self._told[key] = description
+            self._known[key] = description
         then(key)

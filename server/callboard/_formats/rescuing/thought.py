@@ -1,4 +1,4 @@
-"""Reasoning in tags that an answer begins with. Pure."""
+"""Separates reasoning in `<think>` tags at the beginning of an answer from its text."""
 
 import re
 
@@ -9,14 +9,14 @@ _ENDS_THOUGHT = re.compile(_THINK_END, re.IGNORECASE | re.ASCII)
 
 
 class LeadingThought:
-    """A reader that takes the reasoning off an answer that begins with it; white space around its tags is no text."""
+    """Reads one answer. White space beside the tags is dropped. `feed` and `finish` return reasoning and text."""
 
     def __init__(self) -> None:
         self._held = ""
         self._within: bool | None = None
-        """True within the reasoning; None while it cannot be told; False once the answer itself has begun."""
+        """True inside the reasoning; None while that is open; False once the text has begun."""
         self._strips = False
-        """True where white space that comes now stands beside a tag."""
+        """The last thing read was a tag, so white space that follows is dropped."""
 
     def feed(self, text: str) -> tuple[str, str]:
         """Return the reasoning and the text that can be shown now."""
@@ -38,7 +38,7 @@ class LeadingThought:
         return "", self._beside(text)
 
     def finish(self) -> tuple[str, str]:
-        """Return what was held back."""
+        """Return the reasoning and the text that were held back."""
         held = self._held
         self._held = ""
         within = self._within
