@@ -4,7 +4,7 @@ Two things to know: `parse` reads a whole answer, and `StreamParser` reads one a
 nothing, and knows nothing of who does.
 """
 
-from callboard_formats.outlet import CallPiece, ReasoningPiece, TextPiece
+from callboard_formats.output import CallPiece, ReasoningPiece, TextPiece
 from callboard_formats.parser import Parsed, ParsedCall, Piece, StreamParser, parse
 
 __all__ = ["CallPiece", "Parsed", "ParsedCall", "Piece", "ReasoningPiece", "StreamParser", "TextPiece", "parse"]

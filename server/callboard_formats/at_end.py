@@ -13,8 +13,17 @@ import regex
 
 from callboard_formats.names import resolve_name
 from callboard_formats.python import Brackets, calls_in_source, read_brackets
-from callboard_formats.syntax import END_OF_TURN, LAST_OBSERVATION, NOBODY, Spot, Syntax, Watcher, WrittenCall
-from callboard_formats.tape import Reading, Tape
+from callboard_formats.syntax import (
+    END_OF_TURN,
+    LAST_OBSERVATION,
+    NO_WATCHER,
+    BlockContext,
+    BlockItems,
+    Syntax,
+    Watcher,
+    WrittenCall,
+)
+from callboard_formats.text_buffer import Reading, TextBuffer
 from callboard_formats.unmarked import DEPTH, LastCalls
 
 MAX_LOOKS = 24
@@ -32,34 +41,34 @@ class AtEnd(LastCalls):
         # A fence, a list item and a block quotation show a call.
         self.openers = tuple(one for one in syntax.openers if not one.startswith(("`", "~", "- ", "> ")))
 
-    def read(self, tape: Tape, spot: Spot, watcher: Watcher) -> Reading[Sequence[WrittenCall | str] | None]:
+    def read(self, buffer: TextBuffer, context: BlockContext, watcher: Watcher) -> Reading[BlockItems | None]:
         """Read the calls here, up to the answer's end."""
-        if spot.answering or tape.looks_back(AtEnd.__name__) >= MAX_LOOKS:
+        if context.answering or buffer.looks_back(AtEnd.__name__) >= MAX_LOOKS:
             return None
-        items = yield from super().read(tape, spot, watcher)
-        if items is not None and (isinstance(items[0], str) or not (yield from self._is_end(tape))):
-            tape.may_look_back(AtEnd.__name__)
+        items = yield from super().read(buffer, context, watcher)
+        if items is not None and (isinstance(items[0], str) or not (yield from self._is_end(buffer))):
+            buffer.may_look_back(AtEnd.__name__)
             return None
         return items
 
-    def _is_end(self, tape: Tape) -> Reading[bool]:
+    def _is_end(self, buffer: TextBuffer) -> Reading[bool]:
         """Return whether nothing follows but tokens and an empty `Observation:`: a result is imagined, or explained."""
-        while (yield from tape.take(END_OF_TURN)):
-            yield from tape.space()
-        yield from tape.space()
-        yield from tape.take(LAST_OBSERVATION)
-        return (yield from tape.ends_here())
+        while (yield from buffer.take(END_OF_TURN)):
+            yield from buffer.space()
+        yield from buffer.space()
+        yield from buffer.take(LAST_OBSERVATION)
+        return (yield from buffer.ends_here())
 
-    def read_calls(self, tape: Tape, spot: Spot) -> Reading[Sequence[WrittenCall] | None]:
+    def read_calls(self, buffer: TextBuffer, context: BlockContext) -> Reading[Sequence[WrittenCall] | None]:
         """Read one block of the syntax."""
-        start = tape.keep()
-        items = (yield from self._syntax.read(tape, spot, NOBODY)) or ()
+        start = buffer.keep()
+        items = (yield from self._syntax.read(buffer, context, NO_WATCHER)) or ()
         calls = [item for item in items if isinstance(item, WrittenCall)]
         if not calls or len(calls) < len(items):
-            tape.rewind(start)
+            buffer.rewind(start)
             return None
         is_whole = not any(call.truncated or call.broken for call in calls)
-        is_known = all(resolve_name(call.name, spot.schemas) for call in calls)
+        is_known = all(resolve_name(call.name, context.schemas) for call in calls)
         return calls if is_whole and is_known else []
 
 
@@ -74,15 +83,15 @@ class BareCalls(LastCalls):
     def __init__(self, tools: Sequence[str]) -> None:
         self.openers = tuple(f"{tool}(" for tool in tools)
 
-    def read_calls(self, tape: Tape, spot: Spot) -> Reading[Sequence[WrittenCall] | None]:
+    def read_calls(self, buffer: TextBuffer, context: BlockContext) -> Reading[Sequence[WrittenCall] | None]:
         """Read the call of one line."""
-        start = tape.keep()
-        head = yield from tape.take(_NAME)
-        if head is None or head[0] not in spot.schemas:
-            tape.rewind(start)
+        start = buffer.keep()
+        head = yield from buffer.take(_NAME)
+        if head is None or head[0] not in context.schemas:
+            buffer.rewind(start)
             return None
-        became = yield from read_brackets(tape, DEPTH)
-        return (calls_in_source(tape.cut(start, tape.at)) or []) if became is Brackets.CLOSED else []
+        became = yield from read_brackets(buffer, DEPTH)
+        return (calls_in_source(buffer.cut(start, buffer.position)) or []) if became is Brackets.CLOSED else []
 
 
 _NAME = regex.compile(r"[A-Za-z_]\w{0,127}+(?=\()")

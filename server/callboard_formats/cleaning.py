@@ -14,7 +14,7 @@ import regex
 from callboard_formats.markdown import PAIRS, MarkdownTracker
 from callboard_formats.markers import MESSAGE_ENDS, Marker, markers
 from callboard_formats.syntax import END_OF_TURN, END_TOKENS
-from callboard_formats.tape import Reading, Tape
+from callboard_formats.text_buffer import Reading, TextBuffer
 
 MAX_AFTER_END = 48
 _ENDS = frozenset(text.lower() for text in (*END_TOKENS, *MESSAGE_ENDS))
@@ -37,7 +37,7 @@ class Cleaner:
     def __init__(self, syntaxes: Sequence[str] | None, model: str) -> None:
         self._markers, self._literals = markers(None if syntaxes is None else tuple(syntaxes), model)
         self._markdown = MarkdownTracker()
-        self._tape = Tape()
+        self._buffer = TextBuffer()
         self._verbatim_to = 0
         """The place in the answer up to which text is shown as it stands."""
         self._has_begun = False
@@ -51,71 +51,71 @@ class Cleaner:
 
     def feed(self, text: str) -> str:
         """Return what can be shown now."""
-        self._tape.feed(text)
+        self._buffer.feed(text)
         return self._read_on()
 
     def pass_on(self, text: str) -> str:
         """Return text that is shown as it stands, behind what was held back; what is left out may end in it."""
-        self._tape.feed(text)
-        self._verbatim_to = self._tape.end
+        self._buffer.feed(text)
+        self._verbatim_to = self._buffer.end
         return self._read_on()
 
     def finish(self) -> str:
         """Return what was held back."""
-        self._tape.final = True
+        self._buffer.final = True
         return self._read_on()
 
     def _read_on(self) -> str:
         next(self._reading, None)
-        self._tape.said = self._tape.at
+        self._buffer.emitted_to = self._buffer.position
         out = "".join(self._out)
         self._out.clear()
         return out
 
     def _read(self) -> Reading[None]:
         """Show the text up to the next marker and leave that out, again and again."""
-        tape = self._tape
+        buffer = self._buffer
         while True:
             self._show_to(self._verbatim_to)
-            start, found = self._literals.find(tape.text, tape.at - tape.base, final=tape.final)
-            self._show_to(tape.base + start)
+            start, found = self._literals.find(buffer.text, buffer.position - buffer.base, final=buffer.final)
+            self._show_to(buffer.base + start)
             spellings = self._markers.get(found, {})
-            marker = spellings.get(tape.text[start : start + len(found)]) or spellings.get("")
+            marker = spellings.get(buffer.text[start : start + len(found)]) or spellings.get("")
             is_used = self._is_used(marker, start + len(found)) if marker else False
             if marker and is_used:
-                tape.at += len(found)
+                buffer.position += len(found)
                 self._show(marker.instead)
                 self._is_answer = self._is_answer or marker.answers
                 for skip in marker.then:
-                    yield from skip(tape)
+                    yield from skip(buffer)
             elif found and is_used is not None:
-                self._show_to(tape.at + 1)
-            elif tape.final:
+                self._show_to(buffer.position + 1)
+            elif buffer.final:
                 return
             else:
                 yield
 
     def _is_used(self, marker: Marker, end: int) -> bool | None:
-        """Return whether `marker`, before `end` in the tape's text, is used and not spoken of.
+        """Return whether `marker`, before `end` in the buffer's text, is used and not spoken of.
 
         None if more text is needed.
         """
-        tape = self._tape
-        before = tape.before(tape.at, 1)
-        following = tape.text[end : end + 1]
+        buffer = self._buffer
+        before = buffer.before(buffer.position, 1)
+        following = buffer.text[end : end + 1]
         # At the beginning of the answer no mark can close anything.
         is_quoted = before and (before in _OPENING_QUOTES or following in _CLOSING_QUOTES)
         if self._markdown.is_literal() or is_quoted:
             # The tokens that end an answer are never spoken of, except in a line of code.
             may_end = marker.text.lower() in _ENDS and self._markdown.is_behind_words()
             return self._ends_answer(end) if may_end else False
-        if not (following or tape.final):
+        if not (following or buffer.final):
             return None
         # `std::vector<tool_call> calls`: a type in code.
         if _TYPE.fullmatch(marker.text) and following in _BEHIND_TYPES and (before.isalnum() or before == "_"):
             return False
         if marker.followed_by:
-            behind = marker.followed_by.match(tape.text, end, partial=not tape.final)
+            behind = marker.followed_by.match(buffer.text, end, partial=not buffer.final)
             if not behind or behind.partial:
                 return None if behind else False
         return self._is_where(marker, before, end)
@@ -137,16 +137,16 @@ class Cleaner:
 
     def _ends_answer(self, end: int) -> bool | None:
         """Return whether nothing follows but ends of the turn; None if more text is needed."""
-        final = self._tape.final
-        after = self._tape.text[end : end + MAX_AFTER_END + 1]
+        final = self._buffer.final
+        after = self._buffer.text[end : end + MAX_AFTER_END + 1]
         if len(after) > MAX_AFTER_END or not _NOTHING_BUT_ENDS.match(after, partial=not final):
             return False
         return True if final else None
 
     def _show_to(self, end: int) -> None:
-        if end > self._tape.at:
-            self._show(self._tape.text[self._tape.at - self._tape.base : end - self._tape.base])
-            self._tape.at = end
+        if end > self._buffer.position:
+            self._show(self._buffer.text[self._buffer.position - self._buffer.base : end - self._buffer.base])
+            self._buffer.position = end
 
     def _show(self, text: str) -> None:
         if text:

@@ -12,9 +12,9 @@ from callboard_formats.minimax import MiniMaxM3
 from callboard_formats.quotation import introduces_example
 from callboard_formats.react import React
 from callboard_formats.row import THINK
-from callboard_formats.syntax import END_OF_TURN, NOBODY, Spot, Syntax, Watcher, WrittenCall
+from callboard_formats.syntax import END_OF_TURN, NO_WATCHER, BlockContext, BlockItems, Syntax, Watcher, WrittenCall
 from callboard_formats.table import ROWS
-from callboard_formats.tape import LOOK_BACK_CHARS, Reading, Tape
+from callboard_formats.text_buffer import LOOK_BACK_CHARS, Reading, TextBuffer
 from callboard_formats.unmarked import PythonTag, Unmarked, UnmarkedNotation
 from callboard_formats.wrapped import WrappedJson
 
@@ -49,10 +49,10 @@ class Thoughts(Syntax):
 
     def read(
         self,
-        tape: Tape,  # noqa: ARG002 - the contract's
-        spot: Spot,  # noqa: ARG002 - the contract's
+        buffer: TextBuffer,  # noqa: ARG002 - the contract's
+        context: BlockContext,  # noqa: ARG002 - the contract's
         watcher: Watcher,  # noqa: ARG002 - the contract's
-    ) -> Reading[Sequence[WrittenCall | str] | None]:
+    ) -> Reading[BlockItems | None]:
         """Read nothing: no block begins so."""
         yield from ()
         return None
@@ -64,11 +64,11 @@ class FencedJson(Syntax):
     name = UNMARKED.name
     openers = ("```",)
 
-    def read(self, tape: Tape, spot: Spot, watcher: Watcher) -> Reading[Sequence[WrittenCall | str] | None]:
+    def read(self, buffer: TextBuffer, context: BlockContext, watcher: Watcher) -> Reading[BlockItems | None]:
         """Read the fence as ReAct does."""
-        if not (yield from tape.match(_JSON_FENCE)):
+        if not (yield from buffer.match(_JSON_FENCE)):
             return None
-        return (yield from LAST_REACT.read(tape, spot, watcher))
+        return (yield from LAST_REACT.read(buffer, context, watcher))
 
 
 class XmlFence(Syntax):
@@ -79,39 +79,43 @@ class XmlFence(Syntax):
 
     def read(
         self,
-        tape: Tape,
-        spot: Spot,
+        buffer: TextBuffer,
+        context: BlockContext,
         watcher: Watcher,  # noqa: ARG002 - until the answer's end nobody knows whether they are calls
-    ) -> Reading[Sequence[WrittenCall | str] | None]:
+    ) -> Reading[BlockItems | None]:
         """Read the fence, if it holds nothing but calls and nothing follows but such fences or an imagined result."""
-        if not spot.line_start or introduces_example(tape.before(tape.at, LOOK_BACK_CHARS)):
+        if not context.line_start or introduces_example(buffer.before(buffer.position, LOOK_BACK_CHARS)):
             return None
-        if not (yield from tape.match(_FENCE)) or not tape.may_look_back("xml", MAX_XML_FENCES):
+        if not (yield from buffer.match(_FENCE)) or not buffer.may_look_back("xml", MAX_XML_FENCES):
             return None
         calls: list[WrittenCall | str] = []
-        while (yield from tape.take(_FENCE)):
-            while found := (yield from self._calls(tape, spot)):
+        while (yield from buffer.take(_FENCE)):
+            while found := (yield from self._calls(buffer, context)):
                 calls += found
-                yield from tape.space()
-            if not (yield from tape.take(_FENCE_END)) and not (tape.final and (yield from tape.take(_LAST_FENCE_END))):
+                yield from buffer.space()
+            if not (yield from buffer.take(_FENCE_END)) and not (
+                buffer.final and (yield from buffer.take(_LAST_FENCE_END))
+            ):
                 return None
-            yield from tape.space()
-        while (yield from tape.take(END_OF_TURN)):
-            yield from tape.space()
-        is_last = (yield from tape.ends_here()) or (yield from tape.match(_RESULT))
+            yield from buffer.space()
+        while (yield from buffer.take(END_OF_TURN)):
+            yield from buffer.space()
+        is_last = (yield from buffer.ends_here()) or (yield from buffer.match(_RESULT))
         return calls if is_last else None
 
-    def _calls(self, tape: Tape, spot: Spot) -> Reading[list[WrittenCall | str]]:
+    def _calls(self, buffer: TextBuffer, context: BlockContext) -> Reading[list[WrittenCall | str]]:
         """Read the calls here; none where there are none."""
-        start = tape.keep()
+        start = buffer.keep()
         for row in _XML_ROWS:
-            if (yield from tape.match(row.patterns.opener)) and (calls := (yield from row.read(tape, spot, NOBODY))):
+            if (yield from buffer.match(row.patterns.opener)) and (
+                calls := (yield from row.read(buffer, context, NO_WATCHER))
+            ):
                 return list(calls)
-            tape.rewind(start)
+            buffer.rewind(start)
         for row in _XML_ROWS:
-            if (yield from tape.match(row.patterns.opener)) and (refused := (yield from row.refuse(tape, spot))):
+            if (yield from buffer.match(row.patterns.opener)) and (refused := (yield from row.refuse(buffer, context))):
                 return list(refused)
-            tape.rewind(start)
+            buffer.rewind(start)
         return []
 
 

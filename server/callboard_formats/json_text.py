@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import regex
 
 from callboard_formats.syntax import Watcher, WrittenCall
-from callboard_formats.tape import Reading, Tape, read_now
+from callboard_formats.text_buffer import Reading, TextBuffer, read_now
 
 NAME_KEYS = ("name", "tool", "tool_name", "function_name", "function")
 ARGUMENTS_KEYS = ("arguments", "parameters", "args", "params")
@@ -41,8 +41,8 @@ class Value:
 class _Shown:
     """The part of an object's arguments that was shown."""
 
-    def __init__(self, tape: Tape, watcher: Watcher | None, name: str) -> None:
-        self._tape = tape
+    def __init__(self, buffer: TextBuffer, watcher: Watcher | None, name: str) -> None:
+        self._buffer = buffer
         self._watcher = watcher
         self._name = name
         self._at: int | None = None
@@ -53,7 +53,7 @@ class _Shown:
 
     def up_to(self, end: int) -> None:
         if self._at is not None and self._watcher and end > self._at:
-            self._watcher.arguments(self._name, self._tape.cut(self._at, end))
+            self._watcher.arguments(self._name, self._buffer.cut(self._at, end))
             self._at = end
 
     def end(self, end: int) -> None:
@@ -62,19 +62,19 @@ class _Shown:
 
 
 def read_value(
-    tape: Tape,
+    buffer: TextBuffer,
     end: "regex.Pattern[str]" = _NEVER,
     watcher: Watcher | None = None,
     name: str = "",
     depth_limit: int | None = None,
 ) -> Reading[Value]:
-    """Read the object or array whose bracket stands at `tape.at`.
+    """Read the object or array whose bracket stands at `buffer.position`.
 
     `end` is what closes the call. Found outside a string it shows that brackets are missing; found inside a
     string that no JSON follows, that its quotation mark is missing. With a `watcher` arguments are shown as
     they come: those of an object that names its tool first, or with `name` the object itself.
     """
-    return _ValueReader(tape, end, watcher, name, depth_limit).read()
+    return _ValueReader(buffer, end, watcher, name, depth_limit).read()
 
 
 class _ValueReader:
@@ -82,18 +82,18 @@ class _ValueReader:
 
     def __init__(
         self,
-        tape: Tape,
+        buffer: TextBuffer,
         end: "regex.Pattern[str]",
         watcher: Watcher | None,
         name: str,
         depth_limit: int | None,
     ) -> None:
-        self._tape = tape
+        self._buffer = buffer
         self._end = end
         self._name = name
         self._depth_limit = depth_limit
-        self._start = tape.keep()
-        self._shown = _Shown(tape, watcher, name)
+        self._start = buffer.keep()
+        self._shown = _Shown(buffer, watcher, name)
         self._depth = 0
         self._members: dict[str, str] = {}
         self._doubled = False
@@ -106,14 +106,14 @@ class _ValueReader:
             self._shown.begin(self._start)
 
     def read(self) -> Reading[Value]:  # noqa: C901 - one mark is read beside the other
-        tape = self._tape
+        buffer = self._buffer
         while True:
-            mark = yield from _find(tape, _OUTSIDE, self._shown)
+            mark = yield from _find(buffer, _OUTSIDE, self._shown)
             match mark:
                 case None:
                     return self._unfinished()
                 case "{" | "[":
-                    if mark == "[" and (yield from tape.match(self._end)):
+                    if mark == "[" and (yield from buffer.match(self._end)):
                         return self._unfinished()
                     self._open(mark)
                     if self._depth_limit is not None and self._depth > self._depth_limit:
@@ -122,57 +122,57 @@ class _ValueReader:
                     self._depth -= 1
                     if self._depth == 0:
                         return self._finished()
-                    tape.at += 1
+                    buffer.position += 1
                 case ":":
-                    tape.at += 1
+                    buffer.position += 1
                     if self._depth == 1 and self._key is not None and self._value_from is None:
-                        self._value_from = tape.at
+                        self._value_from = buffer.position
                 case ",":
                     if self._depth == 1:
-                        self._end_member(tape.at)
-                    tape.at += 1
+                        self._end_member(buffer.position)
+                    buffer.position += 1
                 case '"' | "'":
                     if (value := (yield from self._string(mark))) is not None:
                         return value
                 case _:
-                    if (yield from tape.match(self._end)):
+                    if (yield from buffer.match(self._end)):
                         return self._unfinished()
-                    tape.at += 1
+                    buffer.position += 1
 
     def _open(self, bracket: str) -> None:
         """Move into an object or an array; the first that are the arguments of a named tool are shown."""
         is_arguments = self._depth == 1 and bracket == "{" and self._key in ARGUMENTS_KEYS and self._value_from
         if is_arguments and self._named and not self._name:
-            self._shown.begin(self._tape.at, self._named)
+            self._shown.begin(self._buffer.position, self._named)
         self._depth += 1
-        self._tape.at += 1
+        self._buffer.position += 1
 
     def _string(self, mark: str) -> Reading[Value | None]:
         """Move behind a string; return the whole value where its end, or that of the text, is missing."""
-        tape = self._tape
-        begin = tape.at
-        tape.at += 1
-        if not (yield from _string(tape, _IN_DOUBLE if mark == '"' else _IN_SINGLE, self._shown)):
+        buffer = self._buffer
+        begin = buffer.position
+        buffer.position += 1
+        if not (yield from _string(buffer, _IN_DOUBLE if mark == '"' else _IN_SINGLE, self._shown)):
             return self._unfinished()
-        string_end = tape.at
-        if tape.is_at_end():
+        string_end = buffer.position
+        if buffer.is_at_end():
             self._shown.up_to(string_end)
         if self._depth == 1 and self._value_from is None:
-            self._key = tape.cut(begin + 1, string_end - 1)
-        torn = yield from _torn(tape, begin, string_end, self._end)
+            self._key = buffer.cut(begin + 1, string_end - 1)
+        torn = yield from _torn(buffer, begin, string_end, self._end)
         if torn is None:
             return None
         # The call keeps what was previewed of it, but the answer is read on behind the marker.
-        tape.at = string_end
+        buffer.position = string_end
         value = self._unfinished()
-        tape.rewind(torn)
+        buffer.rewind(torn)
         return value
 
     def _end_member(self, place: int) -> None:
         key = self._key
         if key is not None and self._value_from is not None:
             self._doubled = self._doubled or key in self._members
-            self._members[key] = self._tape.cut(self._value_from, place).strip()
+            self._members[key] = self._buffer.cut(self._value_from, place).strip()
             if key in NAME_KEYS and not self._named and not self._members[key].startswith("{"):
                 self._named = plain(self._members[key])
             if not self._name:
@@ -180,78 +180,78 @@ class _ValueReader:
         self._key = self._value_from = None
 
     def _finished(self) -> Value:
-        tape = self._tape
-        self._end_member(tape.at)
-        tape.at += 1
-        self._shown.end(tape.at)
-        return Value(tape.cut(self._start, tape.at), True, self._members, doubled=self._doubled)
+        buffer = self._buffer
+        self._end_member(buffer.position)
+        buffer.position += 1
+        self._shown.end(buffer.position)
+        return Value(buffer.cut(self._start, buffer.position), True, self._members, doubled=self._doubled)
 
     def _unfinished(self, *, too_deep: bool = False) -> Value:
-        tape = self._tape
-        self._end_member(tape.at)
-        self._shown.end(tape.at)
-        return Value(tape.cut(self._start, tape.at), False, self._members, too_deep, self._doubled)
+        buffer = self._buffer
+        self._end_member(buffer.position)
+        self._shown.end(buffer.position)
+        return Value(buffer.cut(self._start, buffer.position), False, self._members, too_deep, self._doubled)
 
 
-def _find(tape: Tape, pattern: "regex.Pattern[str]", shown: _Shown) -> Reading[str | None]:
+def _find(buffer: TextBuffer, pattern: "regex.Pattern[str]", shown: _Shown) -> Reading[str | None]:
     """Move to the next character that `pattern` matches and return it, showing what was passed."""
-    searching = tape.find(pattern)
+    searching = buffer.find(pattern)
     while True:
         try:
             next(searching)
         except StopIteration as done:
             found: regex.Match[str] | None = done.value
             return found[0] if found else None
-        shown.up_to(tape.at)
+        shown.up_to(buffer.position)
         yield
 
 
-def _string(tape: Tape, marks: "regex.Pattern[str]", shown: _Shown) -> Reading[bool]:
+def _string(buffer: TextBuffer, marks: "regex.Pattern[str]", shown: _Shown) -> Reading[bool]:
     """Move behind the quotation mark that ends a string; return False where the text ends before it."""
     while True:
-        mark = yield from _find(tape, marks, shown)
+        mark = yield from _find(buffer, marks, shown)
         if mark is None:
             return False
         if mark != "\\":
-            tape.at += 1
+            buffer.position += 1
             return True
         # What a backslash stands before is no mark; it may not have come yet.
-        while tape.at + 1 >= tape.end:
-            if tape.final:
-                tape.at = tape.end
+        while buffer.position + 1 >= buffer.end:
+            if buffer.final:
+                buffer.position = buffer.end
                 return False
             yield
-        tape.at += 2
+        buffer.position += 2
 
 
 _GOES_ON = frozenset(',}]:"')
 
 
-def _torn(tape: Tape, start: int, string_end: int, end: "regex.Pattern[str]") -> Reading[int | None]:
+def _torn(buffer: TextBuffer, start: int, string_end: int, end: "regex.Pattern[str]") -> Reading[int | None]:
     """Return where `end` stands within a string that no JSON follows: its quotation mark was forgotten."""
     if end is _NEVER:
         return None
-    yield from tape.space()
-    following = yield from tape.peek()
+    yield from buffer.space()
+    following = yield from buffer.peek()
     if following in _GOES_ON:
         return None
-    found = end.search(tape.cut(start, string_end))
+    found = end.search(buffer.cut(start, string_end))
     return start + found.start() if found else None
 
 
 def read_arguments_of(
-    tape: Tape, end: "regex.Pattern[str]" = _NEVER, watcher: Watcher | None = None, name: str = ""
+    buffer: TextBuffer, end: "regex.Pattern[str]" = _NEVER, watcher: Watcher | None = None, name: str = ""
 ) -> Reading[Value]:
-    """Read the arguments of a call whose syntax gives it no end, at `tape.at`: an object.
+    """Read the arguments of a call whose syntax gives it no end, at `buffer.position`: an object.
 
     With other objects right behind it, all are one text: which of them is meant, nobody knows.
     """
-    start = tape.keep()
-    value = yield from read_value(tape, end, watcher, name)
-    over = tape.at
-    while value.whole and (yield from tape.take(ANOTHER_OBJECT)):
-        value = yield from read_value(tape, end)
-    return value if tape.at == over else Value(tape.cut(start, tape.at), value.whole, {})
+    start = buffer.keep()
+    value = yield from read_value(buffer, end, watcher, name)
+    over = buffer.position
+    while value.whole and (yield from buffer.take(ANOTHER_OBJECT)):
+        value = yield from read_value(buffer, end)
+    return value if buffer.position == over else Value(buffer.cut(start, buffer.position), value.whole, {})
 
 
 ANOTHER_OBJECT = regex.compile(r"[\s,;]{0,99}+(?=\{)")
@@ -260,7 +260,7 @@ ANOTHER_OBJECT = regex.compile(r"[\s,;]{0,99}+(?=\{)")
 
 def value_of(text: str) -> Value:
     """Return the object or array that `text` begins with."""
-    return read_now(read_value(Tape(text, final=True)))
+    return read_now(read_value(TextBuffer(text, final=True)))
 
 
 def plain(raw: str) -> str:
@@ -334,22 +334,22 @@ _BETWEEN = regex.compile(r"[\s,;]")
 
 
 def read_calls(
-    tape: Tape, end: "regex.Pattern[str]", watcher: Watcher | None = None, *, keyed: bool = False
+    buffer: TextBuffer, end: "regex.Pattern[str]", watcher: Watcher | None = None, *, keyed: bool = False
 ) -> Reading[Sequence[WrittenCall]]:
     """Read the calls of an array of objects, or of objects one after another, and move behind the last bracket."""
     calls: list[WrittenCall] = []
-    in_array = (yield from tape.peek()) == "["
+    in_array = (yield from buffer.peek()) == "["
     while True:
-        while (yield from tape.take(_BETWEEN if calls else _BEFORE_FIRST)):
+        while (yield from buffer.take(_BETWEEN if calls else _BEFORE_FIRST)):
             pass
-        following = yield from tape.peek()
+        following = yield from buffer.peek()
         if following == "]" and in_array:
-            tape.at += 1
+            buffer.position += 1
             in_array = False
             return calls
         if following != "{":
             return calls
-        value = yield from read_value(tape, end, watcher if not calls else None)
-        calls.append(call_in(value, keyed=keyed, cut_off=tape.is_at_end()))
+        value = yield from read_value(buffer, end, watcher if not calls else None)
+        calls.append(call_in(value, keyed=keyed, cut_off=buffer.is_at_end()))
         if not value.whole:
             return calls

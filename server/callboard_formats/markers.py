@@ -16,10 +16,10 @@ from callboard_formats.formats import SYNTAXES
 from callboard_formats.literals import Literals
 from callboard_formats.syntax import END_TOKENS, Syntax
 from callboard_formats.table import ROWS
-from callboard_formats.tape import Reading, Tape
+from callboard_formats.text_buffer import Reading, TextBuffer
 
-Skip = Callable[[Tape], Reading[object]]
-"""A reader that moves the tape behind text that is left out; perhaps behind none."""
+Skip = Callable[[TextBuffer], Reading[object]]
+"""A reader that moves the buffer behind text that is left out; perhaps behind none."""
 
 _MAX_SPACE = 16
 _BLANK_LINE = rf"\n[ \t\r]{{0,{_MAX_SPACE}}}+(?=\n)"
@@ -35,10 +35,10 @@ def _words(*texts: str) -> Skip:
     """Leave out the longest of these texts, if one is there; in any case."""
     literals = Literals(texts)
 
-    def skip(tape: Tape) -> Reading[None]:
-        while not tape.final and (tape.is_at_end() or literals.may_grow(tape.text, tape.at - tape.base)):
+    def skip(buffer: TextBuffer) -> Reading[None]:
+        while not buffer.final and (buffer.is_at_end() or literals.may_grow(buffer.text, buffer.index)):
             yield
-        tape.at += len(literals.match(tape.text, tape.at - tape.base))
+        buffer.position += len(literals.match(buffer.text, buffer.index))
 
     return skip
 
@@ -46,37 +46,37 @@ def _words(*texts: str) -> Skip:
 def _until(closer: str) -> Skip:
     """Leave out the text up to and including this literal, or up to a blank line."""
     end = regex.compile(f"{regex.escape(closer)}|{_BLANK_LINE}", regex.IGNORECASE | regex.ASCII)
-    return lambda tape: _move_behind(tape, end)
+    return lambda buffer: _move_behind(buffer, end)
 
 
-def _move_behind(tape: Tape, end: "regex.Pattern[str]") -> "Reading[regex.Match[str] | None]":
-    found = yield from tape.find(end)
-    tape.at += len(found[0]) if found else 0
+def _move_behind(buffer: TextBuffer, end: "regex.Pattern[str]") -> "Reading[regex.Match[str] | None]":
+    found = yield from buffer.find(end)
+    buffer.position += len(found[0]) if found else 0
     return found
 
 
-def _name(tape: Tape) -> Reading[object]:
+def _name(buffer: TextBuffer) -> Reading[object]:
     """Leave out a name, all of which was seen by the marker's `followed_by`; perhaps an empty one."""
-    return tape.take(_NAME)
+    return buffer.take(_NAME)
 
 
-def _line(tape: Tape) -> Reading[object]:
+def _line(buffer: TextBuffer) -> Reading[object]:
     """Leave out the rest of the line."""
-    return _move_behind(tape, _LINE_END)
+    return _move_behind(buffer, _LINE_END)
 
 
-def _json(tape: Tape) -> Reading[None]:
+def _json(buffer: TextBuffer) -> Reading[None]:
     """Leave out an object or an array, if one begins here after white space."""
-    if (yield from tape.take(_HEAD)) or (yield from tape.take(_HEAD_AT_END)):
-        yield from _rest_of_json(tape)
+    if (yield from buffer.take(_HEAD)) or (yield from buffer.take(_HEAD_AT_END)):
+        yield from _rest_of_json(buffer)
 
 
-def _rest_of_json(tape: Tape) -> Reading[None]:
+def _rest_of_json(buffer: TextBuffer) -> Reading[None]:
     """Leave out the rest of an object or array. A blank line ends it: JSON on one line or indented has none."""
     depth = 1
     in_string = False
     while depth:
-        found = yield from _move_behind(tape, _IN_STRING if in_string else _OUTSIDE_STRINGS)
+        found = yield from _move_behind(buffer, _IN_STRING if in_string else _OUTSIDE_STRINGS)
         if found is None or found[0][0] == "\n":
             return
         in_string ^= found[0] == '"'

@@ -18,8 +18,8 @@ from itertools import groupby
 from callboard_formats.broken import name_of_broken
 from callboard_formats.names import resolve_name
 from callboard_formats.row import NAME, pattern
-from callboard_formats.syntax import NOBODY, Schemas, Spot, Syntax, Tags, Watcher, WrittenCall
-from callboard_formats.tape import Reading, Tape
+from callboard_formats.syntax import NO_WATCHER, BlockContext, BlockItems, Schemas, Syntax, Tags, Watcher, WrittenCall
+from callboard_formats.text_buffer import Reading, TextBuffer
 
 MAX_DEPTH = 50
 
@@ -120,74 +120,74 @@ class MiniMaxM3(Syntax):
 
     def read(
         self,
-        tape: Tape,
-        spot: Spot,
+        buffer: TextBuffer,
+        context: BlockContext,
         watcher: Watcher,  # noqa: ARG002 - arguments come as elements, not as JSON
-    ) -> Reading[Sequence[WrittenCall | str] | None]:
+    ) -> Reading[BlockItems | None]:
         """Read a section of calls, or calls without one."""
         tags = _MARKED
-        in_section = (yield from tape.take(_MARKED.section)) is not None
-        if not in_section and (yield from tape.take(_UNMARKED.section)):
+        in_section = (yield from buffer.take(_MARKED.section)) is not None
+        if not in_section and (yield from buffer.take(_UNMARKED.section)):
             tags = _UNMARKED
             in_section = True
         calls: list[WrittenCall] = []
         while True:
             if in_section or calls:
-                yield from tape.space()
-            head = yield from tape.take(tags.call)
+                yield from buffer.space()
+            head = yield from buffer.take(tags.call)
             if head is None:
                 break
-            arguments = _arguments_of(head["name"], spot.schemas)
-            calls.append((yield from self._call(tape, tags, head["name"], arguments)))
+            arguments = _arguments_of(head["name"], context.schemas)
+            calls.append((yield from self._call(buffer, tags, head["name"], arguments)))
         if not calls:
-            return [] if in_section and tape.final and tape.is_at_end() else None
-        yield from tape.take(tags.section_end)
+            return [] if in_section and buffer.final and buffer.is_at_end() else None
+        yield from buffer.take(tags.section_end)
         return calls
 
-    def refuse(self, tape: Tape, spot: Spot) -> Reading[Sequence[WrittenCall] | None]:
+    def refuse(self, buffer: TextBuffer, context: BlockContext) -> Reading[Sequence[WrittenCall] | None]:
         """Read a call that names a tool and then is not written as it should be, up to its end."""
-        start = tape.at
-        in_section = (yield from tape.take(_ANY_SECTION)) is not None
-        yield from tape.space()
-        marked = yield from tape.take(_BROKEN)
-        name = (yield from name_of_broken(tape, spot.schemas, in_section=in_section)) if marked else None
+        start = buffer.position
+        in_section = (yield from buffer.take(_ANY_SECTION)) is not None
+        yield from buffer.space()
+        marked = yield from buffer.take(_BROKEN)
+        name = (yield from name_of_broken(buffer, context.schemas, in_section=in_section)) if marked else None
         if name is None:
-            tape.rewind(start)
+            buffer.rewind(start)
             return None
-        begin = tape.keep()
-        end = yield from tape.find(_CALL_END)
-        refused = WrittenCall(name, tape.cut(begin, tape.at).strip(), broken=True)
+        begin = buffer.keep()
+        end = yield from buffer.find(_CALL_END)
+        refused = WrittenCall(name, buffer.cut(begin, buffer.position).strip(), broken=True)
         if end and end[0].lower().endswith("</invoke>"):
-            tape.at += len(end[0])
-        yield from tape.space()
-        rest = yield from self.read(tape, spot, NOBODY)
+            buffer.position += len(end[0])
+        yield from buffer.space()
+        rest = yield from self.read(buffer, context, NO_WATCHER)
         calls = [one for one in rest or () if isinstance(one, WrittenCall)]
         if not calls:
-            yield from tape.take(_MARKED.section_end)
+            yield from buffer.take(_MARKED.section_end)
         return [refused, *calls]
 
-    def _call(self, tape: Tape, tags: _Tags, name: str, arguments: _Arguments) -> Reading[WrittenCall]:
+    def _call(self, buffer: TextBuffer, tags: _Tags, name: str, arguments: _Arguments) -> Reading[WrittenCall]:
         root = _Element("")
         open_elements = [root]
-        begin = tape.keep()
+        begin = buffer.keep()
         readable = True
         while True:
-            start = tape.at
-            tag = yield from tape.find(tags.any)
+            start = buffer.position
+            tag = yield from buffer.find(tags.any)
             inner = open_elements[-1]
-            inner.text.append(tape.cut(start, tape.at))
+            inner.text.append(buffer.cut(start, buffer.position))
             if tag is None:
                 if not readable:
-                    return WrittenCall(name, "{" + tape.cut(begin, tape.at), truncated=True)
+                    return WrittenCall(name, "{" + buffer.cut(begin, buffer.position), truncated=True)
                 return WrittenCall(name, root.as_object(arguments.lists), truncated=True, untyped=True)
-            tape.at += len(tag[0])
+            buffer.position += len(tag[0])
             if not tag["closes"]:
-                element = _Element(tag["name"], tape.at)
+                element = _Element(tag["name"], buffer.position)
                 inner.elements.append(element)
                 open_elements.append(element)
                 readable = readable and len(open_elements) <= MAX_DEPTH
                 continue
-            inner = yield from self._closing(tape, tags, tag["name"], open_elements, arguments)
+            inner = yield from self._closing(buffer, tags, tag["name"], open_elements, arguments)
             if inner is not root and tag["name"] == inner.name:
                 open_elements.pop()
                 # Nobody knows whether a mark before the one of the tag is the value's.
@@ -195,19 +195,19 @@ class MiniMaxM3(Syntax):
                 if open_elements == [root] and inner.name in arguments.texts:
                     # Another argument right in it says that its own end was forgotten.
                     readable = readable and arguments.names.isdisjoint(one.name for one in inner.elements)
-                    inner.be_text(tape.cut(inner.start, tape.at - len(tag[0])))
+                    inner.be_text(buffer.cut(inner.start, buffer.position - len(tag[0])))
                 elif open_elements == [root] or open_elements[1].name not in arguments.texts:
                     readable = readable and not (inner.elements and inner.has_words)
             elif inner is root and tag["name"].lower() == "invoke":
                 if not readable or root.has_words:
                     # What stands between elements would be left out: it was a value's.
-                    return WrittenCall(name, "{" + tape.cut(begin, tape.at))
+                    return WrittenCall(name, "{" + buffer.cut(begin, buffer.position))
                 return WrittenCall(name, root.as_object(arguments.lists), untyped=True)
             else:
                 inner.text.append(tag[0])
 
     def _closing(
-        self, tape: Tape, tags: _Tags, name: str, open_elements: list[_Element], arguments: _Arguments
+        self, buffer: TextBuffer, tags: _Tags, name: str, open_elements: list[_Element], arguments: _Arguments
     ) -> Reading[_Element]:
         """Return the element that the closing tag of this name, which was read, is compared with: the innermost.
 
@@ -218,7 +218,7 @@ class MiniMaxM3(Syntax):
             return open_elements[-1]
         _, argument, *inner = open_elements
         if name == argument.name and name in arguments.texts and all(one.name != name for one in inner):
-            following = yield from tape.match(tags.goes_on)
+            following = yield from buffer.match(tags.goes_on)
             if following and (following["name"] is None or following["name"] in arguments.names):
                 del open_elements[2:]
         return open_elements[-1]

@@ -10,7 +10,7 @@ from callboard_formats.cleaning import Cleaner
 from callboard_formats.detection import opened_thought_tags, prompt_ends_with_separator
 from callboard_formats.formats import other_syntaxes, read_besides, syntaxes_of
 from callboard_formats.functionary import FirstMessage
-from callboard_formats.outlet import (
+from callboard_formats.output import (
     AllWasThought,
     AnswerBegan,
     CallPiece,

@@ -17,7 +17,7 @@ from enum import Enum
 import regex
 
 from callboard_formats.syntax import WrittenCall
-from callboard_formats.tape import Reading, Tape, read_now
+from callboard_formats.text_buffer import Reading, TextBuffer, read_now
 
 NOTATION_DEPTH = 50
 
@@ -41,22 +41,22 @@ _STRING_GOES_ON = regex.compile(r"\s*+[,}\]:]")
 _STRING_GOES_ON_IN_BRACKETS = regex.compile(r"\s*+[,}\]:)]")
 
 
-def read_escaped(tape: Tape, end: "regex.Pattern[str]") -> Reading[tuple[str, bool]]:
-    """Return the object that begins at `tape.at`, in `{` or in `(`, and whether its last bracket was seen.
+def read_escaped(buffer: TextBuffer, end: "regex.Pattern[str]") -> Reading[tuple[str, bool]]:
+    """Return the object that begins at `buffer.position`, in `{` or in `(`, and whether its last bracket was seen.
 
     A string ends at the first quotation mark behind which the object goes on, or the call ends. What `end` matches
     outside of strings shows that brackets are missing.
     """
-    start = tape.keep()
-    opener = yield from tape.peek()
+    start = buffer.keep()
+    opener = yield from buffer.peek()
     goes_on = _STRING_GOES_ON_IN_BRACKETS if opener == "(" else _STRING_GOES_ON
     goes_on = regex.compile(rf"{goes_on.pattern}|\s*+(?:{end.pattern})", regex.IGNORECASE)
     depth = 0
     either = regex.compile(f"(?P<end>{end.pattern})|{_NOTATION_MARK.pattern}", regex.IGNORECASE)
-    while mark := (yield from tape.find(either)):
+    while mark := (yield from buffer.find(either)):
         if mark["end"] is not None:
-            return tape.cut(start, tape.at), False
-        tape.at += len(mark[0])
+            return buffer.cut(start, buffer.position), False
+        buffer.position += len(mark[0])
         match mark[0]:
             case "(" | ")" if opener != "(" or depth > 1 or (depth == 1 and mark[0] == "("):
                 # In a word they are the word's.
@@ -66,41 +66,41 @@ def read_escaped(tape: Tape, end: "regex.Pattern[str]") -> Reading[tuple[str, bo
             case "}" | "]" | ")":
                 depth -= 1
                 if depth <= 0:
-                    return tape.cut(start, tape.at), True
+                    return buffer.cut(start, buffer.position), True
             case "'":
-                yield from _pass_single(tape, end)
+                yield from _pass_single(buffer, end)
             case quote:
-                yield from _pass_escaped(tape, quote, goes_on)
-    return tape.cut(start, tape.at), False
+                yield from _pass_escaped(buffer, quote, goes_on)
+    return buffer.cut(start, buffer.position), False
 
 
-def _pass_escaped(tape: Tape, quote: str, goes_on: "regex.Pattern[str]") -> Reading[None]:
+def _pass_escaped(buffer: TextBuffer, quote: str, goes_on: "regex.Pattern[str]") -> Reading[None]:
     if quote == '"':
-        while mark := (yield from tape.find(_IN_QUOTES)):
-            tape.at += 1
+        while mark := (yield from buffer.find(_IN_QUOTES)):
+            buffer.position += 1
             if mark[0] == '"':
                 return
-            if (yield from tape.peek()):
-                tape.at += 1
+            if (yield from buffer.peek()):
+                buffer.position += 1
         return
     closer = regex.compile(regex.escape(quote), regex.IGNORECASE)
-    while (yield from tape.find(closer)):
-        tape.at += len(quote)
-        if (yield from tape.match(goes_on)):
+    while (yield from buffer.find(closer)):
+        buffer.position += len(quote)
+        if (yield from buffer.match(goes_on)):
             return
 
 
-def _pass_single(tape: Tape, end: "regex.Pattern[str]") -> Reading[None]:
+def _pass_single(buffer: TextBuffer, end: "regex.Pattern[str]") -> Reading[None]:
     """Move behind the end of a string in single quotation marks; it may be an apostrophe, so it stays in its line."""
     marks = regex.compile(rf"['\\\n]|{end.pattern}", regex.IGNORECASE)
-    while mark := (yield from tape.find(marks)):
+    while mark := (yield from buffer.find(marks)):
         if mark[0] not in "'\\":
             return
-        tape.at += 1
+        buffer.position += 1
         if mark[0] == "'":
             return
-        if (yield from tape.peek()):
-            tape.at += 1
+        if (yield from buffer.peek()):
+            buffer.position += 1
 
 
 _IN_QUOTES = regex.compile(r"[\"\\]")
@@ -249,12 +249,12 @@ class Brackets(Enum):
     TOO_DEEP = 2
 
 
-def read_brackets(tape: Tape, limit: int) -> Reading[Brackets]:
-    """Move behind the bracket that closes the one at `tape.at`, strings aside."""
+def read_brackets(buffer: TextBuffer, limit: int) -> Reading[Brackets]:
+    """Move behind the bracket that closes the one at `buffer.position`, strings aside."""
     depth = 0
-    while mark := (yield from tape.find(_MARK)):
+    while mark := (yield from buffer.find(_MARK)):
         if mark[0] not in "\"'":
-            tape.at += 1
+            buffer.position += 1
         match mark[0]:
             case "(" | "[" | "{":
                 depth += 1
@@ -265,41 +265,41 @@ def read_brackets(tape: Tape, limit: int) -> Reading[Brackets]:
                 if depth == 0:
                     return Brackets.CLOSED
             case _:
-                yield from _pass_string(tape)
+                yield from _pass_string(buffer)
     return Brackets.OPEN
 
 
-def read_source(tape: Tape, end: "regex.Pattern[str]") -> Reading[tuple[str, bool]]:
+def read_source(buffer: TextBuffer, end: "regex.Pattern[str]") -> Reading[tuple[str, bool]]:
     """Return the source up to what `end` matches outside of strings, and whether that was seen.
 
     Where a string swallows the rest of the answer, up to the first that `end` matches: the source
     cannot be read then.
     """
-    start = tape.keep()
+    start = buffer.keep()
     either = regex.compile(f"(?P<end>{end.pattern})|{_MARK.pattern}", regex.IGNORECASE)
-    while mark := (yield from tape.find(either)):
+    while mark := (yield from buffer.find(either)):
         if mark["end"] is not None:
-            return tape.cut(start, tape.at), True
+            return buffer.cut(start, buffer.position), True
         if mark[0] not in "\"'":
-            tape.at += 1
-        elif not (yield from _pass_string(tape)) and tape.may_look_back("string"):
-            tape.rewind(start)
-            found = yield from tape.find(end)
-            return tape.cut(start, tape.at), found is not None
-    return tape.cut(start, tape.at), False
+            buffer.position += 1
+        elif not (yield from _pass_string(buffer)) and buffer.may_look_back("string"):
+            buffer.rewind(start)
+            found = yield from buffer.find(end)
+            return buffer.cut(start, buffer.position), found is not None
+    return buffer.cut(start, buffer.position), False
 
 
-def _pass_string(tape: Tape) -> Reading[bool]:
+def _pass_string(buffer: TextBuffer) -> Reading[bool]:
     """Move behind the end of the string that begins here, or of its line; False where the text ends before both."""
-    triple = yield from tape.take(_TRIPLE)
-    quote = triple[0] if triple else (yield from tape.peek())
-    tape.at += 0 if triple else 1
-    while mark := (yield from tape.find(_STRING_ENDS[quote])):
-        tape.at += len(mark[0])
+    triple = yield from buffer.take(_TRIPLE)
+    quote = triple[0] if triple else (yield from buffer.peek())
+    buffer.position += 0 if triple else 1
+    while mark := (yield from buffer.find(_STRING_ENDS[quote])):
+        buffer.position += len(mark[0])
         if mark[0] != "\\":
             return True
-        if (yield from tape.peek()):
-            tape.at += 1
+        if (yield from buffer.peek()):
+            buffer.position += 1
     return False
 
 
@@ -376,15 +376,15 @@ def calls_before_cut(source: str) -> Sequence[WrittenCall] | None:
 
 def _separators(source: str) -> list[tuple[int, str]]:
     """Return the places between calls, and what closes the list before each."""
-    tape = Tape(source, final=True)
-    return read_now(_read_separators(tape))
+    buffer = TextBuffer(source, final=True)
+    return read_now(_read_separators(buffer))
 
 
-def _read_separators(tape: Tape) -> Reading[list[tuple[int, str]]]:
+def _read_separators(buffer: TextBuffer) -> Reading[list[tuple[int, str]]]:
     places: list[tuple[int, str]] = []
     depth = 0
     in_list = False
-    while mark := (yield from tape.find(_MARK_OR_COMMA)):
+    while mark := (yield from buffer.find(_MARK_OR_COMMA)):
         match mark[0]:
             case "(" | "[" | "{":
                 in_list = mark[0] == "[" if depth == 0 else in_list
@@ -393,14 +393,14 @@ def _read_separators(tape: Tape) -> Reading[list[tuple[int, str]]]:
                 depth -= 1
             case ",":
                 if depth == 1 and in_list:
-                    places.append((tape.at, "]"))
+                    places.append((buffer.position, "]"))
             case "\n":
                 if depth == 0:
-                    places.append((tape.at, ""))
+                    places.append((buffer.position, ""))
             case _:
-                yield from _pass_string(tape)
+                yield from _pass_string(buffer)
                 continue
-        tape.at += 1
+        buffer.position += 1
     return places
 
 

@@ -14,7 +14,7 @@ from functools import cache
 import regex
 
 from callboard_formats.markdown import CLOSERS_OVER_LINES, PAIRS, QUOTES, MarkdownTracker
-from callboard_formats.tape import LOOK_BACK_CHARS, Reading, Tape
+from callboard_formats.text_buffer import LOOK_BACK_CHARS, Reading, TextBuffer
 
 # GigaChat's marker has a blank line behind it.
 _PARAGRAPH_END = r"(?<!\|>)\n[ \t\r]{0,99}+\n"
@@ -53,14 +53,14 @@ _SINGLE = re.compile(r"(?<!\w)'|'(?!\w)|\\.")
 
 
 class QuotedText:
-    """The quotations of the answer on `tape`, asked about the marker at its place.
+    """The quotations of the answer on `buffer`, asked about the marker at its place.
 
     It is told of the text that was `passed`, and of the places where something else than text ended. It is asked about
     a marker once all before it was passed.
     """
 
-    def __init__(self, tape: Tape) -> None:
-        self._tape = tape
+    def __init__(self, buffer: TextBuffer) -> None:
+        self._buffer = buffer
         self._markdown = MarkdownTracker()
         self._double_marks = StraightMarks()
         self._single_marks = StraightMarks(single=True)
@@ -86,7 +86,7 @@ class QuotedText:
     def leave_fence(self) -> None:
         """Begin anew behind a fence that ends here: its closing marks open nothing."""
         self._markdown.restart()
-        self._fence_end = self._tape.at
+        self._fence_end = self._buffer.position
 
     def is_quoted(self, *, in_code: bool) -> Reading[bool]:
         """Return whether the marker here stands in a quotation that is closed, or in a program's string.
@@ -99,9 +99,9 @@ class QuotedText:
 
     def is_begun(self) -> bool:
         """Return whether the marker here stands right behind an opening mark, or further on in what that began."""
-        tape = self._tape
-        before = tape.before(tape.at, 1)
-        if tape.at > tape.boundary and (before == "\\" or self._is_in_quoted_line()):
+        buffer = self._buffer
+        before = buffer.before(buffer.position, 1)
+        if buffer.position > buffer.boundary and (before == "\\" or self._is_in_quoted_line()):
             self._closing_mark = "\n"
             return True
         if self.is_right_behind_opening_mark():
@@ -111,18 +111,18 @@ class QuotedText:
 
     def is_right_behind_opening_mark(self) -> bool:
         """Return whether a quotation mark stands right before this place that closes nothing in its line."""
-        tape = self._tape
-        before = tape.before(tape.at, 1)
-        is_mark = tape.at > max(tape.boundary, self._fence_end) and bool(before) and before in QUOTES
-        return is_mark and not ends_quotation(tape.line_before())
+        buffer = self._buffer
+        before = buffer.before(buffer.position, 1)
+        is_mark = buffer.position > max(buffer.boundary, self._fence_end) and bool(before) and before in QUOTES
+        return is_mark and not ends_quotation(buffer.line_before())
 
     def is_in_indented_code(self) -> bool:
         """Return whether the marker here begins an indented line of code, with text before the code."""
-        tape = self._tape
-        if tape.before(tape.at, 1) not in (" ", "\t") or tape.line_before().strip():
+        buffer = self._buffer
+        if buffer.before(buffer.position, 1) not in (" ", "\t") or buffer.line_before().strip():
             return False
-        start = max(tape.base, tape.at - LOOK_BACK_CHARS, tape.boundary)
-        before = tape.text[start - tape.base : tape.at - tape.base]
+        start = max(buffer.base, buffer.position - LOOK_BACK_CHARS, buffer.boundary)
+        before = buffer.text[start - buffer.base : buffer.index]
         # Of a long block the beginning is too far off: there are no lines but the code's then.
         is_later = len(before) == LOOK_BACK_CHARS and _LATER_IN_INDENTED_CODE.fullmatch(before)
         if not is_later and _INDENTED_CODE.search(before) is None:
@@ -135,11 +135,11 @@ class QuotedText:
 
         What a model writes behind a call, in the call's line, is not a sentence of which it speaks.
         """
-        tape = self._tape
-        if tape.before(tape.at, 1) not in (" ", "\t"):
+        buffer = self._buffer
+        if buffer.before(buffer.position, 1) not in (" ", "\t"):
             return False
-        line = tape.line_before()
-        begins_line = not tape.boundary or tape.boundary < tape.at - len(line)
+        line = buffer.line_before()
+        begins_line = not buffer.boundary or buffer.boundary < buffer.position - len(line)
         return begins_line and line.rstrip(" \t").removesuffix(",")[-1:].isalpha()
 
     def quote_up_to(self, end: int) -> None:
@@ -149,54 +149,54 @@ class QuotedText:
 
     def is_known_to_be_quoted(self) -> bool:
         """Return whether this place stands in a quotation whose end was seen."""
-        return self._tape.at < self._end
+        return self._buffer.position < self._end
 
     def quotes_closer(self, chars: int) -> Reading[bool]:
         """Return whether the thought's closer here, so many characters long, stands in quotation marks."""
-        tape = self._tape
-        before = tape.before(tape.at, 1)
-        if not before or before not in QUOTES or tape.at <= tape.boundary:
+        buffer = self._buffer
+        before = buffer.before(buffer.position, 1)
+        if not before or before not in QUOTES or buffer.position <= buffer.boundary:
             return False
-        while not tape.final and tape.at + chars >= tape.end:
+        while not buffer.final and buffer.position + chars >= buffer.end:
             yield
-        behind = tape.at - tape.base + chars
-        return is_closer_quoted(tape.line_before(), tape.text[behind : behind + 1])
+        behind = buffer.index + chars
+        return is_closer_quoted(buffer.line_before(), buffer.text[behind : behind + 1])
 
     def take_verbatim_to_end(self) -> None:
         """Show to the letter what follows, up to the end of the quotation that holds this place."""
-        self.verbatim_to = max(self._tape.at, self._end)
+        self.verbatim_to = max(self._buffer.position, self._end)
         self.verbatim_until = None
 
     def take_verbatim_until_closed(self) -> None:
         """Show to the letter what follows, up to what closes the quotation that has begun, or the line's end."""
-        self.verbatim_to = self._tape.at
+        self.verbatim_to = self._buffer.position
         self.verbatim_until = re.compile(f"[{re.escape(self._closing_mark)}\n]")
 
     def verbatim_end(self, start: int) -> int:
         """Return up to where the text from `start` to this place is to be shown to the letter; `start` if it is not."""
-        tape = self._tape
+        buffer = self._buffer
         if start < self.verbatim_to:
-            return min(self.verbatim_to, tape.at)
+            return min(self.verbatim_to, buffer.position)
         if self.verbatim_until is None:
             return start
-        closing_mark = self.verbatim_until.search(tape.cut(start, tape.at))
+        closing_mark = self.verbatim_until.search(buffer.cut(start, buffer.position))
         if closing_mark is None:
-            return tape.at
+            return buffer.position
         self.verbatim_until = None
         return start + closing_mark.start()
 
     def _is_in_quoted_line(self) -> bool:
         """Return whether the marker here stands further on in a line of a block quotation or a table."""
         # Most fences begin a line: of what comes before them nothing is looked at then.
-        return not self._tape.at_line_start() and self._markdown.is_in_quoted_line()
+        return not self._buffer.at_line_start() and self._markdown.is_in_quoted_line()
 
     def _is_in_closed_quotation(self) -> Reading[bool]:
         """Return whether the marker here stands in a quotation that ends within its paragraph."""
-        tape = self._tape
+        buffer = self._buffer
         if self.is_known_to_be_quoted():
             return True
         for closer in self._markdown.open_quotations():
-            if closer == '"' and tape.before(tape.at, 1) != '"':
+            if closer == '"' and buffer.before(buffer.position, 1) != '"':
                 yield from self._read_marks(self._double_marks)
                 end = self._closed_in_line(self._double_marks)
             else:
@@ -209,25 +209,25 @@ class QuotedText:
 
     def _closed_at(self, closer: str) -> Reading[int | None]:
         """Return where a quotation is closed; None where its paragraph ends before that."""
-        tape = self._tape
+        buffer = self._buffer
         pattern = end_of(closer)
         while True:
-            start = max(tape.at, self._sought.get(closer, 0))
-            found = pattern.search(tape.text, start - tape.base, partial=not tape.final)
-            self._sought[closer] = tape.base + found.start() if found else tape.end
+            start = max(buffer.position, self._sought.get(closer, 0))
+            found = pattern.search(buffer.text, start - buffer.base, partial=not buffer.final)
+            self._sought[closer] = buffer.base + found.start() if found else buffer.end
             # Another back-tick may follow the last one.
-            if tape.final or (found and not found.partial and found.end() < len(tape.text)):
-                if found is None and tape.is_cut:
-                    return tape.end
-                return tape.base + found.start() if found and found["closer"] else None
+            if buffer.final or (found and not found.partial and found.end() < len(buffer.text)):
+                if found is None and buffer.is_cut:
+                    return buffer.end
+                return buffer.base + found.start() if found and found["closer"] else None
             yield
 
     def _closed_in_line(self, marks: StraightMarks) -> int | None:
         """Return where a quotation in straight marks is closed; None if that is not in its line."""
-        tape = self._tape
-        end = marks.closer(tape.at)
+        buffer = self._buffer
+        end = marks.closer(buffer.position)
         # Of a line that was cut off nobody saw the other mark.
-        return tape.end if end is None and tape.is_cut and marks.end == tape.end else end
+        return buffer.end if end is None and buffer.is_cut and marks.end == buffer.end else end
 
     def _is_in_string(self) -> Reading[bool]:
         """Return whether the marker here stands in a program's string that ends in its line."""
@@ -240,18 +240,18 @@ class QuotedText:
 
     def _read_marks(self, marks: StraightMarks) -> Reading[None]:
         """Read the straight quotation marks in the rest of the line."""
-        tape = self._tape
-        if tape.at < marks.end:
+        buffer = self._buffer
+        if buffer.position < marks.end:
             return
         while True:
-            sought = max(tape.at, self._sought.get("\n", 0))
-            line_end = tape.text.find("\n", sought - tape.base)
-            if line_end >= 0 or tape.final:
+            sought = max(buffer.position, self._sought.get("\n", 0))
+            line_end = buffer.text.find("\n", sought - buffer.base)
+            if line_end >= 0 or buffer.final:
                 break
-            self._sought["\n"] = tape.end
+            self._sought["\n"] = buffer.end
             yield
-        index = tape.at - tape.base
-        marks.read(tape.text[index : line_end if line_end >= 0 else len(tape.text)], tape.at)
+        index = buffer.index
+        marks.read(buffer.text[index : line_end if line_end >= 0 else len(buffer.text)], buffer.position)
 
 
 def ends_quotation(line: str) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import regex
 
-from callboard_formats.tape import Reading, Tape
+from callboard_formats.text_buffer import Reading, TextBuffer
 
 Schemas = Mapping[str, Mapping[str, Any]]
 """The JSON schemas of the tools' parameters, by the tools' names."""
@@ -50,6 +50,10 @@ class WrittenCall:
     untyped: bool = False
     words: bool = False
     broken: bool = False
+
+
+BlockItems = Sequence[WrittenCall | str]
+"""The calls of a block and the texts in it, in order."""
 
 
 class Within(Enum):
@@ -93,7 +97,7 @@ class Tags:
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
+class BlockContext:
     """The place where a block may begin.
 
     `line_start`: at the beginning of a line; `first`: no text and no call came before; `schemas`: those of the tools;
@@ -115,12 +119,12 @@ class Watcher(Protocol):
         ...
 
 
-class _Nobody:
+class _NoWatcher:
     def arguments(self, name: str, text: str) -> None:
         """Look away."""
 
 
-NOBODY = _Nobody()
+NO_WATCHER = _NoWatcher()
 """The watcher where nobody is to be shown arguments: it may yet turn out that they are none."""
 
 
@@ -156,15 +160,15 @@ class Syntax(ABC):
     """It has a marker of the final answer, and `begins_answer`."""
 
     @abstractmethod
-    def read(self, tape: Tape, spot: Spot, watcher: Watcher) -> "Reading[Sequence[WrittenCall | str] | None]":
-        """Read the block whose opener stands at `tape.at`, and move behind it.
+    def read(self, buffer: TextBuffer, context: BlockContext, watcher: Watcher) -> "Reading[BlockItems | None]":
+        """Read the block whose opener stands at `buffer.position`, and move behind it.
 
         Returns its calls, and text in it that is for the user, in order; nothing at all where it is mere
         scaffolding, and None where it is no block: what stands there is prose.
         """
 
-    def refuse(self, tape: Tape, spot: Spot) -> "Reading[Sequence[WrittenCall] | None]":  # noqa: ARG002 - the contract's
-        """Read the block at `tape.at`, in which no syntax could read a call, as calls that are refused.
+    def refuse(self, buffer: TextBuffer, context: BlockContext) -> "Reading[Sequence[WrittenCall] | None]":  # noqa: ARG002 - the contract's
+        """Read the block at `buffer.position`, in which no syntax could read a call, as calls that are refused.
 
         None where it names no tool, or only speaks of one: what stands there is prose.
         """

@@ -11,7 +11,7 @@ from enum import Enum
 import regex
 
 from callboard_formats.names import nearest
-from callboard_formats.tape import Reading, Tape
+from callboard_formats.text_buffer import Reading, TextBuffer
 
 _LONGEST_TAG = 160
 _LOOK_BACK_CHARS = 80
@@ -81,9 +81,9 @@ class TagReader:
     """
 
     def __init__(
-        self, tape: Tape, patterns: TagPatterns, parameters: Collection[str], *, exact: bool, cdata: bool
+        self, buffer: TextBuffer, patterns: TagPatterns, parameters: Collection[str], *, exact: bool, cdata: bool
     ) -> None:
-        self._tape = tape
+        self._buffer = buffer
         self._patterns = patterns
         self._awaited = set(parameters)
         self._exact = exact
@@ -91,8 +91,8 @@ class TagReader:
 
     def take_opening(self) -> Reading[OpeningTag | None]:
         """Move behind the tag that opens a value, if one stands here."""
-        before = self._tape.line_before()
-        found = yield from self._tape.take(self._patterns.key)
+        before = self._buffer.line_before()
+        found = yield from self._buffer.take(self._patterns.key)
         return OpeningTag(found, before if before.isspace() else "") if found else None
 
     def read(self, opening: OpeningTag) -> Reading[TagValue]:
@@ -102,24 +102,24 @@ class TagReader:
         or if the call's end follows and no closing tag comes after that. If one does, both were inside the value.
         Where the value of another parameter begins amid it, nobody knows whether its own closing tag was forgotten.
         """
-        tape = self._tape
+        buffer = self._buffer
         self._awaited.discard(opening.key)
-        start = tape.keep()
+        start = buffer.keep()
         depth = 0
         first_end: int | None = None
         last_closer: int | None = None
         holds_another = False
-        while mark := (yield from tape.find(self._patterns.mark)):
-            place = tape.at
-            tape.at += len(mark[0])
+        while mark := (yield from buffer.find(self._patterns.mark)):
+            place = buffer.position
+            buffer.position += len(mark[0])
             if mark["cdata"]:
                 yield from self._pass_cdata()
                 continue
             if mark["open"]:
                 if self._is_awaited(mark[0]):
-                    if place > start and not holds_another and _at_line_start(tape.before(place, _LOOK_BACK_CHARS)):
-                        tape.rewind(place)
-                        return self._without_its_end(tape.cut(start, place))
+                    if place > start and not holds_another and _at_line_start(buffer.before(place, _LOOK_BACK_CHARS)):
+                        buffer.rewind(place)
+                        return self._without_its_end(buffer.cut(start, place))
                     holds_another = True
                 depth += 1
                 continue
@@ -130,16 +130,16 @@ class TagReader:
             if end is _End.POSSIBLE and first_end is None:
                 first_end = place
             depth = max(0, depth - 1)
-            tape.rewind(place + len(mark[0]))
+            buffer.rewind(place + len(mark[0]))
         if last_closer is None:
             return self._unclosed(start, depth)
-        if first_end == last_closer and self._is_only_end(start, first_end) and tape.may_reread(start):
+        if first_end == last_closer and self._is_only_end(start, first_end) and buffer.may_reread(start):
             return (yield from self._close(opening, start, first_end))
-        return TagValue(self._trimmed(tape.cut(start, tape.at), closed=False), closed=False)
+        return TagValue(self._trimmed(buffer.cut(start, buffer.position), closed=False), closed=False)
 
     def _pass_cdata(self) -> Reading[None]:
-        yield from self._tape.find(_CDATA_END)
-        self._tape.at = min(self._tape.at + len("]]>"), self._tape.end)
+        yield from self._buffer.find(_CDATA_END)
+        self._buffer.position = min(self._buffer.position + len("]]>"), self._buffer.end)
 
     def _is_awaited(self, opening: str) -> bool:
         found = self._patterns.key.match(opening)
@@ -147,9 +147,9 @@ class TagReader:
 
     def _end_at(self, place: int, *, is_own: bool) -> "Reading[_End]":
         """Return whether the closing tag at `place` ends the value; `is_own`: nothing in the value has opened it."""
-        tape = self._tape
-        tape.rewind(place)
-        if (yield from tape.match(self._patterns.more)):
+        buffer = self._buffer
+        buffer.rewind(place)
+        if (yield from buffer.match(self._patterns.more)):
             return _End.SURE if is_own else _End.NONE
         over = yield from self._over()
         if over is None:
@@ -160,22 +160,22 @@ class TagReader:
 
     def _over(self) -> "Reading[regex.Match[str] | None]":
         """Return the match of the closing tag here and the call's end together; None where they do not stand."""
-        tape = self._tape
-        found = yield from tape.match(self._patterns.over)
-        if found is None and tape.final:
-            found = (yield from tape.match(self._patterns.over_at_end)) or self._over_where_cut()
+        buffer = self._buffer
+        found = yield from buffer.match(self._patterns.over)
+        if found is None and buffer.final:
+            found = (yield from buffer.match(self._patterns.over_at_end)) or self._over_where_cut()
         return found
 
     def _over_where_cut(self) -> "regex.Match[str] | None":
         """Return the match of the closing tag and the call's end where the text ends in a part of what may follow."""
-        tape = self._tape
-        place = tape.at
-        over = self._patterns.over_alone.match(tape.text, place - tape.base)
+        buffer = self._buffer
+        place = buffer.position
+        over = self._patterns.over_alone.match(buffer.text, place - buffer.base)
         if over is None:
             return None
-        tape.at += len(over[0].rstrip())
-        goes_on = tape.cut_off(self._patterns.goes_on)
-        tape.rewind(place)
+        buffer.position += len(over[0].rstrip())
+        goes_on = buffer.cut_off(self._patterns.goes_on)
+        buffer.rewind(place)
         return over if goes_on and goes_on[0].strip() else None
 
     def _closes_again(self, after: int) -> Reading[bool]:
@@ -183,14 +183,14 @@ class TagReader:
 
         Or the text ends in part of one.
         """
-        tape = self._tape
-        tape.at = after
-        mark = yield from tape.find(self._patterns.mark)
+        buffer = self._buffer
+        buffer.position = after
+        mark = yield from buffer.find(self._patterns.mark)
         return mark["close"] is not None if mark else self._ends_in_half_of_a_closer(after)
 
     def _ends_in_half_of_a_closer(self, start: int) -> bool:
         """Return whether the text ends in a part of a closing tag, and of no opening one or next call."""
-        text = self._tape.cut(start, self._tape.end)
+        text = self._buffer.cut(start, self._buffer.end)
         half = self._patterns.closer.search(text, partial=True)
         if half is None or half.start() == len(text):
             return False
@@ -205,12 +205,12 @@ class TagReader:
         Its end is sure where the call's end is all that follows, with the section's where there is one, and no other
         mark stands before that.
         """
-        tape = self._tape
-        text = tape.cut(start, tape.end)
+        buffer = self._buffer
+        text = buffer.cut(start, buffer.end)
         first = None if openings else self._patterns.ends.search(text)
-        if first is None or not self._patterns.unclosed.match(text, first.start()) or not tape.may_reread(start):
+        if first is None or not self._patterns.unclosed.match(text, first.start()) or not buffer.may_reread(start):
             return TagValue(self._trimmed(text, closed=False), closed=False)
-        tape.rewind(start + first.start())
+        buffer.rewind(start + first.start())
         return self._without_its_end(text[: first.start()])
 
     def _without_its_end(self, text: str) -> TagValue:
@@ -226,7 +226,7 @@ class TagReader:
         with a typo in its name too; half a closer at the end of the text may be the value's. Words that speak of an
         opening tag have something between them and it.
         """
-        text = self._tape.cut(start, place)
+        text = self._buffer.cut(start, place)
         for found in self._patterns.key.finditer(text):
             before = text[max(0, found.start() - _LOOK_BACK_CHARS) : found.start()]
             is_amid_words = before and not before[-1].isalnum() and not _at_line_start(before)
@@ -241,10 +241,10 @@ class TagReader:
         Its opening tag once more at its beginning, or a closing tag that nothing in it has opened at its end or before
         what begins as another value does, is one too many.
         """
-        text = self._tape.cut(start, place)
-        self._tape.rewind(place)
-        closer = yield from self._tape.match(self._patterns.mark)
-        self._tape.at += len(closer["close"]) if closer else 0
+        text = self._buffer.cut(start, place)
+        self._buffer.rewind(place)
+        closer = yield from self._buffer.match(self._patterns.mark)
+        self._buffer.position += len(closer["close"]) if closer else 0
         tag = opening.found[0]
         openings = (tag.strip(), _LAST_TAG.search(tag)[0].strip())
         is_garbled = text.lstrip().startswith(openings) or self._has_stray_closer(text)

@@ -34,9 +34,9 @@ from callboard_formats.python import (
 )
 from callboard_formats.quotation import introduces_example
 from callboard_formats.row import THINK
-from callboard_formats.syntax import END_OF_TURN, Spot, Syntax, Watcher, WrittenCall
+from callboard_formats.syntax import END_OF_TURN, BlockContext, BlockItems, Syntax, Watcher, WrittenCall
 from callboard_formats.table import ROWS
-from callboard_formats.tape import LOOK_BACK_CHARS, Reading, Tape, read_now
+from callboard_formats.text_buffer import LOOK_BACK_CHARS, Reading, TextBuffer, read_now
 
 HELD_CHARS = 80
 """The characters of an object that may go by without its tool's name."""
@@ -103,54 +103,54 @@ class Unmarked(Syntax):
 
     def read(
         self,
-        tape: Tape,
-        spot: Spot,
+        buffer: TextBuffer,
+        context: BlockContext,
         watcher: Watcher,  # noqa: ARG002 - it may be data to its last character
-    ) -> Reading[Sequence[WrittenCall | str] | None]:
+    ) -> Reading[BlockItems | None]:
         """Read the value and the rest of its line; as the last, also those that follow it, and their end."""
-        before = tape.before(tape.at, LOOK_BACK_CHARS)
-        if not spot.line_start or _CODE_OPENS.search(before) or introduces_example(before):
+        before = buffer.before(buffer.position, LOOK_BACK_CHARS)
+        if not context.line_start or _CODE_OPENS.search(before) or introduces_example(before):
             return None
-        start = tape.keep()
+        start = buffer.keep()
         calls: list[WrittenCall] = []
         for _ in range(MAX_TOGETHER):
-            found = yield from self._value(tape, spot)
+            found = yield from self._value(buffer, context)
             if found is None and not calls:
                 return None
             found = found or ()
-            is_half = bool(found) and _is_half(tape, found[-1], spot)
+            is_half = bool(found) and _is_half(buffer, found[-1], context)
             found = found[:-1] if is_half else found
             if is_half and (calls or found):
                 calls += found
-                return [replace(call, truncated=True) for call in calls] if tape.is_cut else calls
-            if not found or any(resolve_name(call.name, spot.schemas) is None for call in found):
-                return [tape.cut(start, tape.at)]
+                return [replace(call, truncated=True) for call in calls] if buffer.is_cut else calls
+            if not found or any(resolve_name(call.name, context.schemas) is None for call in found):
+                return [buffer.cut(start, buffer.position)]
             calls += found
-            match (yield from what_follows(tape) if self._last else _what_ends_the_line(tape)):
+            match (yield from what_follows(buffer) if self._last else _what_ends_the_line(buffer)):
                 case Following.NOTHING:
                     break
                 case Following.CUT:
-                    return if_cut_off(calls) or [tape.cut(start, tape.at)]
+                    return if_cut_off(calls) or [buffer.cut(start, buffer.position)]
                 case Following.TEXT:
-                    return [tape.cut(start, tape.at)]
+                    return [buffer.cut(start, buffer.position)]
         return calls
 
-    def _value(self, tape: Tape, spot: Spot) -> Reading[Sequence[WrittenCall] | None]:
+    def _value(self, buffer: TextBuffer, context: BlockContext) -> Reading[Sequence[WrittenCall] | None]:
         """Read one object or list; none where it is data, None where it begins as no call does."""
-        if (yield from tape.match(_PYTHON)):
-            return (yield from self._python(tape, spot))
-        return (yield from self._json(tape, spot))
+        if (yield from buffer.match(_PYTHON)):
+            return (yield from self._python(buffer, context))
+        return (yield from self._json(buffer, context))
 
-    def _python(self, tape: Tape, spot: Spot) -> Reading[Sequence[WrittenCall] | None]:
-        start = tape.keep()
-        head = yield from tape.match(_PYTHON)
+    def _python(self, buffer: TextBuffer, context: BlockContext) -> Reading[Sequence[WrittenCall] | None]:
+        start = buffer.keep()
+        head = yield from buffer.match(_PYTHON)
         name = head["name"] if head else ""
-        if resolve_name(name, spot.schemas) is None:
+        if resolve_name(name, context.schemas) is None:
             return None
-        became = yield from read_brackets(tape, DEPTH)
+        became = yield from read_brackets(buffer, DEPTH)
         if became is Brackets.TOO_DEEP:
             return None
-        source = tape.cut(start, tape.at)
+        source = buffer.cut(start, buffer.position)
         if became is Brackets.CLOSED:
             return calls_in_source(source) or []
         calls = calls_before_cut(source)
@@ -158,55 +158,55 @@ class Unmarked(Syntax):
             return [WrittenCall(name, "{" + source[source.index("(") + 1 :], truncated=True)]
         return calls or []
 
-    def _json(self, tape: Tape, spot: Spot) -> Reading[Sequence[WrittenCall] | None]:
-        in_list = (yield from tape.take(_LIST)) is not None
-        if not (yield from tape.match(_OBJECT)) or not (yield from self._is_named(tape, spot)):
+    def _json(self, buffer: TextBuffer, context: BlockContext) -> Reading[Sequence[WrittenCall] | None]:
+        in_list = (yield from buffer.take(_LIST)) is not None
+        if not (yield from buffer.match(_OBJECT)) or not (yield from self._is_named(buffer, context)):
             return None
-        return (yield from self._list(tape, spot)) if in_list else (yield from self._object(tape, spot))
+        return (yield from self._list(buffer, context)) if in_list else (yield from self._object(buffer, context))
 
-    def _object(self, tape: Tape, spot: Spot) -> Reading[Sequence[WrittenCall]]:
-        value = yield from read_value(tape, depth_limit=DEPTH)
+    def _object(self, buffer: TextBuffer, context: BlockContext) -> Reading[Sequence[WrittenCall]]:
+        value = yield from read_value(buffer, depth_limit=DEPTH)
         if listed := _listed(value):
-            tape = Tape(listed, final=True)
-            calls = read_now(self._list(tape, spot)) if read_now(tape.take(_LIST)) else []
+            buffer = TextBuffer(listed, final=True)
+            calls = read_now(self._list(buffer, context)) if read_now(buffer.take(_LIST)) else []
             return calls if value.whole else [replace(call, truncated=True) for call in calls]
         call = _unwrapped(value)
         return [call_in(call, cut_off=not call.whole)] if call and _is_call(call) else []
 
-    def _list(self, tape: Tape, spot: Spot) -> Reading[Sequence[WrittenCall]]:
+    def _list(self, buffer: TextBuffer, context: BlockContext) -> Reading[Sequence[WrittenCall]]:
         """Read the objects of a list; none where one is no call."""
         calls: list[WrittenCall] = []
-        while (yield from self._is_named(tape, spot)):
-            value = yield from read_value(tape, depth_limit=DEPTH)
+        while (yield from self._is_named(buffer, context)):
+            value = yield from read_value(buffer, depth_limit=DEPTH)
             if not _is_call(value):
                 return []
             calls.append(call_in(value, cut_off=not value.whole))
-            while (yield from tape.take(_SEPARATOR)):
+            while (yield from buffer.take(_SEPARATOR)):
                 pass
-            following = yield from tape.peek()
+            following = yield from buffer.peek()
             if following == "{":
                 continue
             if following in ("", "]"):
-                tape.at += len(following)
+                buffer.position += len(following)
                 return calls
             return []
         return []
 
-    def _is_named(self, tape: Tape, spot: Spot) -> Reading[bool]:
-        """Return whether the object at `tape.at` names a tool, as far as its beginning tells."""
-        named = yield from tape.match(_NAMED)
+    def _is_named(self, buffer: TextBuffer, context: BlockContext) -> Reading[bool]:
+        """Return whether the object at `buffer.position` names a tool, as far as its beginning tells."""
+        named = yield from buffer.match(_NAMED)
         if named is None:
             # Its end may come before so many characters.
-            return tape.end - tape.at <= HELD_CHARS
-        return named["name"] is None or resolve_name(named["name"], spot.schemas) is not None
+            return buffer.end - buffer.position <= HELD_CHARS
+        return named["name"] is None or resolve_name(named["name"], context.schemas) is not None
 
 
-def _is_half(tape: Tape, call: WrittenCall, spot: Spot) -> bool:
+def _is_half(buffer: TextBuffer, call: WrittenCall, context: BlockContext) -> bool:
     """Return whether the text ends in this call before its tool is known."""
-    if not (call.truncated and tape.final and tape.is_at_end()) or call.name in spot.schemas:
+    if not (call.truncated and buffer.final and buffer.is_at_end()) or call.name in context.schemas:
         return False
     name = call.name.lstrip("\"'")
-    return not name or (not call.arguments and any(one.startswith(name) for one in spot.schemas))
+    return not name or (not call.arguments and any(one.startswith(name) for one in context.schemas))
 
 
 class Following(Enum):
@@ -227,57 +227,59 @@ def if_cut_off(calls: Sequence[WrittenCall]) -> list[WrittenCall]:
     return [replace(call, truncated=True) for call in calls] if calls and calls[-1].truncated else []
 
 
-def _what_ends_the_line(tape: Tape) -> Reading[Following]:
+def _what_ends_the_line(buffer: TextBuffer) -> Reading[Following]:
     """Move behind the end of the line, or the token that ends the turn; another object on it is a block of its own."""
-    if (yield from tape.take(END_OF_TURN)):
+    if (yield from buffer.take(END_OF_TURN)):
         return Following.NOTHING
-    following = yield from _pass_blanks(tape)
+    following = yield from _pass_blanks(buffer)
     if following in (";", ","):
-        tape.at += 1
-        following = yield from _pass_blanks(tape)
-    if following in ("", "{") or (yield from tape.take(_LINE_END)) or (yield from tape.take(END_OF_TURN)):
+        buffer.position += 1
+        following = yield from _pass_blanks(buffer)
+    if following in ("", "{") or (yield from buffer.take(_LINE_END)) or (yield from buffer.take(END_OF_TURN)):
         return Following.NOTHING
     return Following.TEXT
 
 
-def _pass_blanks(tape: Tape) -> Reading[str]:
-    while (following := (yield from tape.peek())) in ("\t", " "):
-        tape.at += 1
+def _pass_blanks(buffer: TextBuffer) -> Reading[str]:
+    while (following := (yield from buffer.peek())) in ("\t", " "):
+        buffer.position += 1
     return following
 
 
-def what_follows(tape: Tape) -> Reading[Following]:
+def what_follows(buffer: TextBuffer) -> Reading[Following]:
     """Return what follows a call, and move up to it, or behind the tokens that end the turn.
 
     Nothing counts of what a model imagines.
     """
-    behind = tape.keep()
-    yield from tape.space()
-    if (yield from tape.peek()) in (";", ","):
-        tape.at += 1
-        yield from tape.space()
+    behind = buffer.keep()
+    yield from buffer.space()
+    if (yield from buffer.peek()) in (";", ","):
+        buffer.position += 1
+        yield from buffer.space()
     # Behind more on the line of the call it is no mark of the call's.
-    if "\n" in tape.cut(behind, tape.at):
-        while (yield from tape.take(_CLOSER)):
-            yield from tape.space()
-    following = yield from tape.peek()
+    if "\n" in buffer.cut(behind, buffer.position):
+        while (yield from buffer.take(_CLOSER)):
+            yield from buffer.space()
+    following = yield from buffer.peek()
     if not following:
-        return Following.CUT if tape.is_cut else Following.NOTHING
-    if (yield from tape.match(_CALL)):
+        return Following.CUT if buffer.is_cut else Following.NOTHING
+    if (yield from buffer.match(_CALL)):
         return Following.CALL
-    if (yield from tape.take(END_OF_TURN)):
-        end = tape.at
-        yield from tape.space()
-        blanks = tape.cut(end, tape.at)
+    if (yield from buffer.take(END_OF_TURN)):
+        end = buffer.position
+        yield from buffer.space()
+        blanks = buffer.cut(end, buffer.position)
         # A word behind it in its line says that it is spoken of.
-        is_spoken_of = blanks and "\n" not in blanks and (yield from tape.peek()).isalnum()
+        is_spoken_of = blanks and "\n" not in blanks and (yield from buffer.peek()).isalnum()
         return Following.TEXT if is_spoken_of else Following.NOTHING
-    if (yield from tape.match(_IMAGINED)) or (yield from tape.match(_MARKED)):
+    if (yield from buffer.match(_IMAGINED)) or (yield from buffer.match(_MARKED)):
         return Following.NOTHING
-    is_half = following in "<[{" and any(tape.cut_off(one) for one in (_CALL, END_OF_TURN, _IMAGINED, _MARKED, _CLOSER))
-    if not (tape.final and is_half):
+    is_half = following in "<[{" and any(
+        buffer.cut_off(one) for one in (_CALL, END_OF_TURN, _IMAGINED, _MARKED, _CLOSER)
+    )
+    if not (buffer.final and is_half):
         return Following.TEXT
-    return Following.CUT if tape.is_cut else Following.NOTHING
+    return Following.CUT if buffer.is_cut else Following.NOTHING
 
 
 class LastCalls(Syntax):
@@ -286,7 +288,7 @@ class LastCalls(Syntax):
     at_line_start_only = True
 
     @abstractmethod
-    def read_calls(self, tape: Tape, spot: Spot) -> Reading[Sequence[WrittenCall] | None]:
+    def read_calls(self, buffer: TextBuffer, context: BlockContext) -> Reading[Sequence[WrittenCall] | None]:
         """Read the calls of one block, and move behind its end.
 
         None where no block begins; none where it is no call of a tool that there is.
@@ -294,28 +296,28 @@ class LastCalls(Syntax):
 
     def read(
         self,
-        tape: Tape,
-        spot: Spot,
+        buffer: TextBuffer,
+        context: BlockContext,
         watcher: Watcher,  # noqa: ARG002 - until the answer's end nobody knows whether it is a call
-    ) -> Reading[Sequence[WrittenCall | str] | None]:
+    ) -> Reading[BlockItems | None]:
         """Read the blocks here, up to what ends the answer."""
-        if not spot.line_start or introduces_example(tape.before(tape.at, LOOK_BACK_CHARS)):
+        if not context.line_start or introduces_example(buffer.before(buffer.position, LOOK_BACK_CHARS)):
             return None
-        start = tape.keep()
+        start = buffer.keep()
         calls: list[WrittenCall] = []
-        while (found := (yield from self.read_calls(tape, spot))) is not None:
+        while (found := (yield from self.read_calls(buffer, context))) is not None:
             if not found:
-                return [tape.cut(start, tape.at)] if calls else None
+                return [buffer.cut(start, buffer.position)] if calls else None
             calls += found
-            yield from tape.space()
+            yield from buffer.space()
         if not calls:
             return None
-        match (yield from what_follows(tape)):
+        match (yield from what_follows(buffer)):
             case Following.NOTHING:
                 return calls
             case Following.CUT:
-                return if_cut_off(calls) or [tape.cut(start, tape.at)]
-        return [tape.cut(start, tape.at)]
+                return if_cut_off(calls) or [buffer.cut(start, buffer.position)]
+        return [buffer.cut(start, buffer.position)]
 
 
 class UnmarkedNotation(LastCalls):
@@ -324,17 +326,17 @@ class UnmarkedNotation(LastCalls):
     name = "gemma"
     openers = ("call:", "<call>")
 
-    def read_calls(self, tape: Tape, spot: Spot) -> Reading[Sequence[WrittenCall] | None]:
+    def read_calls(self, buffer: TextBuffer, context: BlockContext) -> Reading[Sequence[WrittenCall] | None]:
         """Read one call, and the token behind it."""
-        head = yield from tape.take(_NOTATION_HEAD)
+        head = yield from buffer.take(_NOTATION_HEAD)
         if head is None:
             return None
         name = head["name"]
-        if resolve_name(name, spot.schemas) is None:
+        if resolve_name(name, context.schemas) is None:
             return []
-        written, whole = yield from read_escaped(tape, _NOTATION_END)
-        yield from tape.space()
-        yield from tape.take(_NOTATION_END)
+        written, whole = yield from read_escaped(buffer, _NOTATION_END)
+        yield from buffer.space()
+        yield from buffer.take(_NOTATION_END)
         return [WrittenCall(name, (escaped_json(written) if whole else None) or written, truncated=not whole)]
 
 
@@ -348,7 +350,7 @@ _NOTATION_END = regex.compile(r"<tool_call\|>|<end_function_call>", regex.IGNORE
 
 def _is_cut_off(source: str) -> bool:
     """Return whether the source breaks off inside a call, and not only before the list's bracket."""
-    return read_now(read_brackets(Tape(source + "]", final=True), DEPTH)) is Brackets.OPEN
+    return read_now(read_brackets(TextBuffer(source + "]", final=True), DEPTH)) is Brackets.OPEN
 
 
 def _listed(value: Value) -> str:
@@ -408,35 +410,35 @@ class PythonTag(Syntax):
 
     def read(
         self,
-        tape: Tape,
-        spot: Spot,
+        buffer: TextBuffer,
+        context: BlockContext,
         watcher: Watcher,  # noqa: ARG002 - the contract's
-    ) -> Reading[Sequence[WrittenCall | str] | None]:
+    ) -> Reading[BlockItems | None]:
         """Read up to the token that ends the turn."""
-        if not (yield from tape.take(_TAG)):
+        if not (yield from buffer.take(_TAG)):
             return None
-        if not spot.line_start and not (yield from self._is_code(tape, spot)):
+        if not context.line_start and not (yield from self._is_code(buffer, context)):
             return None
-        body, closed = yield from read_source(tape, END_OF_MESSAGE)
-        end = yield from tape.match(END_OF_MESSAGE)
+        body, closed = yield from read_source(buffer, END_OF_MESSAGE)
+        end = yield from buffer.match(END_OF_MESSAGE)
         if end and not end[0].lower().startswith("<|start"):
-            tape.at += len(end[0])
+            buffer.position += len(end[0])
         if calls := calls_in_source(body):
             return calls
         if not body.strip():
             return []
         if not closed and (called := _CALLED.match(body)):
             return [WrittenCall(called[1].removesuffix(".call"), body[called.end() - 1 :].strip(), truncated=True)]
-        interpreter = next((name for name in _INTERPRETERS if name in spot.schemas), "python")
+        interpreter = next((name for name in _INTERPRETERS if name in context.schemas), "python")
         code = json.dumps({"code": body.strip()}, ensure_ascii=False)
         return [WrittenCall(interpreter, code, truncated=not closed)]
 
-    def _is_code(self, tape: Tape, spot: Spot) -> Reading[bool]:
+    def _is_code(self, buffer: TextBuffer, context: BlockContext) -> Reading[bool]:
         """Return whether code begins here, or a call, or nothing does; else the tag is spoken of amid words."""
-        start = tape.keep()
-        yield from tape.find(_CODE_ENDS)
-        line = tape.cut(start, tape.at)
-        tape.rewind(start)
+        start = buffer.keep()
+        yield from buffer.find(_CODE_ENDS)
+        line = buffer.cut(start, buffer.position)
+        buffer.rewind(start)
         called = _CALLED.match(line)
-        is_call = called is not None and is_tool_name(called[1].removesuffix(".call"), spot.schemas)
+        is_call = called is not None and is_tool_name(called[1].removesuffix(".call"), context.schemas)
         return is_call or not line.strip() or begins_program(line)

@@ -15,8 +15,8 @@ import regex
 
 from callboard_formats.json_text import call_in, plain, read_value
 from callboard_formats.names import resolve_name
-from callboard_formats.syntax import Spot, WrittenCall
-from callboard_formats.tape import Reading, Tape
+from callboard_formats.syntax import BlockContext, WrittenCall
+from callboard_formats.text_buffer import Reading, TextBuffer
 from callboard_formats.unmarked import DEPTH, LastCalls
 
 _ELEMENTS = (
@@ -44,25 +44,25 @@ class WrappedJson(LastCalls):
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def read_calls(self, tape: Tape, spot: Spot) -> Reading[Sequence[WrittenCall] | None]:
+    def read_calls(self, buffer: TextBuffer, context: BlockContext) -> Reading[Sequence[WrittenCall] | None]:
         """Read the objects of one element, perhaps in a list, and its end."""
-        begin = yield from tape.take(_BEGIN)
+        begin = yield from buffer.take(_BEGIN)
         if begin is None:
             return None
         calls: list[WrittenCall] = []
-        while (yield from tape.match(_NAMED)):
-            value = yield from read_value(tape, _END, depth_limit=DEPTH)
+        while (yield from buffer.match(_NAMED)):
+            value = yield from read_value(buffer, _END, depth_limit=DEPTH)
             members = value.members
             is_call = "arguments" in members or not value.whole
             is_call = is_call and members.keys() <= _KEYS and not (value.doubled or value.too_deep)
-            if not is_call or resolve_name(plain(members.get("name", "")), spot.schemas) is None:
+            if not is_call or resolve_name(plain(members.get("name", "")), context.schemas) is None:
                 return []
-            calls.append(call_in(value, cut_off=tape.is_at_end()))
-            while (yield from tape.take(_BEHIND_OBJECT)):
+            calls.append(call_in(value, cut_off=buffer.is_at_end()))
+            while (yield from buffer.take(_BEHIND_OBJECT)):
                 pass
-        is_over = (yield from tape.take(_END)) or not (yield from tape.peek())
-        if not is_over and tape.final and tape.cut_off(_END):
-            tape.at = tape.end
+        is_over = (yield from buffer.take(_END)) or not (yield from buffer.peek())
+        if not is_over and buffer.final and buffer.cut_off(_END):
+            buffer.position = buffer.end
             is_over = True
         # An object within the tag itself, `<functioncall {…}>`, is written as nobody specifies it: the model is told.
         return [replace(call, broken=bool(begin["in_tag"])) for call in calls] if is_over else []

@@ -6,7 +6,7 @@ import pytest
 
 from callboard_formats import parse
 from callboard_formats.formats import names
-from callboard_formats.tape import LET_GO_CHARS, LOOK_BACK_CHARS
+from callboard_formats.text_buffer import LET_GO_CHARS, LOOK_BACK_CHARS
 from tests.formats.corpus import (
     ASKED_FOR,
     FOLDER,

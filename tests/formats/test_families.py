@@ -13,9 +13,9 @@ from callboard_formats.formats import SYNTAXES, syntaxes_of
 from callboard_formats.json_text import Value, call_in, plain, read_value, value_of
 from callboard_formats.python import SOURCE_CHARS, Brackets, calls_in_source, escaped_json, read_brackets
 from callboard_formats.row import Row
-from callboard_formats.syntax import NOBODY, Spot, Syntax, WrittenCall
+from callboard_formats.syntax import NO_WATCHER, BlockContext, Syntax, WrittenCall
 from callboard_formats.table import ROWS
-from callboard_formats.tape import Tape, read_now
+from callboard_formats.text_buffer import TextBuffer, read_now
 from tests.formats.corpus import TOOLS
 
 SCHEMAS = [tool.schema() for tool in TOOLS]
@@ -29,11 +29,11 @@ def block(
     syntax: Syntax, text: str, *, line_start: bool = True, final: bool = True
 ) -> tuple[int, Sequence[WrittenCall | str] | None] | None:
     """Where the block ends that `text` begins with, and what is in it; None where more text is needed."""
-    tape = Tape(text, final=final)
+    buffer = TextBuffer(text, final=final)
     try:
-        next(syntax.read(tape, Spot(line_start, False, KNOWN), NOBODY))
+        next(syntax.read(buffer, BlockContext(line_start, False, KNOWN), NO_WATCHER))
     except StopIteration as done:
-        return tape.at, done.value
+        return buffer.position, done.value
     return None
 
 
@@ -143,7 +143,7 @@ def test_a_value_nested_too_deep_is_not_read() -> None:
 
 
 def value_to(text: str, *, depth: int) -> Value:
-    return read_now(read_value(Tape(text, final=True), depth_limit=depth))
+    return read_now(read_value(TextBuffer(text, final=True), depth_limit=depth))
 
 
 def test_a_key_that_stands_there_twice_is_seen() -> None:
@@ -180,9 +180,9 @@ def test_the_members_of_an_object_say_what_it_calls(text: str, call: WrittenCall
     ],
 )
 def test_json_ends_where_its_tag_does_or_should(text: str, rest: str) -> None:
-    tape = Tape(text, final=True)
-    read_now(read_value(tape, regex.compile("</t>")))
-    assert text[tape.at :] == rest
+    buffer = TextBuffer(text, final=True)
+    read_now(read_value(buffer, regex.compile("</t>")))
+    assert text[buffer.position :] == rest
 
 
 @pytest.mark.parametrize(("raw", "text"), [('"a\\n"', "a\n"), ("'a'", "a"), ("a", "a"), ('"a', '"a'), ('"\\x"', "\\x")])
@@ -241,8 +241,8 @@ def test_brackets_in_strings_are_none() -> None:
 
 
 def brackets(text: str, limit: int = 9) -> tuple[Brackets, int]:
-    tape = Tape(text, final=True)
-    return read_now(read_brackets(tape, limit)), tape.at
+    buffer = TextBuffer(text, final=True)
+    return read_now(read_brackets(buffer, limit)), buffer.position
 
 
 @pytest.mark.parametrize(

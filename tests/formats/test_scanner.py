@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard_formats.formats import SYNTAXES, syntaxes_of
-from callboard_formats.outlet import CallPiece, FoundCall, ReasoningPiece, Shown, TextPiece
+from callboard_formats.output import CallPiece, FoundCall, ReasoningPiece, Shown, TextPiece
 from callboard_formats.stream import Scanner
-from callboard_formats.syntax import Spot, Syntax, Tags, Watcher, WrittenCall
-from callboard_formats.tape import Reading, Tape
+from callboard_formats.syntax import BlockContext, BlockItems, Syntax, Tags, Watcher, WrittenCall
+from callboard_formats.text_buffer import Reading, TextBuffer
 
 TOOLS: dict[str, dict[str, Any]] = {"search": {}, "get_weather": {}, "memory": {}}
 REACT = syntaxes_of(["react"])
@@ -28,15 +28,15 @@ class Brackets(Syntax):
     reasoning = (Tags("((", "))"),)
     stops = ("\nRESULT",)
 
-    def read(self, tape: Tape, spot: Spot, watcher: Watcher) -> Reading[Sequence[WrittenCall | str] | None]:
-        start = tape.keep()
-        if (yield from tape.match(regex.compile(r"\[\[ "))):
+    def read(self, buffer: TextBuffer, context: BlockContext, watcher: Watcher) -> Reading[BlockItems | None]:
+        start = buffer.keep()
+        if (yield from buffer.match(regex.compile(r"\[\[ "))):
             return None
-        end = yield from tape.find(regex.compile(r"\]\]"))
-        tape.at += 2 if end else 0
-        block = tape.cut(start, tape.at)
+        end = yield from buffer.find(regex.compile(r"\]\]"))
+        buffer.position += 2 if end else 0
+        block = buffer.cut(start, buffer.position)
         name, _, arguments = block.strip("[]").partition(" ")
-        return [WrittenCall(name, arguments, end is None)] if name in spot.schemas else [block]
+        return [WrittenCall(name, arguments, end is None)] if name in context.schemas else [block]
 
 
 def scan(text: str, step: int = 0, syntaxes: Sequence[Syntax] = (Brackets(),)) -> list[Shown]:

@@ -20,7 +20,7 @@ from callboard_formats import CallPiece, StreamParser, TextPiece
 from callboard_formats import Piece as ParsedPiece
 from callboard_formats.calls import tool_meant
 from callboard_formats.formats import is_written_by
-from callboard_formats.outlet import FoundCall
+from callboard_formats.output import FoundCall
 from callboard_formats.syntax import LAST_OBSERVATION, WrittenCall
 
 _log = structlog.get_logger(__name__)

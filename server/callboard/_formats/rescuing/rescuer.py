@@ -24,8 +24,8 @@ from callboard_formats.formats import SYNTAXES
 from callboard_formats.grammar import grammar, meaning
 from callboard_formats.literals import Literals
 from callboard_formats.markdown import MarkdownTracker
-from callboard_formats.syntax import END_TOKENS, LAST_OBSERVATION, NOBODY, Spot, Syntax, WrittenCall
-from callboard_formats.tape import Tape
+from callboard_formats.syntax import END_TOKENS, LAST_OBSERVATION, NO_WATCHER, BlockContext, Syntax, WrittenCall
+from callboard_formats.text_buffer import TextBuffer
 
 ASK_ALWAYS_CHARS = 256
 ASK_AGAIN_GROWTH = 8
@@ -82,13 +82,13 @@ class _Block:
     items: Sequence[WrittenCall | str] | None
 
 
-def read_block(syntax: Syntax, text: str, spot: Spot, *, final: bool) -> _Block | None:
+def read_block(syntax: Syntax, text: str, context: BlockContext, *, final: bool) -> _Block | None:
     """Read the block at the beginning of `text`; return None if more text is needed."""
-    tape = Tape(text, final=final)
+    buffer = TextBuffer(text, final=final)
     try:
-        next(syntax.read(tape, spot, NOBODY))
+        next(syntax.read(buffer, context, NO_WATCHER))
     except StopIteration as done:
-        return _Block(tape.at, done.value)
+        return _Block(buffer.position, done.value)
     return None
 
 
@@ -109,7 +109,7 @@ class Rescuer:
         """The name of the syntax of the calls that were found, after `finish`."""
         self._grammar = grammar(SYNTAXES)
         self._known = known
-        self._spot = Spot(line_start=True, first=False, schemas={name: {} for name in known})
+        self._context = BlockContext(line_start=True, first=False, schemas={name: {} for name in known})
         self._stopped = not known
         self._markdown = MarkdownTracker()
         self._line: list[str] = []
@@ -301,7 +301,7 @@ class Rescuer:
     def _ask(self, group: _Group, *, final: bool) -> bool:
         """Read the block with the next syntax that may own it."""
         syntax = SYNTAXES[group.owners[0]]
-        read = read_block(syntax, self._text[group.at :], self._spot, final=final)
+        read = read_block(syntax, self._text[group.at :], self._context, final=final)
         group.asked_chars = len(self._text) - group.at
         if read is None:
             return False

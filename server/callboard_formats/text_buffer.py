@@ -23,19 +23,19 @@ Reading = Generator[None, None, T]
 _SPACE = regex.compile(r"\s*+")
 
 
-class Tape:
+class TextBuffer:
     """The text so far, the place `at` that is read next, and `final`, once no more text comes.
 
     `is_cut`: no more text comes although the answer would have gone on, so its end was not seen.
     """
 
     def __init__(self, text: str = "", *, final: bool = False) -> None:
-        self.at = 0
+        self.position = 0
         self.final = final
         self.is_cut = False
         self.text = text
         self.base = 0
-        self.said = 0
+        self.emitted_to = 0
         """The end of the text that was handed on: what stands behind it is not let go."""
         self.boundary = 0
         """The answer's beginning, or right after a block or a thought: what follows stands as if on a new line."""
@@ -48,6 +48,11 @@ class Tape:
         self._kept_starts: list[int] = []
 
     @property
+    def index(self) -> int:
+        """The index of `position` in `text`."""
+        return self.position - self.base
+
+    @property
     def end(self) -> int:
         """The place behind the last character."""
         return self.base + len(self.text)
@@ -55,7 +60,7 @@ class Tape:
     def feed(self, text: str) -> None:
         """Add what has come."""
         is_kept = self._kept_from is not None
-        read = self.at if is_kept else min(self.at, self.said)
+        read = self.position if is_kept else min(self.position, self.emitted_to)
         if read - self.base > LET_GO_CHARS:
             cut = read - self.base - LOOK_BACK_CHARS
             if is_kept:
@@ -68,8 +73,8 @@ class Tape:
     def keep(self) -> int:
         """Keep all from `at` on, until `forget`; return the place."""
         if self._kept_from is None:
-            self._kept_from = self.at
-        return self.at
+            self._kept_from = self.position
+        return self.position
 
     def forget(self) -> None:
         """Let go of what was kept."""
@@ -79,13 +84,13 @@ class Tape:
 
     def rewind(self, place: int) -> None:
         """Go back to a place that was kept."""
-        self._reached = max(self._reached, self.at)
+        self._reached = max(self._reached, self.position)
         if place < self.base:
             number = bisect_right(self._kept_starts, place) - 1
             self.text = "".join([*self._kept[number:], self.text])
             self.base = self._kept_starts[number]
             del self._kept[number:], self._kept_starts[number:]
-        self.at = place
+        self.position = place
 
     def may_look_back(self, reader: str, times: int = 1) -> bool:
         """Return True the first time only that this reader asks, or so many `times`.
@@ -104,7 +109,7 @@ class Tape:
 
         To go back from the end of the text again and again, for each of many blocks, would take quadratic time.
         """
-        reached = max(self._reached, self.at)
+        reached = max(self._reached, self.position)
         self._reread_chars += reached - start
         return self._reread_chars <= MAX_REREADS * reached
 
@@ -127,14 +132,14 @@ class Tape:
 
     def line_before(self) -> str:
         """Return what stands before `at` in its line, or a part of it that is long enough to be no beginning."""
-        start = max(self.base, self.at - LOOK_BACK_CHARS, self.boundary)
-        before = self.text[start - self.base : self.at - self.base]
+        start = max(self.base, self.position - LOOK_BACK_CHARS, self.boundary)
+        before = self.text[start - self.base : self.index]
         return before[before.rfind("\n") + 1 :]
 
     def at_line_start(self) -> bool:
         """Return whether nothing but white space stands before `at` in its line."""
-        start = max(self.base, self.at - LOOK_BACK_CHARS, self.boundary)
-        index = self.at - self.base
+        start = max(self.base, self.position - LOOK_BACK_CHARS, self.boundary)
+        index = self.index
         line_end = self.text.rfind("\n", start - self.base, index)
         if line_end < 0 and start != self.boundary:
             return False
@@ -143,7 +148,7 @@ class Tape:
 
     def is_at_end(self) -> bool:
         """Return whether all that has come was read."""
-        return self.at >= self.end
+        return self.position >= self.end
 
     def ends_here(self) -> Reading[bool]:
         """Return whether the answer ends at `at`: False if it was cut off there."""
@@ -152,7 +157,7 @@ class Tape:
     def match(self, pattern: "regex.Pattern[str]") -> "Reading[regex.Match[str] | None]":
         """Return what `pattern` matches at `at`, once that is sure."""
         while True:
-            found = pattern.match(self.text, self.at - self.base, partial=not self.final)
+            found = pattern.match(self.text, self.index, partial=not self.final)
             if found is None or not found.partial:
                 return found
             yield
@@ -161,24 +166,24 @@ class Tape:
         """Return what `pattern` matches at `at`, and move behind it."""
         found = yield from self.match(pattern)
         if found:
-            self.at += len(found[0])
+            self.position += len(found[0])
         return found
 
     def cut_off(self, pattern: "regex.Pattern[str]") -> "regex.Match[str] | None":
         """Return the partial match of `pattern` at `at` where the text ends before the match is complete."""
-        found = pattern.match(self.text, self.at - self.base, partial=True)
+        found = pattern.match(self.text, self.index, partial=True)
         return found if found and found.partial else None
 
     def find(self, pattern: "regex.Pattern[str]") -> "Reading[regex.Match[str] | None]":
         """Move to the next place that `pattern` matches and return that; at the end of the text, None."""
         while True:
-            found = pattern.search(self.text, self.at - self.base, partial=not self.final)
+            found = pattern.search(self.text, self.index, partial=not self.final)
             if found is None:
-                self.at = self.end
+                self.position = self.end
                 if self.final:
                     return None
             else:
-                self.at = self.base + found.start()
+                self.position = self.base + found.start()
                 if not found.partial:
                     return found
             yield
@@ -186,19 +191,19 @@ class Tape:
     def space(self) -> Reading[None]:
         """Move behind the white space at `at`, all of it."""
         while True:
-            found = _SPACE.match(self.text, self.at - self.base)
-            self.at += len(found[0]) if found else 0
-            if self.at < self.end or self.final:
+            found = _SPACE.match(self.text, self.index)
+            self.position += len(found[0]) if found else 0
+            if self.position < self.end or self.final:
                 return
             yield
 
     def peek(self) -> Reading[str]:
         """Return the character at `at`; "" at the end of the answer."""
-        while self.at >= self.end:
+        while self.position >= self.end:
             if self.final:
                 return ""
             yield
-        index = self.at - self.base
+        index = self.index
         return self.text[index : index + 1]
 
 

@@ -3,12 +3,11 @@
 Words that follow a call wait for another one: if none comes, the model has imagined them, and they are dropped.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from callboard_formats.fitting import typed_json
 from callboard_formats.names import resolve_name
-from callboard_formats.syntax import Schemas, WrittenCall
+from callboard_formats.syntax import BlockItems, Schemas, WrittenCall
 
 MAX_HELD_SPACE = 80
 MAX_MARKS = 8
@@ -71,16 +70,16 @@ class AllWasThought:
 Shown = AllWasThought | AnswerBegan | TextPiece | ReasoningPiece | CallPiece | FoundCall
 
 
-class Outlet:
+class Output:
     """The pieces of one answer."""
 
     def __init__(self, schemas: Schemas) -> None:
         self._schemas = schemas
-        self.called = False
+        self.has_call = False
         """True once there was a call."""
         self.stopped = False
         """True once the model went on with results that it imagined: nothing counts from there on."""
-        self.said = False
+        self.has_text = False
         """True once there was text."""
         self._last_chars = ""
         """The last characters of the text so far."""
@@ -105,7 +104,7 @@ class Outlet:
     @property
     def is_in_sentence(self) -> bool:
         """Whether the text so far ends no sentence."""
-        return self.said and not self._last_chars.rstrip(_BEHIND_SENTENCES).endswith(_SENTENCE_ENDS)
+        return self.has_text and not self._last_chars.rstrip(_BEHIND_SENTENCES).endswith(_SENTENCE_ENDS)
 
     def take(self) -> list[Shown]:
         """Return what has come since it was last asked."""
@@ -113,7 +112,7 @@ class Outlet:
         self._out = []
         return out
 
-    def say(self, text: str, *, quoted: bool = False) -> None:
+    def add_text(self, text: str, *, quoted: bool = False) -> None:
         """Put out text or reasoning, as it stands in the answer."""
         if self._begins:
             text = text.lstrip()
@@ -129,14 +128,14 @@ class Outlet:
                 self._thought.append(text)
             if self._is_step:
                 self._before_call.append(text)
-            (self._waiting if self.called else self._out).append(ReasoningPiece(text))
+            (self._waiting if self.has_call else self._out).append(ReasoningPiece(text))
             return
-        if self._separate and self.said:
+        if self._separate and self.has_text:
             text = "\n\n" + text
         self._separate = False
-        self.said = True
+        self.has_text = True
         self._last_chars = (self._last_chars + text)[-MAX_MARKS:]
-        (self._waiting if self.called else self._out).append(TextPiece(text, quoted))
+        (self._waiting if self.has_call else self._out).append(TextPiece(text, quoted))
 
     def _hold_space(self, text: str) -> str:
         """Return the text without the white space at its end, which waits for more text."""
@@ -173,20 +172,20 @@ class Outlet:
         if not answers:
             # It was closed, so it is no answer.
             self._thought = None
-        if answers and not self.called:
+        if answers and not self.has_call:
             self._out.append(AnswerBegan())
 
-    def block(self, items: Sequence[WrittenCall | str], syntax: str, source: str = "") -> None:
+    def add_block(self, items: BlockItems, syntax: str, source: str = "") -> None:
         """Put out a block that is no text: its calls, and the text in it."""
         self._begin_part()
         self._reasoning = False
-        if not items and not self.called:
+        if not items and not self.has_call:
             self._out.append(AnswerBegan())
         for item in items:
             if isinstance(item, WrittenCall):
                 self._call(item, syntax, source)
             else:
-                self.say(item)
+                self.add_text(item)
         self._previewed = None
         self._previewed_chars = 0
 
@@ -201,7 +200,7 @@ class Outlet:
     def all_was_thought(self) -> None:
         """Note that all up to here was thought, its calls too."""
         self._begin_part()
-        self.called = False
+        self.has_call = False
         self._flush()
         self._out.append(AllWasThought())
 
@@ -215,9 +214,9 @@ class Outlet:
         A thought that was never closed becomes the answer too if there is no other text and no call, unless the text
         was `cut` off: then the answer has not come.
         """
-        if self.called:
+        if self.has_call:
             self._waiting.clear()
-        elif not self.said and self._thought and not cut:
+        elif not self.has_text and self._thought and not cut:
             self._out.append(TextPiece("".join(self._thought)))
         elif self._space and not self._reasoning:
             self._out.append(TextPiece(self._space))
@@ -230,7 +229,7 @@ class Outlet:
     def _call(self, call: WrittenCall, syntax: str, source: str) -> None:
         self._flush()
         self._space = ""
-        self.called = True
+        self.has_call = True
         number = self._previewed
         rest = self._shown_arguments(call)
         if number is not None:
@@ -261,11 +260,11 @@ class Outlet:
 class Preview:
     """The preview of the first call of a block, where its tool is known."""
 
-    def __init__(self, outlet: Outlet, schemas: Schemas) -> None:
-        self._outlet = outlet
+    def __init__(self, output: Output, schemas: Schemas) -> None:
+        self._output = output
         self._schemas = schemas
 
     def arguments(self, name: str, text: str) -> None:
         """Show a piece of the arguments of `name`."""
         if resolved := resolve_name(name, self._schemas):
-            self._outlet.preview(resolved.name, text)
+            self._output.preview(resolved.name, text)
