@@ -1,10 +1,10 @@
-"""The reader of an answer as it comes: finds calls and thoughts, and passes everything else through.
+"""Reads an answer while it is streamed: separates calls, thoughts and text.
 
-Pure: the same text gives the same pieces, whole or cut anywhere. What is no call is shown to
-the letter, and as soon as it cannot be the beginning of a marker; markers, tags and results
-that the model imagined are never shown.
+The same text gives the same pieces, whole or cut anywhere. Text is passed on unchanged as soon as it cannot be the
+beginning of a marker. Markers, tags and results that the model imagined are dropped.
 
-The whole answer is one reading (see `buffer`): each method below is a part of it that yields where it needs more text.
+One generator (see `text_buffer`) reads the whole answer. Each method is a part of it and yields when it needs more
+text.
 """
 
 import json
@@ -48,7 +48,7 @@ from callboard_formats.text_buffer import Reading, TextBuffer
 PIECE_CHARS = 1024
 MAX_END_CHARS = 80
 MAX_REFUSED_IN_THOUGHT = 8
-"""So many calls in a row are refused in a thought: for each the rest of the answer may be read to its end."""
+"""The number of consecutive calls that are refused in a thought. Each may read the answer to its end."""
 MAX_FENCE_LINE_CHARS = 80
 
 _FENCE = re.compile(r"`{3,}|~{3,}")
@@ -62,11 +62,15 @@ _SENTENCE_GOES_ON = regex.compile(r"[ \t]{0,9}+[a-z,;.?!)]")
 
 
 class Scanner:
-    """A reader of one answer: `feed` what comes, then `finish` once.
+    """Reads one answer. Call `feed` for each piece, then `finish` once.
 
-    `syntaxes` are asked in their order where several claim a place. With `previews` arguments are shown while
-    they are written. `opened` are the tags of a thought that the prompt has opened. Unless that is known `surely`, a
-    thought that is never closed, and is all there is, counts as the answer too: it was shown as a thought already.
+    Args:
+        syntaxes: The syntaxes to read. If several can begin at a position, the first that can read the block does.
+        schemas: The parameters of the tools by name.
+        previews: Show arguments while they are written.
+        opened: The tags of the thought that the prompt has opened.
+        surely: It is certain that the prompt has opened that thought. Otherwise, if the thought is never closed and is
+            all of the answer, it counts as text as well.
     """
 
     def __init__(
@@ -85,28 +89,28 @@ class Scanner:
         self._watcher: Watcher = Preview(self._output, schemas) if previews else NO_WATCHER
         self._buffer = TextBuffer()
         self._quoted = QuotedText(self._buffer)
-        self._sought: Literals | None = None
-        """What the reading looks for in plain text, while it waits for more of that; None where it waits for else."""
-        self._within: tuple[Tags, ...] = ()
-        """The tags of the thought that this is, if it is one that any block ends."""
-        self._is_message = False
-        """True in a message to the user, in which nothing is a call, so that it is shown to the letter."""
+        self._awaited: Literals | None = None
+        """The literals that the reading searches for while it waits for more plain text; None in any other state."""
+        self._tags: tuple[Tags, ...] = ()
+        """The tags of the current thought if any block ends it (ReAct)."""
+        self._in_message = False
+        """The current text is a message to the user, which contains no calls and is passed on unchanged."""
         self._thought_ended = False
-        """True once the end of a thought was seen."""
+        """A thought has ended."""
         self._answering = False
-        """True behind the marker of the final answer."""
-        self._spoken_of = False
-        """True behind an opener of a thought that stood amid words: its closer is spoken of too."""
+        """The marker of the final answer was read."""
+        self._ignores_closer = False
+        """An opener of a thought appeared in the middle of a line, so its closer is plain text as well."""
         self._tries_calls_in_thought = True
-        """False once so much was read twice that calls in thoughts are looked for no more."""
+        """False after too much repeated reading: then calls in thoughts are no longer searched for."""
         self._reading = self._read(tuple(opened), surely=surely)
         if opened:
             self._output.begin_reasoning(keep=not surely, is_step=False)
 
     def feed(self, text: str) -> list[Shown]:
-        """Return what can be shown now, and the calls that have ended."""
+        """Return the pieces that can be shown now, and the calls that have ended."""
         if len(text) > PIECE_CHARS:
-            # In pieces: to look ahead to its end for each of many markers would take the square of its length.
+            # Looking ahead to the end of a long piece for each of its markers would take quadratic time.
             pieces = (text[start : start + PIECE_CHARS] for start in range(0, len(text), PIECE_CHARS))
             return [shown for piece in pieces for shown in self.feed(piece)]
         if not self._output.stopped:
@@ -116,11 +120,11 @@ class Scanner:
         return self._output.take()
 
     def _pass_on(self) -> bool:
-        """Hand on what has come, up to what may yet become a marker; return False where there is more to do.
+        """Pass on text up to a possible marker; return False if the reading has to continue.
 
-        The short way for most text, which has no marker: the same as `_find` does, for less.
+        This is the fast path for text without markers. It does the same as `_find`.
         """
-        literals = self._sought
+        literals = self._awaited
         buffer = self._buffer
         if literals is None or buffer.position != buffer.emitted_to:
             return False
@@ -131,18 +135,18 @@ class Scanner:
         end, found = literals.find(text, start, final=False)
         while found:
             buffer.position = buffer.base + end
-            if not self._stands_amid_words(found):
+            if not self._lacks_line_start(found):
                 return False
             end, found = literals.find(text, end + 1, final=False)
         if end > start:
             plain = text[start:end]
             buffer.position = buffer.emitted_to = buffer.base + end
             self._quoted.passed(plain)
-            self._output.add_text(plain, quoted=self._is_message)
+            self._output.add_text(plain, quoted=self._in_message)
         return True
 
     def finish(self, *, cut: bool = False) -> list[Shown]:
-        """Return what was held back; `cut`: more would have come."""
+        """Return the pieces that were held back. `cut` says that the answer was cut off."""
         self._buffer.final = True
         self._buffer.is_cut = cut
         if not self._output.stopped:
@@ -155,32 +159,32 @@ class Scanner:
         """Read the whole answer."""
         if opened:
             yield from self._pass_second_opener(opened)
-            # No thought begins with calls: then the prompt has not opened one after all.
+            # A thought does not begin with calls, so in that case the prompt has opened none.
             if surely or not (yield from self._begins_with_calls()):
                 yield from self._thought(opened)
         while not self._output.stopped and (found := (yield from self._find(self._literals()))):
-            yield from self._meet(found)
+            yield from self._handle(found)
 
     def _begins_with_calls(self) -> Reading[bool]:
-        """Read the calls that the answer begins with; return whether it does, by a marker that counts anywhere."""
+        """Read calls at the very beginning of the answer; return whether there are any."""
         opener = yield from self._take_literal(self.grammar.outside)
         what = meaning(self.grammar, opener.lower()) if opener else None
         if what is None or not what.owners or what.at_line_start or opener[0] in "`~":
             return False
         return (yield from self._block(what.owners))
 
-    # Text, and what is found in it.
+    # Text and the literals in it.
 
     def _literals(self) -> Literals:
-        """Return what to look for in text."""
-        if self._within:
-            return closing(self.grammar, self._within)
+        """Return the literals to search for in text."""
+        if self._tags:
+            return closing(self.grammar, self._tags)
         return self.grammar.after_call if self._output.has_call else self.grammar.outside
 
     def _find(self, literals: Literals, *, holds_back: bool = False) -> Reading[str]:
-        """Move to the next of these literals and return it, in lower case; at the answer's end, "".
+        """Move to the next of these literals and return it in lower case; return "" at the end of the answer.
 
-        What was passed is handed on where more text is needed, unless `holds_back`.
+        When more text is needed, the text so far is passed on unless `holds_back`.
         """
         buffer = self._buffer
         while True:
@@ -192,52 +196,52 @@ class Scanner:
                 self._emit()
             if buffer.final:
                 return ""
-            self._sought = None if holds_back else literals
+            self._awaited = None if holds_back else literals
             yield
-            self._sought = None
+            self._awaited = None
 
-    def _meet(self, found: str) -> Reading[None]:
-        """Look what the literal that stands here is, and move behind it."""
+    def _handle(self, found: str) -> Reading[None]:
+        """Decide what the literal here means, and move behind it."""
         buffer = self._buffer
-        if any(tag.closer.lower() == found for tag in self._within):
-            self._end_thought(self._within, len(found))
+        if any(tag.closer.lower() == found for tag in self._tags):
+            self._end_thought(self._tags, len(found))
             return
-        if self._stands_amid_words(found):
+        if self._lacks_line_start(found):
             buffer.position += 1
             return
         self._emit()
         if found[0] in "`~":
             is_quoted = False
         else:
-            # Brackets stand in programs for themselves.
+            # A bracket in a program's string is no quoted marker.
             is_quoted = yield from self._quoted.is_quoted(in_code=found[0] == "{" or found == "[")
         if is_quoted:
             buffer.position += len(found)
             self._quoted.take_verbatim_to_end()
-        elif self._is_spoken_of():
+        elif self._is_begun_quotation():
             buffer.position += len(found) if found[0] not in "`~" else 1
             self._quoted.take_verbatim_until_closed()
         else:
             yield from self._use(found, meaning(self.grammar, found))
 
-    def _is_spoken_of(self) -> bool:
-        """Return whether what stands before the marker here says that it is quoted, or code."""
-        return self._quoted.is_begun() or (not self._within and self._quoted.is_in_indented_code())
+    def _is_begun_quotation(self) -> bool:
+        """Return whether the text before the marker shows that it is quoted, or in indented code."""
+        return self._quoted.is_begun() or (not self._tags and self._quoted.is_in_indented_code())
 
-    def _stands_amid_words(self, found: str) -> bool:
-        """Return whether what was found here means nothing but at the beginning of a line, and this is none."""
+    def _lacks_line_start(self, found: str) -> bool:
+        """Return whether the literal has a meaning only at the beginning of a line, and this is not one."""
         return meaning(self.grammar, found).at_line_start and not self._buffer.at_line_start()
 
     def _use(self, found: str, what: Meaning) -> Reading[None]:
-        """Take the literal here for what it is: it is not spoken of."""
+        """Handle a literal that is not quoted."""
         buffer = self._buffer
         is_over = self._output.has_call or (self._answering and buffer.at_line_start())
         if what.is_turn or (what.imagined and is_over):
             self._output.stop()
             return
         if what.closes:
-            if self._spoken_of:
-                self._spoken_of = False
+            if self._ignores_closer:
+                self._ignores_closer = False
                 buffer.position += len(what.closes)
             else:
                 yield from self._pass_lone_closer(what.closes)
@@ -247,7 +251,7 @@ class Scanner:
             if tags := tuple(tag for tag in what.tags if not (tag.first and self._output.has_text)):
                 yield from self._begin_thought(tags)
                 return
-        self._spoken_of = self._spoken_of or bool(what.tags)
+        self._ignores_closer = self._ignores_closer or bool(what.tags)
         if what.owners and (yield from self._block(what.owners)):
             return
         if found[0] in "`~":
@@ -258,9 +262,9 @@ class Scanner:
     # Blocks.
 
     def _block(self, owners: Sequence[int]) -> Reading[bool]:
-        """Read the block that begins here by the first of these syntaxes that can; return False where it is none.
+        """Read the block here with the first of these syntaxes that can; return False if none can.
 
-        All are asked to read it before any is asked whether it is a call of its own that is not quite right.
+        Every syntax may try `read` before the first one tries `refuse`.
         """
         buffer = self._buffer
         self._emit()
@@ -283,7 +287,7 @@ class Scanner:
             else:
                 items = yield from syntax.read(buffer, context, NO_WATCHER if is_in_sentence else self._watcher)
             if items and is_in_sentence and (yield from self._may_be_example(items)):
-                # It was an example in the sentence.
+                # The calls are an example inside of the sentence.
                 self._quoted.quote_up_to(buffer.position)
                 items = None
             if items is not None and buffer.position > start:
@@ -292,24 +296,24 @@ class Scanner:
                     self._accept(items, syntax, start)
                     return True
                 if number == len(asked) - 1:
-                    self._leave_block()
+                    self._pass_block_as_text()
                     return True
             buffer.rewind(start)
             if self._quoted.is_known_to_be_quoted():
                 break
-        self._leave_block()
+        self._pass_block_as_text()
         return False
 
     def _may_be_example(self, items: BlockItems) -> Reading[bool]:
-        """Return whether the sentence that these calls stand in goes on behind them, or was cut off there."""
+        """Return whether the sentence around these calls continues behind them, or was cut off there."""
         buffer = self._buffer
         if (yield from buffer.match(_SENTENCE_GOES_ON)):
             return True
         is_whole = not any(isinstance(item, WrittenCall) and item.truncated for item in items)
         return is_whole and buffer.is_cut and buffer.is_at_end()
 
-    def _leave_block(self) -> None:
-        # What was read of it is text: said now, while it is kept.
+    def _pass_block_as_text(self) -> None:
+        # Pass the text on before `forget`, which drops it.
         self._emit()
         self._buffer.forget()
 
@@ -318,14 +322,14 @@ class Scanner:
             self._answering = syntax.begins_answer(self._buffer.cut(start, self._buffer.position))
         source = self._buffer.cut(start, self._buffer.position) if syntax.is_leak else ""
         self._output.add_block(items, syntax.name, source)
-        self._within = ()
+        self._tags = ()
         self._skip(self._buffer.position)
         self._buffer.forget()
 
     # Fences.
 
     def _pass_back_ticks(self, message: tuple[Tags, ...]) -> Reading[None]:
-        """Pass back-ticks or tildes, and the code behind them if they begin a fence; `message`: see `_fence`."""
+        """Move behind back-ticks or tildes, and behind the code if they begin a fence. For `message` see `_fence`."""
         buffer = self._buffer
         while True:
             index = buffer.index
@@ -339,7 +343,7 @@ class Scanner:
                 break
             yield
         rest = buffer.text[run.end() : end]
-        # Back-ticks further on in the line make it code within the line, says CommonMark. Nobody waits for them longer.
+        # By CommonMark, back-ticks later in the line make it a code span. The wait for them is limited.
         follows = buffer.text[end : end + 1] if end - index < MAX_FENCE_LINE_CHARS else ""
         is_span = run[0][0] == "`" and follows == "`"
         if BEFORE_FENCE.fullmatch(buffer.line_before()):
@@ -351,18 +355,18 @@ class Scanner:
             yield from self._fence(run[0], message)
 
     def _ends_prose(self, run: str) -> bool:
-        """Return whether this run of back-ticks stands apart from the words of its line, and closes no code span there.
+        """Return whether this run of back-ticks is separated from the words before it, and closes no code span.
 
-        CommonMark has no fence there, but models begin one so: the line's end and the closing line say the same.
+        CommonMark has no fence in the middle of a line, but some models begin one there.
         """
         before = self._buffer.line_before()
         return run[0] == "`" and before[-1:] in (" ", "\t", ":") and _BACK_TICKS.findall(before).count(run) % 2 == 0
 
     def _fence(self, fence: str, message: tuple[Tags, ...]) -> Reading[None]:
-        """Pass fenced code, up to the line that closes its fence.
+        """Move behind fenced code, up to the line that closes its fence.
 
-        In a `message` of a channel, whose tags these are, a closer is not known to be code before the fence is closed.
-        Where it never is, the first closer in it ends the message.
+        `message` are the tags of the channel's message around the fence. A closer of the message inside of the fence is
+        code only if the fence is closed later. Otherwise the first closer ends the message.
         """
         buffer = self._buffer
         marks = _marks_in_fence(fence, message)
@@ -383,9 +387,9 @@ class Scanner:
             buffer.forget()
 
     def _closes_fence(self) -> Reading[bool]:
-        """Move behind the run of a fence's characters here; return whether it closes the fence.
+        """Move behind the run of fence characters here; return whether it closes the fence.
 
-        Nothing more is in its line then, or a token right behind it: no template has a line end before one.
+        It does if the rest of its line is empty, or a token follows: templates write no line end before tokens.
         """
         buffer = self._buffer
         behind = tokens(self.grammar)
@@ -405,7 +409,7 @@ class Scanner:
     # Thoughts.
 
     def _begin_thought(self, tags: tuple[Tags, ...]) -> Reading[None]:
-        """Go on in the thought, or the message, that these tags open here."""
+        """Read the thought or message that these tags open here."""
         self._skip(self._buffer.position + len(tags[0].opener))
         if all(tag.within is Within.MESSAGE for tag in tags):
             self._output.begin_text()
@@ -413,12 +417,12 @@ class Scanner:
             until_call = any(tag.until_call for tag in tags)
             self._output.begin_reasoning(keep=until_call, is_step=any(tag.within is Within.STEP for tag in tags))
             if until_call:
-                self._within = tags
+                self._tags = tags
                 return
         yield from self._thought(tags)
 
     def _pass_second_opener(self, tags: tuple[Tags, ...]) -> Reading[None]:
-        """Pass the opener of the thought that the prompt has opened, if it is here once more."""
+        """Move behind an opener that repeats the thought's opener at the end of the prompt."""
         buffer = self._buffer
         yield from buffer.space()
         openers = opening(tags)
@@ -429,10 +433,10 @@ class Scanner:
             self._output.begin_reasoning(keep=False, is_step=False)
 
     def _thought(self, tags: tuple[Tags, ...]) -> Reading[None]:
-        """Pass a thought, or a message, up to its end, or to calls that are the end of the answer."""
+        """Read a thought or a message up to its closer, or up to calls that end the answer."""
         buffer = self._buffer
         literals = in_thought(self.grammar, tags)
-        self._is_message = all(tag.within is Within.MESSAGE for tag in tags)
+        self._in_message = all(tag.within is Within.MESSAGE for tag in tags)
         while found := (yield from self._find(literals)):
             if found[0] in "`~":
                 yield from self._pass_back_ticks(tags)
@@ -443,13 +447,13 @@ class Scanner:
                 buffer.position += 1
             elif END_OF_TURN.fullmatch(found):
                 yield from self._pass_end_tokens()
-            elif self._stands_amid_words(found):
+            elif self._lacks_line_start(found):
                 buffer.position += 1
             elif (yield from self._calls_in_thought(tags)):
                 return
 
     def _pass_closer(self, tags: tuple[Tags, ...], closer: str) -> Reading[bool]:
-        """End the thought at its closer here, unless that is spoken of; return whether it has ended."""
+        """End the thought at its closer here unless that is quoted; return whether the thought has ended."""
         tag = next(tag for tag in tags if tag.closer == closer)
         is_spoken_of = yield from self._quoted.quotes_closer(len(closer))
         if is_spoken_of or not (yield from self._is_followed(closer, tag.followed_by)):
@@ -459,7 +463,7 @@ class Scanner:
         return True
 
     def _is_followed(self, closer: str, by: "regex.Pattern[str] | None") -> Reading[bool]:
-        """Return whether this stands behind the closer here, or is begun where the answer ends."""
+        """Return whether the pattern `by` matches behind the closer here, or the answer ends inside a match."""
         if by is None:
             return True
         buffer = self._buffer
@@ -470,7 +474,7 @@ class Scanner:
         return is_followed
 
     def _pass_end_tokens(self) -> Reading[None]:
-        """Leave out the tokens here where the answer ends in them; where it goes on, the first is spoken of."""
+        """Drop the tokens here if they end the answer. Otherwise the first one is text."""
         buffer = self._buffer
         if (yield from self._ends_behind(0)):
             self._emit()
@@ -479,9 +483,10 @@ class Scanner:
             buffer.position += 1
 
     def _pass_lone_closer(self, closer: str) -> Reading[None]:
-        """Leave out the closer of a thought that was not opened here: the first says that all before it was thought.
+        """Drop a closer without an opener. The first one turns all text before it into a thought.
 
-        Not behind a thought that has ended already, nor between a call and the answer's end: it is a stray one there.
+        It does not after a thought that has already ended, nor between a call and the end of the answer: there it is a
+        stray token.
         """
         self._emit()
         if not self._thought_ended:
@@ -493,16 +498,16 @@ class Scanner:
         self._skip(self._buffer.position + len(closer))
 
     def _is_opener(self, words: str, closer: str) -> bool:
-        """Return whether these words are nothing, or an opener of this closer that lacks its token.
+        """Return whether these words are empty, or an opener of this closer without its token.
 
-        Gemma 4 writes `thought` and `<channel|>` behind a call at times.
+        Gemma 4 sometimes writes `thought` and `<channel|>` behind a call.
         """
         rest = words.strip()
         openers = (tag.opener for group in self.grammar.tags.values() for tag in group if tag.closer.lower() == closer)
         return not rest or any(rest == _TOKEN_BEFORE_WORD.sub("", opener) for opener in openers)
 
     def _ends_behind(self, chars: int) -> Reading[bool]:
-        """Return whether nothing but tokens that end a turn follows so many characters behind this place."""
+        """Return whether only tokens that end a turn follow, from `chars` characters behind this position on."""
         buffer = self._buffer
         while True:
             start = buffer.index + chars
@@ -514,13 +519,13 @@ class Scanner:
             yield
 
     def _end_thought(self, tags: tuple[Tags, ...], closer_chars: int) -> None:
-        """End a thought, or a message, of these tags at its closer here."""
+        """End a thought or a message at its closer here, which has `closer_chars` characters."""
         buffer = self._buffer
         self._emit()
-        self._is_message = False
-        self._within = ()
+        self._in_message = False
+        self._tags = ()
         if any(tag.within is Within.MESSAGE for tag in tags):
-            # Or it begins the next message.
+            # Any other closer is the beginning of the next message.
             if END_OF_TURN.match(buffer.text, buffer.index) and not self._output.has_call:
                 self._skip(buffer.position + closer_chars)
             return
@@ -533,9 +538,9 @@ class Scanner:
     # Calls at the end of a thought that is never closed.
 
     def _calls_in_thought(self, tags: tuple[Tags, ...]) -> Reading[bool]:
-        """Take the calls that begin here in a thought if they end the answer; return whether the thought is over.
+        """Read the calls that begin here in a thought if they end the answer; return whether the thought has ended.
 
-        The thought's closer may stand in an argument of theirs. Where they are not right, it is the thought's end.
+        The thought's closer may be inside an argument. If the calls are malformed, the closer ends the thought.
         """
         buffer = self._buffer
         if not self._tries_calls_in_thought:
@@ -545,10 +550,10 @@ class Scanner:
         start = buffer.keep()
         calls = yield from self._last_calls()
         if not calls.end_the_answer:
-            # Of several calls in a row none is looked at twice.
+            # Continue behind all of these calls, so that none of them is read twice.
             self._tries_calls_in_thought = buffer.may_reread(start)
             buffer.rewind(max(calls.end, start + 1))
-            self._leave_block()
+            self._pass_block_as_text()
             return False
         closer = self._first_closer(tags, buffer.cut(start, buffer.position))
         if closer and not calls.are_right:
@@ -560,12 +565,12 @@ class Scanner:
         buffer.forget()
         for items, name in calls.blocks:
             self._output.add_block(items, name)
-        self._is_message = False
+        self._in_message = False
         self._skip(buffer.position)
         return True
 
     def _last_calls(self) -> "Reading[_LastCalls]":
-        """Read the calls here, one block after another, and an imagined result behind them."""
+        """Read consecutive blocks of calls here, and an imagined result behind them."""
         buffer = self._buffer
         context = BlockContext(line_start=buffer.at_line_start(), first=False, schemas=self.schemas)
         openers = self.grammar.outside
@@ -585,7 +590,7 @@ class Scanner:
                 is_over = True
                 yield from buffer.space()
             if not (yield from buffer.peek()):
-                # Where the answer was cut off, the thought would have gone on.
+                # If the answer was cut off, the thought might have continued.
                 calls.end_the_answer = is_over or not self._buffer.is_cut
                 return calls
             if (yield from self._take_literal(results)):
@@ -593,7 +598,7 @@ class Scanner:
                 return calls
 
     def _take_literal(self, literals: Literals) -> Reading[str]:
-        """Return the one of these literals that stands here, the longest; else ""."""
+        """Return the longest of these literals that is here; "" if none is."""
         buffer = self._buffer
         while not buffer.final and literals.may_grow(buffer.text, buffer.index):
             yield
@@ -602,7 +607,10 @@ class Scanner:
     def _block_in_thought(
         self, opener: str, context: BlockContext, before: "_LastCalls"
     ) -> "Reading[tuple[Sequence[WrittenCall], str] | None]":
-        """Read calls that are closed, or whole and on lines of their own, or have no end and stand behind a token."""
+        """Read one block of calls in a thought.
+
+        The calls must be closed, or complete and begin a line, or be behind a token of a syntax without an end marker.
+        """
         buffer = self._buffer
         owners = [self.syntaxes[place] for place in meaning(self.grammar, opener.lower()).owners]
         owners = [syntax for syntax in owners if not syntax.is_leak]
@@ -612,7 +620,7 @@ class Scanner:
             items = yield from syntax.read(buffer, context, NO_WATCHER)
             calls = [item for item in items or () if isinstance(item, WrittenCall)]
             is_closed = syntax.is_closed(buffer.cut(start, buffer.position))
-            # Nobody writes a token in prose.
+            # Tokens do not occur in prose.
             is_endless = is_token and not syntax.has_end
             if calls and (is_closed or not any(call.truncated for call in calls)):
                 return (calls, syntax.name) if is_closed or context.line_start or is_endless else None
@@ -625,7 +633,7 @@ class Scanner:
         return None
 
     def _first_closer(self, tags: tuple[Tags, ...], text: str) -> tuple[int, str] | None:
-        """Return the place of the first closer of a thought in the text of calls that is not quoted there, and it."""
+        """Return the index and the text of the first closer in the text of calls that is not quoted there."""
         closers = closing(self.grammar, tags)
         found = closers.search(text, 0)
         while found:
@@ -636,10 +644,10 @@ class Scanner:
             found = closers.search(text, end)
         return found
 
-    # What is handed on.
+    # Passing text on.
 
     def _emit(self) -> None:
-        """Hand on what was passed over."""
+        """Pass on the text up to this position."""
         buffer = self._buffer
         while buffer.emitted_to < buffer.position:
             end = self._quoted.verbatim_end(buffer.emitted_to)
@@ -648,21 +656,24 @@ class Scanner:
                 end = buffer.position
             text = buffer.cut(buffer.emitted_to, end)
             self._quoted.passed(text)
-            self._output.add_text(text, quoted=is_verbatim or self._is_message)
+            self._output.add_text(text, quoted=is_verbatim or self._in_message)
             buffer.emitted_to = end
 
     def _skip(self, end: int) -> None:
-        """Go on at `end`, behind something that is not shown."""
+        """Continue at `end`, behind text that is not shown."""
         self._quoted.clear()
         self._buffer.emitted_to = self._buffer.position = self._buffer.boundary = end
 
 
 @dataclass(slots=True)
 class _LastCalls:
-    """Calls in a thought, block by block, with the name of the syntax of each.
+    """Consecutive calls in a thought.
 
-    `end`: the place behind them; `end_the_answer`: nothing follows them, but for an imagined result. `refused`: how
-    many of the blocks are refused.
+    Attributes:
+        end: The position behind them.
+        blocks: The calls of each block and the name of its syntax.
+        end_the_answer: Nothing follows them, except perhaps an imagined result.
+        refused: The number of refused blocks.
     """
 
     end: int
@@ -672,7 +683,7 @@ class _LastCalls:
 
     @property
     def are_right(self) -> bool:
-        """Whether none of the calls has to be refused for how it is written."""
+        """Whether all of the calls are complete and well-formed."""
         calls = [call for found, _ in self.blocks for call in found]
         return not any(call.truncated or call.broken or not _is_json(call.arguments) for call in calls)
 
