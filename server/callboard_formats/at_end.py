@@ -1,9 +1,9 @@
-"""Calls that count only at the answer's end: in a syntax that the model was not asked for, or as bare lines.
+"""Reads calls that count only at the end of the answer: in a syntax that was not asked for, or as bare lines.
 
-A model that is asked for ReAct may write `<tool_call>` as it was trained to, and one that is asked for XML `Action:`.
-Its answer would end in a call that nobody runs. So such a call is read if it is whole, begins a line and ends the
-answer. Whoever runs it is given its text as it stood in the answer (`FoundCall.source`), and decides whether it is
-meant.
+A model that is asked for ReAct may write `<tool_call>` as it was trained to, and a model that is asked for XML may
+write `Action:`. Without this reader the answer would end with a call that does not run. Such a call is read if it is
+complete, begins a line and ends the answer. The caller gets its text as well (`FoundCall.source`) and decides whether
+the call is meant.
 """
 
 from collections.abc import Sequence
@@ -27,22 +27,22 @@ from callboard_formats.text_buffer import Reading, TextBuffer
 from callboard_formats.unmarked import DEPTH, LastCalls
 
 MAX_LOOKS = 24
-"""So many calls are read that turn out to be text: for each, the rest of the answer may be read to its end."""
+"""The number of blocks that may turn out to be text. Each may have been read to the end of the answer."""
 
 
 class AtEnd(LastCalls):
-    """The calls of another syntax at the answer's end."""
+    """The calls of another syntax at the end of the answer."""
 
     is_leak = True
 
     def __init__(self, syntax: Syntax) -> None:
         self._syntax = syntax
         self.name = syntax.name
-        # A fence, a list item and a block quotation show a call.
+        # In a fence, a list item or a block quotation the call is only shown.
         self.openers = tuple(one for one in syntax.openers if not one.startswith(("`", "~", "- ", "> ")))
 
     def read(self, buffer: TextBuffer, context: BlockContext, watcher: Watcher) -> Reading[BlockItems | None]:
-        """Read the calls here, up to the answer's end."""
+        """Read the calls here if they end the answer."""
         if context.answering or buffer.looks_back(AtEnd.__name__) >= MAX_LOOKS:
             return None
         items = yield from super().read(buffer, context, watcher)
@@ -52,7 +52,7 @@ class AtEnd(LastCalls):
         return items
 
     def _is_end(self, buffer: TextBuffer) -> Reading[bool]:
-        """Return whether nothing follows but tokens and an empty `Observation:`: a result is imagined, or explained."""
+        """Return whether only tokens and an empty `Observation:` follow. An imagined result may be an explanation."""
         while (yield from buffer.take(END_OF_TURN)):
             yield from buffer.space()
         yield from buffer.space()
@@ -73,7 +73,7 @@ class AtEnd(LastCalls):
 
 
 class BareCalls(LastCalls):
-    """Calls of these tools as lines of Python that nothing marks, at the answer's end, as Granite 3.3 writes them.
+    """Unmarked lines of Python that call one of these tools, at the end of the answer. Granite 3.3 writes these.
 
     https://github.com/vllm-project/vllm/blob/main/vllm/tool_parsers/granite_pythonic_tool_parser.py
     """
@@ -99,5 +99,5 @@ _NAME = regex.compile(r"[A-Za-z_]\w{0,127}+(?=\()")
 
 @lru_cache(maxsize=64)
 def bare_calls(tools: tuple[str, ...]) -> BareCalls:
-    """Return the syntax for these tools: the same one each time, so that what is made of it is made once."""
+    """Return the syntax for these tools. It is cached, so that grammars that contain it are cached as well."""
     return BareCalls(tools)

@@ -1,9 +1,8 @@
-"""The cleaner of answers for the user: no special tokens, no scaffolding, no fragments of a protocol.
+"""Removes special tokens, labels and fragments of protocols from the text that the user sees.
 
-Pure: the same text gives the same result, whole or cut anywhere. What is held back is little:
-the possible beginning of a marker, or an end that more may follow. Everything else passes to the
-letter; in code, in indented lines, in tables and right beside a quotation mark the markers
-themselves pass too, for there they are spoken of, except the tokens that the answer ends with.
+The same text gives the same result, whole or cut anywhere. Only a possible beginning of a marker, or an end that may
+grow, is held back. All other text passes through unchanged. Markers in code, in indented lines, in tables and beside
+quotation marks pass through as well, because there they are quoted; except tokens at the end of the answer.
 """
 
 import re
@@ -28,10 +27,10 @@ _CLOSING_QUOTES = frozenset(('"', "'", *PAIRS.values()))
 
 
 class Cleaner:
-    """The cleaner of one answer: `feed` what comes, then `finish` once.
+    """Cleans one answer. Call `feed` for each piece, then `finish` once.
 
-    `syntaxes` are the names of those in use, whose scaffolding may be left over, None for every one; `model` is the
-    model's name, by which its quirks are looked up.
+    `syntaxes` are the names of the syntaxes that are read, None for all: their labels and fragments are removed.
+    `model` is the model's name: tokens that this model is known to leak are removed.
     """
 
     def __init__(self, syntaxes: Sequence[str] | None, model: str) -> None:
@@ -39,29 +38,29 @@ class Cleaner:
         self._markdown = MarkdownTracker()
         self._buffer = TextBuffer()
         self._verbatim_to = 0
-        """The place in the answer up to which text is shown as it stands."""
+        """The position up to which text is passed on unchanged."""
         self._has_begun = False
         self._is_answer = False
         self._out: list[str] = []
         self._reading = self._read()
 
     def answer_begins(self) -> None:
-        """Note that the answer begins: the reader took the marker of the final answer out of the text itself."""
+        """Note that the final answer begins. The reader has removed its marker from the text."""
         self._is_answer = True
 
     def feed(self, text: str) -> str:
-        """Return what can be shown now."""
+        """Return the text that can be shown now."""
         self._buffer.feed(text)
         return self._read_on()
 
     def pass_on(self, text: str) -> str:
-        """Return text that is shown as it stands, behind what was held back; what is left out may end in it."""
+        """Return `text` unchanged behind the held text. A fragment that is being removed may end in it."""
         self._buffer.feed(text)
         self._verbatim_to = self._buffer.end
         return self._read_on()
 
     def finish(self) -> str:
-        """Return what was held back."""
+        """Return the text that was held back."""
         self._buffer.final = True
         return self._read_on()
 
@@ -73,7 +72,7 @@ class Cleaner:
         return out
 
     def _read(self) -> Reading[None]:
-        """Show the text up to the next marker and leave that out, again and again."""
+        """Show the text and remove the markers in it."""
         buffer = self._buffer
         while True:
             self._show_to(self._verbatim_to)
@@ -96,22 +95,22 @@ class Cleaner:
                 yield
 
     def _is_used(self, marker: Marker, end: int) -> bool | None:
-        """Return whether `marker`, before `end` in the buffer's text, is used and not spoken of.
+        """Return whether `marker`, which ends at the index `end`, is to be removed, and not quoted.
 
-        None if more text is needed.
+        Return None if more text is needed.
         """
         buffer = self._buffer
         before = buffer.before(buffer.position, 1)
         following = buffer.text[end : end + 1]
-        # At the beginning of the answer no mark can close anything.
+        # At the beginning of the answer no quotation can be closed.
         is_quoted = before and (before in _OPENING_QUOTES or following in _CLOSING_QUOTES)
         if self._markdown.is_literal() or is_quoted:
-            # The tokens that end an answer are never spoken of, except in a line of code.
+            # Tokens at the end of the answer are removed even behind a quotation, but not in a line of code.
             may_end = marker.text.lower() in _ENDS and self._markdown.is_behind_words()
             return self._ends_answer(end) if may_end else False
         if not (following or buffer.final):
             return None
-        # `std::vector<tool_call> calls`: a type in code.
+        # `std::vector<tool_call> calls` is a type in code.
         if _TYPE.fullmatch(marker.text) and following in _BEHIND_TYPES and (before.isalnum() or before == "_"):
             return False
         if marker.followed_by:
@@ -136,7 +135,7 @@ class Cleaner:
                 return self._ends_answer(end)
 
     def _ends_answer(self, end: int) -> bool | None:
-        """Return whether nothing follows but ends of the turn; None if more text is needed."""
+        """Return whether only tokens that end the turn follow; None if more text is needed."""
         final = self._buffer.final
         after = self._buffer.text[end : end + MAX_AFTER_END + 1]
         if len(after) > MAX_AFTER_END or not _NOTHING_BUT_ENDS.match(after, partial=not final):

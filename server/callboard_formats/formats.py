@@ -1,4 +1,4 @@
-"""Which syntaxes there are, by name, and which of them a model writes."""
+"""The list of all syntaxes, and the syntaxes that are read for each name."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -30,18 +30,18 @@ SYNTAXES: tuple[Syntax, ...] = (
     *ROWS, MiniMaxM3(), PythonTag(), Harmony(), LEAKED_FUNCTIONARY, UNMARKED, UnmarkedNotation(),
     WrappedJson("hermes"), WrappedJson("xml"), WrappedJson("gigachat3"), LEAKED_REACT,
 )  # fmt: skip
-"""Every syntax, in the order in which they are asked about a place that several claim."""
+"""Every syntax. If several can begin at a position, the first one is asked first."""
 
 _LAST: Mapping[Syntax, Syntax] = {UNMARKED: LAST_UNMARKED, LEAKED_REACT: LAST_REACT}
 _IN_ANSWERS = tuple(_LAST.get(one, one) for one in SYNTAXES)
-"""Every syntax for `StreamParser`; whoever looks himself at what follows a call takes `SYNTAXES`."""
+"""Every syntax for `StreamParser`. Callers that check themselves which text follows a call use `SYNTAXES`."""
 
 _ASKED_FOR: Mapping[Syntax, Syntax] = {LAST_REACT: REACT, LEAKED_FUNCTIONARY: FUNCTIONARY}
-"""Syntaxes that accept more where they were asked for than where they leak."""
+"""The replacements for syntaxes that accept more if the model was asked to write them."""
 
 
 class Thoughts(Syntax):
-    """A syntax without calls: the tags that models think between whatever they were asked to write."""
+    """A syntax without calls: the `<think>` tags, which models write whatever syntax they were asked for."""
 
     name = "thoughts"
     openers = ()
@@ -49,30 +49,30 @@ class Thoughts(Syntax):
 
     def read(
         self,
-        buffer: TextBuffer,  # noqa: ARG002 - the contract's
-        context: BlockContext,  # noqa: ARG002 - the contract's
-        watcher: Watcher,  # noqa: ARG002 - the contract's
+        buffer: TextBuffer,  # noqa: ARG002 - required by the base class
+        context: BlockContext,  # noqa: ARG002 - required by the base class
+        watcher: Watcher,  # noqa: ARG002 - required by the base class
     ) -> Reading[BlockItems | None]:
-        """Read nothing: no block begins so."""
+        """Return None, because the syntax has no openers."""
         yield from ()
         return None
 
 
 class FencedJson(Syntax):
-    """A fence of JSON that calls tools, at the answer's end: what is unmarked may stand in one."""
+    """A fence of JSON calls at the end of the answer, for families whose calls may be unmarked."""
 
     name = UNMARKED.name
     openers = ("```",)
 
     def read(self, buffer: TextBuffer, context: BlockContext, watcher: Watcher) -> Reading[BlockItems | None]:
-        """Read the fence as ReAct does."""
+        """Read the fence with the reader of ReAct."""
         if not (yield from buffer.match(_JSON_FENCE)):
             return None
         return (yield from LAST_REACT.read(buffer, context, watcher))
 
 
 class XmlFence(Syntax):
-    """A fence around calls that were asked for, at the answer's end: what goes on behind it speaks of an example."""
+    """A fence around XML calls at the end of the answer. If text follows it, the fence is an example."""
 
     name = "xml"
     openers = ("```",)
@@ -81,9 +81,9 @@ class XmlFence(Syntax):
         self,
         buffer: TextBuffer,
         context: BlockContext,
-        watcher: Watcher,  # noqa: ARG002 - until the answer's end nobody knows whether they are calls
+        watcher: Watcher,  # noqa: ARG002 - only the end of the answer shows whether they are calls
     ) -> Reading[BlockItems | None]:
-        """Read the fence, if it holds nothing but calls and nothing follows but such fences or an imagined result."""
+        """Read fences that contain only calls, if only an imagined result or the end of the answer follows them."""
         if not context.line_start or introduces_example(buffer.before(buffer.position, LOOK_BACK_CHARS)):
             return None
         if not (yield from buffer.match(_FENCE)) or not buffer.may_look_back("xml", MAX_XML_FENCES):
@@ -104,7 +104,7 @@ class XmlFence(Syntax):
         return calls if is_last else None
 
     def _calls(self, buffer: TextBuffer, context: BlockContext) -> Reading[list[WrittenCall | str]]:
-        """Read the calls here; none where there are none."""
+        """Return the calls here; an empty list if there are none."""
         start = buffer.keep()
         for row in _XML_ROWS:
             if (yield from buffer.match(row.patterns.opener)) and (
@@ -120,7 +120,7 @@ class XmlFence(Syntax):
 
 
 MAX_XML_FENCES = 8
-"""So many are read to the answer's end, from which the reader may have to go back."""
+"""The number of fences that may be read to the end of the answer and then again as text."""
 _XML_ROWS = tuple(row for row in ROWS if row.name == XmlFence.name)
 _RESULT = regex.compile("|".join(regex.escape(stop) for row in _XML_ROWS for stop in row.stops), regex.IGNORECASE)
 _FENCE = regex.compile(
@@ -150,30 +150,28 @@ FELLOWS = {
     "phi4_mini": ("granite",),
     "qwen3_coder": ("hermes", "xml"),
 }
-"""The other syntaxes that models of a family write, by the family's own: those of its older or smaller members.
+"""The other syntaxes that models of a family write, for example those of older or smaller models.
 
-A family is read in its own syntax first, then in these, and in no other: what one of its models says of
-another's syntax is prose.
+A family is read in its own syntax first and then in these. Every other syntax in its answers is text.
 """
 
 UNMARKED_TOO = frozenset({
     "command", "gemma", "granite", "hermes", "internlm2", "lfm2", "llama3", "llama4", "mistral", "phi4_mini",
 })  # fmt: skip
-"""The families whose calls may stand there unmarked: their models leave the marks out, or a server does.
+"""The families whose calls may be unmarked: their models leave the markers out, or a server removes special tokens.
 
-Marks that are special tokens go where a server is told to leave those out. Such a call is of no other syntax: it is
-data alone on its lines, which names a tool that there is.
+Such a call is JSON or Python that fills its lines and names a known tool.
 """
 
 
 @cache
 def names() -> tuple[str, ...]:
-    """Return the names of the syntaxes."""
+    """Return the names of all syntaxes."""
     return tuple(dict.fromkeys(("react", "xml", *(one.name for one in SYNTAXES))))
 
 
 def syntaxes_of(formats: Sequence[str] | None) -> tuple[Syntax, ...]:
-    """Return the syntaxes of these names, every one for None. Raises `ValueError` for a name that there is not."""
+    """Return the syntaxes to read for these names; all for None. Raises `ValueError` for an unknown name."""
     if formats is None:
         return _IN_ANSWERS
     return _of(tuple(formats))
@@ -181,12 +179,12 @@ def syntaxes_of(formats: Sequence[str] | None) -> tuple[Syntax, ...]:
 
 @cache
 def other_syntaxes(formats: tuple[str, ...]) -> tuple[Syntax, ...]:
-    """Return the syntaxes of all other names, for calls at an answer's end."""
+    """Return the syntaxes of all other names, for calls at the end of an answer."""
     return tuple(AtEnd(one) for one in SYNTAXES if one.name not in formats)
 
 
 def read_besides(formats: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of the syntaxes that are read with those of these names, for their models write them too."""
+    """Return the names of the other syntaxes that models of these families write."""
     return tuple(dict.fromkeys(fellow for one in formats for fellow in FELLOWS.get(one, ())))
 
 
@@ -199,7 +197,7 @@ def is_written_by(syntax: str, family: str) -> bool:
 @cache
 def _of(formats: tuple[str, ...]) -> tuple[Syntax, ...]:
     if strange := set(formats) - set(names()):
-        raise ValueError(f"There is no format {sorted(strange)}; there are: {', '.join(names())}")
+        raise ValueError(f"There is no format {sorted(strange)}. The formats are: {', '.join(names())}")
     every = [_ASKED_FOR.get(one, one) for one in _IN_ANSWERS]
     fence = (XmlFence(),) if "xml" in formats else ()
     own = [one for one in every if one.name in formats]

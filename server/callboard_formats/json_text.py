@@ -1,8 +1,9 @@
-"""JSON in running text: where a value ends, and the calls that stand in it. Read forward, each character once.
+"""Finds JSON values and calls in running text. Each character is read once.
 
-Nothing here decodes arguments: they are cut out of the text to the letter, so that what is
-stored is what the model wrote, and repair is left to one place. A value that is not closed is
-reported as such and never completed.
+Arguments are cut out of the text and not decoded, so that the store has the text that the model wrote, and only
+`arguments` repairs it. A value that is not closed is reported as incomplete and never completed. `pydantic_core`'s
+partial parser cannot replace this reader: its callers need the raw text and the end of each value, and models also
+write single quotation marks and bare words.
 """
 
 import json
@@ -25,10 +26,14 @@ _NEVER = regex.compile(r"(?!)")
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """An object or array as it stands in a text; `whole`: its last bracket was seen.
+    """An object or array that was read from a text.
 
-    `members`: of an object, the raw text of each value by its key; the last may be incomplete.
-    `doubled`: a key stood there twice.
+    Attributes:
+        text: The raw text.
+        whole: The value is complete.
+        members: The raw text of each value of an object by its key. The last one may be incomplete.
+        too_deep: The value is nested more deeply than the limit.
+        doubled: A key occurs twice.
     """
 
     text: str
@@ -39,7 +44,7 @@ class Value:
 
 
 class _Shown:
-    """The part of an object's arguments that was shown."""
+    """Shows the arguments of a call to a watcher while they are read."""
 
     def __init__(self, buffer: TextBuffer, watcher: Watcher | None, name: str) -> None:
         self._buffer = buffer
@@ -68,17 +73,17 @@ def read_value(
     name: str = "",
     depth_limit: int | None = None,
 ) -> Reading[Value]:
-    """Read the object or array whose bracket stands at `buffer.position`.
+    """Read the object or array whose bracket is at `buffer.position`.
 
-    `end` is what closes the call. Found outside a string it shows that brackets are missing; found inside a
-    string that no JSON follows, that its quotation mark is missing. With a `watcher` arguments are shown as
-    they come: those of an object that names its tool first, or with `name` the object itself.
+    `end` matches the end of the call. A match outside of a string shows that brackets are missing. A match inside of a
+    string that no JSON follows shows that the closing quotation mark is missing. A `watcher` gets the arguments while
+    they are read: with `name` the object itself, otherwise the arguments in an object that names its tool first.
     """
     return _ValueReader(buffer, end, watcher, name, depth_limit).read()
 
 
 class _ValueReader:
-    """The reading of one value."""
+    """Reads one value."""
 
     def __init__(
         self,
@@ -98,10 +103,10 @@ class _ValueReader:
         self._members: dict[str, str] = {}
         self._doubled = False
         self._key: str | None = None
-        """The key of the member that is being read, and where its value begins."""
+        """The key of the member that is being read. `_value_from` is the start of its value."""
         self._value_from: int | None = None
         self._named = ""
-        """The tool that the object has named so far."""
+        """The name of the tool, if the object has named one."""
         if name:
             self._shown.begin(self._start)
 
@@ -140,7 +145,7 @@ class _ValueReader:
                     buffer.position += 1
 
     def _open(self, bracket: str) -> None:
-        """Move into an object or an array; the first that are the arguments of a named tool are shown."""
+        """Move into an object or an array. The first one that contains the arguments of a named tool is shown."""
         is_arguments = self._depth == 1 and bracket == "{" and self._key in ARGUMENTS_KEYS and self._value_from
         if is_arguments and self._named and not self._name:
             self._shown.begin(self._buffer.position, self._named)
@@ -148,7 +153,7 @@ class _ValueReader:
         self._buffer.position += 1
 
     def _string(self, mark: str) -> Reading[Value | None]:
-        """Move behind a string; return the whole value where its end, or that of the text, is missing."""
+        """Move behind a string. Return the unfinished value if the string is not closed."""
         buffer = self._buffer
         begin = buffer.position
         buffer.position += 1
@@ -162,7 +167,7 @@ class _ValueReader:
         torn = yield from _torn(buffer, begin, string_end, self._end)
         if torn is None:
             return None
-        # The call keeps what was previewed of it, but the answer is read on behind the marker.
+        # The call keeps the text that was already shown, but reading continues at the marker in the string.
         buffer.position = string_end
         value = self._unfinished()
         buffer.rewind(torn)
@@ -194,7 +199,7 @@ class _ValueReader:
 
 
 def _find(buffer: TextBuffer, pattern: "regex.Pattern[str]", shown: _Shown) -> Reading[str | None]:
-    """Move to the next character that `pattern` matches and return it, showing what was passed."""
+    """Move to the next match of `pattern` and return its text; show the text before it."""
     searching = buffer.find(pattern)
     while True:
         try:
@@ -207,7 +212,7 @@ def _find(buffer: TextBuffer, pattern: "regex.Pattern[str]", shown: _Shown) -> R
 
 
 def _string(buffer: TextBuffer, marks: "regex.Pattern[str]", shown: _Shown) -> Reading[bool]:
-    """Move behind the quotation mark that ends a string; return False where the text ends before it."""
+    """Move behind the quotation mark that ends a string; return False if the text ends before it."""
     while True:
         mark = yield from _find(buffer, marks, shown)
         if mark is None:
@@ -215,7 +220,7 @@ def _string(buffer: TextBuffer, marks: "regex.Pattern[str]", shown: _Shown) -> R
         if mark != "\\":
             buffer.position += 1
             return True
-        # What a backslash stands before is no mark; it may not have come yet.
+        # The character behind a backslash is no mark. It may not have arrived yet.
         while buffer.position + 1 >= buffer.end:
             if buffer.final:
                 buffer.position = buffer.end
@@ -228,7 +233,7 @@ _GOES_ON = frozenset(',}]:"')
 
 
 def _torn(buffer: TextBuffer, start: int, string_end: int, end: "regex.Pattern[str]") -> Reading[int | None]:
-    """Return where `end` stands within a string that no JSON follows: its quotation mark was forgotten."""
+    """Return the position of `end` in a string that no JSON follows, because its closing mark is missing."""
     if end is _NEVER:
         return None
     yield from buffer.space()
@@ -242,9 +247,9 @@ def _torn(buffer: TextBuffer, start: int, string_end: int, end: "regex.Pattern[s
 def read_arguments_of(
     buffer: TextBuffer, end: "regex.Pattern[str]" = _NEVER, watcher: Watcher | None = None, name: str = ""
 ) -> Reading[Value]:
-    """Read the arguments of a call whose syntax gives it no end, at `buffer.position`: an object.
+    """Read the object of arguments at `buffer.position`, for a syntax without an end marker.
 
-    With other objects right behind it, all are one text: which of them is meant, nobody knows.
+    If other objects follow directly, all of them are returned as one text, because it is unclear which one is meant.
     """
     start = buffer.keep()
     value = yield from read_value(buffer, end, watcher, name)
@@ -255,16 +260,16 @@ def read_arguments_of(
 
 
 ANOTHER_OBJECT = regex.compile(r"[\s,;]{0,99}+(?=\{)")
-"""What stands between one object and the next."""
+"""The separators between two objects."""
 
 
 def value_of(text: str) -> Value:
-    """Return the object or array that `text` begins with."""
+    """Return the object or array at the beginning of `text`."""
     return read_now(read_value(TextBuffer(text, final=True)))
 
 
 def plain(raw: str) -> str:
-    """Return the text of a JSON or Python string, or `raw` where it is none."""
+    """Return the content of a JSON or Python string, or `raw` if it is no string."""
     text = raw.strip()
     if len(text) < 2 or text[0] not in "\"'" or text[-1] != text[0]:
         return text
@@ -276,12 +281,14 @@ def plain(raw: str) -> str:
 
 
 def call_in(value: Value, *, keyed: bool = False, cut_off: bool = False) -> WrittenCall:
-    """Return the call that an object in an explicit call block stands for.
+    """Return the call that an object in a call block describes.
 
-    Shapes: `{"name", "arguments"}`, its other spellings, `{"function": {"name", "arguments"}}`, and where
-    they are `keyed`, `{name: arguments}`. A missing name is "". Where no member holds arguments but there are
-    others, the whole object is the arguments: the call is then refused with what was written, instead of run
-    with nothing. A call whose end was seen may lack its last bracket; where the text ended instead, it is `cut_off`.
+    The shapes are `{"name", "arguments"}` and its other spellings, `{"function": {"name", "arguments"}}`, and, if the
+    syntax is `keyed`, `{name: arguments}`. The name of a call without a name is "".
+
+    If no member contains arguments but there are other members, the whole object becomes the arguments. So the call is
+    refused with the text that was written and does not run without arguments. The last bracket may be missing, unless
+    the text was `cut_off` there.
     """
     members = value.members
     if value.doubled:
@@ -291,7 +298,7 @@ def call_in(value: Value, *, keyed: bool = False, cut_off: bool = False) -> Writ
         ((name, arguments),) = members.items()
         return WrittenCall(name, arguments, _is_truncated(value, arguments, cut_off=cut_off))
     if members.get("function", "").startswith("{"):
-        # OpenAI's shape. One level only: what is nested deeper is nobody's shape.
+        # OpenAI's shape, which has one level only.
         inner = value_of(members["function"])
         value = Value(inner.text, value.whole and inner.whole, inner.members)
         members = value.members
@@ -299,7 +306,7 @@ def call_in(value: Value, *, keyed: bool = False, cut_off: bool = False) -> Writ
     name = plain(members[name_key]) if name_key else ""
     given = [key for key in ARGUMENTS_KEYS if key in members]
     if len(given) > 1:
-        # Which of them is meant, nobody knows.
+        # It is unclear which of them is meant.
         return WrittenCall(name, value.text, not value.whole)
     if given:
         arguments = members[given[0]]
@@ -309,7 +316,7 @@ def call_in(value: Value, *, keyed: bool = False, cut_off: bool = False) -> Writ
 
 
 def describes_a_tool(members: dict[str, str]) -> bool:
-    """Return whether the arguments of an object are a JSON schema: the model tells of a tool, and calls none."""
+    """Return whether the arguments of an object are a JSON schema. Then the model describes a tool and calls none."""
     if members.get("function", "").startswith("{"):
         members = value_of(members["function"]).members
     given = next((members[key] for key in ARGUMENTS_KEYS if members.get(key, "").startswith("{")), "")
@@ -322,7 +329,7 @@ def _is_truncated(value: Value, arguments: str, *, cut_off: bool) -> bool:
 
 
 def is_whole(written: str) -> bool:
-    """Return whether nothing is missing in an object, though what holds it is not closed."""
+    """Return whether the text is one complete object."""
     if not written.startswith("{"):
         return False
     value = value_of(written)

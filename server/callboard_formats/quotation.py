@@ -26,9 +26,9 @@ _LATER_IN_INDENTED_CODE = re.compile(
 
 @dataclass(slots=True)
 class StraightMarks:
-    """The straight quotation marks in the rest of a line, from one marker in it on; `single` or double ones.
+    """The straight quotation marks in the rest of a line, from a marker on; `single` or double marks.
 
-    A quotation is closed where their number is odd: those of a call's JSON are pairs.
+    An odd number of marks closes the quotation, because the marks in a call's JSON are pairs.
     """
 
     single: bool = False
@@ -36,13 +36,13 @@ class StraightMarks:
     _places: list[int] = field(default_factory=list)
 
     def read(self, text: str, start: int) -> None:
-        """Read the rest of a line, which begins at the place `start` of the answer."""
+        """Read the rest of a line, which begins at the position `start`."""
         marks = (_SINGLE if self.single else _DOUBLE).finditer(text)
         self._places = [start + mark.start() for mark in marks if mark[0][0] != "\\"]
         self.end = start + len(text)
 
     def closer(self, place: int) -> int | None:
-        """Return where the quotation ends that `place` stands in; None where it is none."""
+        """Return the end of the quotation around `place`; None if it is not quoted."""
         number = bisect_left(self._places, place)
         return self._places[number] if (len(self._places) - number) % 2 else None
 
@@ -53,10 +53,9 @@ _SINGLE = re.compile(r"(?<!\w)'|'(?!\w)|\\.")
 
 
 class QuotedText:
-    """The quotations of the answer on `buffer`, asked about the marker at its place.
+    """Decides whether the marker at the position of `buffer` is quoted.
 
-    It is told of the text that was `passed`, and of the places where something else than text ended. It is asked about
-    a marker once all before it was passed.
+    The reader calls `passed` with all text before the marker, and `clear` when a block or a thought has ended.
     """
 
     def __init__(self, buffer: TextBuffer) -> None:
@@ -65,40 +64,40 @@ class QuotedText:
         self._double_marks = StraightMarks()
         self._single_marks = StraightMarks(single=True)
         self._sought: dict[str, int] = {}
-        """For each closing mark, the place up to which it was searched for and not found."""
+        """For each closing mark, the position up to which it was searched for and not found."""
         self._end = 0
-        """The end of the last quotation that a marker stood in and whose end was seen."""
+        """The end of the last quotation around a marker whose end is known."""
         self._closing_mark = ""
-        """What ends the quotation that a marker was last found to begin, or to stand in; "\\n" where its line does."""
+        """The mark that ends the quotation around the last marker; a line end if the quotation ends with its line."""
         self._fence_end = 0
-        """The place behind the fence that was closed last."""
+        """The position behind the last closing fence."""
         self.verbatim_to = 0
-        """Text is shown to the letter up to this place, and then to what `verbatim_until` finds."""
+        """Text is passed on unchanged up to this position, and then to the match of `verbatim_until`."""
         self.verbatim_until: re.Pattern[str] | None = None
         self.passed = self._markdown.feed
-        """Go on behind this text: called with each token of a model."""
+        """Continue behind this text. An attribute, not a method, because it is called for each token of a model."""
 
     def clear(self) -> None:
-        """Begin anew, behind something that is no text."""
+        """Start again behind a block or a thought."""
         self._markdown.restart()
         self.verbatim_until = None
 
     def leave_fence(self) -> None:
-        """Begin anew behind a fence that ends here: its closing marks open nothing."""
+        """Start again behind a fence that ends here. Its closing marks open no quotation."""
         self._markdown.restart()
         self._fence_end = self._buffer.position
 
     def is_quoted(self, *, in_code: bool) -> Reading[bool]:
-        """Return whether the marker here stands in a quotation that is closed, or in a program's string.
+        """Return whether the marker is inside a quotation that is closed later, or inside a program's string.
 
-        `in_code`: the marker stands in programs for itself, so a string says nothing.
+        `in_code` says that the marker is common in programs, so that a string around it does not matter.
         """
         if (yield from self._is_in_closed_quotation()):
             return True
         return not in_code and (yield from self._is_in_string())
 
     def is_begun(self) -> bool:
-        """Return whether the marker here stands right behind an opening mark, or further on in what that began."""
+        """Return whether the marker is right behind an opening mark, or inside a quotation that one has begun."""
         buffer = self._buffer
         before = buffer.before(buffer.position, 1)
         if buffer.position > buffer.boundary and (before == "\\" or self._is_in_quoted_line()):
@@ -110,20 +109,20 @@ class QuotedText:
         return self.verbatim_until is not None
 
     def is_right_behind_opening_mark(self) -> bool:
-        """Return whether a quotation mark stands right before this place that closes nothing in its line."""
+        """Return whether a quotation mark precedes this position that closes no quotation of its line."""
         buffer = self._buffer
         before = buffer.before(buffer.position, 1)
         is_mark = buffer.position > max(buffer.boundary, self._fence_end) and bool(before) and before in QUOTES
         return is_mark and not ends_quotation(buffer.line_before())
 
     def is_in_indented_code(self) -> bool:
-        """Return whether the marker here begins an indented line of code, with text before the code."""
+        """Return whether the marker begins an indented line of code, and text precedes the code."""
         buffer = self._buffer
         if buffer.before(buffer.position, 1) not in (" ", "\t") or buffer.line_before().strip():
             return False
         start = max(buffer.base, buffer.position - LOOK_BACK_CHARS, buffer.boundary)
         before = buffer.text[start - buffer.base : buffer.index]
-        # Of a long block the beginning is too far off: there are no lines but the code's then.
+        # The beginning of a long block is too far back. Then all lines in sight are code.
         is_later = len(before) == LOOK_BACK_CHARS and _LATER_IN_INDENTED_CODE.fullmatch(before)
         if not is_later and _INDENTED_CODE.search(before) is None:
             return False
@@ -131,9 +130,9 @@ class QuotedText:
         return True
 
     def is_in_sentence(self) -> bool:
-        """Return whether words stand before the marker here that end no sentence, from the line's beginning on.
+        """Return whether an unfinished sentence precedes the marker in its line.
 
-        What a model writes behind a call, in the call's line, is not a sentence of which it speaks.
+        Text behind a call in the same line does not count as the beginning of a sentence.
         """
         buffer = self._buffer
         if buffer.before(buffer.position, 1) not in (" ", "\t"):
@@ -143,16 +142,16 @@ class QuotedText:
         return begins_line and line.rstrip(" \t").removesuffix(",")[-1:].isalpha()
 
     def quote_up_to(self, end: int) -> None:
-        """Take what stands from here to `end` for quoted."""
+        """Treat the text from here to `end` as quoted."""
         self._end = max(self._end, end)
         self.verbatim_to = max(self.verbatim_to, end)
 
     def is_known_to_be_quoted(self) -> bool:
-        """Return whether this place stands in a quotation whose end was seen."""
+        """Return whether this position is inside a quotation whose end is known."""
         return self._buffer.position < self._end
 
     def quotes_closer(self, chars: int) -> Reading[bool]:
-        """Return whether the thought's closer here, so many characters long, stands in quotation marks."""
+        """Return whether the thought's closer here, which has `chars` characters, is in quotation marks."""
         buffer = self._buffer
         before = buffer.before(buffer.position, 1)
         if not before or before not in QUOTES or buffer.position <= buffer.boundary:
@@ -163,17 +162,17 @@ class QuotedText:
         return is_closer_quoted(buffer.line_before(), buffer.text[behind : behind + 1])
 
     def take_verbatim_to_end(self) -> None:
-        """Show to the letter what follows, up to the end of the quotation that holds this place."""
+        """Pass text on unchanged up to the end of the quotation around this position."""
         self.verbatim_to = max(self._buffer.position, self._end)
         self.verbatim_until = None
 
     def take_verbatim_until_closed(self) -> None:
-        """Show to the letter what follows, up to what closes the quotation that has begun, or the line's end."""
+        """Pass text on unchanged up to the closing mark of the quotation, or up to the end of the line."""
         self.verbatim_to = self._buffer.position
         self.verbatim_until = re.compile(f"[{re.escape(self._closing_mark)}\n]")
 
     def verbatim_end(self, start: int) -> int:
-        """Return up to where the text from `start` to this place is to be shown to the letter; `start` if it is not."""
+        """Return the end of the unchanged part of the text from `start` to this position; `start` if there is none."""
         buffer = self._buffer
         if start < self.verbatim_to:
             return min(self.verbatim_to, buffer.position)
@@ -186,12 +185,12 @@ class QuotedText:
         return start + closing_mark.start()
 
     def _is_in_quoted_line(self) -> bool:
-        """Return whether the marker here stands further on in a line of a block quotation or a table."""
-        # Most fences begin a line: of what comes before them nothing is looked at then.
+        """Return whether the marker is in a line of a block quotation or a table, but not at its beginning."""
+        # The first check is cheap, and enough for most fences, which begin a line.
         return not self._buffer.at_line_start() and self._markdown.is_in_quoted_line()
 
     def _is_in_closed_quotation(self) -> Reading[bool]:
-        """Return whether the marker here stands in a quotation that ends within its paragraph."""
+        """Return whether the marker is inside a quotation that ends in its paragraph."""
         buffer = self._buffer
         if self.is_known_to_be_quoted():
             return True
@@ -208,7 +207,7 @@ class QuotedText:
         return False
 
     def _closed_at(self, closer: str) -> Reading[int | None]:
-        """Return where a quotation is closed; None where its paragraph ends before that."""
+        """Return the position of the closing mark; None if the paragraph ends before it."""
         buffer = self._buffer
         pattern = end_of(closer)
         while True:
@@ -223,14 +222,14 @@ class QuotedText:
             yield
 
     def _closed_in_line(self, marks: StraightMarks) -> int | None:
-        """Return where a quotation in straight marks is closed; None if that is not in its line."""
+        """Return the position of the closing straight mark; None if the line has none."""
         buffer = self._buffer
         end = marks.closer(buffer.position)
-        # Of a line that was cut off nobody saw the other mark.
+        # The closing mark may be in the part of the line that was cut off.
         return buffer.end if end is None and buffer.is_cut and marks.end == buffer.end else end
 
     def _is_in_string(self) -> Reading[bool]:
-        """Return whether the marker here stands in a program's string that ends in its line."""
+        """Return whether the marker is inside a program's string that ends in its line."""
         if not self._markdown.is_in_string():
             return False
         yield from self._read_marks(self._single_marks)
@@ -255,10 +254,10 @@ class QuotedText:
 
 
 def ends_quotation(line: str) -> bool:
-    """Return whether the mark that `line` ends in closes a quotation, or is an apostrophe or the sign of inches.
+    """Return whether the mark at the end of `line` closes a quotation, or is an apostrophe or the sign of inches.
 
-    No quotation begins right behind a word. Elsewhere a mark closes where those of the line are pairs, of back-ticks
-    those of as many.
+    No quotation begins right behind a word. Elsewhere a mark closes a quotation if the marks of the line are pairs. For
+    back-ticks, only runs of the same length are counted.
     """
     mark = line[-1:]
     if mark not in _SAME_MARKS:
@@ -274,11 +273,11 @@ def ends_quotation(line: str) -> bool:
 
 _SAME_MARKS = {
     '"': re.compile('"'),
-    # Within a word it is an apostrophe.
+    # Inside a word it is an apostrophe.
     "'": re.compile(r"(?<!\w)'|'(?!\w)"),
     "`": re.compile("`+"),
 }
-"""The marks that close as they open."""
+"""The marks whose opening and closing forms are equal."""
 _OPENING = frozenset("([{:=")
 _STRING_PREFIX = re.compile(r"(?<!\w)[fbru]{1,2}\Z", re.IGNORECASE)
 
@@ -287,9 +286,9 @@ _BEHIND_MARKER = r"(?<=[>\]])\"(?!\w)"
 
 @cache
 def end_of(closer: str) -> "regex.Pattern[str]":
-    """Return the pattern of `closer`, as the group `closer`, or of the end of the paragraph before it.
+    """Return the pattern of `closer`, with the group `closer`, or of the end of the paragraph.
 
-    A straight quotation mark closes what begins with a marker where it stands right behind one.
+    A straight quotation mark closes a quotation that begins with a marker only if it is right behind a marker.
     """
     if closer in CLOSERS_OVER_LINES:
         return regex.compile(f"(?P<closer>{closer})", regex.IGNORECASE)
@@ -305,13 +304,13 @@ _EXAMPLE = re.compile(
 
 
 def introduces_example(before: str) -> bool:
-    """Return whether the last line of this text says that what follows is an example, or is not to be done."""
+    """Return whether the last line of this text announces an example, or something that should not be done."""
     line = before.rstrip().rpartition("\n")[2].rstrip("*_ \t")
     return line.endswith((":", "：")) and _EXAMPLE.search(line) is not None
 
 
 def is_closer_quoted(before: str, following: str) -> bool:
-    """Return whether a closer that stands between these texts stands in quotation marks."""
+    """Return whether a closer between these texts is in quotation marks."""
     mark = before[-1:]
     if not mark or mark not in QUOTES or following != PAIRS.get(mark, mark):
         return False

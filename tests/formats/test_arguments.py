@@ -94,7 +94,7 @@ def test_what_holds_no_clear_object_is_refused_with_advice(text: str) -> None:
 @pytest.mark.parametrize("between", ["", " ", ",\n", "; "])
 def test_of_two_objects_none_is_taken_unless_they_say_the_same(between: str) -> None:
     assert read_arguments(f'{{"q": "a"}}{between}{{"q": "a"}}', SCHEMA) == ReadArguments({"q": "a"}, (AROUND,))
-    with pytest.raises(InvalidArguments, match="which of them is meant"):
+    with pytest.raises(InvalidArguments, match="which one is meant"):
         read_arguments(f'{{"q": "a"}}{between}{{"n": 1}}', SCHEMA)
 
 
