@@ -1,16 +1,16 @@
-"""Functionary v3.2 and v3.0: messages to recipients, a call being one to a tool.
+"""Reads Functionary v3.2 and v3.0: messages to recipients. A message to a tool is a call.
 
     >>>all
     Let me look.>>>search
     {"query": "storms"}>>>now
     {}
 
-Specified in the chat template of meetkai/functionary-medium-v3.2; MeetKai's own server and llama.cpp read it. What
-is for `all` is the answer. The prompt ends with `>>>`, so an answer begins with its first recipient. Arguments are
-JSON, but code for `python` may stand there as it is. (v3.1 writes `<function=search>{…}</function>`: see Llama 3.)
+The specification is the chat template of meetkai/functionary-medium-v3.2; MeetKai's server and llama.cpp read it too.
+A message to `all` is the answer. The prompt ends with `>>>`, so an answer begins with its first recipient. Arguments
+are JSON, but a message to `python` may contain code. (v3.1 writes `<function=search>{…}</function>`: see Llama 3.)
 
-`>>>` is no token of its own: anybody may write it. Where nobody asked for this syntax, only a message to a tool that
-there is counts, whose JSON fills its lines; one to a tool that there is not, where no words follow.
+`>>>` is no special token and also occurs in ordinary text. If the model was not asked for this syntax, a message counts
+only if its JSON fills its lines and its recipient is a known tool, or an unknown tool and no words follow.
 """
 
 import json
@@ -36,7 +36,7 @@ _FIRST_MESSAGE = regex.compile(rf"{_NAME}\r?\n\s{{0,99}}+(?P<begins>\S)")
 
 
 class Functionary(Syntax):
-    """The syntax of `>>>`; `leaked`: nobody asked for it."""
+    """The syntax of `>>>`. With `leaked`, the model was not asked for it."""
 
     name = "functionary"
     title = "Functionary v3.2"
@@ -53,7 +53,7 @@ class Functionary(Syntax):
         self._leaked = leaked
 
     def read(self, buffer: TextBuffer, context: BlockContext, watcher: Watcher) -> Reading[BlockItems | None]:
-        """Read a message to a tool; of one to `all`, the header."""
+        """Read a message to a tool; of a message to `all`, read only the header."""
         header = yield from buffer.take(_HEADER)
         if header is None:
             return self._cut_off_header(buffer, context)
@@ -97,7 +97,7 @@ class Functionary(Syntax):
         return [WrittenCall(name, value.text, truncated=not value.whole)]
 
     def _cut_off_header(self, buffer: TextBuffer, context: BlockContext) -> Sequence[WrittenCall] | None:
-        """Return the call whose name the text ends in."""
+        """Return the call if the text ends inside of its header."""
         cut = buffer.cut_off(_HEADER) if buffer.final else None
         if cut is None or (self._leaked and not context.first):
             return None
@@ -110,7 +110,7 @@ class Functionary(Syntax):
 
 
 def _line_ends(buffer: TextBuffer) -> Reading[bool]:
-    """Return whether nothing more of the message stands in this line."""
+    """Return whether the rest of the line contains no more of the message."""
     while (following := (yield from buffer.peek())) in (" ", "\t"):
         buffer.position += 1
     if following in ("", "\r", "\n") or (yield from buffer.match(_MESSAGE_END)):
@@ -119,7 +119,7 @@ def _line_ends(buffer: TextBuffer) -> Reading[bool]:
 
 
 def _is_over(buffer: TextBuffer) -> Reading[bool]:
-    """Return whether the answer ends here, or the message."""
+    """Return whether the answer or the message ends here."""
     place = buffer.position
     yield from buffer.space()
     is_over = (yield from buffer.peek()) == "" or (yield from buffer.match(_MESSAGE_END)) is not None
@@ -128,16 +128,16 @@ def _is_over(buffer: TextBuffer) -> Reading[bool]:
 
 
 def _rest(buffer: TextBuffer) -> Reading[tuple[str, bool]]:
-    """Return what is left of a message, and whether its end was seen."""
+    """Return the rest of a message, and whether it has an end."""
     start = buffer.keep()
     end = yield from buffer.find(_MESSAGE_END)
     return buffer.cut(start, buffer.position), end is not None
 
 
 class FirstMessage:
-    """Gives an answer back the `>>>` that its prompt ended with: `feed` what comes, then `finish` once.
+    """Prepends the `>>>` that the prompt ended with to an answer. Call `feed` for each piece, then `finish` once.
 
-    Text that begins with no recipient stays as it is; a server may have left the header out.
+    Text that does not begin with a recipient is unchanged, because some servers remove the header.
     """
 
     def __init__(self, known: Collection[str]) -> None:
@@ -146,7 +146,7 @@ class FirstMessage:
         self._is_over = False
 
     def feed(self, text: str) -> str:
-        """Return what can be read now."""
+        """Return the text that can be read now."""
         if self._is_over:
             return text
         self._held += text
@@ -157,7 +157,7 @@ class FirstMessage:
         return self._end(is_message=bool(is_message))
 
     def finish(self) -> str:
-        """Return what was held back."""
+        """Return the text that was held back."""
         if self._is_over or not self._held:
             return ""
         name = self._held.rstrip()

@@ -1,18 +1,18 @@
-"""gpt-oss: messages in channels, a call being one with a recipient.
+"""Reads gpt-oss: messages in channels. A message with a recipient is a call.
 
     <|channel|>analysis<|message|>I need to look it up.<|end|>
     <|start|>assistant<|channel|>commentary to=functions.search <|constrain|>json<|message|>{"query": "storms"}<|call|>
     <|start|>assistant<|channel|>final<|message|>It will rain.<|return|>
 
-Specified in OpenAI's "Harmony response format" (`docs/format.md` of openai/harmony, also in the
-OpenAI cookbook). The recipient stands in the header's role or channel; calls are on the
-commentary channel, built-in tools on the analysis channel. Without a recipient, analysis is
-a thought, final is the answer, in which nothing is a call, and commentary is a preamble that is meant for
-the user. A message to someone else (`to=assistant`, another role) was imagined: it is dropped.
+The specification is OpenAI's "Harmony response format" (`docs/format.md` of openai/harmony, also in the OpenAI
+cookbook). The header's role or channel contains the recipient. Calls are on the commentary channel, and calls of
+built-in tools on the analysis channel. Without a recipient, analysis is a thought, final is the answer (which contains
+no calls), and commentary is a preamble for the user. A message to another recipient (`to=assistant`, another role) is
+imagined and dropped.
 
-Tolerated: any order of the header's parts, `json` without its token, a missing end of a
-message, a header whose `<|start|>assistant` stood in the prompt, and a call whose tokens the server
-has swallowed (`commentary to=functions.search json{…}`).
+These variations are accepted: any order of the header's parts, `json` without its token, a missing end of a message, a
+header whose `<|start|>assistant` is in the prompt, and a call whose tokens the server has removed
+(`commentary to=functions.search json{…}`).
 """
 
 from collections.abc import Sequence
@@ -60,7 +60,7 @@ class Harmony(Syntax):
     template = ("<|channel|>",)
     openers = ("<|start|>", "<|channel|>", *_STRIPPED, _PREFILLED)
     reasoning = tuple(
-        # The next message may begin without an end of this one.
+        # The next message may begin although this one has no end.
         Tags(
             before + opener,
             closer,
@@ -79,7 +79,7 @@ class Harmony(Syntax):
     stops = ("<|call|>", "<|return|>", "<|start|>user", "<|start|>functions.")
 
     def read(self, buffer: TextBuffer, context: BlockContext, watcher: Watcher) -> Reading[BlockItems | None]:
-        """Read a call or a message to someone else; of other messages, the header."""
+        """Read a call, or drop a message to another recipient; of any other message, read only the header."""
         start = buffer.keep()
         if stripped := (yield from buffer.take(_STRIPPED_CALL)):
             name = _name(stripped[1], context.schemas)
@@ -128,7 +128,7 @@ class Harmony(Syntax):
         return [WrittenCall(name, written, truncated=not value.whole and not closed)]
 
     def _message(self, buffer: TextBuffer) -> Reading[tuple[str, bool]]:
-        """Return what is left of a message, and move behind its end, or before the next one."""
+        """Return the rest of a message and whether it has an end; move behind the end, or before the next message."""
         start = buffer.keep()
         end = yield from buffer.find(_MESSAGE_END)
         words = buffer.cut(start, buffer.position)
@@ -138,7 +138,7 @@ class Harmony(Syntax):
 
 
 def _recipient(header: str, schemas: Schemas) -> str:
-    """Return the tool's name in a header; it may hold blanks where only with them it is a tool's."""
+    """Return the tool's name in a header. It contains blanks only if there is no tool without them."""
     recipient = _RECIPIENT.search(header)
     if recipient is None:
         return ""
@@ -150,7 +150,7 @@ def _recipient(header: str, schemas: Schemas) -> str:
 
 
 def _name(written: str, schemas: Schemas) -> str:
-    """Return the name without the word for the arguments' kind behind it, where it is a tool's only so."""
+    """Return the name without a `json` at its end, if only the shorter name is a tool's."""
     shorter = written[: -len(_KIND)] if written.lower().endswith(_KIND) else ""
     is_glued = shorter and resolve_name(written, schemas) is None and resolve_name(shorter, schemas)
     return shorter if is_glued else written

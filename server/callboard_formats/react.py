@@ -1,4 +1,4 @@
-"""ReAct: a thought, an action, its input; the model stops where the observation would come.
+"""Reads ReAct: a thought, an action and its input. The model stops before the observation.
 
     Thought: I should look it up.
     Action: search
@@ -7,19 +7,19 @@
     Thought: I now know the answer.
     Final Answer: It will rain.
 
-After Yao et al., "ReAct" (arXiv 2210.03629), in the form that LangChain's `ReActSingleInputOutputParser`
-and JSON agents, Qwen's `qwen-agent` and LlamaIndex gave it. Tolerated: labels in bold, back-ticks
-or as headings, numbered, with their values on the next line, `Tool:` and `Function:`, everything on one
-line, `Action: search({"query": …})`, `Action: search[storms]`, `Action: search {…}`, JSON in a code fence
-with or without a label, `Action: Final Answer` and the paper's `Action: Finish[…]`.
+The form is from Yao et al., "ReAct" (arXiv 2210.03629), LangChain's `ReActSingleInputOutputParser` and JSON agents,
+Qwen's `qwen-agent` and LlamaIndex. These variations are accepted: labels in bold, in back-ticks, as headings or with
+numbers; values on the next line; `Tool:` and `Function:`; everything on one line; `Action: search({"query": …})`,
+`Action: search[storms]`, `Action: search {…}`; JSON in a code fence with or without a label; `Action: Final Answer`;
+and the paper's `Action: Finish[…]`.
 
-Anybody may write "Action:". A call has a known tool's name and arguments, or, at the beginning
-of a line, both labels. Words behind it say that it is spoken of: always where nobody asked for calls, otherwise where
-they or the text before it are in the middle of a sentence. So does text behind a fence.
+"Action:" also occurs in ordinary text. A call needs a known tool's name and arguments, or both labels at the beginning
+of a line. It is only mentioned if words follow it: any words if the model was not asked for ReAct; otherwise if these
+words, or the text before the call, are in the middle of a sentence. Text behind a fence counts as such words as well.
 
-Bare text is an input up to where the structure goes on: a label on a line of its own, tokens that end the turn,
-the end of the answer; in a fence, the end of a fence behind which such a thing stands. Where that may be meant
-otherwise, the call is refused.
+An input may be bare text. It ends where more of the structure follows: a label on a separate line, tokens that end the
+turn, or the end of the answer. In a fence it ends with a closing fence that one of these follows. If the end is
+ambiguous, the call is refused.
 """
 
 from collections.abc import Sequence
@@ -59,14 +59,14 @@ _NUMBERS = range(1, 10)
 
 
 def _spellings(word: str) -> tuple[str, ...]:
-    """Return `word` as a whole label, colon included, in the ways that models write it."""
+    """Return the forms of `word` as a label with a colon."""
     plain_ones = (*(f"{word}{colon}" for colon in _COLONS), *(f"{before}{word}:" for before in _BEFORE))
     closed = ((f"{before}{word}:{after}", f"{before}{word}{after}:") for before, after in _AFTER.items())
     return (*plain_ones, *(one for pair in closed for one in pair))
 
 
 def _numbered(word: str) -> tuple[str, ...]:
-    """Return the label as the paper numbers it: `Thought 1:`."""
+    """Return the forms of `word` as a label with a number, as in the paper: `Thought 1:`."""
     return tuple(
         f"{before}{word} {number}:{after}" for number in _NUMBERS for before, after in (("", ""), ("**", "**"))
     )
@@ -79,10 +79,10 @@ _OBSERVATIONS = (*_spellings("observation"), *_numbered("observation"))
 
 
 def _label(words: str) -> str:
-    """Return the pattern of a label: one of `words`, perhaps numbered, with its colon and all that decorates it.
+    """Return the pattern of a label: one of `words` with an optional number, its colon and its decoration.
 
-    It takes as much as it can: what stands at the end of the text may grow, see `_Action._take`. Back-ticks
-    and stars behind the colon are the label's only where such stand before it.
+    The pattern is greedy, so a match at the end of the text may grow (see `_Action._take`). Back-ticks and stars behind
+    the colon belong to the label only if the label begins with some.
     """
     word = rf"(?:{words})(?:[ \t]?[0-9]{{1,3}})?"
     line = r"(?:[#-][# -]{0,6})?"
@@ -98,7 +98,7 @@ _INPUT_WORDS = "(?:(?:action|tool|function)[ _])?(?:input|arguments?|args|parame
 _HEAD = regex.compile(_label(_ACTION_WORDS), regex.IGNORECASE)
 _INPUT = regex.compile(_label(_INPUT_WORDS), regex.IGNORECASE)
 _ANSWER = regex.compile(
-    # LangChain's models take the answer for a tool as often as not.
+    # Models that were trained for LangChain often write the final answer as a tool.
     rf"(?:{_label(_ACTION_WORDS)}[ \t]{{0,9}}(?:\r?\n)?[*_`\"']{{0,3}}final answer[*_`\"'.]{{0,3}}\s{{1,9}}"
     rf"{_label(_INPUT_WORDS)}|(?:{_label(_ACTION_WORDS)}[ \t]{{0,9}})?{_label('final answer')})",
     regex.IGNORECASE,
@@ -109,10 +109,10 @@ _INPUT_OR_LABEL = regex.compile(
 _SCAFFOLD = regex.compile(_label("thought|action|tool|function"), regex.IGNORECASE)
 _ANY_LABEL = regex.compile(_label("observation|thought|final answer|action|tool|function"), regex.IGNORECASE)
 _MARKER = regex.compile(rf"\n[ \t]{{0,9}}{_ANY_LABEL.pattern}", regex.IGNORECASE)
-"""A label on a line of its own: where the structure goes on."""
+"""A label at the beginning of a line, where more of the structure follows."""
 
 _NAME_END = regex.compile(r"\r?[\n({\[]|[ \t,.;][ \t]{0,9}(?=" + _INPUT.pattern + ")", regex.IGNORECASE)
-# Back-ticks, quotation marks and angle brackets around it are taken off.
+# Back-ticks, quotation marks and angle brackets around the name are removed later.
 _WORDS = r"(?P<words>[\w.\- \"'*`:/\]<>]{0,64}?)"
 _NAMED_UP_TO = regex.compile(f"{_WORDS}(?P<end>{_NAME_END.pattern})", regex.IGNORECASE)
 _NAMED_AT_END = regex.compile(f"{_WORDS}(?P<end>)\\s*\\Z", regex.IGNORECASE)
@@ -140,7 +140,7 @@ _LAST_FENCE_CLOSES = regex.compile(
     rf"\n[ \t]{{0,9}}```(?=[ \t]{{0,9}}(?:\s{{0,9}}{END_OF_TURN.pattern}){{0,3}}\s{{0,99}}?{_MARKER.pattern})",
     regex.IGNORECASE,
 )
-"""The end of a fence behind which the structure goes on."""
+"""The end of a fence that more of the structure follows."""
 
 _FENCE_LINE = regex.compile(r"\n[ \t]{0,9}```[ \t]*([^\s`]*)")
 _LANGUAGE = regex.compile(r"(?:bash|sh|shell|python3?|py|sql|json|html|xml|javascript|js|text)\s")
@@ -156,17 +156,18 @@ _LABEL_IN_LINE = regex.compile(r"(?<=\s)(?:Observation|Thought|Final Answer|Acti
 _CLOSING = regex.compile(r"[)\]]")
 _BETWEEN = regex.compile(r"[\s\[\],]")
 _BRACKET_OR_LINE = regex.compile(r"[\[\]\n]|(?:action|tool|function)(?:[ \t]?[0-9])?[ \t]?[:：]", regex.IGNORECASE)
-"""A bracket; the line's end, or another action, which words in brackets do not go beyond."""
+"""A bracket, or the end of text in brackets: the end of the line or another action."""
 
 _LINE_ENDS = regex.compile(r"[ \t*_`.]{0,9}\r?\n")
 _FINISHES = ("final answer", "final", "finish")
 
 
 class React(Syntax):
-    """The syntax; `leaked` is what a model writes that was not asked for it, so it is taken less easily.
+    """The syntax of ReAct.
 
-    Then only a whole call is one, with nothing behind it but the structure, and a thought is one only where the answer
-    begins with it. Without `last`, whoever asks looks himself at what follows a call.
+    With `leaked`, the model was not asked for ReAct, and the rules are stricter: a call must be complete, only more of
+    the structure may follow it, and a thought must begin the answer. Without `last`, the caller checks which text
+    follows a call.
     """
 
     name = "react"
@@ -189,7 +190,7 @@ class React(Syntax):
 
 
 def _openers(*, leaked: bool) -> list[str]:
-    """Return the labels of an action, plain ones with their colon, and the fence of JSON."""
+    """Return the labels of an action and the fence of JSON. Plain labels include their colon."""
     plain_ones = [f"{word}{colon}" for word in _CALL_WORDS for colon in _COLONS]
     decorated = [f"{before}{word}" for before, word in product(_BEFORE, _CALL_WORDS)]
     numbered = [f"action {number}" for number in _NUMBERS]
@@ -197,7 +198,7 @@ def _openers(*, leaked: bool) -> list[str]:
 
 
 def _reasoning(*, leaked: bool) -> list[Tags]:
-    """Return the tags of thoughts, and of observations that no tool made, up to the next action or the answer."""
+    """Return the tags of thoughts and of imagined observations, up to the next action or the answer."""
     closers = ("Final Answer:", "Final Answer：", "**Final Answer:**", "**Final Answer**:")
     thoughts = [
         Tags(opener, closer, Within.STEP, first=leaked)
@@ -208,7 +209,7 @@ def _reasoning(*, leaked: bool) -> list[Tags]:
 
 
 class _Action:
-    """The reading of one action."""
+    """Reads one action."""
 
     def __init__(
         self, buffer: TextBuffer, context: BlockContext, watcher: Watcher, *, leaked: bool, last: bool
@@ -216,7 +217,7 @@ class _Action:
         self._buffer = buffer
         self._context = context
         self._known = context.schemas
-        # Words behind the call may yet say that it is none.
+        # Words behind the call may show that it is only mentioned, so its arguments are not shown yet.
         self._watcher = NO_WATCHER if leaked or context.is_introduced else watcher
         self._leaked = leaked
         self._last = last
@@ -237,7 +238,7 @@ class _Action:
         return (yield from self._judged(calls)) if calls else items
 
     def _judged(self, calls: Sequence[WrittenCall]) -> Reading[Items]:
-        """Return the calls; None if what follows says that they are only spoken of."""
+        """Return the calls; None if the text that follows shows that they are only mentioned."""
         buffer = self._buffer
         counts_anywhere = self._context.line_start and not (self._leaked and self._last)
         end = buffer.keep()
@@ -255,7 +256,7 @@ class _Action:
         return [replace(call, broken=call.broken or goes_on) for call in calls]
 
     def _what_follows(self) -> Reading[Following]:
-        """Move up to what follows a call: a label is one more."""
+        """Move behind the white space after a call, and return the kind of text that follows."""
         buffer = self._buffer
         yield from buffer.space()
         if (yield from buffer.match(_ANY_LABEL)) or (not self._leaked and (yield from buffer.match(_CLOSING_FENCE))):
@@ -265,7 +266,7 @@ class _Action:
         return (yield from what_follows(buffer))
 
     def _take(self, pattern: "regex.Pattern[str]") -> Reading[str]:
-        """Move behind all that `pattern` matches here and return it: at the end of the text it may yet grow."""
+        """Move behind the match of `pattern` here and return its text. Waits if the match may grow."""
         buffer = self._buffer
         while True:
             found = yield from buffer.match(pattern)
@@ -276,7 +277,7 @@ class _Action:
             yield
 
     def _action(self) -> Reading[Items]:
-        """Read an action whose label stands here."""
+        """Read an action whose label is here."""
         buffer = self._buffer
         head = yield from self._take(_HEAD)
         if not head or (head[0] == "`" and not self._context.line_start):
@@ -295,7 +296,7 @@ class _Action:
         return (yield from self._named(on_next_line=on_next_line))
 
     def _named(self, *, on_next_line: bool) -> Reading[Items]:
-        """Read what stands behind the label, beginning with a tool's name."""
+        """Read the text behind the label, which begins with a tool's name."""
         buffer = self._buffer
         yield from self._take(_BEFORE_NAME)
         named = yield from buffer.match(_NAMED_UP_TO)
@@ -317,7 +318,7 @@ class _Action:
         return (yield from self._input(name, end, alone=not on_next_line))
 
     def _input(self, name: str, delimiter: str, *, alone: bool) -> Reading[Items]:
-        """Read the input of a tool's name; `alone`: the name may stand without one."""
+        """Read the input behind a tool's name. `alone` says that the name may be a call without an input."""
         buffer = self._buffer
         is_tool = is_tool_name(name, self._known)
         name_end = buffer.keep()
@@ -329,8 +330,8 @@ class _Action:
             buffer.position += len(delimiter)
         yield from buffer.space()
         if label := (yield from self._take(_INPUT)):
-            told = is_tool or (self._context.line_start and not self._leaked)
-            return (yield from self._written(name, sure=told, mark=_left_open(label)))
+            is_sure = is_tool or (self._context.line_start and not self._leaked)
+            return (yield from self._written(name, sure=is_sure, mark=_left_open(label)))
         following = yield from buffer.peek()
         if is_tool and (following == "{" or (following == "`" and (yield from buffer.match(_FENCE)))):
             return (yield from self._written(name, sure=True))
@@ -340,7 +341,10 @@ class _Action:
         return [WrittenCall(name, "", truncated=ends_in_name)] if alone else None
 
     def _written(self, name: str, *, sure: bool, mark: str = "") -> Reading[Items]:
-        """Read the input that begins here: an object or bare text, perhaps in a fence, and the end of `mark`."""
+        """Read the input here: an object or bare text, which may be in a fence, and the closing `mark` of its label.
+
+        Bare text is read only if it is `sure` that this is a call.
+        """
         buffer = self._buffer
         start = buffer.keep()
         yield from buffer.space()
@@ -368,12 +372,12 @@ class _Action:
         return [(yield from self._words(name, mark))]
 
     def _object(self, name: str) -> Reading[Value]:
-        """Read the object that stands here; it is shown as it comes where the call is sure to."""
+        """Read the object here. It is shown while it is read if this is certainly a call."""
         resolved = resolve_name(name, self._known) if self._context.line_start else None
         return (yield from read_value(self._buffer, _MARKER, self._watcher, resolved.name if resolved else ""))
 
     def _words(self, name: str, mark: str) -> Reading[WrittenCall]:
-        """Read bare text up to the next label, or the end."""
+        """Read bare text up to the next label or the end."""
         buffer = self._buffer
         start = buffer.keep()
         following = yield from buffer.find(_MARKER)
@@ -393,7 +397,7 @@ class _Action:
             words = inner.strip() if is_clear else words
         else:
             is_clear = not _is_open_quotation(words)
-        # Behind a blank line the model may have gone on to speak: then nobody knows where the input ends.
+        # Text behind a blank line may be the answer, so the end of the input is unclear.
         is_result = following is not None and "observation" in following[0].lower()
         is_clear = is_clear and (is_result or not _BLANK_LINE.search(words))
         is_clear = is_clear and not END_OF_TURN.search(words) and not _LABEL_IN_LINE.search(words)
@@ -401,7 +405,7 @@ class _Action:
         return WrittenCall(name, words, words=True, broken=not is_clear)
 
     def _is_structure(self, label: "regex.Match[str] | None") -> Reading[bool]:
-        """Return whether the label here is one of the structure, and no line such as `action: deploy` of the input."""
+        """Return whether the label here belongs to the structure, and is no line of the input (`action: deploy`)."""
         buffer = self._buffer
         if label is None or not regex.search("action|tool|function", label[0], regex.IGNORECASE):
             return True
@@ -418,7 +422,7 @@ class _Action:
         )
 
     def _words_in_fence(self, name: str) -> Reading[WrittenCall]:
-        """Read bare text up to the end of the fence that it stands in: the one behind which the structure goes on."""
+        """Read bare text in a fence, up to the closing fence that more of the structure follows."""
         buffer = self._buffer
         start = buffer.position
         buffer.position -= 1
@@ -431,8 +435,8 @@ class _Action:
             body, _, last = _without_tokens(body).rstrip().rpartition("\n")
             if is_cut or last.strip(" \t") != "```":
                 return WrittenCall(name, body + last, truncated=True)
-        # A bare one within may have been the end already, with text behind it; but then the last one opens a fence,
-        # and no label follows that.
+        # A bare fence inside may already have been the end. But then the last one opens a fence, and no label follows
+        # an opening fence.
         fences = _FENCE_LINE.findall(body)
         is_clear = not fences or bool(fences[0]) or (closes is not None and len(fences) % 2 == 1)
         is_clear = is_clear and self._context.line_start
@@ -467,7 +471,7 @@ class _Action:
         return [WrittenCall(name, calls[0].arguments, words=calls[0].words)] if calls else None
 
     def _in_square_brackets(self, name: str) -> Reading[Items]:
-        """Read words up to their bracket, which ends the line or behind which the structure goes on."""
+        """Read words up to their closing bracket, which must end the line or precede more of the structure."""
         buffer = self._buffer
         buffer.position += 1
         start = buffer.position
@@ -484,7 +488,7 @@ class _Action:
         return [call] if ends_line else (yield from self._judged([call]))
 
     def _finish(self) -> Reading[Items]:
-        """Read the answer in square brackets."""
+        """Read the final answer in the square brackets of `Finish[…]`."""
         buffer = self._buffer
         if self._leaked or not self._context.line_start:
             return None
@@ -494,7 +498,7 @@ class _Action:
         return [answer[1:-1]] if answer.endswith("]") else None
 
     def _fenced(self) -> Reading[Items]:
-        """Read a fence that holds calls and nothing else."""
+        """Read fences that contain only calls."""
         buffer = self._buffer
         start = buffer.keep()
         yield from buffer.take(_FENCE)
@@ -525,7 +529,7 @@ class _Action:
         return [buffer.cut(start, end)] if follows is Following.TEXT else items
 
     def _next_fence(self) -> Reading[Items]:
-        """Read the next fence of calls."""
+        """Read the next fence of calls, if one follows."""
         buffer = self._buffer
         end = buffer.keep()
         yield from buffer.space()
@@ -538,7 +542,7 @@ class _Action:
         return items
 
     def _objects(self, *, fenced: bool) -> Reading[Items]:
-        """Read objects that name their tool themselves."""
+        """Read objects that contain the name of their tool."""
         buffer = self._buffer
         start = buffer.keep()
         if not (yield from buffer.match(_OBJECT)):
@@ -566,12 +570,12 @@ class _Action:
         return None
 
     def _is_example(self) -> Reading[bool]:
-        """Return whether behind the end of the fence in which this stands the final answer follows, or text."""
+        """Return whether text or the final answer follows the fence around this position."""
         buffer = self._buffer
         start = buffer.keep()
         closes = yield from buffer.find(_FENCE_CLOSES)
         if closes is None:
-            # It may have been cut off; of several that never close the others are code.
+            # The fence may have been cut off. Of several unclosed fences, only the first may contain calls.
             is_example = buffer.is_cut or not buffer.may_look_back("react")
         else:
             buffer.position += len(closes[0])
@@ -595,7 +599,7 @@ class _Action:
         return buffer.final and (yield from buffer.take(_FENCE_END_OF_ALL)) is not None
 
     def _no_tool(self) -> Reading[Items]:
-        """Read `Action: None`, and its input: no call, and nothing for the user."""
+        """Move behind `Action: None` and its input. It is no call, and is not shown."""
         buffer = self._buffer
         end = buffer.position
         yield from buffer.space()
@@ -610,13 +614,13 @@ _QUOTES_AROUND = {'"""': '"""', "'''": "'''", "`": "`", '"': '"', "'": "'", "“
 
 
 def _left_open(label: str) -> str:
-    """Return the stars or the back-tick that a label begins with and that are not closed in it."""
+    """Return the stars or the back-tick at the beginning of a label that the label does not close."""
     marks = _MARKS.findall(label)
     return marks[0] if len(marks) == 1 else ""
 
 
 def _without_tokens(text: str) -> str:
-    """Return `text` without the tokens that end a turn at its end."""
+    """Return `text` without tokens that end a turn at its end."""
     end = len(text)
     for token in reversed(list(END_OF_TURN.finditer(text))):
         if text[token.end() : end].strip():
@@ -626,13 +630,13 @@ def _without_tokens(text: str) -> str:
 
 
 def _is_open(text: str) -> bool:
-    """Return whether no token at the end of the text ends the turn."""
+    """Return whether the text does not end with a token that ends the turn."""
     text = text.rstrip()
     return _without_tokens(text) == text
 
 
 def _ends_in_half_a_label(text: str) -> bool:
-    """Return whether the last line of `text` is the beginning of a label, or of a token that ends the turn."""
+    """Return whether `text` ends inside of a label or of a token that ends the turn."""
     text = _without_tokens(text).rstrip()
     token = END_OF_TURN.search(text, partial=True)
     if token and token.partial and len(token[0]) > 1:
@@ -642,13 +646,13 @@ def _ends_in_half_a_label(text: str) -> bool:
 
 
 def _is_open_quotation(words: str) -> bool:
-    """Return whether the quotation mark that `words` begin with is never closed."""
+    """Return whether `words` begin with a quotation mark that is not closed."""
     mark = next((one for one in _QUOTES_AROUND if words.startswith(one)), "")
     return bool(mark) and (_QUOTES_AROUND[mark] not in words[len(mark) :] or not words.strip("`"))
 
 
 def _call(value: Value, *, cut_off: bool) -> WrittenCall | str:
-    """Return the call of an object that names its tool as `name`, or as LangChain's `action`; no name if neither."""
+    """Return the call in an object that names its tool as `name`, or as LangChain does, as `action`."""
     members = value.members
     if describes_a_tool(members):
         return WrittenCall("", "")
