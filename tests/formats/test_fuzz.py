@@ -148,7 +148,7 @@ def test_calls_without_an_end_in_a_thought_are_read_in_linear_time() -> None:
         "<tool_call>\n",
     ],
 )
-def test_what_is_only_shown_is_read_in_linear_time(unit: str, before: str) -> None:
+def test_quoted_text_is_read_in_linear_time(unit: str, before: str) -> None:
     assert is_linear(lambda size: seconds(before + unit * (size // len(unit)) + "and so on"))
 
 
@@ -183,7 +183,7 @@ def seconds_in_pieces(text: str, messages: Sequence[ChatDict] = (), format_name:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("row", WHOLE)
-def test_with_auto_rows_of_calls_that_were_told_or_not_are_read_in_linear_time(row: str) -> None:
+def test_with_auto_rows_of_calls_are_read_in_linear_time(row: str) -> None:
     def streamed(size: int) -> float:
         text = WHOLE[row] * (size // len(WHOLE[row]))
         return seconds_in_pieces(text, [{"role": "tool", "tool_call_id": "x", "content": text[: size // 2] + "?"}])

@@ -80,7 +80,7 @@ print(json.dumps({str(name): count_calls(name) - count_calls(name) for name in (
 """
 
 
-def test_the_first_answer_of_a_process_does_little_more_than_the_second() -> None:
+def test_the_first_answer_of_a_process_costs_little_more_than_the_second() -> None:
     counted = json.loads(subprocess.check_output([sys.executable, "-c", COUNTING], text=True))
     assert len(counted) > 30
     assert all(calls > 0 for calls in counted.values()), "nothing was compiled: this process has read answers before"

@@ -241,7 +241,7 @@ def test_calls_that_a_row_writes_are_read_exactly_cut_anywhere(row: Row, stride:
 
 
 @every_row
-def test_of_an_output_that_breaks_off_only_calls_run_whose_end_was_seen(row: Row, stride: int) -> None:
+def test_only_complete_calls_of_an_incomplete_output_run(row: Row, stride: int) -> None:
     chance = random.Random(row.title)
     for _ in range(OUTPUTS_PER_ROW // 10):
         case = Case(row, chance)
@@ -252,7 +252,7 @@ def test_of_an_output_that_breaks_off_only_calls_run_whose_end_was_seen(row: Row
 
 
 @every_row
-def test_nothing_runs_with_arguments_that_the_text_does_not_hold(row: Row, stride: int) -> None:
+def test_no_call_runs_with_arguments_that_are_not_in_the_text(row: Row, stride: int) -> None:
     chance = random.Random(row.title)
     for _ in range(0, MUTATIONS_PER_ROW, stride):
         case = Case(row, chance)
@@ -315,7 +315,7 @@ def plain(pattern: str) -> str:
 
 @pytest.mark.parametrize("marker", OF_ITS_OWN)
 @every_row
-def test_markers_of_its_own_within_an_argument_are_the_arguments(row: Row, marker: str) -> None:
+def test_markers_inside_an_argument_belong_to_the_argument(row: Row, marker: str) -> None:
     content = OF_ITS_OWN[marker](row)
     if row.body == "escaped" and "<escape>" in content:
         return
@@ -333,7 +333,7 @@ def test_markers_of_its_own_within_an_argument_are_the_arguments(row: Row, marke
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row.body == "tags"], ids=id_of)
-def test_of_a_call_in_tags_nothing_is_lost_in_the_long_text_behind_it(row: Row) -> None:
+def test_no_value_between_tags_is_lost_in_long_text_behind_the_call(row: Row) -> None:
     calls = [("write_file", {"path": "a.txt", "content": "storms"})]
     for text in (written(row, calls) + " word" * 1100, "word word\n" * 382 + written(row, calls) + "\n" + "x" * 400):
         for pieces in ([text], list(text)):
@@ -354,9 +354,7 @@ TOLD_FROM_AN_END = [
 
 
 @pytest.mark.parametrize(("row", "marker"), TOLD_FROM_AN_END, ids=id_of)
-def test_behind_a_marker_of_its_own_within_an_argument_an_output_may_break_off(
-    row: Row, marker: str, stride: int
-) -> None:
+def test_an_output_may_be_cut_off_behind_a_marker_inside_an_argument(row: Row, marker: str, stride: int) -> None:
     content = OF_ITS_OWN[marker](row)
     text = written(row, [("write_file", {"path": "a", "content": content})])
     for end in range(0, len(text), stride):
@@ -365,7 +363,7 @@ def test_behind_a_marker_of_its_own_within_an_argument_an_output_may_break_off(
 
 
 @every_row
-def test_a_marker_that_marks_nothing_does_not_reach_the_user_unless_it_is_quoted(row: Row) -> None:
+def test_a_stray_marker_is_shown_only_if_it_is_quoted(row: Row) -> None:
     for marker in row.markers:
         shown = parse(f"It is done. {marker} It is noon.", [NOW], [row.name]).content
         assert marker not in shown

@@ -64,7 +64,7 @@ LINES = {
 
 
 @pytest.mark.parametrize(("name", "line"), LINES.values(), ids=LINES.keys())
-def test_a_template_tells_the_family_whatever_the_model_is_called(name: str, line: str) -> None:
+def test_a_template_decides_the_family_whatever_the_models_name(name: str, line: str) -> None:
     template = f"{{%- for message in messages %}}{{{{ message.content }}}}{{%- endfor %}}\n{line}\n"
     for model in ("my-model", "gpt-5", "qwen2.5-7b", "llama-3.1-8b"):
         found = find_format(model, template)
@@ -72,7 +72,7 @@ def test_a_template_tells_the_family_whatever_the_model_is_called(name: str, lin
         assert (found.name, found.because, found.is_from_template) == (name, "its chat template", True)
 
 
-def test_a_template_with_the_words_of_several_families_leaves_it_to_the_name() -> None:
+def test_the_name_decides_if_a_template_has_words_of_several_families() -> None:
     template = "<｜tool▁calls▁begin｜> [TOOL_CALLS]"
     named = find_format("qwen3-8b", template)
     assert named is not None
@@ -80,13 +80,13 @@ def test_a_template_with_the_words_of_several_families_leaves_it_to_the_name() -
     assert find_format("my-model", template) is None
 
 
-def test_a_template_with_no_familys_words_leaves_it_to_the_name() -> None:
+def test_the_name_decides_if_a_template_has_no_familys_words() -> None:
     found = find_format("mistral-small", "{{ messages[0].content }} Answer with a function call as JSON.")
     assert found is not None
     assert (found.name, found.because) == ("mistral", "its name")
 
 
-def test_the_name_that_the_endpoint_serves_a_model_under_goes_before_its_others() -> None:
+def test_the_served_name_takes_precedence_over_other_names() -> None:
     found = find_format("mistral-small", "", ["Qwen/Qwen3-8B"])
     assert found is not None
     assert found.name == "mistral"
@@ -104,7 +104,7 @@ def test_the_name_that_the_endpoint_serves_a_model_under_goes_before_its_others(
         ("{{ a }}", "{{ a }}"),
     ],
 )
-def test_texts_that_have_names_stand_in_their_places(template: str, spelled: str) -> None:
+def test_text_variables_are_replaced_by_their_values(template: str, spelled: str) -> None:
     assert spell_out(template) == spelled
 
 
@@ -151,18 +151,18 @@ def test_a_thought_that_the_template_opens_is_a_thought_from_its_first_word() ->
     assert read("I think\n</think>\n\nTwo.", "my-model", prompt_opens=True) == ("I think", "Two.")
 
 
-def test_an_answer_without_a_thought_is_all_there_where_the_endpoint_takes_thoughts_away() -> None:
+def test_an_answer_without_a_thought_is_complete_if_the_endpoint_removes_thoughts() -> None:
     _, text = read("Two.", "my-model", prompt_opens=True)
     assert text == "Two."
 
 
-def test_what_the_template_says_of_the_thought_goes_before_the_name() -> None:
+def test_the_template_takes_precedence_over_the_name_about_thoughts() -> None:
     parser = StreamParser([], ["minimax_m2"], model="MiniMax-M2", prompt_opens=False)
     assert parser.feed("Two.") == [TextPiece("Two.")]
 
 
 @pytest.mark.parametrize("piece", ["{% set a = '", "{%- set ", "{{ a + ", "' + ", "add_generation_prompt {% if "])
-def test_a_hostile_template_is_read_to_its_end_and_tells_nothing(piece: str) -> None:
+def test_a_hostile_template_is_read_and_gives_no_result(piece: str) -> None:
     template = "{% set a = 'x' %}" + piece * (2**20 // len(piece))
     assert find_format("my-model", template) is None
     assert prompt_opens_thought("hermes", template) is None
