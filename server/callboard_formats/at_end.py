@@ -12,7 +12,7 @@ from functools import lru_cache
 import regex
 
 from callboard_formats.names import resolve_name
-from callboard_formats.python import Brackets, calls_in_source, read_brackets
+from callboard_formats.python import Brackets, parse_calls, read_brackets
 from callboard_formats.syntax import (
     END_OF_TURN,
     LAST_OBSERVATION,
@@ -91,7 +91,7 @@ class BareCalls(LastCalls):
             buffer.rewind(start)
             return None
         became = yield from read_brackets(buffer, DEPTH)
-        return (calls_in_source(buffer.cut(start, buffer.position)) or []) if became is Brackets.CLOSED else []
+        return (parse_calls(buffer.cut(start, buffer.position)) or []) if became is Brackets.CLOSED else []
 
 
 _NAME = regex.compile(r"[A-Za-z_]\w{0,127}+(?=\()")

@@ -21,7 +21,7 @@ _WORDS_BEFORE_NAME = 12
 _GAP_CHARS = 99
 
 
-def name_of_broken(buffer: TextBuffer, known: Collection[str], *, in_section: bool) -> Reading[str | None]:
+def read_broken_name(buffer: TextBuffer, known: Collection[str], *, in_section: bool) -> Reading[str | None]:
     """Return the tool's name behind an opener, and move behind it; return None if prose follows the opener.
 
     Only tags and words such as `name` may precede the name. The end of its line or more marks must follow it:

@@ -15,18 +15,18 @@ _WORDS = {"true": "true", "false": "false", "null": "null", "none": "null"}
 _ZEROS = re.compile(r"\.0+\Z")
 
 
-def kind_of(value: Any) -> str:
+def json_type_of(value: Any) -> str:
     """Return the JSON type of a value from `json.loads`."""
     return _KINDS.get(type(value), "object")
 
 
-def is_a(value: Any, types: Iterable[str]) -> bool:
+def has_type(value: Any, types: Iterable[str]) -> bool:
     """Return whether `value` has one of the types without conversion. The float 5.0 is no integer."""
-    kind = kind_of(value)
+    kind = json_type_of(value)
     return any(name == kind or (name == "number" and kind == "integer") for name in types)
 
 
-def same(one: Any, other: Any) -> bool:
+def are_equal(one: Any, other: Any) -> bool:
     """Return whether two JSON values are equal. Unlike in Python, 1 does not equal true."""
     if isinstance(one, bool) is not isinstance(other, bool):
         return False
@@ -40,7 +40,7 @@ def convert(value: Any, types: Iterable[str]) -> Any:
     string `"5"`, but 5.5 does not, because it may have been written as 5.50. A string that is the JSON of an object or
     an array becomes that.
     """
-    converted = (_convert(value, kind_of(value), name) for name in types)
+    converted = (_convert(value, json_type_of(value), name) for name in types)
     return next((one for one in converted if one is not NOT_CONVERTED), NOT_CONVERTED)
 
 
@@ -65,4 +65,4 @@ def read_as(reader: Callable[[str], Any], text: str, name: str) -> Any:
         value = reader(text)
     except (ValueError, RecursionError):
         return NOT_CONVERTED
-    return value if is_a(value, (name,)) else NOT_CONVERTED
+    return value if has_type(value, (name,)) else NOT_CONVERTED

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from callboard_formats.arguments import json_value, python_value
-from callboard_formats.conversion import NOT_CONVERTED, convert, is_a, kind_of, read_as, same
-from callboard_formats.names import Resolved, fold, nearest, spellings
+from callboard_formats.conversion import NOT_CONVERTED, are_equal, convert, has_type, json_type_of, read_as
+from callboard_formats.names import Resolved, closest_spelling, fold, group_by_spelling
 from callboard_formats.schemas import FlatSchemas, is_open, options_of, properties_of, required_of, types_of
 from callboard_formats.syntax import InvalidArguments
 
@@ -72,7 +72,7 @@ def fit_arguments(
     return fitted.value, tuple(_shortened(fitted.repairs, MAX_REPAIRS))
 
 
-def typed_json(texts: str, schema: Mapping[str, Any]) -> str:
+def convert_strings(texts: str, schema: Mapping[str, Any]) -> str:
     """Return `texts`, a JSON object of strings from between tags, with the types of the schema.
 
     Any other text is returned unchanged.
@@ -209,7 +209,7 @@ class _Fitting:
         if (options := options_of(flat)) is not None:
             return _chosen(value, options, place)
         types = types_of(flat)
-        if types is not None and not is_a(value, types):
+        if types is not None and not has_type(value, types):
             return self._converted(value, types, flat, place, depth)
         if isinstance(value, dict):
             return self._object(value, flat, place, depth)
@@ -264,13 +264,13 @@ class _Fitting:
         if self._is_nothing(content):
             trace.repairs.append(f"{_named(place)} is unknown, had no value and is left out")
             return
-        closest = nearest(written, known) if len(trace.problems) < MAX_PROBLEMS else None
+        closest = closest_spelling(written, known) if len(trace.problems) < MAX_PROBLEMS else None
         guess = f", perhaps '{closest}'" if closest else ""
         trace.problems.append(f"there is no argument '{place}'{guess}; {_what_is_taken(known)}")
 
     def _leave_out_twin(self, content: Any, place: str, key: str, other: Any, trace: _Fitted) -> None:
         """Drop an argument that is also given in another spelling. It is an error if the values differ."""
-        if same(content, other) or (other is not NOT_CONVERTED and self._is_nothing(content)):
+        if are_equal(content, other) or (other is not NOT_CONVERTED and self._is_nothing(content)):
             trace.repairs.append(f"{_named(place)} repeats '{key}' and is left out")
         else:
             trace.problems.append(f"{_named(place)} is given twice, as '{key}' too")
@@ -301,12 +301,12 @@ class _Fitting:
             return True
         properties = properties_of(self._schemas.flat(branch))
         options = ((name, options_of(self._schemas.flat(properties[name]))) for name in value if name in properties)
-        return all(one is None or len(one) != 1 or same(value[name], one[0]) for name, one in options)
+        return all(one is None or len(one) != 1 or are_equal(value[name], one[0]) for name, one in options)
 
 
 def _chosen(value: Any, options: Sequence[Any], place: str) -> _Fitted:
     """Return the option that equals `value`, has the same spelling, or is its conversion."""
-    if any(same(value, one) for one in options):
+    if any(are_equal(value, one) for one in options):
         return _Fitted(value)
     spelled = [one for one in options if _spells(value, one)]
     if len(spelled) != 1:
@@ -317,13 +317,13 @@ def _chosen(value: Any, options: Sequence[Any], place: str) -> _Fitted:
 def _spells(value: Any, one: Any) -> bool:
     if isinstance(value, str) and isinstance(one, str):
         return bool(fold(one)) and fold(value) == fold(one)
-    return same(convert(value, (kind_of(one),)), one)
+    return are_equal(convert(value, (json_type_of(one),)), one)
 
 
 def _match(written: str, known: Iterable[str]) -> str | None:
     """Return the only known key that equals `written` except for case, `-`, `_` and blanks."""
     folded = fold(written)
-    found = spellings(known).get(folded, []) if folded else []
+    found = group_by_spelling(known).get(folded, []) if folded else []
     return found[0] if len(found) == 1 else None
 
 
@@ -343,7 +343,7 @@ def shown(value: Any, limit: int = VALUE_CHARS) -> str:
     try:
         text = json.dumps(value, ensure_ascii=False, default=str)
     except (ValueError, TypeError, RecursionError):
-        text = _ARTICLES[kind_of(value)]
+        text = _ARTICLES[json_type_of(value)]
     return text if len(text) <= limit else text[:limit] + "…"
 
 

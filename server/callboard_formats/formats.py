@@ -183,7 +183,7 @@ def other_syntaxes(formats: tuple[str, ...]) -> tuple[Syntax, ...]:
     return tuple(AtEnd(one) for one in SYNTAXES if one.name not in formats)
 
 
-def read_besides(formats: Sequence[str]) -> tuple[str, ...]:
+def related_formats(formats: Sequence[str]) -> tuple[str, ...]:
     """Return the names of the other syntaxes that models of these families write."""
     return tuple(dict.fromkeys(fellow for one in formats for fellow in FELLOWS.get(one, ())))
 
@@ -201,7 +201,7 @@ def _of(formats: tuple[str, ...]) -> tuple[Syntax, ...]:
     every = [_ASKED_FOR.get(one, one) for one in _IN_ANSWERS]
     fence = (XmlFence(),) if "xml" in formats else ()
     own = [one for one in every if one.name in formats]
-    fellows = read_besides(formats)
+    fellows = related_formats(formats)
     others = [one for one in every if one.name in fellows and one not in own and one is not LAST_UNMARKED]
     if not UNMARKED_TOO.isdisjoint(formats):
         others += [one for one in (LAST_UNMARKED, _FENCED_JSON) if one not in own]

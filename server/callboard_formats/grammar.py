@@ -106,21 +106,21 @@ def meaning(known: Grammar, found: str) -> Meaning:
 
 
 @lru_cache(maxsize=64)
-def end_of_turn(known: Grammar) -> "regex.Pattern[str]":
+def turn_end_pattern(known: Grammar) -> "regex.Pattern[str]":
     """Return the pattern of the tokens that may end a turn."""
     own = {text for one in known.syntaxes for text in (*one.stops, *one.markers) if _END_TOKEN.fullmatch(text)}
     return regex.compile("|".join([END_OF_TURN.pattern, *map(regex.escape, sorted(own))]), regex.IGNORECASE)
 
 
 @lru_cache(maxsize=64)
-def imagined(known: Grammar) -> Literals:
+def result_literals(known: Grammar) -> Literals:
     """Return the beginnings of imagined results, without tokens that only end the turn."""
-    ends = end_of_turn(known)
+    ends = turn_end_pattern(known)
     return Literals(one for one in known.results if not ends.fullmatch(one))
 
 
 @lru_cache(maxsize=64)
-def tokens(known: Grammar) -> Literals:
+def token_literals(known: Grammar) -> Literals:
     """Return all tokens and tags of the syntaxes. The text behind a closing fence may begin with one."""
     every = (*known.owners, *(marker for one in known.syntaxes for marker in one.markers))
     marks = {one for one in every if one[0] in "<>" or (one[0] == "[" and len(one) > 1)}
@@ -129,7 +129,7 @@ def tokens(known: Grammar) -> Literals:
 
 
 @lru_cache(maxsize=256)
-def closing(known: Grammar, tags: tuple[Tags, ...]) -> Literals:
+def closer_literals(known: Grammar, tags: tuple[Tags, ...]) -> Literals:
     """Return the literals to search for in a thought of these tags that any block ends."""
     literals = {tag.closer for tag in tags if tag.closer}
     if any(tag.until_call for tag in tags):
@@ -138,7 +138,7 @@ def closing(known: Grammar, tags: tuple[Tags, ...]) -> Literals:
 
 
 @lru_cache(maxsize=256)
-def in_thought(known: Grammar, tags: tuple[Tags, ...]) -> Literals:
+def thought_literals(known: Grammar, tags: tuple[Tags, ...]) -> Literals:
     """Return the literals to search for in a thought: its closers, openers of calls, and tokens that end a turn.
 
     A message of a channel is text without calls. There, fences are searched for instead of openers.
@@ -149,6 +149,6 @@ def in_thought(known: Grammar, tags: tuple[Tags, ...]) -> Literals:
 
 
 @lru_cache(maxsize=64)
-def opening(tags: tuple[Tags, ...]) -> Literals:
+def opener_literals(tags: tuple[Tags, ...]) -> Literals:
     """Return the openers of these tags."""
     return Literals({tag.opener for tag in tags})

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 import regex
 
-from callboard_formats.json_text import read_arguments_of, read_value
+from callboard_formats.json_text import read_arguments_object, read_value
 from callboard_formats.names import resolve_name
 from callboard_formats.syntax import BlockContext, BlockItems, Schemas, Syntax, Tags, Watcher, Within, WrittenCall
 from callboard_formats.text_buffer import Reading, TextBuffer
@@ -83,7 +83,7 @@ class Harmony(Syntax):
         start = buffer.keep()
         if stripped := (yield from buffer.take(_STRIPPED_CALL)):
             name = _name(stripped[1], context.schemas)
-            value = yield from read_arguments_of(buffer, watcher=watcher, name=name)
+            value = yield from read_arguments_object(buffer, watcher=watcher, name=name)
             return [WrittenCall(name, value.text, truncated=not value.whole)]
         if (yield from buffer.peek()) != "<":
             header = (yield from buffer.take(_PREFILLED_HEADER)) if context.first else None

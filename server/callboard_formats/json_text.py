@@ -179,7 +179,7 @@ class _ValueReader:
             self._doubled = self._doubled or key in self._members
             self._members[key] = self._buffer.cut(self._value_from, place).strip()
             if key in NAME_KEYS and not self._named and not self._members[key].startswith("{"):
-                self._named = plain(self._members[key])
+                self._named = decode_string(self._members[key])
             if not self._name:
                 self._shown.end(place)
         self._key = self._value_from = None
@@ -244,7 +244,7 @@ def _torn(buffer: TextBuffer, start: int, string_end: int, end: "regex.Pattern[s
     return start + found.start() if found else None
 
 
-def read_arguments_of(
+def read_arguments_object(
     buffer: TextBuffer, end: "regex.Pattern[str]" = _NEVER, watcher: Watcher | None = None, name: str = ""
 ) -> Reading[Value]:
     """Read the object of arguments at `buffer.position`, for a syntax without an end marker.
@@ -263,12 +263,12 @@ ANOTHER_OBJECT = regex.compile(r"[\s,;]{0,99}+(?=\{)")
 """The separators between two objects."""
 
 
-def value_of(text: str) -> Value:
+def read_first_value(text: str) -> Value:
     """Return the object or array at the beginning of `text`."""
     return read_now(read_value(TextBuffer(text, final=True)))
 
 
-def plain(raw: str) -> str:
+def decode_string(raw: str) -> str:
     """Return the content of a JSON or Python string, or `raw` if it is no string."""
     text = raw.strip()
     if len(text) < 2 or text[0] not in "\"'" or text[-1] != text[0]:
@@ -280,7 +280,7 @@ def plain(raw: str) -> str:
     return decoded if isinstance(decoded, str) else text
 
 
-def call_in(value: Value, *, keyed: bool = False, cut_off: bool = False) -> WrittenCall:
+def build_call(value: Value, *, keyed: bool = False, cut_off: bool = False) -> WrittenCall:
     """Return the call that an object in a call block describes.
 
     The shapes are `{"name", "arguments"}` and its other spellings, `{"function": {"name", "arguments"}}`, and, if the
@@ -292,18 +292,18 @@ def call_in(value: Value, *, keyed: bool = False, cut_off: bool = False) -> Writ
     """
     members = value.members
     if value.doubled:
-        name = next((plain(members[key]) for key in NAME_KEYS if key in members), "")
+        name = next((decode_string(members[key]) for key in NAME_KEYS if key in members), "")
         return WrittenCall(name, value.text, not value.whole)
     if keyed and len(members) == 1:
         ((name, arguments),) = members.items()
         return WrittenCall(name, arguments, _is_truncated(value, arguments, cut_off=cut_off))
     if members.get("function", "").startswith("{"):
         # OpenAI's shape, which has one level only.
-        inner = value_of(members["function"])
+        inner = read_first_value(members["function"])
         value = Value(inner.text, value.whole and inner.whole, inner.members)
         members = value.members
     name_key = next((key for key in NAME_KEYS if key in members), "")
-    name = plain(members[name_key]) if name_key else ""
+    name = decode_string(members[name_key]) if name_key else ""
     given = [key for key in ARGUMENTS_KEYS if key in members]
     if len(given) > 1:
         # It is unclear which of them is meant.
@@ -318,10 +318,10 @@ def call_in(value: Value, *, keyed: bool = False, cut_off: bool = False) -> Writ
 def describes_a_tool(members: dict[str, str]) -> bool:
     """Return whether the arguments of an object are a JSON schema. Then the model describes a tool and calls none."""
     if members.get("function", "").startswith("{"):
-        members = value_of(members["function"]).members
+        members = read_first_value(members["function"]).members
     given = next((members[key] for key in ARGUMENTS_KEYS if members.get(key, "").startswith("{")), "")
-    schema = value_of(given).members if given else {}
-    return plain(schema.get("type", "")) == "object" and schema.get("properties", "").startswith("{")
+    schema = read_first_value(given).members if given else {}
+    return decode_string(schema.get("type", "")) == "object" and schema.get("properties", "").startswith("{")
 
 
 def _is_truncated(value: Value, arguments: str, *, cut_off: bool) -> bool:
@@ -332,7 +332,7 @@ def is_whole(written: str) -> bool:
     """Return whether the text is one complete object."""
     if not written.startswith("{"):
         return False
-    value = value_of(written)
+    value = read_first_value(written)
     return value.whole and len(value.text) == len(written)
 
 
@@ -357,6 +357,6 @@ def read_calls(
         if following != "{":
             return calls
         value = yield from read_value(buffer, end, watcher if not calls else None)
-        calls.append(call_in(value, keyed=keyed, cut_off=buffer.is_at_end()))
+        calls.append(build_call(value, keyed=keyed, cut_off=buffer.is_at_end()))
         if not value.whole:
             return calls

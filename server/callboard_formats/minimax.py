@@ -15,7 +15,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from callboard_formats.broken import name_of_broken
+from callboard_formats.broken import read_broken_name
 from callboard_formats.names import resolve_name
 from callboard_formats.row import NAME, pattern
 from callboard_formats.syntax import NO_WATCHER, BlockContext, BlockItems, Schemas, Syntax, Tags, Watcher, WrittenCall
@@ -150,7 +150,7 @@ class MiniMaxM3(Syntax):
         in_section = (yield from buffer.take(_ANY_SECTION)) is not None
         yield from buffer.space()
         marked = yield from buffer.take(_BROKEN)
-        name = (yield from name_of_broken(buffer, context.schemas, in_section=in_section)) if marked else None
+        name = (yield from read_broken_name(buffer, context.schemas, in_section=in_section)) if marked else None
         if name is None:
             buffer.rewind(start)
             return None

@@ -61,7 +61,7 @@ def resolve_name(written: str, known: Collection[str]) -> Resolved | None:
         return None
     keys = list(_keys(written))
     intents = _intents(tuple(known))
-    for names in (spellings(known), intents):
+    for names in (group_by_spelling(known), intents):
         for key in keys:
             if len(found := names.get(key, [])) == 1:
                 return Resolved(found[0], repair=_repair(written, found[0]))
@@ -70,7 +70,7 @@ def resolve_name(written: str, known: Collection[str]) -> Resolved | None:
             return _meant(written, meaning)
         if len(found := intents.get(fold(meaning.intent), [])) == 1:
             return Resolved(found[0], repair=_repair(written, found[0]), renames=_TO_INTENT)
-    numbered = {name for one in _unnumbered(written) for name in spellings(known).get(fold(one), [])}
+    numbered = {name for one in _unnumbered(written) for name in group_by_spelling(known).get(fold(one), [])}
     if len(numbered) == 1:
         [name] = numbered
         return Resolved(name, repair=_repair(written, name))
@@ -83,14 +83,14 @@ def closest_name(written: str, known: Collection[str]) -> str | None:
     if resolved is not None:
         return resolved.name
     for key in _keys(written[:MAX_NAME_CHARS]):
-        if (found := nearest(key, known)) is not None:
+        if (found := closest_spelling(key, known)) is not None:
             return found
     return None
 
 
-def nearest(written: str, names: Collection[str]) -> str | None:
+def closest_spelling(written: str, names: Collection[str]) -> str | None:
     """Return the name whose spelling is most similar to `written`; None if no name is similar."""
-    spelled = {key: found[0] for key, found in spellings(names).items()}
+    spelled = {key: found[0] for key, found in group_by_spelling(names).items()}
     close = difflib.get_close_matches(fold(written[:MAX_NAME_CHARS]), spelled, n=1, cutoff=CLOSEST_RATIO)
     return spelled[close[0]] if close else None
 
@@ -144,7 +144,7 @@ def fold(name: str) -> str:
     return _SEPARATORS.sub("", name).casefold()
 
 
-def spellings(names: Iterable[str]) -> Mapping[str, list[str]]:
+def group_by_spelling(names: Iterable[str]) -> Mapping[str, list[str]]:
     """Return the names grouped by their folded form."""
     # Cached, because the same tools are looked up at every marker of an answer.
     return _folded(tuple(names))

@@ -5,7 +5,7 @@ Text that follows a call is held until another call follows. If none does, the m
 
 from dataclasses import dataclass
 
-from callboard_formats.fitting import typed_json
+from callboard_formats.fitting import convert_strings
 from callboard_formats.names import resolve_name
 from callboard_formats.syntax import BlockItems, Schemas, WrittenCall
 
@@ -252,7 +252,7 @@ class Output:
     def _shown_arguments(self, call: WrittenCall) -> str:
         """Return the arguments with the types of the schema, if they were strings between tags."""
         resolved = resolve_name(call.name, self._schemas) if call.untyped and not call.truncated else None
-        return typed_json(call.arguments, self._schemas[resolved.name]) if resolved else call.arguments
+        return convert_strings(call.arguments, self._schemas[resolved.name]) if resolved else call.arguments
 
     def _number(self) -> int:
         self._calls += 1

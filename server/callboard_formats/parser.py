@@ -8,7 +8,7 @@ from callboard_formats.at_end import BareCalls, bare_calls
 from callboard_formats.calls import MeantCall, tool_meant, understand
 from callboard_formats.cleaning import Cleaner
 from callboard_formats.detection import opened_thought_tags, prompt_ends_with_separator
-from callboard_formats.formats import other_syntaxes, read_besides, syntaxes_of
+from callboard_formats.formats import other_syntaxes, related_formats, syntaxes_of
 from callboard_formats.functionary import FirstMessage
 from callboard_formats.output import (
     AllWasThought,
@@ -103,7 +103,7 @@ class StreamParser:
             opened=opened_thought_tags(model, formats, thinking=thinking, prompt_opens=prompt_opens),
             surely=bool(thinking),
         )
-        self._cleaner = Cleaner(None if formats is None else (*formats, *read_besides(formats)), model)
+        self._cleaner = Cleaner(None if formats is None else (*formats, *related_formats(formats)), model)
         self._first_message = FirstMessage(self.schemas) if prompt_ends_with_separator(model, formats) else None
         self._found: list[FoundCall] = []
         self._has_begun = False

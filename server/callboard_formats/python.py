@@ -42,7 +42,7 @@ _STRING_GOES_ON = regex.compile(r"\s*+[,}\]:]")
 _STRING_GOES_ON_IN_BRACKETS = regex.compile(r"\s*+[,}\]:)]")
 
 
-def read_escaped(buffer: TextBuffer, end: "regex.Pattern[str]") -> Reading[tuple[str, bool]]:
+def read_notation(buffer: TextBuffer, end: "regex.Pattern[str]") -> Reading[tuple[str, bool]]:
     """Return the object at `buffer.position`, which begins with `{` or `(`, and whether it is complete.
 
     A string ends at the first quotation mark that more of the object or the end of the call follows. A match of `end`
@@ -107,7 +107,7 @@ def _pass_single(buffer: TextBuffer, end: "regex.Pattern[str]") -> Reading[None]
 _IN_QUOTES = regex.compile(r"[\"\\]")
 
 
-def escaped_json(text: str) -> str | None:
+def notation_to_json(text: str) -> str | None:
     """Return the object in Gemma's notation that `text` is, as JSON; None if it is none or incomplete."""
     try:
         notation = _Notation(text)
@@ -303,7 +303,7 @@ def _pass_string(buffer: TextBuffer) -> Reading[bool]:
     return False
 
 
-def calls_in_source(source: str) -> Sequence[WrittenCall] | None:
+def parse_calls(source: str) -> Sequence[WrittenCall] | None:
     """Return the calls that `source` consists of, one on each line or in a list; None for any other source.
 
     `print(call)` and `name = call` count as the call, because Gemma's documentation shows them. `print(name)` after
@@ -358,12 +358,12 @@ def _line_ends_escaped(source: str) -> str | None:
 _CALL_GOES_ON = regex.compile(r"[\"']\s*+[,)\]}:]")
 
 
-def calls_before_cut(source: str) -> Sequence[WrittenCall] | None:
+def parse_incomplete_calls(source: str) -> Sequence[WrittenCall] | None:
     """Return the calls of an incomplete list: the complete calls and the incomplete last one."""
-    if whole := calls_in_source(source + "]"):
+    if whole := parse_calls(source + "]"):
         return whole
     for place, closer in _separators(source)[-1:]:
-        calls = calls_in_source(source[:place] + closer)
+        calls = parse_calls(source[:place] + closer)
         if not calls:
             return None
         if named := _NAMED.match(source, place):

@@ -209,7 +209,7 @@ class QuotedText:
     def _closed_at(self, closer: str) -> Reading[int | None]:
         """Return the position of the closing mark; None if the paragraph ends before it."""
         buffer = self._buffer
-        pattern = end_of(closer)
+        pattern = closing_pattern(closer)
         while True:
             start = max(buffer.position, self._sought.get(closer, 0))
             found = pattern.search(buffer.text, start - buffer.base, partial=not buffer.final)
@@ -285,7 +285,7 @@ _BEHIND_MARKER = r"(?<=[>\]])\"(?!\w)"
 
 
 @cache
-def end_of(closer: str) -> "regex.Pattern[str]":
+def closing_pattern(closer: str) -> "regex.Pattern[str]":
     """Return the pattern of `closer`, with the group `closer`, or of the end of the paragraph.
 
     A straight quotation mark closes a quotation that begins with a marker only if it is right behind a marker.

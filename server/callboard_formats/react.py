@@ -28,9 +28,9 @@ from itertools import product
 
 import regex
 
-from callboard_formats.json_text import NAME_KEYS, Value, call_in, describes_a_tool, plain, read_value
+from callboard_formats.json_text import NAME_KEYS, Value, build_call, decode_string, describes_a_tool, read_value
 from callboard_formats.names import is_tool_name, resolve_name
-from callboard_formats.python import Brackets, calls_in_source, read_brackets
+from callboard_formats.python import Brackets, parse_calls, read_brackets
 from callboard_formats.quotation import introduces_example
 from callboard_formats.syntax import (
     END_OF_TURN,
@@ -44,7 +44,7 @@ from callboard_formats.syntax import (
     WrittenCall,
 )
 from callboard_formats.text_buffer import LOOK_BACK_CHARS, Reading, TextBuffer
-from callboard_formats.unmarked import MAX_TOGETHER, Following, if_cut_off, what_follows
+from callboard_formats.unmarked import MAX_TOGETHER, Following, read_following, truncated_calls
 
 Items = BlockItems | None
 
@@ -247,7 +247,7 @@ class _Action:
         place = buffer.position
         buffer.rewind(end)
         if follows is Following.CUT:
-            return calls if counts_anywhere else (if_cut_off(calls) or None)
+            return calls if counts_anywhere else (truncated_calls(calls) or None)
         if follows is not Following.TEXT or (counts_anywhere and self._leaked):
             return calls
         if not counts_anywhere or self._context.is_introduced:
@@ -263,7 +263,7 @@ class _Action:
             return Following.CALL
         if buffer.final and (label := buffer.cut_off(_ANY_LABEL)) and label[0]:
             return Following.CUT if buffer.is_cut else Following.NOTHING
-        return (yield from what_follows(buffer))
+        return (yield from read_following(buffer))
 
     def _take(self, pattern: "regex.Pattern[str]") -> Reading[str]:
         """Move behind the match of `pattern` here and return its text. Waits if the match may grow."""
@@ -467,7 +467,7 @@ class _Action:
         written = source[1:-1].strip()
         if not written:
             return [WrittenCall(name, "")]
-        calls = calls_in_source(f"call({written})")
+        calls = parse_calls(f"call({written})")
         return [WrittenCall(name, calls[0].arguments, words=calls[0].words)] if calls else None
 
     def _in_square_brackets(self, name: str) -> Reading[Items]:
@@ -525,7 +525,7 @@ class _Action:
         buffer.rewind(end)
         if follows is Following.CUT:
             calls = [item for item in items if isinstance(item, WrittenCall)]
-            return if_cut_off(calls) or [buffer.cut(start, end)]
+            return truncated_calls(calls) or [buffer.cut(start, end)]
         return [buffer.cut(start, end)] if follows is Following.TEXT else items
 
     def _next_fence(self) -> Reading[Items]:
@@ -657,9 +657,9 @@ def _call(value: Value, *, cut_off: bool) -> WrittenCall | str:
     if describes_a_tool(members):
         return WrittenCall("", "")
     if "action" not in members or any(key in members for key in NAME_KEYS):
-        return call_in(value, cut_off=cut_off)
-    name = plain(members["action"])
+        return build_call(value, cut_off=cut_off)
+    name = decode_string(members["action"])
     given = next((members[key] for key in ("action_input", "input", "arguments", "args") if key in members), "")
     if name == FINAL_ANSWER:
-        return plain(given)
+        return decode_string(given)
     return WrittenCall(name, given, truncated=not value.whole, words=True)

@@ -15,10 +15,10 @@ from typing import Literal
 
 import regex
 
-from callboard_formats.broken import name_of_broken
-from callboard_formats.json_text import read_arguments_of, read_calls, read_value
+from callboard_formats.broken import read_broken_name
+from callboard_formats.json_text import read_arguments_object, read_calls, read_value
 from callboard_formats.names import is_tool_name, resolve_name
-from callboard_formats.python import calls_before_cut, calls_in_source, escaped_json, read_escaped, read_source
+from callboard_formats.python import notation_to_json, parse_calls, parse_incomplete_calls, read_notation, read_source
 from callboard_formats.syntax import END_OF_TURN, BlockContext, BlockItems, Syntax, Tags, Watcher, WrittenCall
 from callboard_formats.tag_value import TagPatterns, TagReader
 from callboard_formats.text_buffer import Reading, TextBuffer
@@ -337,7 +337,7 @@ class _Block:
         # If another opener follows, a call may begin there.
         again = yield from buffer.match(patterns.opener)
         name = (
-            None if again else (yield from name_of_broken(buffer, self._context.schemas, in_section=self._in_section))
+            None if again else (yield from read_broken_name(buffer, self._context.schemas, in_section=self._in_section))
         )
         if name is None:
             buffer.rewind(start)
@@ -429,7 +429,7 @@ class _Block:
             yield from self._end(fenced=fenced)
             return calls
         if following == "{":
-            reading = read_value if self._row.end else read_arguments_of
+            reading = read_value if self._row.end else read_arguments_object
             value = yield from reading(buffer, patterns.ends, watcher, self._resolved(name))
             return (yield from self._named(name, value.text, whole=value.whole, fenced=fenced))
         if self._row.name_alone and not head.lower().rstrip().endswith("]"):
@@ -520,19 +520,19 @@ class _Block:
         source = source.strip().removesuffix("```").rstrip()
         # Match again, because the name may have been incomplete before, or inside of `print(`.
         named = _CALLED.match(source) or named
-        calls = calls_in_source(source)
+        calls = parse_calls(source)
         if calls is None and not closed:
-            calls = calls_before_cut(source)
+            calls = parse_incomplete_calls(source)
         return list(calls or [WrittenCall(named["name"], "{" + source[len(named[0]) :], truncated=not closed)])
 
     def _escaped(self, name: str) -> Reading[list[WrittenCall] | None]:
         buffer = self._buffer
         opener = yield from buffer.peek()
-        written, whole = yield from read_escaped(buffer, self._patterns.ends)
-        arguments = escaped_json(written) if whole else None
+        written, whole = yield from read_notation(buffer, self._patterns.ends)
+        arguments = notation_to_json(written) if whole else None
         closed = yield from self._end()
         if not whole and closed and _SURELY_A_VALUE.search(written) and (yield from self._is_over()):
-            arguments = escaped_json(written + ("}" if opener == "{" else ")"))
+            arguments = notation_to_json(written + ("}" if opener == "{" else ")"))
         if whole and not closed and not (yield from self._may_follow()):
             # More text precedes the end of the call, so the bracket did not end the arguments.
             words, closed = yield from self._words()

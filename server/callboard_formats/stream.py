@@ -17,14 +17,14 @@ import regex
 
 from callboard_formats.grammar import (
     Meaning,
-    closing,
-    end_of_turn,
+    closer_literals,
     grammar,
-    imagined,
-    in_thought,
     meaning,
-    opening,
-    tokens,
+    opener_literals,
+    result_literals,
+    thought_literals,
+    token_literals,
+    turn_end_pattern,
 )
 from callboard_formats.literals import Literals
 from callboard_formats.markdown import BEFORE_CLOSING_FENCE, BEFORE_FENCE
@@ -178,7 +178,7 @@ class Scanner:
     def _literals(self) -> Literals:
         """Return the literals to search for in text."""
         if self._tags:
-            return closing(self.grammar, self._tags)
+            return closer_literals(self.grammar, self._tags)
         return self.grammar.after_call if self._output.has_call else self.grammar.outside
 
     def _find(self, literals: Literals, *, holds_back: bool = False) -> Reading[str]:
@@ -392,7 +392,7 @@ class Scanner:
         It does if the rest of its line is empty, or a token follows: templates write no line end before tokens.
         """
         buffer = self._buffer
-        behind = tokens(self.grammar)
+        behind = token_literals(self.grammar)
         begins_line = BEFORE_CLOSING_FENCE.fullmatch(buffer.line_before()) is not None
         while True:
             text = buffer.text
@@ -425,7 +425,7 @@ class Scanner:
         """Move behind an opener that repeats the thought's opener at the end of the prompt."""
         buffer = self._buffer
         yield from buffer.space()
-        openers = opening(tags)
+        openers = opener_literals(tags)
         while not buffer.final and openers.may_grow(buffer.text, buffer.index):
             yield
         if found := openers.match(buffer.text, buffer.index):
@@ -435,7 +435,7 @@ class Scanner:
     def _thought(self, tags: tuple[Tags, ...]) -> Reading[None]:
         """Read a thought or a message up to its closer, or up to calls that end the answer."""
         buffer = self._buffer
-        literals = in_thought(self.grammar, tags)
+        literals = thought_literals(self.grammar, tags)
         self._in_message = all(tag.within is Within.MESSAGE for tag in tags)
         while found := (yield from self._find(literals)):
             if found[0] in "`~":
@@ -574,8 +574,8 @@ class Scanner:
         buffer = self._buffer
         context = BlockContext(line_start=buffer.at_line_start(), first=False, schemas=self.schemas)
         openers = self.grammar.outside
-        ends = end_of_turn(self.grammar)
-        results = imagined(self.grammar)
+        ends = turn_end_pattern(self.grammar)
+        results = result_literals(self.grammar)
         calls = _LastCalls(buffer.position)
         while True:
             opener = yield from self._take_literal(openers)
@@ -634,7 +634,7 @@ class Scanner:
 
     def _first_closer(self, tags: tuple[Tags, ...], text: str) -> tuple[int, str] | None:
         """Return the index and the text of the first closer in the text of calls that is not quoted there."""
-        closers = closing(self.grammar, tags)
+        closers = closer_literals(self.grammar, tags)
         found = closers.search(text, 0)
         while found:
             place, closer = found

@@ -10,7 +10,7 @@ from enum import Enum
 
 import regex
 
-from callboard_formats.names import nearest
+from callboard_formats.names import closest_spelling
 from callboard_formats.text_buffer import Reading, TextBuffer
 
 _LONGEST_TAG = 160
@@ -233,7 +233,7 @@ class TagReader:
         for found in self._patterns.key.finditer(text):
             before = text[max(0, found.start() - _LOOK_BACK_CHARS) : found.start()]
             is_amid_words = before and not before[-1].isalnum() and not _at_line_start(before)
-            if nearest(found["key"].strip(), self._awaited) or not is_amid_words:
+            if closest_spelling(found["key"].strip(), self._awaited) or not is_amid_words:
                 return False
         holds_call = self._patterns.call.search(text) is not None
         return not holds_call and not self._ends_in_half_of_a_closer(place + 1)

@@ -19,17 +19,25 @@ from enum import Enum
 
 import regex
 
-from callboard_formats.json_text import ARGUMENTS_KEYS, Value, call_in, describes_a_tool, plain, read_value, value_of
+from callboard_formats.json_text import (
+    ARGUMENTS_KEYS,
+    Value,
+    build_call,
+    decode_string,
+    describes_a_tool,
+    read_first_value,
+    read_value,
+)
 from callboard_formats.names import is_tool_name, resolve_name
 from callboard_formats.python import (
     SOURCE_CHARS,
     Brackets,
     begins_program,
-    calls_before_cut,
-    calls_in_source,
-    escaped_json,
+    notation_to_json,
+    parse_calls,
+    parse_incomplete_calls,
     read_brackets,
-    read_escaped,
+    read_notation,
     read_source,
 )
 from callboard_formats.quotation import introduces_example
@@ -126,11 +134,11 @@ class Unmarked(Syntax):
             if not found or any(resolve_name(call.name, context.schemas) is None for call in found):
                 return [buffer.cut(start, buffer.position)]
             calls += found
-            match (yield from what_follows(buffer) if self._last else _what_ends_the_line(buffer)):
+            match (yield from read_following(buffer) if self._last else _what_ends_the_line(buffer)):
                 case Following.NOTHING:
                     break
                 case Following.CUT:
-                    return if_cut_off(calls) or [buffer.cut(start, buffer.position)]
+                    return truncated_calls(calls) or [buffer.cut(start, buffer.position)]
                 case Following.TEXT:
                     return [buffer.cut(start, buffer.position)]
         return calls
@@ -152,8 +160,8 @@ class Unmarked(Syntax):
             return None
         source = buffer.cut(start, buffer.position)
         if became is Brackets.CLOSED:
-            return calls_in_source(source) or []
-        calls = calls_before_cut(source)
+            return parse_calls(source) or []
+        calls = parse_incomplete_calls(source)
         if calls is None and (_is_cut_off(source) or len(source) > SOURCE_CHARS):
             return [WrittenCall(name, "{" + source[source.index("(") + 1 :], truncated=True)]
         return calls or []
@@ -171,7 +179,7 @@ class Unmarked(Syntax):
             calls = read_now(self._list(buffer, context)) if read_now(buffer.take(_LIST)) else []
             return calls if value.whole else [replace(call, truncated=True) for call in calls]
         call = _unwrapped(value)
-        return [call_in(call, cut_off=not call.whole)] if call and _is_call(call) else []
+        return [build_call(call, cut_off=not call.whole)] if call and _is_call(call) else []
 
     def _list(self, buffer: TextBuffer, context: BlockContext) -> Reading[Sequence[WrittenCall]]:
         """Read the objects of a list; return [] if one of them is no call."""
@@ -180,7 +188,7 @@ class Unmarked(Syntax):
             value = yield from read_value(buffer, depth_limit=DEPTH)
             if not _is_call(value):
                 return []
-            calls.append(call_in(value, cut_off=not value.whole))
+            calls.append(build_call(value, cut_off=not value.whole))
             while (yield from buffer.take(_SEPARATOR)):
                 pass
             following = yield from buffer.peek()
@@ -219,7 +227,7 @@ class Following(Enum):
     """Nothing follows, but the answer was cut off."""
 
 
-def if_cut_off(calls: Sequence[WrittenCall]) -> list[WrittenCall]:
+def truncated_calls(calls: Sequence[WrittenCall]) -> list[WrittenCall]:
     """Return calls that count only at the end of the answer, for an answer that was cut off. None of them can run.
 
     If the last call is incomplete, all are returned as truncated, so that the model gets errors. Otherwise return [],
@@ -247,7 +255,7 @@ def _pass_blanks(buffer: TextBuffer) -> Reading[str]:
     return following
 
 
-def what_follows(buffer: TextBuffer) -> Reading[Following]:
+def read_following(buffer: TextBuffer) -> Reading[Following]:
     """Return the kind of text that follows a call, and move up to it, or behind the tokens that end the turn.
 
     Imagined results and turns count as nothing.
@@ -313,11 +321,11 @@ class LastCalls(Syntax):
             yield from buffer.space()
         if not calls:
             return None
-        match (yield from what_follows(buffer)):
+        match (yield from read_following(buffer)):
             case Following.NOTHING:
                 return calls
             case Following.CUT:
-                return if_cut_off(calls) or [buffer.cut(start, buffer.position)]
+                return truncated_calls(calls) or [buffer.cut(start, buffer.position)]
         return [buffer.cut(start, buffer.position)]
 
 
@@ -335,10 +343,10 @@ class UnmarkedNotation(LastCalls):
         name = head["name"]
         if resolve_name(name, context.schemas) is None:
             return []
-        written, whole = yield from read_escaped(buffer, _NOTATION_END)
+        written, whole = yield from read_notation(buffer, _NOTATION_END)
         yield from buffer.space()
         yield from buffer.take(_NOTATION_END)
-        return [WrittenCall(name, (escaped_json(written) if whole else None) or written, truncated=not whole)]
+        return [WrittenCall(name, (notation_to_json(written) if whole else None) or written, truncated=not whole)]
 
 
 _NOTATION_HEAD = regex.compile(
@@ -368,7 +376,7 @@ def _unwrapped(value: Value) -> Value | None:
     members = value.members
     inner = members.get("function_call", "") if _has_one_member(value) else ""
     if inner.startswith("{"):
-        call = value_of(inner)
+        call = read_first_value(inner)
         return replace(call, whole=value.whole and call.whole)
     if "action" in members:
         action = {"name": members["action"], "arguments": members.get("action_input", "")}
@@ -388,7 +396,7 @@ def _is_call(value: Value) -> bool:
         return False
     if members.get("function", "").startswith("{"):
         return True
-    if "type" in members and plain(members["type"]) not in _TYPES:
+    if "type" in members and decode_string(members["type"]) not in _TYPES:
         return False
     return not value.whole or any(key in members for key in ARGUMENTS_KEYS)
 
@@ -424,7 +432,7 @@ class PythonTag(Syntax):
         end = yield from buffer.match(END_OF_MESSAGE)
         if end and not end[0].lower().startswith("<|start"):
             buffer.position += len(end[0])
-        if calls := calls_in_source(body):
+        if calls := parse_calls(body):
             return calls
         if not body.strip():
             return []

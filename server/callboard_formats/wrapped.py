@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import regex
 
-from callboard_formats.json_text import call_in, plain, read_value
+from callboard_formats.json_text import build_call, decode_string, read_value
 from callboard_formats.names import resolve_name
 from callboard_formats.syntax import BlockContext, WrittenCall
 from callboard_formats.text_buffer import Reading, TextBuffer
@@ -55,9 +55,9 @@ class WrappedJson(LastCalls):
             members = value.members
             is_call = "arguments" in members or not value.whole
             is_call = is_call and members.keys() <= _KEYS and not (value.doubled or value.too_deep)
-            if not is_call or resolve_name(plain(members.get("name", "")), context.schemas) is None:
+            if not is_call or resolve_name(decode_string(members.get("name", "")), context.schemas) is None:
                 return []
-            calls.append(call_in(value, cut_off=buffer.is_at_end()))
+            calls.append(build_call(value, cut_off=buffer.is_at_end()))
             while (yield from buffer.take(_BEHIND_OBJECT)):
                 pass
         is_over = (yield from buffer.take(_END)) or not (yield from buffer.peek())

@@ -10,8 +10,8 @@ import regex
 
 from callboard_formats import parse
 from callboard_formats.formats import SYNTAXES, syntaxes_of
-from callboard_formats.json_text import Value, call_in, plain, read_value, value_of
-from callboard_formats.python import SOURCE_CHARS, Brackets, calls_in_source, escaped_json, read_brackets
+from callboard_formats.json_text import Value, build_call, decode_string, read_first_value, read_value
+from callboard_formats.python import SOURCE_CHARS, Brackets, notation_to_json, parse_calls, read_brackets
 from callboard_formats.row import Row
 from callboard_formats.syntax import NO_WATCHER, BlockContext, Syntax, WrittenCall
 from callboard_formats.table import ROWS
@@ -126,13 +126,13 @@ def test_a_text_without_markers_is_the_same_behind_any_syntax(name: str) -> None
 
 def test_a_value_ends_with_its_bracket_and_not_in_a_string() -> None:
     text = '{"a": "}\\"}", "b": [1, {"c": 2}]}'
-    value = value_of(f"{text} y")
+    value = read_first_value(f"{text} y")
     assert (value.text, value.whole) == (text, True)
     assert value.members == {"a": '"}\\"}"', "b": '[1, {"c": 2}]'}
 
 
 def test_an_incomplete_value_keeps_its_text() -> None:
-    value = value_of('{"name": "search", "arguments": {"query": "sto')
+    value = read_first_value('{"name": "search", "arguments": {"query": "sto')
     assert not value.whole
     assert value.members == {"name": '"search"', "arguments": '{"query": "sto'}
 
@@ -147,8 +147,8 @@ def value_to(text: str, *, depth: int) -> Value:
 
 
 def test_a_repeated_key_is_detected() -> None:
-    assert value_of('{"a": 1, "a": 2}').doubled
-    assert not value_of('{"a": 1, "b": {"a": 2}}').doubled
+    assert read_first_value('{"a": 1, "a": 2}').doubled
+    assert not read_first_value('{"a": 1, "b": {"a": 2}}').doubled
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_a_repeated_key_is_detected() -> None:
     ],
 )
 def test_the_members_of_an_object_say_what_it_calls(text: str, call: WrittenCall) -> None:
-    found = call_in(value_of(text))
+    found = build_call(read_first_value(text))
     assert (found.name, found.arguments, found.truncated) == (call.name, call.arguments, call.truncated)
 
 
@@ -187,7 +187,7 @@ def test_json_ends_at_its_closing_tag_even_if_brackets_are_missing(text: str, re
 
 @pytest.mark.parametrize(("raw", "text"), [('"a\\n"', "a\n"), ("'a'", "a"), ("a", "a"), ('"a', '"a'), ('"\\x"', "\\x")])
 def test_a_string_is_decoded_or_kept_as_raw_text(raw: str, text: str) -> None:
-    assert plain(raw) == text
+    assert decode_string(raw) == text
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_a_string_is_decoded_or_kept_as_raw_text(raw: str, text: str) -> None:
     ],
 )
 def test_literals_of_python_become_json(source: str, arguments: dict[str, object]) -> None:
-    calls = calls_in_source(source)
+    calls = parse_calls(source)
     assert calls is not None
     assert [(call.name, json.loads(call.arguments)) for call in calls] == [("f", arguments)]
 
@@ -217,7 +217,7 @@ def test_literals_of_python_become_json(source: str, arguments: dict[str, object
     ],
 )  # fmt: skip
 def test_other_expressions_stay_source_that_is_no_json(source: str) -> None:
-    calls = calls_in_source(source)
+    calls = parse_calls(source)
     for call in calls or ():
         assert call.arguments == "{" + source[2:-1] + "}"
     parsed = parse(f"[{source.replace('f(', 'search(', 1)}]", SCHEMAS)
@@ -230,7 +230,7 @@ def test_other_expressions_stay_source_that_is_no_json(source: str) -> None:
      "-" * 9000 + "1", "f(a=" + "-" * 9000 + "1)", "f(a='\x00')", "a" + ".b" * 9000 + "()", "f(a=1)\n" * SOURCE_CHARS],
 )  # fmt: skip
 def test_source_with_other_statements_contains_no_calls(source: str) -> None:
-    assert not calls_in_source(source)
+    assert not parse_calls(source)
 
 
 def test_brackets_in_strings_do_not_count() -> None:
@@ -258,7 +258,7 @@ def brackets(text: str, limit: int = 9) -> tuple[Brackets, int]:
     ],
 )
 def test_the_notation_of_gemma_becomes_json(text: str, value: object) -> None:
-    written = escaped_json(text)
+    written = notation_to_json(text)
     assert (json.loads(written) if written else None) == value
 
 
@@ -279,7 +279,7 @@ def test_the_notation_of_gemma_becomes_json(text: str, value: object) -> None:
     ],
 )
 def test_text_in_another_notation_is_not_converted(text: str) -> None:
-    assert escaped_json(text) is None
+    assert notation_to_json(text) is None
 
 
 def test_the_page_of_models_has_every_family_and_whether_a_prompt_of_its_models_opens_the_thought() -> None:

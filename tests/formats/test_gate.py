@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from callboard_formats.fitting import fit_arguments, typed_json
+from callboard_formats.fitting import convert_strings, fit_arguments
 from callboard_formats.names import Resolved, resolve_name
 from callboard_formats.syntax import InvalidArguments
 
@@ -331,6 +331,6 @@ def test_error_messages_stay_short() -> None:
 
 def test_strings_between_tags_get_the_types_of_the_schema() -> None:
     schema = {"type": "object", "properties": {"count": {"type": "integer"}}}
-    assert typed_json('{"count": "5", "word": "5"}', schema) == '{"count": 5, "word": "5"}'
+    assert convert_strings('{"count": "5", "word": "5"}', schema) == '{"count": 5, "word": "5"}'
     for text in ("[1]", '"5"', "null", '{"count": "5"'):
-        assert typed_json(text, schema) == text
+        assert convert_strings(text, schema) == text

@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from itertools import chain
 
-from callboard_formats.json_text import is_whole, value_of
+from callboard_formats.json_text import is_whole, read_first_value
 from callboard_formats.names import resolve_name
 from callboard_formats.syntax import END_OF_TURN, WrittenCall
 from callboard_formats.table import ROWS
@@ -37,7 +37,7 @@ def is_complete(block: str, calls: Sequence[WrittenCall], known: Collection[str]
     if any(call.truncated or resolve_name(call.name, known) is None for call in calls):
         return False
     value = _JSON.search(block)
-    if value is not None and not value_of(block[value.start() :]).whole:
+    if value is not None and not read_first_value(block[value.start() :]).whole:
         return False
     if not all(_are_whole(call.arguments, block) for call in calls):
         return False

@@ -43,7 +43,7 @@ class LabelRemover:
     def __init__(self, sent_texts: Callable[[], Sequence[str]]) -> None:
         self._sent_texts = sent_texts
         self._held = ""
-        self._reads = self._begin
+        self._read_on = self._read_beginning
         self._holds_thoughts = True
         self._holds_lines = True
         self._empty_to = 0
@@ -58,18 +58,18 @@ class LabelRemover:
     def feed(self, text: str) -> tuple[str, str]:
         """Return the reasoning and the text that can be shown now."""
         self._held += text
-        return self._reads()
+        return self._read_on()
 
     def finish(self, *, is_rescued: bool = False) -> tuple[str, str]:
         """Return the held text without labels. `is_rescued` says that a rescued call follows it."""
-        if self._reads == self._begin:
+        if self._read_on == self._read_beginning:
             return "", self._take(len(self._held))
         if is_rescued and self._held.lstrip().startswith(_THOUGHT):
             return _thoughts_before_call(self._take(len(self._held)))
-        if self._reads == self._transcript:
+        if self._read_on == self._read_transcript:
             return self._without_labels(self._take(len(self._held)))
         self._holds_thoughts = False
-        _, shown = self._prose()
+        _, shown = self._read_prose()
         end = self._take(len(self._held))
         return "", shown if self._is_scaffolding(end) else shown + end
 
@@ -79,19 +79,19 @@ class LabelRemover:
         self._held = self._held[end:]
         return taken
 
-    def _begin(self) -> tuple[str, str]:
+    def _read_beginning(self) -> tuple[str, str]:
         words = self._held.lstrip()
         is_near = len(self._held) - len(words) <= MAX_SPACE_CHARS
         if is_near and any(label.startswith(words[: len(label)]) for label in _LABELS):
             if not words.startswith(_LABELS):
                 return "", ""
             if not self._were_sent(_REACT_WORDS):
-                self._reads = self._transcript
-                return self._reads()
-        self._reads = self._prose
-        return self._reads()
+                self._read_on = self._read_transcript
+                return self._read_on()
+        self._read_on = self._read_prose
+        return self._read_on()
 
-    def _transcript(self) -> tuple[str, str]:
+    def _read_transcript(self) -> tuple[str, str]:
         """Hold all text up to the final answer."""
         if answer := _FINAL_ANSWER.search(self._held):
             # More white space at the beginning of the answer may follow.
@@ -100,15 +100,15 @@ class LabelRemover:
                 return "", ""
             thought = "\n".join(text for label, text in _parts(self._held[: answer.start()]) if label == "Thought")
             self._held = rest
-            self._reads = self._prose
-            return thought, self._reads()[1]
+            self._read_on = self._read_prose
+            return thought, self._read_on()[1]
         if len(self._held) > MAX_HELD_CHARS:
-            self._reads = self._prose
+            self._read_on = self._read_prose
             self._holds_thoughts = False
-            return self._reads()
+            return self._read_on()
         return "", ""
 
-    def _prose(self) -> tuple[str, str]:
+    def _read_prose(self) -> tuple[str, str]:
         """Return all text except lines at its end that may be labels: a thought, or empty actions."""
         at = 0
         while at < len(self._held):

@@ -119,10 +119,10 @@ class Rescuer:
         self._begun = False
         self._mentions_calls = False
         self._text = ""
-        self._at = 0
+        self._passed_to = 0
         """The index up to which `_text` was passed on."""
-        self._coming: list[str] = []
-        self._coming_chars = 0
+        self._unread: list[str] = []
+        self._unread_chars = 0
         self._group: _Group | None = None
         self._out: list[str] = []
 
@@ -130,30 +130,30 @@ class Rescuer:
         """Return the text that can be shown now."""
         if self._stopped:
             return text
-        if self._line and self._at == len(self._text) and "\n" not in text:
+        if self._line and self._passed_to == len(self._text) and "\n" not in text:
             # The fast path for most tokens: in the middle of a line no text is held back.
             self._begun = self._begun or not text.isspace()
             self._line.append(text)
             return text
-        self._coming.append(text)
-        self._coming_chars += len(text)
+        self._unread.append(text)
+        self._unread_chars += len(text)
         if self._group is not None and not self._group.owners and text.isspace():
             return ""
         if self._group is not None and self._group.owners:
-            waiting = len(self._text) - self._group.at + self._coming_chars
+            waiting = len(self._text) - self._group.at + self._unread_chars
             asked = self._group.asked_chars
             if waiting > ASK_ALWAYS_CHARS and waiting < asked + asked // ASK_AGAIN_GROWTH:
                 return ""
         self._read(final=False)
-        return self._taken()
+        return self._take_output()
 
     def release(self) -> str:
         """Return all held text as text. Call it when something other than text follows."""
-        self._take()
-        if self._at < len(self._text):
+        self._join_unread()
+        if self._passed_to < len(self._text):
             self._group = None
             self._pass(len(self._text))
-        return self._taken()
+        return self._take_output()
 
     def stop(self) -> None:
         """Pass all further text on. Call it after `release`."""
@@ -167,43 +167,43 @@ class Rescuer:
         calls: list[WrittenCall] = []
         if (group := self._group) is not None and not is_repeated(group.blocks, sent_texts()):
             calls = [call for _, written in group.blocks for call in written]
-            self._at = len(self._text)
+            self._passed_to = len(self._text)
             self.syntax = group.syntax
         self._group = None
         return self.release(), calls
 
-    def _take(self) -> None:
-        if self._at:
-            self._text = self._text[self._at :]
+    def _join_unread(self) -> None:
+        if self._passed_to:
+            self._text = self._text[self._passed_to :]
             if self._group is not None:
-                self._group.at -= self._at
-                self._group.inside -= self._at
-            self._at = 0
-        self._text += "".join(self._coming)
-        self._coming.clear()
-        self._coming_chars = 0
+                self._group.at -= self._passed_to
+                self._group.inside -= self._passed_to
+            self._passed_to = 0
+        self._text += "".join(self._unread)
+        self._unread.clear()
+        self._unread_chars = 0
 
-    def _taken(self) -> str:
+    def _take_output(self) -> str:
         out = "".join(self._out)
         self._out.clear()
         return out
 
     def _read(self, *, final: bool) -> None:
-        self._take()
-        while self._at < len(self._text):
+        self._join_unread()
+        while self._passed_to < len(self._text):
             if self._group is None:
                 if self._line or self._passes_line or self._mentions_calls or not self._markdown.may_begin_call():
                     self._pass_line()
                     continue
-                if not self._begin(final=final):
+                if not self._begin_group(final=final):
                     return
-            elif not self._go_on(final=final):
+            elif not self._read_group(final=final):
                 return
 
-    def _begin(self, *, final: bool) -> bool:
+    def _begin_group(self, *, final: bool) -> bool:
         """Begin a group if a call may begin here, at the margin; return False if more text is needed."""
         text = self._text
-        start = self._at
+        start = self._passed_to
         group = _Group(start)
         if text[start] in "`~":
             fence = None if self._begun else _FENCE.match(text, start)
@@ -225,29 +225,29 @@ class Rescuer:
         return True
 
     def _is_half_fence(self) -> bool:
-        rest = len(self._text) - self._at
-        return rest < MAX_FENCE_LINE_CHARS and _HALF_FENCE.match(self._text, self._at) is not None
+        rest = len(self._text) - self._passed_to
+        return rest < MAX_FENCE_LINE_CHARS and _HALF_FENCE.match(self._text, self._passed_to) is not None
 
     def _owners(self, start: int) -> list[int]:
         """Return the indexes of the syntaxes whose block may begin at `start`."""
         found = _OPENERS.match(self._text, start)
         return list(meaning(self._grammar, found.lower()).owners) if found else []
 
-    def _go_on(self, *, final: bool) -> bool:
+    def _read_group(self, *, final: bool) -> bool:
         """Continue to read the group; return False if more text is needed, and at the end of the answer."""
         group = self._group
         assert group is not None
         if group.owners:
-            return self._ask(group, final=final)
+            return self._read_next_block(group, final=final)
         if group.fence and not group.blocks and group.at < group.inside:
             # No syntax reads the fence as part of a call, so read the calls inside of it.
             group.inside = after_space(self._text, group.inside)
             if group.inside == len(self._text) and not final:
                 return False
-            return self._next(group, group.inside, final=final)
-        return self._between(group, final=final)
+            return self._expect_block(group, group.inside, final=final)
+        return self._read_after_block(group, final=final)
 
-    def _between(self, group: _Group, *, final: bool) -> bool:
+    def _read_after_block(self, group: _Group, *, final: bool) -> bool:
         """Read the text after a block: white space, the end of the turn or of the fence, or another block."""
         text = self._text
         at = after_space(text, group.at)
@@ -255,7 +255,7 @@ class Rescuer:
         if at == len(text):
             return final and not self._is_whole(group) and self._refuse(at)
         if not group.blocks:
-            return self._next(group, at, final=final)
+            return self._expect_block(group, at, final=final)
         if (is_passed := self._pass_end_of_turn(group, at, final=final)) is not None:
             return is_passed
         if group.closed:
@@ -268,7 +268,7 @@ class Rescuer:
                 return True
             if not final and _HALF_FENCE_END.match(text, at):
                 return False
-        return self._next(group, at, final=final)
+        return self._expect_block(group, at, final=final)
 
     def _pass_end_of_turn(self, group: _Group, at: int, *, final: bool) -> bool | None:
         """Move behind a token that ends the turn, or behind an empty `Observation:` at the end of the text.
@@ -289,7 +289,7 @@ class Rescuer:
     def _is_whole(self, group: _Group) -> bool:
         return bool(group.blocks) and not group.refused and (group.closed or not group.fence)
 
-    def _next(self, group: _Group, at: int, *, final: bool) -> bool:
+    def _expect_block(self, group: _Group, at: int, *, final: bool) -> bool:
         """Look for a block at `at`; refuse the group if none begins there."""
         group.at = at
         if not final and _OPENERS.may_grow(self._text, at):
@@ -298,7 +298,7 @@ class Rescuer:
         group.asked_chars = 0
         return True if group.owners else self._refuse(at)
 
-    def _ask(self, group: _Group, *, final: bool) -> bool:
+    def _read_next_block(self, group: _Group, *, final: bool) -> bool:
         """Read the block with the next syntax that may own it."""
         syntax = SYNTAXES[group.owners[0]]
         read = read_block(syntax, self._text[group.at :], self._context, final=final)
@@ -336,12 +336,12 @@ class Rescuer:
 
     def _pass_line(self) -> None:
         self._passes_line = True
-        end = self._text.find("\n", self._at)
+        end = self._text.find("\n", self._passed_to)
         self._pass(end + 1 if end >= 0 else len(self._text))
 
     def _pass(self, end: int) -> None:
-        passed = self._text[self._at : end]
-        self._at = end
+        passed = self._text[self._passed_to : end]
+        self._passed_to = end
         if not passed:
             return
         self._out.append(passed)
