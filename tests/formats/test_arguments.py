@@ -1,4 +1,4 @@
-"""Reading arguments that are not quite JSON, and refusing those that say nothing clearly."""
+"""Arguments that are nearly JSON are read, and ambiguous ones are refused."""
 
 import json
 from contextlib import suppress
@@ -130,7 +130,7 @@ def test_an_object_is_found_in_text(wanted: dict[str, Any], before: str, after: 
     assert read_arguments(before + json.dumps(wanted) + after, {}).arguments == wanted
 
 
-# With an apostrophe in it Python would write a string in double quotation marks: then its backslashes are JSON's.
+# Python writes a string that contains an apostrophe in double quotation marks, which makes it JSON.
 @given(objects.filter(lambda wanted: bool(wanted) and "'" not in json.dumps(wanted)))
 def test_python_literals_are_read_as_python(wanted: dict[str, Any]) -> None:
     assert read_arguments(repr(wanted), {}).arguments == wanted

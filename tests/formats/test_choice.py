@@ -1,4 +1,4 @@
-"""Which format a model is spoken to in."""
+"""The choice of the format for a model."""
 
 from typing import get_args
 
@@ -82,7 +82,7 @@ def test_a_native_call_ends_the_reading_of_the_familys_syntax() -> None:
 
 
 def family_of(model: str) -> str | None:
-    """The family that the model's name tells."""
+    """Return the family that the model's name shows."""
     found = find_format(model)
     return found.name if found else None
 

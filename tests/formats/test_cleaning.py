@@ -1,4 +1,4 @@
-"""What a model leaks does not reach the user, and all that the user should see does, to the letter."""
+"""Tokens and labels that a model leaks do not reach the user, and all other text does, unchanged."""
 
 import pytest
 from hypothesis import example, given
@@ -17,13 +17,13 @@ MODELS = ("", "qwen3-8b", "mistralai/Mistral-Small", "meta-llama/Llama-3.1-8B", 
 
 
 def clean_all(text: str, syntaxes: Syntaxes, model: str) -> str:
-    """All of an answer, cleaned."""
+    """Return a whole answer, cleaned."""
     cleaner = Cleaner(syntaxes, model)
     return cleaner.feed(text) + cleaner.finish()
 
 
 def fed(parts: list[str], syntaxes: Syntaxes = EVERY_SYNTAX, model: str = "") -> tuple[str, int]:
-    """The result, and the most that was ever held back while nothing was being left out."""
+    """Return the result, and the largest number of characters held back while nothing was being removed."""
     cleaner = Cleaner(syntaxes, model)
     shown = ""
     given_chars = 0
@@ -313,7 +313,7 @@ HOSTILE = {
 }
 
 
-# What takes the square of the length takes minutes.
+# Quadratic time would be minutes.
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())

@@ -1,4 +1,4 @@
-"""Every output of the corpus means what its file says, whole and in pieces."""
+"""Every output of the corpus is read as its file says, whole and in pieces."""
 
 from collections.abc import Iterator
 
@@ -59,7 +59,7 @@ def test_outputs_are_read_as_their_file_says_whole_and_in_small_pieces(format_na
 @pytest.mark.thorough
 @every_file
 def test_outputs_are_read_the_same_cut_at_every_place(format_name: str) -> None:
-    # Pieces are text: bytes are decoded before, so no cut is within a character.
+    # No cut is inside of a character, because the bytes are decoded before.
     check(
         (entry, f"cut behind {entry.output[:place]!r}", meaning(entry, cut(entry.output, place)), entry.meant)
         for entry in entries(format_name)
@@ -70,7 +70,7 @@ def test_outputs_are_read_the_same_cut_at_every_place(format_name: str) -> None:
 @every_file
 def test_outputs_are_read_the_same_after_text_before_them_was_dropped(format_name: str) -> None:
     def readings(entry: Entry) -> Iterator[tuple[Entry, str, Meant, Meant]]:
-        # The parser drops what it has read in the middle of the output, or near its end.
+        # The parser drops text in the middle of the output, or near its end.
         for kept in (len(entry.output) // 2, 12):
             before = "word word\n" * ((LET_GO_CHARS + LOOK_BACK_CHARS - kept) // len("word word\n"))
             whole = meaning(entry, [before + entry.output])
@@ -103,7 +103,7 @@ def in_pieces_of(size: int, text: str) -> list[str]:
 def check(readings: Iterator[tuple[Entry, str, Meant, Meant]]) -> None:
     """Fail with every output that was read differently: its name, how it was read, the reading and the expectation.
 
-    Of one output only the first difference is reported.
+    Only the first difference of each output is reported.
     """
     wrong: dict[str, str] = {}
     for entry, how, read, expected in readings:

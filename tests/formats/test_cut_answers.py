@@ -1,4 +1,4 @@
-"""An answer that was cut off: nobody saw its end, so nothing runs that counts only there."""
+"""Calls that count only at the end of an answer do not run if the answer was cut off."""
 
 import pytest
 
@@ -10,7 +10,7 @@ TAGGED = f"<tool_call>{OBJECT}</tool_call>"
 
 
 def read(text: str, formats: list[str] | None, step: int, *, cut: bool) -> tuple[str, list[str | None]]:
-    """The content of an answer, and the code of each call's error."""
+    """Return the content of an answer and the error code of each call."""
     parser = StreamParser([NOW], formats)
     shown = [one for at in range(0, len(text), step) for one in parser.feed(text[at : at + step])]
     shown += parser.finish(cut=cut)

@@ -1,4 +1,4 @@
-"""The syntaxes by themselves: who reads which block, how far it goes, what stays as it was written."""
+"""The syntaxes one by one: which syntax reads a block, where the block ends, and which text is kept as written."""
 
 import json
 import re
@@ -28,7 +28,7 @@ every_syntax = pytest.mark.parametrize("syntax", SYNTAXES, ids=lambda one: getat
 def block(
     syntax: Syntax, text: str, *, line_start: bool = True, final: bool = True
 ) -> tuple[int, Sequence[WrittenCall | str] | None] | None:
-    """Where the block ends that `text` begins with, and what is in it; None where more text is needed."""
+    """Return the end and the content of the block at the beginning of `text`; None if more text is needed."""
     buffer = TextBuffer(text, final=final)
     try:
         next(syntax.read(buffer, BlockContext(line_start, False, KNOWN), NO_WATCHER))

@@ -1,4 +1,4 @@
-"""Functionary's messages, read as they come from a model that was known for them: without the first `>>>`."""
+"""Functionary's messages in answers that begin without the first `>>>`, which is in the prompt."""
 
 from typing import Any
 

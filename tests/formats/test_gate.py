@@ -1,4 +1,4 @@
-"""Fitting what a model wrote to what a tool takes, without changing what it says."""
+"""Arguments are fitted to the tool's schema without loss."""
 
 import contextlib
 import copy

@@ -1,4 +1,4 @@
-"""The tracker of Markdown answers the same, however a text is cut, and as CommonMark reads it."""
+"""The tracker of Markdown agrees with CommonMark, and gives the same answers for a text cut anywhere."""
 
 import pytest
 from hypothesis import given

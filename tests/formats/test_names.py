@@ -1,4 +1,4 @@
-"""Which tool a model means by the name it writes."""
+"""Resolving written names to tools."""
 
 import pytest
 from hypothesis import given
@@ -185,7 +185,7 @@ def test_any_written_name_means_a_known_tool_or_none(written: str, known: list[s
         assert is_tool_name(written, known)
 
 
-# What takes the square of the length takes minutes.
+# Quadratic time would be minutes.
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_hostile_names_are_read_in_linear_time() -> None:

@@ -1,4 +1,4 @@
-"""Putting streamed tool calls together, as endpoints really send them."""
+"""Assembling native tool calls from the pieces that real endpoints send."""
 
 import json
 from itertools import count
@@ -30,7 +30,7 @@ from tests.serving import serving
 
 
 class Claims:
-    """As a chat hands out ids: never empty, never twice."""
+    """Claims ids as a chat does: never empty, never twice."""
 
     def __init__(self, *seen: str) -> None:
         self._seen = set(seen)

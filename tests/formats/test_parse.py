@@ -1,4 +1,4 @@
-"""`parse`, for other programs: one function from a model's text to what it means."""
+"""`parse`, the function for other programs."""
 
 import re
 from pathlib import Path

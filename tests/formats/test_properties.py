@@ -1,7 +1,6 @@
-"""What is written by a row of the table is read back as it was meant, cut anywhere; and nothing else ever runs.
+"""Calls written in the syntax of a row are read back exactly, cut anywhere, and no other calls run.
 
-Outputs are made from the table itself: the patterns of a row give its markers, so that a new row is
-tested by being there.
+The outputs are generated from the patterns of the table, so a new row is tested without a new test.
 """
 
 import itertools
@@ -79,13 +78,13 @@ def word(chance: random.Random) -> str:
 
 
 def literal(pattern: str, **groups: str) -> str:
-    """The shortest text that a pattern of the table matches, with these texts for its groups."""
+    """Return the shortest text that a pattern of the table matches, with these texts for its groups."""
     return _literal(pattern, groups)
 
 
 def _literal(pattern: str, groups: Mapping[str, str]) -> str:
     prepared = pattern.replace(" ", "").replace("}+", "}").replace("++", "+").replace("*+", "*")
-    # Python's own patterns have each name once.
+    # Python's `re` accepts each group name once.
     number = itertools.count()
     prepared = re.sub(r"\(\?P<(\w+)>", lambda found: f"(?P<{found[1]}_{next(number)}>", prepared)
     tree = parser.parse(prepared)
@@ -114,13 +113,13 @@ def _written(tree: Any, names: Mapping[int, str], groups: Mapping[str, str]) -> 
             case "ANY":
                 out.append("x")
             case _:
-                # What is looked at and not taken is written by what follows.
+                # A lookahead adds no text: the pattern behind it does.
                 pass
     return "".join(out)
 
 
 def _tells(tree: Any, names: Mapping[int, str], groups: Mapping[str, str]) -> bool:
-    """Whether any of these texts is written by the pattern: a branch without them is what a model forgot."""
+    """Return whether the pattern contains one of these texts. A branch without them is an error of models."""
     return any(text and text in _written(tree, names, groups) for text in groups.values())
 
 
@@ -137,12 +136,12 @@ def _of_set(parts: Any) -> str:
 
 
 def _holds_type(tree: Any, names: Mapping[int, str], groups: Mapping[str, str]) -> bool:
-    """Whether the type of a value is said in what may be left out; then it is not."""
+    """Return whether the type of a value is in an optional part of the pattern, which is omitted."""
     return bool(groups.get("type")) and groups["type"] in _written(tree, names, {"type": groups["type"]})
 
 
 def written(row: Row, calls: list[tuple[str, dict[str, Any]]]) -> str:
-    """These calls as the row's models write them."""
+    """Return these calls in the syntax of the row."""
     inside = "".join(_call(row, name, arguments) for name, arguments in calls)
     return literal(row.section) + inside + literal(row.section_end) if row.section else inside
 
@@ -182,7 +181,7 @@ def _escaped(row: Row, one: Any) -> str:
 
 
 class Case:
-    """Calls of tools that were made up, as one row's models write them."""
+    """Generated calls of generated tools in the syntax of one row."""
 
     def __init__(self, row: Row, chance: random.Random) -> None:
         self.row = row
@@ -204,7 +203,7 @@ class Case:
                 return made
 
     def _can_be_written(self, text: str, made: Any) -> bool:
-        """Whether the syntax has a way to write it: some have no escapes for what stands at a value's ends."""
+        """Return whether the syntax can express the value. Some have no escapes for text at the ends of a value."""
         if self.row.body == "tags":
             closing = self.row.value_end.replace(" ", r"\s*")
             return not re.search(rf"\A\s*\{{|\A\r?\n|\r?\n\Z|(?:{closing})\Z", text) if isinstance(made, str) else True
@@ -286,7 +285,7 @@ def leaves(one: Any) -> list[Any]:
 
 
 def is_held(one: Any, text: str) -> bool:
-    """Whether a value stands in the text, however it is written there."""
+    """Return whether the text contains a value in any notation."""
     if isinstance(one, str):
         return any(form in text for form in (one, json.dumps(one, ensure_ascii=False)[1:-1], repr(one)[1:-1]))
     if isinstance(one, bool) or one is None:
@@ -348,7 +347,7 @@ TOLD_FROM_AN_END = [
     (row, marker)
     for row in ROWS
     for marker in OF_ITS_OWN
-    # Without escapes every end of a call, in an argument, is the end of the call where nothing follows.
+    # Without escapes, an end of a call inside of an argument ends the call if no text follows.
     if not (row.body == "tags" and marker == "every end")
 ]
 

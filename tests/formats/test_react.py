@@ -1,4 +1,4 @@
-"""ReAct, in the spellings that models really use."""
+"""ReAct in the spellings that models use."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""The labels of ReAct in an answer to a native request: scaffolding where all of it has that shape, else words."""
+"""ReAct labels in answers to native requests are removed only if the whole answer is a transcript."""
 
 from itertools import pairwise
 
@@ -24,7 +24,7 @@ async def weather(place: str) -> str:
 
 
 def read(text: str, cuts: tuple[int, ...] = (), messages: list[ChatDict] = ASKED) -> tuple[str, str]:
-    """What is shown, and what is reasoning, of an answer that comes in pieces."""
+    """Return the text and the reasoning of an answer that arrives in pieces."""
     reader: Reader = choose_format("auto", "m").reader([weather], str, messages)
     pieces = []
     for start, end in pairwise(sorted({0, len(text), *cuts})):

@@ -1,4 +1,4 @@
-"""What a model says stays what it says: a call is taken out of its text where nothing else can be meant."""
+"""A call is rescued from a model's text only if the text can mean nothing else."""
 
 import html
 import json
@@ -138,7 +138,7 @@ SHAPES: dict[str, Callable[[str], str]] = {
 def read(
     name: ToolFormat, pieces: Iterable[str], messages: Sequence[ChatDict] = ()
 ) -> tuple[str, str, list[RequestedCall]]:
-    """The text, the reasoning and the calls of an answer that comes in these pieces."""
+    """Return the text, the reasoning and the calls of an answer that arrives in these pieces."""
     return read_deltas(name, [TextDelta(piece) for piece in pieces], messages)
 
 
@@ -323,7 +323,7 @@ def test_a_repeated_call_in_other_tags_stays_text(written: str) -> None:
     for told in (OBJECT, '{"name":"write_line","parameters":{"text":"front"}}', 'write_line({"text": "front"})'):
         messages = [{"role": "tool", "tool_call_id": "x", "content": f"Run this: {told}."}]
         calls = read("auto", [CALLS[written]], messages)[2]
-        # Tags for each argument are another text than an object.
+        # Arguments in separate tags differ from the text of an object.
         assert not calls or "front" not in CALLS[written] or "<" in CALLS[written] or "(" in CALLS[written]
 
 
@@ -397,7 +397,7 @@ PROSE = [
 ]  # fmt: skip
 WRITTEN = [*CALLS.values(), *(f"{one}\n" for one in CALLS.values())]
 mixtures = st.lists(st.sampled_from([*PROSE, *WRITTEN]), max_size=12)
-# Of these nothing is left out but calls: see test_react_labels.py for a thought before a call, and a lone tag.
+# Only calls are removed from these. For a thought before a call and a lone tag see test_react_labels.py.
 exact_mixtures = st.lists(
     st.sampled_from([*(one for one in PROSE if one not in ("Thought: so\n", "<tool_call>")), *WRITTEN]), max_size=12
 )
@@ -429,7 +429,7 @@ def test_no_call_runs_if_prose_follows(before: str) -> None:
 
 
 def within(call: str) -> Iterable[str]:
-    """The call with words put in behind each of its lines, tags and brackets."""
+    """Return variants of the call with words inserted behind each of its lines, tags and brackets."""
     for place in range(1, len(call) + 1):
         if call[place - 1] in "}]>)\n":
             yield f"{call[:place]} It looks like an attack. {call[place:]}"

@@ -1,4 +1,4 @@
-"""Nothing runs that nobody asked for: what ends a value, what is cut off, what is thought, what the schema says."""
+"""No call runs that was not meant: ends of values, cut answers, thoughts, quotations and schemas."""
 
 import json
 from typing import Any
@@ -629,7 +629,7 @@ EXAMPLE = "Ex:\n<tool_call>\n<function=now>\n<parameter=x>\nls\n</parameter>\n</
 def test_a_value_that_is_cut_off_does_not_end_at_a_closer_within_it(value: str) -> None:
     whole = QWEN.format(value)
     assert ran(whole) == [{"text": value}]
-    # Right behind the whole of a second end, nobody can tell it from the call's.
+    # Directly behind a complete second end, that end looks like the end of the call.
     closers_end = whole.index("</tool_call>") + len("</tool_call>")
     cuts = [*range(whole.index(value) + 1, len(whole) - len("</tool_call>"))]
     seen = [at for at in cuts if ran(whole[:at]) not in ([], [{"text": value}]) and "</par" in whole[closers_end:at]]
@@ -796,7 +796,7 @@ def test_the_marks_around_a_label_of_react_are_no_part_of_the_input(text: str, s
 def test_a_fence_within_a_fenced_input_of_react_does_not_end_it() -> None:
     code = 'print("""\n```\n""")'
     assert ran_in_react(f"\n```python\n{code}\n```\nObservation: ") == [{"code": code}]
-    # Without a word behind it, nobody knows which of the two ends it.
+    # Without a word behind it, it is unclear which of the two ends it.
     assert ran_in_react(f"\n```python\n{code}\n```") == []
 
 

@@ -1,4 +1,4 @@
-"""Finding calls in a stream: nothing changed that is no call, nothing shown that is a marker, soon enough."""
+"""Calls in a stream: other text is unchanged and shown early, and markers are never shown."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -46,7 +46,7 @@ def scan(text: str, step: int = 0, syntaxes: Sequence[Syntax] = (Brackets(),)) -
 
 
 def said(shown: Sequence[Shown]) -> tuple[str, str, list[tuple[str, str, bool]]]:
-    """Text, reasoning, calls."""
+    """Return the text, the reasoning and the calls."""
     return (
         "".join(one.text for one in shown if isinstance(one, TextPiece)),
         "".join(one.text for one in shown if isinstance(one, ReasoningPiece)),
@@ -204,7 +204,7 @@ LONG = {
 }
 
 
-# What takes the square of the length takes minutes; how long it does take, `tests.bench parsing` measures.
+# Quadratic time would be minutes. `tests.bench parsing` measures the time.
 @pytest.mark.slow
 @pytest.mark.timeout(150)
 @pytest.mark.parametrize("text", LONG.values(), ids=LONG.keys())

@@ -1,4 +1,4 @@
-"""What a chat template tells of its model. The lines are those by which each real template can be told."""
+"""Detecting a model's syntax by its chat template. Each line is from the real template and identifies it."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Thoughts that the prompt has opened, as far as the model's name tells."""
+"""Thoughts that the prompt has opened, known by the model's name."""
 
 import pytest
 
@@ -56,7 +56,7 @@ WRITTEN = [
 
 
 def read(text: str, model: str, *, cut: bool = False) -> tuple[str, str]:
-    """Return the thought and the answer, which are the same whole and character by character."""
+    """Return the thought and the answer, and check that they are the same character by character."""
     found = find_format(model)
     assert found is not None
     both = []

@@ -1,4 +1,4 @@
-"""Calls between tags, closed or not, in any case."""
+"""Calls between XML-like tags, closed or not, in upper and lower case."""
 
 import time
 
@@ -92,7 +92,7 @@ def test_blanks_in_a_tag_are_read_in_linear_time(head: str) -> None:
         return time.process_time() - started
 
     seconds(1_000)
-    # Sixteen times the text; a square would be 256 times the time.
+    # Sixteen times the text. Quadratic time would be 256 times as long.
     assert seconds(160_000) < 64 * max(seconds(10_000), 0.002)
 
 

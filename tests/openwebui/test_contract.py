@@ -1,7 +1,7 @@
-"""The pipe's own copy of what `callboard._openwebui` knows says the same, whatever the words are.
+"""The pipe's copy of the code in `callboard._openwebui` gives the same results for any text.
 
-The pipe is one file and imports nothing of ours. What it draws goes through a chat of Open WebUI and comes back with
-the next turn, where the server reads it.
+The pipe is one file without imports from this project. Open WebUI stores the blocks that it draws and sends them with
+the next turn to the server, which reads them.
 """
 
 import itertools
@@ -73,7 +73,7 @@ calls = st.fixed_dictionaries(
         "ends": st.booleans(),
     }
 )
-# What an answer holds beside calls that is not the model's words: its thoughts, and notices below the answer.
+# The parts of an answer that are neither calls nor the model's text: thoughts and notices.
 thoughts = st.builds(lambda text: {"type": "reasoning", "content": text}, hostile)
 
 
@@ -127,7 +127,7 @@ def test_the_parser_reads_every_call_that_the_pipe_writes_and_no_other(steps: li
             events += call_events(f"c{number}", step)
             wanted.append(expected(f"c{number}", step))
     assert calls_in(drawn(events)) == wanted
-    # Calls that are open at the end have failed by then; a notice below the answer is no call and no word.
+    # Calls that are open at the end have failed. A notice below the answer is neither call nor text.
     ended = drawn([*events, {"type": "error", "message": f"It failed: {error}"}])
     read = calls_in(ended)
     assert [call.tool_call_id for call in read] == [call.tool_call_id for call in wanted]
@@ -137,7 +137,7 @@ def test_the_parser_reads_every_call_that_the_pipe_writes_and_no_other(steps: li
 
 @given(st.lists(st.one_of(thoughts, hostile), max_size=6))
 def test_the_models_text_is_read_back_unchanged_without_thoughts(steps: list[Any]) -> None:
-    # A line that looks like the pipe's notices is taken for one, and a number before `#source` for the pipe's.
+    # A line in the form of the pipe's notices counts as one, and a number before `#source` as the pipe's.
     assume(not any(details.NOTICE in step or details.CITED in step for step in steps if isinstance(step, str)))
     events = [{"type": "message", "content": step} if isinstance(step, str) else step for step in steps]
     events.append({"type": "done", "finish_reason": "stop"})
@@ -145,7 +145,7 @@ def test_the_models_text_is_read_back_unchanged_without_thoughts(steps: list[Any
     said = ""
     for is_text, run in itertools.groupby(steps, key=lambda step: isinstance(step, str) or not step["content"].strip()):
         text = "".join(step for step in run if isinstance(step, str)) if is_text else ""
-        # What was left open is closed before anything else.
+        # Open Markdown is closed first.
         said += text + markdown_state.close_markdown(text)
     assert re.sub(r"\s", "", words) == re.sub(r"\s", "", said.replace("\0", "\ufffd"))
     assert details.GUARDED not in words
@@ -165,7 +165,7 @@ def test_the_servers_block_of_a_call_equals_the_pipes(call: Call) -> None:
     mine = details.write_block(start, past.result or "", error_code=code, is_from_text=call["from_text"])
     pipes = drawn(call_events("c", call))
     assert calls_in(mine) == calls_in(pipes) == [past]
-    # And in the browser.
+    # The browser does so as well.
     [own] = tool_blocks(mine)
     [other] = tool_blocks(pipes)
     names = ("type", "done", "status", "id", "name", "arguments", "result", "round")

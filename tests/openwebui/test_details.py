@@ -1,4 +1,4 @@
-"""Blocks in an answer's text: nothing can break or fake them, and they are read back as the calls that they were."""
+"""Text can neither break nor fake the blocks in an answer, and the blocks are read back as the same calls."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ from tests.pipe.owui_blocks import tool_blocks
 
 @dataclass(frozen=True)
 class Ended:
-    """A call that has ended, as its block is told of it."""
+    """The data of a call that has ended, for its block."""
 
     arguments: dict[str, Any] | str
     result: str
@@ -57,7 +57,7 @@ ended_calls = st.builds(Ended, arguments, texts, st.booleans())
 
 
 def numbered(calls: Sequence[Ended | str]) -> list[Ended | str]:
-    """The calls with ids of their own."""
+    """Return the calls with unique ids."""
     return [
         one if isinstance(one, str) else replace(one, tool_call_id=f"call_{index}") for index, one in enumerate(calls)
     ]

@@ -1,4 +1,4 @@
-"""Earlier answers go back to the model as the calls that they were."""
+"""Blocks in earlier answers become the original tool calls for the model."""
 
 import html
 import json
@@ -41,7 +41,7 @@ rounds = st.lists(st.tuples(st.sampled_from(["read_block", "draw"]), arguments, 
 
 
 def joined(parts: list[Any]) -> list[Any]:
-    """Text beside text is one text."""
+    """Join adjacent texts."""
     turn: list[Any] = []
     for part in parts:
         if turn and isinstance(part, str) and isinstance(turn[-1], str):
@@ -78,7 +78,7 @@ def rendered(turn: list[Any]) -> str:
 
 
 def messages_of(turn: list[Any]) -> list[dict[str, Any]]:
-    """What an agent's own bookkeeping would hold after the turn."""
+    """Return the messages that an agent would have after the turn."""
     messages: list[dict[str, Any]] = []
     text = ""
     for round_index, part in enumerate(turn):
@@ -99,7 +99,7 @@ def messages_of(turn: list[Any]) -> list[dict[str, Any]]:
 
 
 def with_read_arguments(messages: list[dict[str, Any]], turn: list[Any]) -> list[dict[str, Any]]:
-    """Arguments as values: how the JSON was spaced is not part of the promise, malformed text is."""
+    """Return the messages with arguments as values, because white space may differ. Malformed text is kept."""
     malformed = {
         f"c{index}-{n}"
         for index, part in enumerate(turn)
@@ -181,7 +181,7 @@ def test_a_result_in_the_body_of_a_block_is_read() -> None:
 
 
 def block_of_early_2025(calls: object, results: object = None, done: str = "true") -> str:
-    """As Open WebUI 0.5.17 to 0.6.4 wrote it: all calls of a round in one block."""
+    """Return a block in the form of Open WebUI 0.5.17 to 0.6.4: all calls of a round in one block."""
     told = f' results="{html.escape(json.dumps(results))}"' if results is not None else ""
     shown = html.escape(json.dumps(calls))
     return f'<details type="tool_calls" done="{done}" content="{shown}"{told}>\n<summary>Tool Executed</summary>\n{END}'
@@ -280,7 +280,7 @@ HOSTILE = [
 ]
 
 
-# What takes the square of the length takes minutes.
+# Quadratic time would be minutes.
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("prefix", ["", "<details ", '<details type="tool_calls" '])
 @pytest.mark.parametrize("piece", HOSTILE)
