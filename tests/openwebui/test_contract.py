@@ -165,7 +165,7 @@ def test_the_servers_block_of_a_call_equals_the_pipes(call: Call) -> None:
     mine = details.write_block(start, past.result or "", error_code=code, is_from_text=call["from_text"])
     pipes = drawn(call_events("c", call))
     assert calls_in(mine) == calls_in(pipes) == [past]
-    # The browser does so as well.
+    # A browser reads both blocks equally.
     [own] = tool_blocks(mine)
     [other] = tool_blocks(pipes)
     names = ("type", "done", "status", "id", "name", "arguments", "result", "round")
