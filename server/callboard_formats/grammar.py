@@ -8,7 +8,7 @@ from functools import lru_cache
 import regex
 
 from callboard_formats.literals import Literals
-from callboard_formats.syntax import END_OF_TURN, END_TOKENS, Syntax, Tags, Within
+from callboard_formats.syntax import END_OF_TURN, END_TOKENS, Syntax, Tags, TextKind
 
 _FENCES = ("```", "~~~")
 _END_TOKEN = re.compile(r"<[|｜]\S+[|｜]>|<[A-Z_]+\d+>|\[e~\[")
@@ -97,7 +97,7 @@ def meaning(known: Grammar, found: str) -> Meaning:
     owners = dict.fromkeys(place for one in beginnings for place in known.owners.get(one, ()))
     tags = next((known.tags[one] for one in beginnings if one in known.tags), ())
     closes = next((one for one in beginnings if one in known.closers), "")
-    imagined = any(one in known.results for one in beginnings) or any(tag.within is Within.OBSERVATION for tag in tags)
+    imagined = any(one in known.results for one in beginnings) or any(tag.kind is TextKind.OBSERVATION for tag in tags)
     is_turn = any(one in known.turns for one in beginnings)
     is_end = END_OF_TURN.fullmatch(found) is not None
     means_more = tags or closes or imagined or is_turn or is_end or found[0] in "`~"
@@ -124,7 +124,7 @@ def token_literals(known: Grammar) -> Literals:
     """Return all tokens and tags of the syntaxes. The text behind a closing fence may begin with one."""
     every = (*known.owners, *(marker for one in known.syntaxes for marker in one.markers))
     marks = {one for one in every if one[0] in "<>" or (one[0] == "[" and len(one) > 1)}
-    ends = {tag.closer for group in known.tags.values() for tag in group if tag.within is Within.MESSAGE}
+    ends = {tag.closer for group in known.tags.values() for tag in group if tag.kind is TextKind.MESSAGE}
     return Literals({*marks, *ends, *known.turns, *END_TOKENS})
 
 
@@ -144,7 +144,7 @@ def thought_literals(known: Grammar, tags: tuple[Tags, ...]) -> Literals:
     A message of a channel is text without calls. There, fences are searched for instead of openers.
     """
     openers = known.owners if all(tag.calls for tag in tags) else ()
-    fences = _FENCES if all(tag.within is Within.MESSAGE for tag in tags) else ()
+    fences = _FENCES if all(tag.kind is TextKind.MESSAGE for tag in tags) else ()
     return Literals({*(tag.closer for tag in tags), *openers, *fences, *END_TOKENS})
 
 

@@ -21,7 +21,7 @@ import regex
 
 from callboard_formats.json_text import read_arguments_object, read_value
 from callboard_formats.names import resolve_name
-from callboard_formats.syntax import BlockContext, BlockItems, Schemas, Syntax, Tags, Watcher, Within, WrittenCall
+from callboard_formats.syntax import BlockContext, BlockItems, Schemas, Syntax, Tags, TextKind, Watcher, WrittenCall
 from callboard_formats.text_buffer import Reading, TextBuffer
 
 _ANALYSIS = "<|channel|>analysis<|message|>"
@@ -64,7 +64,7 @@ class Harmony(Syntax):
         Tags(
             before + opener,
             closer,
-            Within.THOUGHT if opener == _ANALYSIS else Within.MESSAGE,
+            TextKind.THOUGHT if opener == _ANALYSIS else TextKind.MESSAGE,
             calls=False,
             ends_before=closer in (_TO_TOOL, _PREAMBLE),
             followed_by=_BEHIND_TO if closer == _TO_TOOL else None,

@@ -39,8 +39,8 @@ from callboard_formats.syntax import (
     BlockItems,
     Syntax,
     Tags,
+    TextKind,
     Watcher,
-    Within,
     WrittenCall,
 )
 from callboard_formats.text_buffer import LOOK_BACK_CHARS, Reading, TextBuffer
@@ -201,10 +201,10 @@ def _reasoning(*, leaked: bool) -> list[Tags]:
     """Return the tags of thoughts and of imagined observations, up to the next action or the answer."""
     closers = ("Final Answer:", "Final Answer：", "**Final Answer:**", "**Final Answer**:")
     thoughts = [
-        Tags(opener, closer, Within.STEP, first=leaked)
+        Tags(opener, closer, TextKind.STEP, first=leaked)
         for opener, closer in product(_THOUGHTS if leaked else (*_THOUGHTS, *_numbered("thought")), closers)
     ]
-    results = [Tags(*pair, Within.OBSERVATION) for pair in product(_OBSERVATIONS, closers)]
+    results = [Tags(*pair, TextKind.OBSERVATION) for pair in product(_OBSERVATIONS, closers)]
     return thoughts if leaked else [*thoughts, *results]
 
 

@@ -39,8 +39,8 @@ from callboard_formats.syntax import (
     Schemas,
     Syntax,
     Tags,
+    TextKind,
     Watcher,
-    Within,
     WrittenCall,
 )
 from callboard_formats.text_buffer import Reading, TextBuffer
@@ -411,11 +411,11 @@ class Scanner:
     def _begin_thought(self, tags: tuple[Tags, ...]) -> Reading[None]:
         """Read the thought or message that these tags open here."""
         self._skip(self._buffer.position + len(tags[0].opener))
-        if all(tag.within is Within.MESSAGE for tag in tags):
+        if all(tag.kind is TextKind.MESSAGE for tag in tags):
             self._output.begin_text()
         else:
             until_call = any(tag.until_call for tag in tags)
-            self._output.begin_reasoning(keep=until_call, is_step=any(tag.within is Within.STEP for tag in tags))
+            self._output.begin_reasoning(keep=until_call, is_step=any(tag.kind is TextKind.STEP for tag in tags))
             if until_call:
                 self._tags = tags
                 return
@@ -436,7 +436,7 @@ class Scanner:
         """Read a thought or a message up to its closer, or up to calls that end the answer."""
         buffer = self._buffer
         literals = thought_literals(self.grammar, tags)
-        self._in_message = all(tag.within is Within.MESSAGE for tag in tags)
+        self._in_message = all(tag.kind is TextKind.MESSAGE for tag in tags)
         while found := (yield from self._find(literals)):
             if found[0] in "`~":
                 yield from self._pass_back_ticks(tags)
@@ -524,7 +524,7 @@ class Scanner:
         self._emit()
         self._in_message = False
         self._tags = ()
-        if any(tag.within is Within.MESSAGE for tag in tags):
+        if any(tag.kind is TextKind.MESSAGE for tag in tags):
             # Any other closer is the beginning of the next message.
             if END_OF_TURN.match(buffer.text, buffer.index) and not self._output.has_call:
                 self._skip(buffer.position + closer_chars)

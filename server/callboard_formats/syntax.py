@@ -57,7 +57,7 @@ BlockItems = Sequence[WrittenCall | str]
 """The calls of a block and the texts in it, in order."""
 
 
-class Within(Enum):
+class TextKind(Enum):
     """The kind of text between a pair of tags."""
 
     THOUGHT = "reasoning"
@@ -75,7 +75,7 @@ class Tags:
 
     opener: str
     closer: str
-    within: Within = Within.THOUGHT
+    kind: TextKind = TextKind.THOUGHT
     first: bool = False
     """The tags count only if no text precedes them."""
     calls: bool = True
@@ -88,13 +88,13 @@ class Tags:
     @property
     def until_call(self) -> bool:
         """Whether any block ends the thought as well as its closer (`Thought:` … `Action:`)."""
-        return self.within in (Within.STEP, Within.OBSERVATION)
+        return self.kind in (TextKind.STEP, TextKind.OBSERVATION)
 
     @property
     def marks_a_thought(self) -> bool:
         """Whether the closer alone shows that all text before it was a thought."""
         # The closer of a channel's thought also ends messages, so it does not show that.
-        return self.within is Within.THOUGHT and self.calls
+        return self.kind is TextKind.THOUGHT and self.calls
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ In patterns a blank matches any amount of white space, also none, and `\x20` mat
 """
 
 from callboard_formats.row import NAME, THINK, Row
-from callboard_formats.syntax import Tags, Within
+from callboard_formats.syntax import Tags, TextKind
 
 _NAME_IN_QUOTES = r"[\"']?" + NAME + r"[\"']?"
 _KEY_IN_QUOTES = r"[\"']?(?P<key>[^<>\"'=\s]{1,128})[\"']?"
@@ -427,9 +427,9 @@ KIMI_K3 = Row(
     entities=True,
     reasoning=(
         Tags("<|open|>think<|sep|>", "<|close|>think<|sep|>"),
-        Tags("<|open|>response<|sep|>", "<|close|>response<|sep|>", Within.MESSAGE),
+        Tags("<|open|>response<|sep|>", "<|close|>response<|sep|>", TextKind.MESSAGE),
         # Some answers lack the closing tag.
-        Tags("<|open|>response<|sep|>", "<|open|>tools<|sep|>", Within.MESSAGE, ends_before=True),
+        Tags("<|open|>response<|sep|>", "<|open|>tools<|sep|>", TextKind.MESSAGE, ends_before=True),
     ),
     prompt_opens=(r"kimi-?k3",),
     stops=("<|end_of_msg|>", '<|open|>message role="tool"'),
@@ -873,8 +873,8 @@ MUSE_GLIMMER = Row(
     reasoning=(
         Tags("to=self<|message|>", "<|eom|>"),
         Tags("<|start|>assistant to=self<|message|>", "<|eom|>"),
-        Tags("to=user<|message|>", "<|eot|>", Within.MESSAGE),
-        Tags("<|start|>assistant to=user<|message|>", "<|eot|>", Within.MESSAGE),
+        Tags("to=user<|message|>", "<|eot|>", TextKind.MESSAGE),
+        Tags("<|start|>assistant to=user<|message|>", "<|eot|>", TextKind.MESSAGE),
     ),
     stops=("<|start|>user",),
     markers=("</atem:function_calls>", "<|eom|>", "<|eot|>"),
@@ -891,9 +891,9 @@ INKLING = Row(
     end=r"<\|end_message\|>",
     reasoning=(
         Tags("<|message_model|><|content_thinking|>", "<|end_message|>"),
-        Tags("<|message_model|><|content_text|>", "<|end_message|>", Within.MESSAGE),
+        Tags("<|message_model|><|content_text|>", "<|end_message|>", TextKind.MESSAGE),
         Tags("<|content_thinking|>", "<|end_message|>"),
-        Tags("<|content_text|>", "<|end_message|>", Within.MESSAGE),
+        Tags("<|content_text|>", "<|end_message|>", TextKind.MESSAGE),
     ),
     markers=("<|end_message|>", "<|content_model_end_sampling|>"),
     models=(r"(?<![a-z])inkling",),
