@@ -97,7 +97,7 @@ FAULTS = (
     Fault(
         "an empty line in a list's fenced code ends the reading of fences",
         "server/callboard_formats/markdown.py",
-        "if fence.before and not _is_blank(line) and not fence.contains(line):",
+        "if fence.before and line.strip(_BLANKS) and not fence.contains(line):",
         "if fence.before and not fence.contains(line):",
         ("tests/formats/test_rescuing.py", "tests/formats", "tests/loop"),
     ),

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 
 import regex
 
-from callboard_formats.markdown import PAIRS, MarkdownTracker
+from callboard_formats.markdown import MarkdownTracker
 from callboard_formats.markers import MESSAGE_ENDS, Marker, markers
+from callboard_formats.quotation_marks import PAIRS
 from callboard_formats.syntax import END_OF_TURN, END_TOKENS
 from callboard_formats.text_buffer import Reading, TextBuffer
 

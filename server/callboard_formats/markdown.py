@@ -10,52 +10,33 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field
 
-PAIRS = {
-    "“": "”", "‘": "’", "«": "»", "»": "«", "„": "“", "‚": "‘", "‹": "›", "›": "‹", "「": "」", "『": "』", "《": "》",
-}  # fmt: skip
-"""Each opening quotation mark with the mark that closes it. French writes `«…»`, German `»…«` and `„…“`."""
-QUOTES = "`\"'" + "".join(PAIRS)
-"""The characters that can open a quotation: a marker right behind one is quoted, not used."""
+from callboard_formats.quotation_marks import CODE_TAGS, COMMENT_END, PAIRS, QUOTES, LineQuotations
+
 BEFORE_FENCE = re.compile(r"[ \t>]*+(?:(?:[-*+]|\d{1,9}[.)])[ \t][ \t>]*+)*+")
 """The part of a line that may precede a fence: indentation, list markers and block quotation markers."""
 BEFORE_CLOSING_FENCE = re.compile(r"[ \t>]*")
-COMMENT_END = "-->"
-CLOSERS_OVER_LINES = ("</pre>", "</xmp>", COMMENT_END)
-"""The closers of quotations that continue over lines and paragraphs. All others end with their line."""
-_TAGS_OVER_LINES = ("pre", "xmp", COMMENT_END)
 
 MAX_UNREAD = 500
 """The number of pieces that are stored before they are read together."""
 MAX_HEAD_CHARS = 128
 """The number of characters at the beginning of a line that decide what the line is."""
-
 MAX_FENCE_CHARS = 100
-"""The number of marks of a fence that count."""
+"""The number of back-ticks or tildes of a fence that are compared."""
 
 _BLANKS = " \t\r"
 """The white space of a blank line. Markdown knows no other."""
-_TYPOGRAPHIC = "".join(dict.fromkeys([*PAIRS, *PAIRS.values()]))
-_CODE_TAGS = "code|pre|kbd|samp|tt|xmp"
+_TAGS_OVER_LINES = ("pre", "xmp", COMMENT_END)
 _OTHER_TAGS = "script|style|textarea|blockquote|q|details|table|ul|ol"
-# Both begin with a set of characters: `re` passes quickly over text without those.
+# Begins with a set of characters, because `re` passes quickly over text without these.
 _MARK = re.compile(
     rf"[`~<-](?:(?<=`)`*+|(?<=~)~*+|(?<=<)!--|(?<=-)->"
-    rf"|(?<=<)(?P<slash>/?)(?P<tag>{_CODE_TAGS}|{_OTHER_TAGS})(?=[\s/>]|\Z))",
-    re.IGNORECASE,
-)
-_QUOTATION_MARK = re.compile(
-    rf"[`<\-\\\"'{_TYPOGRAPHIC}](?:(?<=`)`*+|(?<=<)!--|(?<=-)->|(?<=\\)[\\']|(?<=[\"'{_TYPOGRAPHIC}])"
-    rf"|(?<=<)(?P<slash>/?)(?P<tag>{_CODE_TAGS})(?=[\s/>]|\Z))",
+    rf"|(?<=<)(?P<slash>/?)(?P<tag>{CODE_TAGS}|{_OTHER_TAGS})(?=[\s/>]|\Z))",
     re.IGNORECASE,
 )
 _BEGUN_MARK = re.compile(r"(?:<(?:!-?|/?[a-z]{0,10})|--?|\\|\r)\Z", re.IGNORECASE)
 """The end of a text that the next piece may complete to a mark, or to a line end of two characters."""
 _LINE_END = re.compile(r"\r\n?|\n")
 _CLOSING_LINE = re.compile(r"(?P<before>[ \t>]*+)(?P<run>`{3,}+|~{3,}+)[ \t\r]*+")
-_BEFORE_STRING = re.compile(r"(?:[=(\[{,:+]|\breturn)[ \t]{0,9}[fbru]{0,2}\Z", re.IGNORECASE)
-_BEFORE_OPENING = frozenset(" \t\n([{:,=>")
-_TAIL_CHARS = 20
-
 _QUOTED_LINE = re.compile(r" {0,3}[>|]")
 _LITERAL_LINE = re.compile(r" {0,3}\t| {4}| {0,3}[|>]")
 _SHOWN_LINE = re.compile(
@@ -121,69 +102,6 @@ class _OpenHtml:
         self.in_span.clear()
 
 
-@dataclass(slots=True)
-class _LineQuotations:
-    """The quotations that the line has opened and not closed. The line is read only when a question needs it."""
-
-    open: list[str] = field(default_factory=list)
-    """The closer of each quotation, the outermost first."""
-    is_in_string: bool = False
-    unread: list[str] = field(default_factory=list)
-    tail: str = "\n"
-
-    def end_line(self, *, has_mark_over_lines: bool) -> None:
-        """Keep only quotations that continue over lines; read the line before if it may have opened or closed one."""
-        if has_mark_over_lines:
-            self.read()
-        if self.open:
-            self.open = [closer for closer in self.open if closer in CLOSERS_OVER_LINES]
-        self.is_in_string = False
-        self.unread.clear()
-        self.tail = "\n"
-
-    def read(self) -> None:
-        """Read what has come of the line, which does not end in the middle of a mark."""
-        text = "".join(self.unread)
-        self.unread.clear()
-        for mark in _QUOTATION_MARK.finditer(text):
-            before = text[max(0, mark.start() - _TAIL_CHARS) : mark.start()]
-            self._read_mark(mark, before if len(before) == _TAIL_CHARS else self.tail + before)
-        self.tail = (self.tail + text)[-_TAIL_CHARS:]
-
-    def _read_mark(self, mark: re.Match[str], before: str) -> None:
-        """Open or close a quotation; `before` are the characters before the mark."""
-        text = mark[0]
-        if text == '"':
-            self._read_straight_mark(before[-1])
-        elif text == "'":
-            # Elsewhere it is an apostrophe.
-            self.is_in_string = not self.is_in_string and _BEFORE_STRING.search(before) is not None
-        elif text[0] == "`":
-            self._toggle(text, opens=True, closes=True)
-        elif text[0] == "<" or text == COMMENT_END:
-            closes = bool(mark["slash"]) or text == COMMENT_END
-            closer = f"</{mark['tag'].lower()}>" if mark["tag"] else COMMENT_END
-            self._toggle(closer, opens=not closes, closes=closes)
-        elif text in self.open:
-            self._close(text)
-        elif text in PAIRS:
-            self._toggle(PAIRS[text], opens=True, closes=False)
-
-    def _read_straight_mark(self, before: str) -> None:
-        # Behind a word it is the sign of inches, or closes a quotation of another line.
-        self._toggle('"', opens=before in _BEFORE_OPENING, closes=before != "\\")
-
-    def _toggle(self, closer: str, *, opens: bool, closes: bool) -> None:
-        if closer not in self.open:
-            if opens:
-                self.open.append(closer)
-        elif closes:
-            self._close(closer)
-
-    def _close(self, closer: str) -> None:
-        del self.open[self.open.index(closer) :]
-
-
 class MarkdownTracker:
     """Tracks where in Markdown the text ends that was fed so far.
 
@@ -194,11 +112,16 @@ class MarkdownTracker:
 
     def __init__(self) -> None:
         self._unread: list[str] = []
-        self.restart()
+        self._reset()
 
     def restart(self) -> None:
         """Forget everything: the next text is read as the beginning of an answer."""
         self._unread.clear()
+        if self._has_read:
+            self._reset()
+
+    def _reset(self) -> None:
+        self._has_read = False
         self._head = ""
         self._last_char = ""
         """The last character of the line so far."""
@@ -213,7 +136,7 @@ class MarkdownTracker:
         self._span = 0
         """The number of back-ticks that opened a code span of this paragraph; 0 outside of code spans."""
         self._is_span_of_line = False
-        self._quotations = _LineQuotations()
+        self._quotations = LineQuotations()
         self._has_mark_over_lines = False
         self._html = _OpenHtml()
         self._is_shown_paragraph = False
@@ -228,6 +151,16 @@ class MarkdownTracker:
         self._unread.append(text)
         if len(self._unread) > MAX_UNREAD:
             self._read()
+
+    def feed_line(self, line: str) -> None:
+        """Continue behind a whole line, given without its line feed. Faster than `feed`."""
+        if self._unread or "\r" in line:
+            self.feed(f"{line}\n")
+            return
+        self._has_read = True
+        if line:
+            self._read_in_line(line)
+        self._end_line()
 
     # Questions.
 
@@ -292,6 +225,9 @@ class MarkdownTracker:
             self._end_run()
 
     def _read(self) -> None:
+        if not self._unread:
+            return
+        self._has_read = True
         text = "".join(self._unread)
         self._unread.clear()
         if not text.endswith("\n") and (begun := _BEGUN_MARK.search(text)):
@@ -309,6 +245,8 @@ class MarkdownTracker:
         if self._fence is None:
             self._read_marks(text)
             self._quotations.unread.append(text)
+            self._last_char = text[-1]
+            self._last_visible = text.rstrip(_BLANKS)[-1:] or self._last_visible
         if len(self._head) < MAX_HEAD_CHARS:
             self._head = (self._head + text)[:MAX_HEAD_CHARS]
 
@@ -316,19 +254,16 @@ class MarkdownTracker:
         if self._run and text[0] != self._run[0]:
             self._end_run()
         for mark in _MARK.finditer(text):
-            start, end = mark.span()
-            if mark[0][0] in "`~":
-                if not self._run:
-                    self._before_run = (self._head + text[:start])[:MAX_HEAD_CHARS]
-                    self._is_run_escaped = (text[start - 1] if start else self._last_char) == "\\"
-                self._run += mark[0]
-                if end < len(text):
-                    self._end_run()
-            else:
+            if mark[0][0] not in "`~":
                 self._read_tag(mark)
-        self._last_char = text[-1]
-        visible = text.rstrip(_BLANKS)
-        self._last_visible = visible[-1] if visible else self._last_visible
+                continue
+            start, end = mark.span()
+            if not self._run:
+                self._before_run = (self._head + text[:start])[:MAX_HEAD_CHARS]
+                self._is_run_escaped = (text[start - 1] if start else self._last_char) == "\\"
+            self._run += mark[0]
+            if end < len(text):
+                self._end_run()
 
     def _read_tag(self, mark: re.Match[str]) -> None:
         name = (mark["tag"] or COMMENT_END).lower()
@@ -379,7 +314,7 @@ class MarkdownTracker:
         line = self._head
         if self._fence is not None:
             self._end_line_in_fence(self._fence, line)
-        elif _is_blank(line):
+        elif not line.strip(_BLANKS) and len(line) < MAX_HEAD_CHARS:
             self._is_shown_paragraph = self._is_html_paragraph = False
             self._span = 0
         elif self._opening is not None:
@@ -394,7 +329,7 @@ class MarkdownTracker:
         self._head = self._last_char = ""
 
     def _end_line_in_fence(self, fence: _Fence, line: str) -> None:
-        if fence.before and not _is_blank(line) and not fence.contains(line):
+        if fence.before and line.strip(_BLANKS) and not fence.contains(line):
             # A list item or a quotation may have ended here, and its fence with it.
             self._is_uncertain = True
         if closing := self._closing_fence(fence):
@@ -419,7 +354,3 @@ class MarkdownTracker:
             self._is_html_paragraph = self._is_html_paragraph or shown[0].endswith("<")
         elif "|" in line and _TABLE_DELIMITERS.fullmatch(line):
             self._is_shown_paragraph = True
-
-
-def _is_blank(head: str) -> bool:
-    return len(head) < MAX_HEAD_CHARS and not head.strip(_BLANKS)

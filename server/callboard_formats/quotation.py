@@ -13,7 +13,8 @@ from functools import cache
 
 import regex
 
-from callboard_formats.markdown import CLOSERS_OVER_LINES, PAIRS, QUOTES, MarkdownTracker
+from callboard_formats.markdown import MarkdownTracker
+from callboard_formats.quotation_marks import CLOSERS_OVER_LINES, PAIRS, QUOTES
 from callboard_formats.text_buffer import LOOK_BACK_CHARS, Reading, TextBuffer
 
 # GigaChat's marker has a blank line behind it.

@@ -34,6 +34,15 @@ def test_a_text_cut_anywhere_gives_the_same_answers(text: str, size: int) -> Non
     assert answers(pieces) == answers(whole)
 
 
+@given(st.lists(MARKS, max_size=30).map("".join))
+def test_whole_lines_give_the_same_answers_as_text(text: str) -> None:
+    as_text, as_lines = MarkdownTracker(), MarkdownTracker()
+    for line in text.split("\n"):
+        as_text.feed(f"{line}\n")
+        as_lines.feed_line(line)
+        assert answers(as_lines) == answers(as_text)
+
+
 @pytest.mark.parametrize(("text", "is_literal"), [
     ("```\n", True),
     ("```\ncode\n```\n", False),

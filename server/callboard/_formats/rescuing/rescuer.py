@@ -349,7 +349,7 @@ class Rescuer:
         *lines, rest = passed.split("\n")
         for line in lines:
             whole = "".join([*self._line, line])
-            self._markdown.feed(f"{whole}\n")
+            self._markdown.feed_line(whole)
             self._mentions_calls = self._mentions_calls or _MARKERS.search(whole, 0) is not None
             self._line.clear()
             self._passes_line = False
