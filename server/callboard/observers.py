@@ -1,11 +1,11 @@
-"""Observers, who are told what runs do: for metrics, traces and logs of one's own.
+"""Observers: functions that are called with every event of runs, for your own metrics, traces and logs.
 
-    def tell(run: ObservedRun, what: Observation) -> None: ...
+    def observe(run: ObservedRun, observation: Observation) -> None: ...
 
-    Callboard(agents, observers=[tell])
+    Callboard(agents, observers=[observe])
 
-An observer is a plain function in the event loop, and told of everything in its order; what takes long belongs
-elsewhere. What it raises is logged and costs the run nothing.
+An observer is a plain function, called in the event loop and in the order of the events, so it must not take long. Its
+exceptions are logged and do not affect the run.
 """
 
 import time
@@ -38,7 +38,7 @@ _NUMBERS = count(1)
 
 @dataclass(frozen=True, slots=True)
 class ObservedRun:
-    """The run; `chat_id`, `user_id`, `task` (a background task) and `user_name` are None if the client sent none."""
+    """A run; `chat_id`, `user_id`, `task` (a background task) and `user_name` are None if the client sent none."""
 
     run_id: str
     agent_id: str
@@ -50,10 +50,9 @@ class ObservedRun:
 
 @dataclass(frozen=True, slots=True)
 class RunPrepared:
-    """The agent is about to begin: `messages` is the conversation that it is given, to be read and not changed.
+    """The agent is about to begin. `messages` is its conversation, which observers must not change.
 
-    `left_out` are the newest of the messages of earlier turns that had no place in it (`CALLBOARD_HISTORY_TOKENS`), of
-    `left_out_count` in all.
+    `CALLBOARD_HISTORY_TOKENS` left `left_out_count` messages out of it; `left_out` has the newest of them.
     """
 
     messages: Sequence[ChatDict]
@@ -63,11 +62,10 @@ class RunPrepared:
 
 @dataclass(frozen=True, slots=True)
 class ModelAsked:
-    """A request goes to a model: the beginning of a round. `messages` and `tools` are how many it is sent.
+    """A request is sent to a model, which begins a round. `messages` and `tools` are numbers of them.
 
-    `number` is the same in the `ModelAnswered` that follows: several may be under way. `request` is what is sent, to be
-    read and not changed; None where a framework sends it. Its messages are kept from no secret that stands in a prompt
-    of the agent's own.
+    Several requests may be open; `number` identifies the `ModelAnswered` of this one. `request` is the request itself,
+    which observers must not change; None if a framework sends it. It may contain secrets of the agent's own prompt.
     """
 
     model: str
@@ -79,12 +77,12 @@ class ModelAsked:
 
 @dataclass(frozen=True, slots=True)
 class ModelAnswered:
-    """The model has answered; `error` is the exception's name where it failed, or was stopped (`GeneratorExit`).
+    """A model has answered. `error` is the class name of the exception if the request failed or was stopped.
 
-    `first_seconds` is the time to the first piece of the answer, None where there was none. `finish_reason` and
-    `usage` are None where the endpoint gave none, or a framework does not pass them on; then, and where `usage` says of
-    no token, `text_chars` are the characters of text that went there and back, as far as they are known. `deltas` are
-    the pieces of the answer, where contents are traced.
+    `first_seconds` is the time to the first piece of the answer, None if there was none. `finish_reason` and `usage`
+    are None if the endpoint or the framework did not report them. If no tokens are reported, `text_chars` is the known
+    number of characters of the request and the answer, otherwise 0. `deltas` has the pieces of the answer if traces
+    have contents.
     """
 
     model: str
@@ -100,57 +98,60 @@ class ModelAnswered:
 
 @dataclass(frozen=True, slots=True)
 class RunTakenOver:
-    """This server has the run from one that is gone, after so many of them; it goes on with it, or ends it at once."""
+    """This server has taken the run over from a server that is gone, and continues or ends it.
+
+    `losses` is the number of servers that the run has lost.
+    """
 
     losses: int
 
 
 @dataclass(frozen=True, slots=True)
 class RunLeft:
-    """This server stops the run without an end: another one goes on with it. The last that is told of it here."""
+    """This server has released the run to another server. It is the last observation of the run here."""
 
 
 Observation = Event | RunPrepared | ModelAsked | ModelAnswered | RunTakenOver | RunLeft
-"""The events of the protocol as clients get them (`run_start`, `tool_call_start` … `done`), and requests to models.
+"""The events of the protocol as clients receive them (`run_start`, `tool_call_start` … `done`), and requests to models.
 
-A run that goes on at another server begins there with `RunTakenOver`, and with the ends of calls that were open and
-cannot go on; of its events before that one knows nothing.
+After a takeover, the new server's observations begin with `RunTakenOver` and the ends of open calls that cannot
+continue; earlier events are not repeated.
 
-A `tool_call_start` says of which round it is (`round_index`). Of the requests of an agent of another framework
-observers are told what the framework says; requests of agents in its tools are among them.
+`round_index` of a `tool_call_start` is its round. Requests of agents of other frameworks are observed as the framework
+reports them, including requests of agents in its tools.
 """
 
 Observer = Callable[[ObservedRun, Observation], None]
 
 STOPPED = frozenset({"CancelledError", "GeneratorExit"})
-"""The errors of a `ModelAnswered` that are no failure: the run was stopped, or let go of the answer."""
+"""The errors of a `ModelAnswered` that are not failures: the run was stopped, or stopped reading the answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunObservers:
-    """The observers of one run; `keeps_answers`: they are told the whole answer of a model once it has ended."""
+    """The observers of one run; with `keeps_answers`, each `ModelAnswered` has the pieces of the answer."""
 
     run: ObservedRun
     observers: Sequence[Observer] = ()
     keeps_answers: bool = False
 
-    def tell(self, what: Observation) -> None:
-        """Tell each of them; one that fails costs the others and the run nothing."""
+    def tell(self, observation: Observation) -> None:
+        """Call every observer; the exceptions of one do not affect the others or the run."""
         for observer in self.observers:
             try:
-                observer(self.run, what)
+                observer(self.run, observation)
             except Exception as error:  # noqa: BLE001 - foreign code: an observer may raise anything
-                _log.warning("observer_failed", run_id=self.run.run_id, what=type(what).__name__, exc_info=error)
+                _log.warning("observer_failed", run_id=self.run.run_id, what=type(observation).__name__, exc_info=error)
 
     def watch(self, model: ChatModel) -> ChatModel:
-        """Return the model, with its requests told of."""
+        """Return the model with its requests observed."""
         return _WatchedModel(model, self) if self.observers else model
 
 
 class ObservedRequest:
-    """A request to a model while it is answered; `tell` is given `ModelAsked` at once, and `ModelAnswered` at the end.
+    """An open request to a model: calls `tell` with `ModelAsked` when it is made, and with `ModelAnswered` at its end.
 
-    Set `finish_reason` and `usage` before the end. Used as a context it ends there, with the error that is raised.
+    Set `finish_reason` and `usage` before the end. As a context manager it ends with the block, and with its exception.
     """
 
     def __init__(
@@ -171,16 +172,16 @@ class ObservedRequest:
         self._tell = tell
         self._began = time.monotonic()
         self.first_seconds: float | None = None
-        """The time to the first piece of the answer, None until it has come."""
+        """The time to the first piece of the answer; None until then."""
         tell(ModelAsked(model, messages, tools, self._number, request))
 
     def receive(self) -> None:
-        """Note that a piece of the answer has come: the first one counts."""
+        """Note the time of the first piece of the answer; later calls do nothing."""
         if self.first_seconds is None:
             self.first_seconds = time.monotonic() - self._began
 
     def end(self, error: BaseException | None = None) -> None:
-        """End the request, well or by `error`; a second end is ignored."""
+        """End the request, with `error` if it failed; later calls do nothing."""
         if self.has_ended:
             return
         self.has_ended = True
@@ -223,7 +224,7 @@ class _WatchedModel:
                 observed.text_chars = sum(len(content_text(message.get("content"))) for message in request.messages)
                 keeps_answer = self._observers.keeps_answers
                 async for delta in stream:
-                    # By its class, text first: there is one of it for each token.
+                    # Text first, because there is a piece of text for each token.
                     if isinstance(delta, TextDelta | ReasoningDelta | RefusalDelta):
                         observed.text_chars += len(delta.text)
                     elif isinstance(delta, ToolCallDelta):

@@ -112,8 +112,8 @@ class CallStyles:
 def find_model_format(model: str, description: ModelDescription) -> FoundFormat | None:
     """Return the syntax of a model by its endpoint's description, or else by its name; None if neither tells."""
     found = find_format(model, description.template, description.other_names, description.prompt)
-    if found is not None and found.is_from_template and description.told_by:
-        return replace(found, because=f"{found.because} ({description.told_by})")
+    if found is not None and found.is_from_template and description.program:
+        return replace(found, because=f"{found.because} ({description.program})")
     return found
 
 

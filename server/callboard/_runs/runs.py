@@ -5,31 +5,21 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any
 from uuid import uuid4
-from weakref import WeakValueDictionary
 
 import anyio
 import structlog
 
-from callboard._agents import AgentAccess, AgentLike, Approval, Limits, Registry, TurnContext, left_out
-from callboard._formats import FormatChoice, answer_key
-from callboard._history import ChatJournal, NoJournal, Replayed, Turn, bound, list_left_out, replay
+from callboard._agents import AgentAccess, AgentLike, Approval, Registry
 from callboard._redaction import Redaction
-from callboard._runs.attachments import ReadableFiles
-from callboard._runs.call_ids import CallIds
-from callboard._runs.chosen_model import with_chosen_model
-from callboard._runs.conversation import Continuation, Conversation, open_conversation
-from callboard._runs.event_enricher import EventEnricher
-from callboard._runs.files import RunFiles
+from callboard._runs.conversation import Continuation, open_conversation
+from callboard._runs.factory import RunFactory, RunSpec, is_stored, observed_run, owner_of
 from callboard._runs.followed_run import FollowedRun
 from callboard._runs.forgetting import forget_user
 from callboard._runs.holdings import Account, Holdings
-from callboard._runs.inputs import Inputs
 from callboard._runs.left_run import (
     LEFT_RUN,
     KeptRequest,
-    LeftRun,
     end_of_left_run,
     find_origin,
     pack_request,
@@ -37,40 +27,35 @@ from callboard._runs.left_run import (
     unpack_request,
 )
 from callboard._runs.links import NO_LINKS, Links
-from callboard._runs.log import EventLog
 from callboard._runs.ownership import Ownership
 from callboard._runs.places import Places
 from callboard._runs.quota import Quota
-from callboard._runs.recorder import Recorder
 from callboard._runs.reopening import Reopened, reopen
 from callboard._runs.run import INTERRUPTED, Owner, Run
-from callboard._runs.run_audit import RunAudit
 from callboard._runs.watch import Watch
 from callboard._settings import Settings
-from callboard._text import storable
 from callboard._threads import REQUESTS
-from callboard._trace_context import within
 from callboard._tracing import RunSpans, Tracing
 from callboard.calls import ClientTool, Services
 from callboard.errors import RunConflict, ShuttingDown, StorageError, UnknownAgent, UnknownRun
-from callboard.models import ChatDict, content_text
-from callboard.observers import ObservedRun, Observer, RunLeft, RunObservers, RunPrepared, RunTakenOver
-from callboard.storage import OWN_CHAT_PREFIX, AuditEntry, GivenAnswer, LoggedRun, Orders, RunLog
-from callboard_protocol import Done, Error, Event, RunRequest, RunStart
+from callboard.observers import Observer, RunLeft, RunObservers
+from callboard.storage import (
+    OWN_CHAT_PREFIX,
+    LoggedRun,
+    NewRun,
+    Orders,
+    RunLog,
+    RunRecord,
+)
+from callboard_protocol import Done, Error, RunRequest, RunStart, encode
 
 MAX_OWNERS = 3
 """The servers that may try one run: what kills each that runs it is given up."""
-MAX_NAME_CHARS = 255
-"""The characters of a user's name that are stored."""
-
 END_SECONDS = 15
 """The seconds that the last events of runs may take to be kept when the server stops."""
 
 USERS_SHARING_MEMORY = 4
 """One user's runs may take this part of what all may."""
-
-LEFT_OUT_TOLD = 200
-"""The newest of the messages without a place in the history, of which observers are told whole."""
 
 _log = structlog.get_logger(__name__)
 
@@ -95,12 +80,8 @@ class Runs:
         self._store = services.store
         self._settings = settings
         self._redaction = redact
-        self._links = links
-        self._observers = observers
         self._run_log = run_log
         self._watch = Watch(run_log, self._logged_ids, self._take_orders)
-        # One for all runs: it remembers which models call natively.
-        self._formats = FormatChoice(settings.tool_format, settings.react_models)
         self._runs: dict[str, Run] = {}
         self._forgetting: set[asyncio.Task[None]] = set()
         self._ended: dict[str, Account] = {}
@@ -116,7 +97,9 @@ class Runs:
         memory_bytes = settings.run_memory_mib * 1024 * 1024
         self._user_bytes = memory_bytes // USERS_SHARING_MEMORY
         self._holdings = Holdings(memory_bytes, self._user_bytes, self._forget_oldest)
-        self._call_ids: WeakValueDictionary[str, CallIds] = WeakValueDictionary()
+        self._factory = RunFactory(
+            services, settings, redact, run_log, links, observers, self._tracing, self._quota, self._holdings
+        )
 
     @asynccontextmanager
     async def owning(self) -> AsyncIterator[None]:
@@ -131,8 +114,8 @@ class Runs:
             self._settings.lease_seconds,
             self._settings.keep_run_seconds,
             self._user_bytes,
+            self._factory.end_left_run,
             lambda: self.is_closing,
-            self._tell_of_end,
         )
         async with ownership.held():
             yield
@@ -156,9 +139,9 @@ class Runs:
             return await self.start(request, caller=caller)
         except _RunsElsewhere as elsewhere:
             # The same may have been asked here a moment ago.
-            if run := self._attached(elsewhere.run.run_id, _owner(request)):
+            if run := self._attached(elsewhere.run.run_id, owner_of(request)):
                 return run
-            if elsewhere.run.owner != _owner(request):
+            if elsewhere.run.owner != owner_of(request):
                 raise
             return elsewhere.run
 
@@ -174,7 +157,7 @@ class Runs:
         stored history cannot be read, the run goes on with what the client sent, and says so.
         """
         run_id = request.run_id or uuid4().hex
-        owner = _owner(request)
+        owner = owner_of(request)
         if run := self._attached(run_id, owner):
             return run
         self._refuse_when_closing()
@@ -195,20 +178,22 @@ class Runs:
                 return run
             self._refuse_when_closing()
             is_alone = await self._run_log.is_alone()
-            spans = self._tracing.begin(_observed(run_id, request), agent.name)
+            spans = self._tracing.begin(observed_run(run_id, request), agent.name)
             # Who else started it leaves with this server.
             packed = await self._pack(request, spans) if continuation is None else None
-            logged = await self._log_run(run_id, owner, request, packed)
+            logged, new = await self._log_run(run_id, conversation.request, packed)
             if run := self._attached(run_id, owner):
                 return run
-            if self.is_closing and logged:
-                # Else another server would begin it, of whom the client knows nothing.
+            if self.is_closing and logged and not new:
+                # Otherwise another server would begin it, of which the client knows nothing.
                 with suppress(StorageError):
                     await self._run_log.withdraw(run_id)
             self._refuse_when_closing()
-            journal = self._journal(conversation, run_id, logged)
-            ids = self._ids_of(conversation, is_alone=is_alone)
-            run = self._begin(run_id, owner, agent, conversation, functions, journal, ids, spans, logged, caller=caller)
+            record = self._factory.open_record(run_id, owner, logged, conversation, new)
+            ids = self._factory.ids_of(conversation, is_alone=is_alone)
+            run = self._begin(
+                RunSpec(run_id, owner, agent, conversation, functions, ids, spans, record, logged, caller)
+            )
             run.may_be_left = logged is not None and packed is not None and _goes_on(agent)
             started = True
         finally:
@@ -217,159 +202,11 @@ class Runs:
         _log.info("run_started", run_id=run_id, agent=owner.agent_id, chat_id=owner.chat_id, task=request.task)
         return run
 
-    def _begin(
-        self,
-        run_id: str,
-        owner: Owner,
-        agent: AgentLike,
-        conversation: Conversation,
-        functions: Sequence[ClientTool],
-        journal: ChatJournal | NoJournal,
-        ids: CallIds,
-        spans: RunSpans,
-        logged: LoggedRun | None,
-        left: LeftRun | None = None,
-        caller: str | None = None,
-    ) -> Run:
-        request = conversation.request
-        history = conversation.history
-        account = Account(self._holdings, owner.user_id or "")
-        redaction = Redaction(above=self._redaction)
-        tracing_observers = spans.observers(redaction, content_text(_asked(conversation.messages)))
-        observers = RunObservers(
-            _observed(run_id, request),
-            [*self._quota.observers, *self._observers, *tracing_observers],
-            keeps_answers=self._tracing.has_contents and bool(tracing_observers),
-        )
-        log = EventLog(account=account, on_append=observers.tell)
-        enricher = self._make_enricher(run_id, request, account)
-        recorder = Recorder(
-            log,
-            journal,
-            ids,
-            redaction,
-            enricher.enrich,
-            is_without_history=history.is_missing,
-            is_one_with_log=self._run_log.is_one_with_journal,
-            first_round=left.next_round if left else 0,
-            audit=self._make_audit(run_id, owner, caller, enricher.inputs),
-            waited_seconds=enricher.inputs.waited_seconds,
-        )
-        first = left.first_event(run_id, owner.agent_id) if left else RunStart(run_id=run_id, agent=owner.agent_id)
-        run_log = self._run_log if logged else None
-        run = Run(run_id, owner, log, recorder, enricher, self._settings.detach_grace_seconds, first, run_log)
-        self._runs[run_id] = run
-        if left:
-            observers.tell(RunTakenOver(logged.losses if logged else 0))
-            for end in left.closed:
-                observers.tell(end)
-            log.restore(left.frames)
-            recorder.restore({call_id: start.tool_name for call_id, start in left.open_calls.items()}, left.sources)
-            enricher.inputs.take(left.orders.answers)
-        if logged and run_log:
-            log.keep_in(run_log, logged, run.abandon, enricher.files.take_new)
-        run.left_out = left_out(agent, [function.name for function in functions], request.options)
-        prepare = partial(
-            self._prepare, run_id, conversation, functions, recorder, redaction, enricher.inputs, journal, observers
-        )
-        with within(spans.context):
-            run.start(
-                with_chosen_model(agent, history.model),
-                prepare,
-                redaction,
-                partial(self._end, chat_id=request.chat_id, account=account, observers=observers),
-                self._settings.run_timeout_seconds,
-                logged.age_seconds if logged else 0.0,
-            )
-        if left:
-            self._watch.wake(run_id)
-        if left and left.orders.is_cancelled:
-            run.cancel()
-        return run
+    def _begin(self, spec: RunSpec) -> Run:
+        return self._factory.make(spec, self._keep, partial(self._end, chat_id=spec.conversation.request.chat_id))
 
-    async def _prepare(
-        self,
-        run_id: str,
-        conversation: Conversation,
-        functions: Sequence[ClientTool],
-        recorder: Recorder,
-        redaction: Redaction,
-        inputs: Inputs,
-        journal: ChatJournal | NoJournal,
-        observers: RunObservers,
-    ) -> TurnContext:
-        """Return what the agent is given: the messages with the text of their files, and the stored calls in them."""
-        request = conversation.request
-        history = conversation.history
-        files = ReadableFiles(request.user.id if request.user else "")
-        messages = await files.read(conversation.messages)
-        if not isinstance(journal, NoJournal) and not conversation.is_asked:
-            await self._ask(journal, conversation, messages, files)
-        max_tokens = self._settings.history_tokens
-
-        def replayed() -> tuple[list[ChatDict], list[ChatDict], Replayed]:
-            found = replay(messages, history.calls, [call.id for call in conversation.unfinished])
-            bounded = bound(found.messages, max_tokens)
-            return bounded, list_left_out(found.messages, bounded), found
-
-        # Long chats take a while, in which others are answered.
-        bounded, left_out, past = await REQUESTS.run(replayed)
-        recorder.earlier_sources.add(past.source_map)
-        details = {call.tool_call_id: call.details for call in history.calls if call.details}
-        details |= {answer_key(text): sent for text, sent in history.answers}
-        recorder.provider_details.update(await self._redaction.large(details))
-        told = await self._redaction.large(bounded)
-        if observers.observers:
-            newest = await self._redaction.large(left_out[-LEFT_OUT_TOLD:])
-            observers.tell(RunPrepared(told, newest, len(left_out)))
-        return TurnContext(
-            run_id=run_id,
-            messages=told,
-            max_source_number=past.max_source_number,
-            claim_tool_call_id=recorder.claim,
-            model=self._services.model,
-            chat_id=request.chat_id,
-            message_id=request.message_id,
-            user=request.user,
-            task=request.task,
-            options=request.options,
-            limits=Limits(self._settings.max_tool_calls_per_turn, self._settings.tool_timeout_seconds).without(
-                len(conversation.calls_made)
-            ),
-            formats=self._formats,
-            approval=Approval(
-                self._settings.confirm_tools,
-                inputs.wait,
-                self._settings.input_timeout_seconds,
-                self._settings.text_calls,
-                can_ask=conversation.can_ask,
-                was_asked=inputs.was_asked,
-            ),
-            services=self._services,
-            functions=functions,
-            must_call=request.must_call,
-            redaction=redaction,
-            left_running=recorder.left_running,
-            provider_details=recorder.provider_details,
-            recall=request.recall and self._settings.recall,
-            spend_call=self._quota.spend_of(request.user.id if request.user else ""),
-            observers=observers,
-            calls_made=conversation.calls_made,
-            unfinished=conversation.unfinished,
-            agent_id=request.agent,
-            emit=recorder.record_whole,
-        )
-
-    async def _ask(
-        self, journal: ChatJournal, conversation: Conversation, messages: Sequence[ChatDict], files: ReadableFiles
-    ) -> None:
-        """Tell the journal what of the request is to be stored."""
-        response = conversation.response
-        if response is not None:
-            brought = await files.read(response.brought)
-            response = replace(response, brought=await self._redaction.large(brought))
-        results = await self._redaction.large(dict(conversation.results))
-        journal.ask(await self._redaction.large(_asked(messages)), results, response)
+    def _keep(self, run: Run) -> None:
+        self._runs[run.run_id] = run
 
     async def find(self, run_id: str, user_id: str | None = None) -> Run | FollowedRun:
         """Return the run of that id, wherever it goes on.
@@ -428,37 +265,32 @@ class Runs:
         # One that says nothing of it may not read its own finished rounds, and do all anew.
         if not _goes_on(agent):
             return end_of_left_run(agent.agent_id)
-        conversation = await open_conversation(self._store, request, logged.run_id, None)
-        journal = self._journal(conversation, logged.run_id, logged)
         approval = Approval(self._settings.confirm_tools)
-        reopened = await reopen(self._run_log, self._store, logged, request, agent, journal, approval)
-        if not isinstance(reopened, Reopened):
-            return reopened
-        logged = reopened.logged
+        async with self._factory.record_of_left_run(logged, request) as (logged, record):
+            reopened = await reopen(self._run_log, self._store, logged, record, request, agent, approval)
+            if not isinstance(reopened, Reopened):
+                return reopened
+            await self._begin_again(logged, record, request, agent, reopened)
+            return None
+
+    async def _begin_again(
+        self, logged: LoggedRun, record: RunRecord, request: KeptRequest, agent: AgentLike, reopened: Reopened
+    ) -> None:
         conversation = reopened.conversation
-        owner = _owner(request)
-        ids = self._ids_of(conversation, is_alone=await self._run_log.is_alone())
+        owner = owner_of(request)
+        ids = self._factory.ids_of(conversation, is_alone=await self._run_log.is_alone())
         await self._places.take(owner.user_id or "", is_patient=True)
         if self.is_closing:
             self._places.give_back(owner.user_id or "")
-            await self._run_log.hand_over(logged)
-            return None
+            await record.hand_over()
+            return
         functions = tuple(map(ClientTool.of, request.functions))
-        spans = self._tracing.begin(_observed(logged.run_id, request), agent.name, request.origin.get("run", ""))
+        spans = self._tracing.begin(observed_run(logged.run_id, request), agent.name, request.origin.get("run", ""))
+        key = request.origin.get("key")
         has_begun = False
         try:
             run = self._begin(
-                logged.run_id,
-                owner,
-                agent,
-                conversation,
-                functions,
-                journal,
-                ids,
-                spans,
-                logged,
-                reopened.left,
-                request.origin.get("key"),
+                RunSpec(logged.run_id, owner, agent, conversation, functions, ids, spans, record, logged, key, reopened)
             )
             has_begun = True
         finally:
@@ -466,36 +298,41 @@ class Runs:
                 self._runs.pop(logged.run_id, None)
                 self._places.give_back(owner.user_id or "")
         run.may_be_left = True
+        self._watch.wake(run.run_id)
         _log.warning("run_carried_on", run_id=logged.run_id, agent=owner.agent_id, losses=logged.losses)
-        return None
 
     async def _pack(self, request: RunRequest, spans: RunSpans) -> bytes | None:
         """Return the request as it is kept, without secrets; None where that is not to be, or it is too large."""
-        if not _is_kept(request):
+        if not is_stored(request):
             return None
         public = await self._redaction.large(request.model_dump(exclude_unset=True))
         kept = KeptRequest.model_validate({**public, "origin": find_origin(spans.context)})
         return await REQUESTS.run(partial(pack_request, kept))
 
-    async def _log_run(self, run_id: str, owner: Owner, request: RunRequest, packed: bytes | None) -> LoggedRun | None:
-        """Write down that the run is this server's; None where it is kept nowhere, or cannot be.
+    async def _log_run(
+        self, run_id: str, request: RunRequest, packed: bytes | None
+    ) -> tuple[LoggedRun | None, NewRun | None]:
+        """Make the run this server's in the database; (None, None) if it is not stored.
 
-        `packed` is what another server needs to go on with it.
+        `packed` is what another server needs to continue it. If the database is in trouble the second value says that
+        the run is still to be begun there.
         """
-        if not _is_kept(request):
-            return None
-        mine = LoggedRun(run_id, owner.agent_id, owner.chat_id, owner.message_id, owner.user_id)
+        if not is_stored(request):
+            return None, None
+        user_id = owner_of(request).user_id
+        mine = LoggedRun(run_id, request.agent, request.chat_id, request.message_id, user_id, last_seq=1)
+        first = encode(1, RunStart(run_id=run_id, agent=request.agent))
         try:
-            there = await self._run_log.begin(mine, packed, self._settings.max_user_runs)
+            there = await self._run_log.begin(mine, packed, self._settings.max_user_runs, first)
         except StorageError as error:
             if not await self._run_log.begins_alone():
                 # Another server may have it, or begin it anew.
                 raise
-            _log.warning("run_not_logged", run_id=run_id, error=str(error))
-            return None
+            _log.warning("run_not_begun", run_id=run_id, error=str(error))
+            return mine, NewRun(packed, first)
         if there is not mine:
             raise _RunsElsewhere(FollowedRun(there, self._run_log, self._watch, self._runs.get))
-        return mine
+        return mine, None
 
     def __iter__(self) -> Iterator[Run]:
         return iter(tuple(self._runs.values()))
@@ -554,9 +391,7 @@ class Runs:
         await asyncio.gather(*late)
         await asyncio.gather(*self._forgetting)
         await self._quota.close()
-        await self._formats.call_styles.aclose()
-        for run in self:
-            run.log.stop_keeping()
+        await self._factory.formats.call_styles.aclose()
         self._has_left = True
 
     def _refuse_when_closing(self) -> None:
@@ -575,71 +410,7 @@ class Runs:
         except StorageError as error:
             _log.warning("own_chat_not_forgotten", chat_id=chat_id, error=str(error))
 
-    def _journal(self, conversation: Conversation, run_id: str, logged: LoggedRun | None) -> ChatJournal | NoJournal:
-        request = conversation.request
-        if not _is_kept(request):
-            return NoJournal()
-        turn = Turn(
-            chat_id=str(request.chat_id),
-            run_id=run_id,
-            message_id=request.message_id,
-            user_id=request.user.id if request.user else None,
-            user_content=None,
-            place=sum(message["role"] == "user" for message in conversation.messages),
-            epoch=logged.epoch if logged else None,
-            agent_id=request.agent,
-            user_name=_name_user(request),
-        )
-        return self._store.journal(turn, self._settings.compact_results)
-
-    def _make_enricher(self, run_id: str, request: RunRequest, account: Account) -> EventEnricher:
-        inputs = Inputs(self._settings.input_timeout_seconds, partial(self._close_question, run_id))
-        files = RunFiles(run_id, account)
-        if not _is_kept(request):
-            return EventEnricher(inputs, files)
-        return EventEnricher(inputs, files, partial(self._links.to_result, str(request.chat_id)))
-
-    def _make_audit(self, run_id: str, owner: Owner, caller: str | None, inputs: Inputs) -> RunAudit:
-        if not self._settings.audit:
-            return RunAudit()
-        about = AuditEntry("call", owner.user_id, caller, owner.agent_id, owner.chat_id, run_id)
-        return RunAudit(self._store.audit(), about, self._settings.audit_retention_days, inputs.find_key)
-
-    async def _close_question(self, run_id: str, question: str) -> bool:
-        """Take no more answers to a question; return False where one was taken that has not arrived."""
-        run = self._runs[run_id]
-        try:
-            # Where it is not kept, nobody elsewhere knows it.
-            return not (run.is_logged and run.log.is_kept) or await self._run_log.answer(
-                run_id, question, GivenAnswer(None)
-            )
-        except StorageError:
-            return True
-
-    def _ids_of(self, conversation: Conversation, *, is_alone: bool) -> CallIds:
-        """Return the ids of the chat's calls, one set a chat: two models may be answering in it side by side.
-
-        Unless this server is alone another may be taking the same ones at this moment.
-        """
-        request = conversation.request
-        history = conversation.history
-        sent = {call.id for message in request.messages for call in message.tool_calls or ()}
-        ids = self._call_ids.setdefault(request.chat_id, CallIds()) if request.chat_id else CallIds()
-        ids.add(history.tool_call_ids | sent)
-        if history.is_missing or not is_alone:
-            ids.distrust()
-        return ids
-
-    def _tell_of_end(self, logged: LoggedRun, last: Sequence[Event]) -> None:
-        """Tell observers of a run of another server's that could only be ended, and of its last events."""
-        observed = ObservedRun(logged.run_id, logged.agent_id, logged.chat_id, logged.user_id)
-        spans = self._tracing.begin(observed, logged.agent_id)
-        observers = RunObservers(observed, [*self._observers, *spans.observers(self._redaction)])
-        observers.tell(RunTakenOver(logged.losses))
-        for event in last:
-            observers.tell(event)
-
-    def _end(self, run: Run, chat_id: str | None, account: Account, observers: RunObservers) -> None:
+    def _end(self, run: Run, account: Account, observers: RunObservers, chat_id: str | None) -> None:
         """Give the run's place back; the log can be read for a while.
 
         What no client has named is kept for a client that is to go on with it.
@@ -695,29 +466,3 @@ def _shutting_down() -> ShuttingDown:
 def _goes_on(agent: AgentLike) -> bool:
     """Return whether the agent can go on where another server has left it."""
     return getattr(agent, "on_owner_loss", "end") == "continue"
-
-
-def _asked(messages: Sequence[ChatDict]) -> str | list[dict[str, Any]] | None:
-    """Return what the user said last; None where a turn goes on, for that was written with its beginning."""
-    if messages[-1]["role"] == "tool":
-        return None
-    return next((message.get("content") for message in reversed(messages) if message["role"] == "user"), None)
-
-
-def _is_kept(request: RunRequest) -> bool:
-    return request.chat_id is not None and request.task is None
-
-
-def _name_user(request: RunRequest) -> str | None:
-    """Return the name of the user who asks, None if the client sent none."""
-    name = request.user.name.strip() if request.user else ""
-    return storable(name[:MAX_NAME_CHARS]) or None
-
-
-def _observed(run_id: str, request: RunRequest) -> ObservedRun:
-    user_id = request.user.id if request.user else None
-    return ObservedRun(run_id, request.agent, request.chat_id, user_id, request.task, _name_user(request))
-
-
-def _owner(request: RunRequest) -> Owner:
-    return Owner(request.agent, request.chat_id, request.message_id, request.user.id if request.user else None)

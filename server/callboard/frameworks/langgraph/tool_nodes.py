@@ -1,0 +1,199 @@
+"""Hooks on the tool nodes of a graph, which apply the server's limits to their calls.
+
+LangGraph's events report a tool's start too late to ask the user, and a tool that raises ends the run. But every call
+of a tool node passes through one of its methods, so that method is replaced. Without a running turn the replacement
+does nothing.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import cache, partial, wraps
+from inspect import unwrap
+from typing import Any
+
+from langchain_core.messages import ToolCall as LangChainCall
+from langchain_core.messages import ToolMessage
+from langchain_core.tools import StructuredTool
+from langgraph._internal._constants import CONFIG_KEY_RUNTIME
+from langgraph.errors import GraphBubbleUp, GraphInterrupt
+from langgraph.prebuilt import ToolNode, ToolRuntime
+from langgraph.pregel import Pregel
+from langgraph.types import Command
+from pydantic import ValidationError
+
+from callboard.calls import ToolCall, containing, running_tool
+from callboard.errors import InvalidArguments, ToolError, UnknownTool
+from callboard.frameworks.failures import tool_error
+from callboard.frameworks.langgraph.hooks import Hooks, Path, current_hooks
+from callboard.frameworks.langgraph.messages import messages_in, read_arguments, unreadable_error
+from callboard.frameworks.langgraph.stream import Graph
+from callboard.frameworks.progress import report_progress
+
+Result = ToolMessage | Command[Any] | list[Any]
+RunOne = Callable[..., Awaitable[Result]]
+Execute = Callable[[], Awaitable[Result]]
+
+
+def hook_tool_nodes(graph: Graph, path: Path = ()) -> Iterator[Path]:
+    """Put hooks on the tool nodes of the graph and its subgraphs, and yield the path of each."""
+    for name, node in graph.nodes.items():
+        if isinstance(node.bound, ToolNode):
+            yield (*path, name)
+            if not isinstance(node.bound._arun_one, _HookedToolNode):
+                node.bound._arun_one = _HookedToolNode(node.bound)  # type: ignore[assignment, method-assign] # ours
+    for name, inner in graph.get_subgraphs():
+        if isinstance(inner, Pregel):
+            yield from hook_tool_nodes(inner, (*path, name))
+
+
+@cache
+def hook_agents_in_tools() -> None:
+    """Patch LangGraph so that tool nodes of graphs which a tool runs are hooked too.
+
+    Without a running turn nothing changes.
+    """
+    run_one = ToolNode._run_one
+    arun_one = ToolNode._arun_one
+    stream = Pregel.stream
+
+    @wraps(stream)
+    def refuse_to_block(graph: Graph, *args: Any, **kwargs: Any) -> Any:
+        if (tool := running_tool.get()) is not None and current_hooks.get() is not None:
+            tool.refuse_to_block(f"The graph '{graph.name}'", "use `await graph.ainvoke(…)` there")
+        return stream(graph, *args, **kwargs)
+
+    @wraps(arun_one)
+    async def arun(node: ToolNode, call: LangChainCall, *injected: Any) -> Result:
+        if running_tool.get() is None or current_hooks.get() is None:
+            return await arun_one(node, call, *injected)
+        return await _HookedToolNode(node)(call, *injected)
+
+    @wraps(run_one)
+    def run(node: ToolNode, call: LangChainCall, *injected: Any) -> Result:
+        tool = running_tool.get()
+        hooks = current_hooks.get()
+        if tool is None or hooks is None or call["id"] is None:
+            return run_one(node, call, *injected)
+        execute = partial(asyncio.to_thread, run_one, node, call, *injected)
+        return tool.wait_for(_HookedToolNode(node).run(hooks, call, call["id"], execute))
+
+    Pregel.stream = refuse_to_block  # type: ignore[assignment, method-assign] # in front of it
+    ToolNode._arun_one = arun  # type: ignore[assignment, method-assign] # in front of it
+    ToolNode._run_one = run  # type: ignore[assignment, method-assign] # in front of it
+
+
+@cache
+def contain_tools() -> None:
+    """Patch LangChain so that a tool which raises `KeyboardInterrupt` or the like fails alone.
+
+    LangChain runs a tool in its own task, where such an exception would end the event loop. Without a running turn
+    nothing changes.
+    """
+    run_tool = StructuredTool._run
+    arun_tool = StructuredTool._arun
+
+    @wraps(run_tool)
+    def run(tool: StructuredTool, *args: Any, **kwargs: Any) -> Any:
+        with containing() if current_hooks.get() else nullcontext():
+            return run_tool(tool, *args, **kwargs)
+
+    @wraps(arun_tool)
+    async def arun(tool: StructuredTool, *args: Any, **kwargs: Any) -> Any:
+        with containing() if current_hooks.get() else nullcontext():
+            return await arun_tool(tool, *args, **kwargs)
+
+    StructuredTool._run = run  # type: ignore[assignment, method-assign] # in front of it
+    StructuredTool._arun = arun  # type: ignore[assignment, method-assign] # in front of it
+
+
+class _HookedToolNode:
+    """Replaces the method of a tool node that runs one call."""
+
+    def __init__(self, node: ToolNode) -> None:
+        self._node = node
+        # LangGraph's own method, without the patches on the class.
+        self._run_one: RunOne = unwrap(ToolNode._arun_one).__get__(node)
+
+    async def __call__(self, call: LangChainCall, *injected: Any) -> Result:
+        execute = partial(self._run_one, call, *map(_add_progress_writer, injected))
+        hooks = current_hooks.get()
+        if hooks is None or call["id"] is None:
+            return await execute()
+        return await self.run(hooks, call, call["id"], execute)
+
+    async def run(self, hooks: Hooks, call: LangChainCall, call_id: str, execute: Execute) -> Result:
+        """Run the call with `execute`, within the turn's limits."""
+        name = call["name"]
+        known = hooks.calls.get(call_id)
+        is_in_tool = call_id in hooks.inner_calls
+        if known is not None and read_arguments(known) is None:
+            hooks.refuse(known)
+            return _error_message(call, str(unreadable_error(known)))
+        await hooks.start(call_id, name, call["args"])
+        try:
+            if call_id in hooks.paused.values():
+                # The tool starts again to receive the answer it waited for. This is not a new call, so it is not
+                # counted again.
+                outcome = await hooks.turn.calls.resume(call_id, name, partial(_return_outcome, execute))
+            else:
+                outcome = await hooks.turn.calls.run(
+                    ToolCall(call_id, name, call["args"]), partial(_return_outcome, execute), is_counted=is_in_tool
+                )
+        except ToolError as refused:
+            hooks.turn.calls.fail(call_id, refused)
+            return _error_message(call, hooks.turn.mask(str(refused)))
+        match outcome:
+            case GraphInterrupt():
+                hooks.paused |= {interrupt.id: call_id for interrupt in outcome.args[0]}
+                raise outcome
+            case GraphBubbleUp():
+                raise outcome
+            case Exception():
+                error = tool_error(outcome)
+                hooks.turn.calls.fail(call_id, error)
+                if is_in_tool:
+                    # An exception of an inner agent's tool ends that agent, and then the outer tool fails.
+                    raise outcome
+                return _error_message(call, hooks.turn.mask(str(error)))
+            case BaseException():
+                raise outcome
+            case _:
+                self._end(hooks, call, outcome)
+                return outcome
+
+    def _end(self, hooks: Hooks, call: LangChainCall, result: Result) -> None:
+        """End the call with its own message among the messages of the result."""
+        messages = [message for message in messages_in(result) if isinstance(message, ToolMessage)]
+        own = [message for message in messages if message.tool_call_id == call["id"]]
+        message = own[-1] if own else ToolMessage("", tool_call_id=call["id"])
+        if message.status == "error" and call["name"] not in self._node.tools_by_name:
+            hooks.turn.calls.fail(message.tool_call_id, UnknownTool(message.text))
+        elif message.status == "error" and isinstance(hooks.tool_errors.get(message.tool_call_id), ValidationError):
+            hooks.turn.calls.fail(message.tool_call_id, InvalidArguments(message.text))
+        else:
+            hooks.finish(message)
+
+
+def _add_progress_writer(injected: Any) -> Any:
+    """Return an injected argument of a tool; the stream writer of a `ToolRuntime` reports the call's progress.
+
+    Progress that is written to the graph's stream is not assigned to a call.
+    """
+    if not isinstance(injected, ToolRuntime):
+        return injected
+    settings = injected.config.get("configurable") or {}
+    if (runtime := settings.get(CONFIG_KEY_RUNTIME)) is not None:
+        settings = {**settings, CONFIG_KEY_RUNTIME: replace(runtime, stream_writer=report_progress)}
+    return replace(injected, stream_writer=report_progress, config={**injected.config, "configurable": settings})
+
+
+async def _return_outcome(execute: Execute) -> Result | BaseException:
+    """Return the result of the call, or its exception: a tool may raise anything, and the run must not end."""
+    [outcome] = await asyncio.gather(execute(), return_exceptions=True)
+    return outcome
+
+
+def _error_message(call: LangChainCall, reason: str) -> ToolMessage:
+    return ToolMessage(f"Error: {reason}", name=call["name"], tool_call_id=call["id"], status="error")
