@@ -24,7 +24,7 @@ from callboard._formats import (
     ReasoningPiece,
     RequestedCall,
     TextPiece,
-    exchange,
+    round_messages,
     tool_meant,
 )
 from callboard._formats.transcript import with_instructions
@@ -262,7 +262,7 @@ class _Turn:
                 replace(asked, name=one.call.name, arguments_text=str(one.call.arguments))
                 for one, asked in zip(made, calls, strict=True)
             ]
-            answer, *results = exchange(text or "", as_run, [outcomes[call.id].told for call in as_run])
+            answer, *results = round_messages(text or "", as_run, [outcomes[call.id].told for call in as_run])
             self.messages += results if text is None else [answer, *results]
 
     def _request(self, tools: Sequence[Tool]) -> ModelRequest:

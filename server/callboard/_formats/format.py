@@ -1,9 +1,8 @@
-"""Formats: each says how a model is told of its tools, and how calls are read out of its answer.
+"""The interface of formats. A format describes tools to a model and reads the calls in its answer.
 
-The loop keeps the conversation as OpenAI chat messages, `tool_calls` and `role: "tool"`
-included, whatever the model speaks; a format turns them into the request that this model
-understands and reads the answer back. So the loop, the store and replay know one shape,
-and a chat may go on with a model of another format. Above: the loop. Below: tools, models.
+The tool loop keeps every conversation as OpenAI chat messages with `tool_calls` and `role: "tool"`. A format turns them
+into a request that its model understands, and reads the answer back. So the loop, the store and replay handle one
+shape, and a chat can continue with a model of another format.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,12 +14,12 @@ from callboard.models import ChatDict, ModelDelta, ModelRequest
 from callboard_formats import ReasoningPiece, TextPiece
 
 ClaimId = Callable[[str], str]
-"""The way from the id that a model gave a call, or "", to one that is unique within the chat."""
+"""Returns an id that is unique within the chat, given the model's id for a call ("" if it gave none)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArgumentsPiece:
-    """A piece of a call's arguments; all pieces of a call, joined, are its `arguments_text`."""
+    """A piece of a call's arguments. All pieces of a call, joined, are its `arguments_text`."""
 
     call_id: str
     name: str
@@ -30,34 +29,34 @@ class ArgumentsPiece:
 Piece = TextPiece | ReasoningPiece | ArgumentsPiece
 
 
-def shown_pieces(reasoning: str, text: str) -> list[Piece]:
-    """Return the pieces for reasoning and for text behind it; none for what is empty."""
+def make_pieces(reasoning: str, text: str) -> list[Piece]:
+    """Return a piece for the reasoning and a piece for the text after it; no piece for an empty string."""
     pieces: list[Piece] = [ReasoningPiece(reasoning)] if reasoning else []
     return [*pieces, TextPiece(text)] if text else pieces
 
 
 MAX_NAME_CHARS = 256
-"""The most characters of a tool's name as a model writes it; OpenAI's own names have 64 at most."""
+"""The number of characters kept of a tool's name that a model wrote. OpenAI's limit for names is 64."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestedCall:
-    """A call as the model wrote it: `id` is unique within the chat, the rest may be nonsense.
+    """A call as the model wrote it. `id` is unique within the chat; `calls.understand` checks everything else.
 
-    A name is cut at `MAX_NAME_CHARS`: no tool has one that long, and it is stored, shown and compared. What the call
-    means, `callboard._formats.calls` finds out.
-
-    `arguments_text`: kept to the letter, "" where the model wrote none.
-    `truncated`: the output ended before the call did.
-    `in_text`: it was written in the answer's text, where arguments need not be JSON.
-    `untyped`: its arguments are texts, whose types the schema tells.
-    `words`: where its arguments are no JSON, they may be the one text that the tool takes.
-    `broken`: it is not written as its syntax wants, and refused.
-    `syntax`: the name of the syntax that read it, "" for a native call.
-    `rescued`: it stood in the text although nobody asked for calls there.
-    `asks_first`: it runs without an approval only where its tool is `read_only`.
-    `thought`: what the model wrote before it, where the format shows that to the model again.
-    `provider_id`: the id that the endpoint gave it, "" where it gave none; `details` as `ToolCallDelta` has them.
+    Attributes:
+        name: Cut at `MAX_NAME_CHARS`, because it is stored, shown and compared, and no tool has a name that long.
+        arguments_text: Exactly as written; "" if the model wrote none.
+        truncated: The output ended before the call did.
+        in_text: The call was written in the answer's text, where arguments need not be JSON.
+        untyped: All arguments are strings; the schema says which type each is meant to be.
+        words: Arguments that are not JSON may be the only string argument of the tool.
+        broken: The call violates its syntax and is refused.
+        syntax: The name of the syntax that the call was read in; "" for a native call.
+        rescued: The call was found in text that was not asked to contain calls.
+        asks_first: The call needs an approval unless its tool is `read_only`.
+        thought: The model's words before the call, if the format shows them to the model again.
+        provider_id: The endpoint's id of the call; "" if it gave none.
+        details: See `ToolCallDelta`.
     """
 
     id: str
@@ -80,18 +79,18 @@ class RequestedCall:
 
 
 class Reader(Protocol):
-    """A reader of one answer of a model as it comes. Pure: the same deltas give the same pieces."""
+    """Reads one answer of a model while it is streamed. The same deltas always give the same pieces."""
 
     def feed(self, delta: ModelDelta) -> list[Piece]:
-        """Return what can be shown now."""
+        """Return the pieces that can be shown now."""
         ...
 
     def finish(self) -> list[Piece]:
-        """Return what was held back; called once, after the last delta."""
+        """Return the pieces that were held back. Call it once, after the last delta."""
         ...
 
     def calls(self) -> list[RequestedCall]:
-        """Return the calls of the whole answer in the order they began; after `finish`."""
+        """Return the calls of the answer in the order they began. Call it after `finish`."""
         ...
 
 
@@ -100,20 +99,20 @@ class Format(Protocol):
 
     @property
     def name(self) -> str:
-        """The word for it in settings, such as `auto`, `native` or `react`."""
+        """The format's name in settings, such as `auto`, `native` or `react`."""
         ...
 
     def request(self, messages: Sequence[ChatDict], tools: Sequence[Tool]) -> ModelRequest:
-        """Return what this model is sent; without tools it must answer in text."""
+        """Return the request for the model. Without tools the model must answer in text."""
         ...
 
     def reader(self, tools: Sequence[Tool], claim_id: ClaimId, messages: Sequence[ChatDict] = ()) -> Reader:
-        """Return a reader for the answer to a request with these tools and messages."""
+        """Return a reader for the answer to the request with these tools and messages."""
         ...
 
 
-def exchange(text: str, calls: Sequence[RequestedCall], results: Sequence[str]) -> list[ChatDict]:
-    """Return one round as OpenAI messages: the assistant's with its calls, then a `tool` message for each.
+def round_messages(text: str, calls: Sequence[RequestedCall], results: Sequence[str]) -> list[ChatDict]:
+    """Return one round as OpenAI messages: an assistant message with the calls, then a `tool` message for each result.
 
     `results` are in the order of `calls`.
     """

@@ -9,7 +9,7 @@ from sqlalchemy import func, select
 
 from callboard._cli.doctor.data import is_missing
 from callboard._cli.doctor.settings import Context
-from callboard._formats import choose_format, find_described
+from callboard._formats import choose_format, find_model_format
 from callboard.errors import ModelError, ModelRefused, StorageError
 from callboard.models import ModelRequest, OpenAICompatible, ToolCallDelta, find_local_model
 from callboard.skills.memory import MemorySettings
@@ -124,7 +124,7 @@ async def _calls_tool(model: OpenAICompatible) -> bool:
 
 async def _name_syntax(model: OpenAICompatible) -> str:
     """Return a line on the syntax in which `auto` reads calls in the model's text."""
-    found = find_described(model.name, await model.describe())
+    found = find_model_format(model.name, await model.describe())
     if found is not None:
         return f"✓ model: auto reads calls in its text as {found.name}: {found.because} says so"
     return (
