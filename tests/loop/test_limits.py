@@ -5,8 +5,7 @@ import json
 import pytest
 
 from callboard._agents.tool_loop import MAX_CALLS_PER_ANSWER
-from callboard._formats.format import MAX_NAME_CHARS
-from callboard.calls import Allowance, tool
+from callboard.calls import MAX_NAME_CHARS, Allowance, tool
 from callboard.models import TextDelta
 from callboard_protocol import Done, Event, Status, ToolCallArgsDelta, ToolCallComplete, ToolCallError, ToolCallStart
 from tests.loop.conftest import Answer, Stage, results_sent, says, text_of, wants

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from callboard._formats import ClaimId, Reader, RequestedCall
+from callboard._formats import ClaimId, Reader
+from callboard.calls import ToolCall
 from callboard.errors import ModelAborted, ModelMalformedCall
 from callboard.models import KNOWN_REASONS, Finish, TokenUsage
 from callboard_protocol import Event, FinishReason, Message, ToolCallComplete, ToolCallStart
@@ -62,7 +63,7 @@ class Answer:
         self.usage = None
         self.details = {}
 
-    def calls(self) -> list[RequestedCall]:
+    def calls(self) -> list[ToolCall]:
         """Return the calls to run: none of an answer that was cut by a filter or taken back by its model."""
         return [] if self.reason in ("content_filter", "refusal") else self.reader.calls()
 

@@ -15,6 +15,7 @@ from callboard.calls import (
     SourceNumbers,
     Spend,
     Tool,
+    ToolCall,
     ToolResult,
     spend_nothing,
 )
@@ -24,7 +25,7 @@ from callboard.observers import NO_OBSERVERS, RunObservers
 from callboard_protocol import Event, InputRequest, User
 
 if TYPE_CHECKING:
-    from callboard._formats import FormatChoice, RequestedCall
+    from callboard._formats import FormatChoice
 
 OnOwnerLoss = Literal["continue", "end"]
 """What becomes of an agent's run whose server is gone: another one goes on with it, or ends it."""
@@ -122,7 +123,7 @@ class TurnContext(RunContext):
     spend_call: Spend = spend_nothing
     observers: RunObservers = NO_OBSERVERS
     calls_made: Sequence[str] = ()
-    unfinished: "Sequence[RequestedCall]" = ()
+    unfinished: Sequence[ToolCall] = ()
     agent_id: str = ""
     emit: Callable[[Event], Awaitable[None]] = field(default=_emit_nowhere, repr=False)
     begun: set[str] = field(default_factory=set, repr=False)

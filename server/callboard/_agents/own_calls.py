@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
-from callboard.calls import Budget, CallContext, CallRunner, ClientTool, EventBuffer, Tool, ToolResult
-from callboard.calls.call import write_arguments
+from callboard.calls import Budget, CallContext, CallRunner, ClientTool, EventBuffer, Tool, ToolCall, ToolResult
 from callboard.errors import AgentError, ToolError
 
 if TYPE_CHECKING:
@@ -25,14 +24,12 @@ class OwnCalls:
         """Run one call to its end, and return its result; see `RunContext.call`."""
         # To declare an agent takes none of the formats. A server has imported them before its first run.
         from callboard._agents.resolution import resolve_calls
-        from callboard._formats import RequestedCall
 
         _refuse_other(tool)
         context, budget = self._share(turn)
         context.redaction.add(*tool.secret_values)
-        written = arguments if isinstance(arguments, str) else write_arguments(arguments)
-        requested = RequestedCall(turn.claim_tool_call_id(call_id), tool.name, written)
-        calls = resolve_calls([requested], {tool.name: tool}, budget)
+        call = ToolCall(turn.claim_tool_call_id(call_id), tool.name, arguments)
+        calls = resolve_calls([call], {tool.name: tool}, budget)
         events = EventBuffer()
         work = asyncio.create_task(
             CallRunner(events, context, turn.limits).run_round(calls), name=f"call {tool.name} of {turn.run_id}"
@@ -44,7 +41,7 @@ class OwnCalls:
         finally:
             work.cancel()
             await asyncio.wait({work})
-        ended = work.result()[requested.id].ended
+        ended = work.result()[call.id].ended
         if isinstance(ended, ToolError):
             raise ended
         return ended

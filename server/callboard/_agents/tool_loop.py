@@ -22,13 +22,22 @@ from callboard._formats import (
     ProviderDetails,
     Reader,
     ReasoningPiece,
-    RequestedCall,
     TextPiece,
     exchange,
     tool_meant,
 )
 from callboard._formats.transcript import with_instructions
-from callboard.calls import Allowance, CallContext, CallRunner, ClientTool, EventBuffer, Limits, ResolvedCall, Tool
+from callboard.calls import (
+    Allowance,
+    CallContext,
+    CallRunner,
+    ClientTool,
+    EventBuffer,
+    Limits,
+    ResolvedCall,
+    Tool,
+    ToolCall,
+)
 from callboard.models import (
     ChatDict,
     ChatModel,
@@ -74,7 +83,7 @@ async def run_tool_loop(
     options: Mapping[str, Any] | None = None,
     functions: Sequence[ClientTool] = (),
     must_call: bool = False,
-    unfinished: Sequence[RequestedCall] = (),
+    unfinished: Sequence[ToolCall] = (),
     details: ProviderDetails | None = None,
 ) -> AsyncGenerator[Event, None]:
     """Play one turn as events, the last one `Done`; what `messages` holds is not changed.
@@ -232,7 +241,7 @@ class _Turn:
     async def run_round(
         self,
         text: str | None,
-        calls: Sequence[RequestedCall],
+        calls: Sequence[ToolCall],
         tools: Mapping[str, Tool],
         runner: CallRunner,
         buffer: EventBuffer,
@@ -246,7 +255,7 @@ class _Turn:
         came with it. If the client is to run one of the calls, the turn `is_handed_over` instead.
         """
         made = resolve_calls(calls, tools, runner.budget, text_calls=runner.approval.text_calls, cut_short=cut_short)
-        self.details.note_calls([(one.call.id, asked) for one, asked in zip(made, calls, strict=True)], message)
+        self.details.note_calls([one.call for one in made], message)
         running = asyncio.create_task(runner.run_round(made))
         try:
             async with aclosing(buffer.read(running)) as events:
@@ -258,11 +267,7 @@ class _Turn:
         outcomes = running.result()
         self.is_handed_over = any(isinstance(one, ResolvedCall) and one.is_external for one in made)
         if not self.is_handed_over:
-            as_run = [
-                replace(asked, name=one.call.name, arguments_text=str(one.call.arguments))
-                for one, asked in zip(made, calls, strict=True)
-            ]
-            answer, *results = exchange(text or "", as_run, [outcomes[call.id].told for call in as_run])
+            answer, *results = exchange(text or "", made, [outcomes[call.id].told for call in made])
             self.messages += results if text is None else [answer, *results]
 
     def _request(self, tools: Sequence[Tool]) -> ModelRequest:

@@ -1,6 +1,6 @@
 """Formats: how calls are written in a model's input and output. Runs nothing."""
 
-from callboard._formats.calls import parse_arguments, renamed, understand
+from callboard._formats.calls import parse_arguments, understand
 from callboard._formats.choice import FormatChoice, choose_format
 from callboard._formats.described import Descriptions, ModelKey, model_key
 from callboard._formats.format import (
@@ -9,7 +9,6 @@ from callboard._formats.format import (
     Format,
     Piece,
     Reader,
-    RequestedCall,
     exchange,
 )
 from callboard._formats.native import AutoFormat, FamilyFormat, NativeFormat, RescueFormat, prepare_reading
@@ -19,6 +18,7 @@ from callboard._formats.parsing import parse
 from callboard._formats.provider_details import ProviderDetails, answer_key
 from callboard._formats.text import TextFormat, react_format, xml_format
 from callboard._settings import ToolFormat
+from callboard.calls import ToolCall as RequestedCall
 from callboard_formats import Parsed, ParsedCall, ReasoningPiece, TextPiece
 from callboard_formats.calls import MeantCall, tool_meant
 
@@ -55,7 +55,6 @@ __all__ = [
     "parse_arguments",
     "prepare_reading",
     "react_format",
-    "renamed",
     "tool_meant",
     "understand",
     "xml_format",

@@ -2,17 +2,16 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
-from callboard._formats.format import RequestedCall
+from callboard.calls import ToolCall
 from callboard.errors import InvalidArguments, UnknownTool
 from callboard_formats import arguments, calls, syntax
 
 Schema = Mapping[str, Any]
 
 
-def understand(call: RequestedCall, schemas: Mapping[str, Schema]) -> calls.MeantCall:
+def understand(call: ToolCall, schemas: Mapping[str, Schema]) -> calls.MeantCall:
     """Return what `call` means among tools whose parameters are `schemas`, by their names.
 
     Raises `UnknownTool`, naming the closest, and `InvalidArguments`, for a call that was cut off too.
@@ -39,11 +38,6 @@ def parse_arguments(text: str) -> dict[str, Any]:
     """Read the arguments as an object, strictly; no text at all means none. Raises `InvalidArguments`."""
     with _translate_errors():
         return arguments.parse_arguments(text)
-
-
-def renamed(call: RequestedCall, name: str) -> RequestedCall:
-    """Return the same call under the name of its tool."""
-    return call if call.name == name else replace(call, name=name)
 
 
 @contextmanager

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import structlog
 
 from callboard._formats.described import Descriptions, ModelKey
-from callboard._formats.format import ClaimId, Format, Piece, Reader, RequestedCall
-from callboard.calls import Tool
+from callboard._formats.format import ClaimId, Format, Piece, Reader
+from callboard.calls import Tool, ToolCall
 from callboard.models import ChatDict, DescribedModel, ModelDelta, ModelDescription, ModelRequest, ToolCallDelta
 from callboard_formats.formats import FoundFormat, find_format, is_written_by, prompt_opens_thought
 
@@ -162,5 +162,5 @@ class _NotingReader:
                 self.callers.ask_prompt(self.model, self.described)
         return pieces
 
-    def calls(self) -> list[RequestedCall]:
+    def calls(self) -> list[ToolCall]:
         return self.reader.calls()

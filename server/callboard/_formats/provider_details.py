@@ -12,7 +12,7 @@ from typing import Any
 
 from callboard._call_ids import nine_characters
 from callboard._formats.described import ModelKey
-from callboard._formats.format import RequestedCall
+from callboard.calls import ToolCall
 from callboard.models import REASONING, ChatDict, content_text
 from callboard_protocol import EXTERNAL_ID_PREFIX
 
@@ -23,7 +23,7 @@ class ProviderDetails:
     `kept` has an entry for each call, by its id, and for each answer, by `answer_key` of its text. An entry is JSON:
     `origin` (endpoint and model), `message`, `call` and `function` (fields of theirs that OpenAI does not have; those
     of a message are with its first call), `id` (the endpoint's own for a call that has another one here) and `thought`
-    (see `RequestedCall`).
+    (see `ToolCall`).
     """
 
     def __init__(self, model: ModelKey | None = None, kept: MutableMapping[str, ChatDict] | None = None) -> None:
@@ -31,18 +31,18 @@ class ProviderDetails:
         self._origin = [model.endpoint, model.name]
         self._kept: MutableMapping[str, ChatDict] = {} if kept is None else kept
 
-    def note_calls(self, calls: Sequence[tuple[str, RequestedCall]], message: Mapping[str, Any]) -> None:
-        """Keep what came with the calls of one message; `calls` have their ids in the chat."""
-        for number, (call_id, call) in enumerate(calls):
+    def note_calls(self, calls: Sequence[ToolCall], message: Mapping[str, Any]) -> None:
+        """Store the details of the calls of one message, and of the message itself."""
+        for number, call in enumerate(calls):
             entry = {"origin": self._origin, **call.details}
-            if call.provider_id not in ("", call_id):
+            if call.provider_id not in ("", call.id):
                 entry["id"] = call.provider_id
             if call.thought:
                 entry["thought"] = call.thought
             if message and number == 0:
                 entry["message"] = dict(message)
             # A call that runs again after a restart has its entry.
-            self._kept.setdefault(call_id, entry)
+            self._kept.setdefault(call.id, entry)
 
     def note_answer(self, text: str, message: Mapping[str, Any], *, follows_calls: bool = False) -> None:
         """Keep what came with an answer without calls; its reasoning only if it follows calls, as DeepSeek demands."""

@@ -8,6 +8,7 @@ frameworks, which say what a call means. Knows neither models nor storage.
 from callboard.calls.approval import AnswerTo, Approval
 from callboard.calls.arguments import checked_schema_arguments
 from callboard.calls.call import (
+    MAX_NAME_CHARS,
     CallContext,
     CallRecord,
     RejectedCall,
@@ -16,8 +17,9 @@ from callboard.calls.call import (
     ToolCall,
     ToolOutcome,
     spend_nothing,
+    write_arguments,
 )
-from callboard.calls.client_tool import ClientTool, new_external_id, written_arguments
+from callboard.calls.client_tool import ClientTool, new_external_id
 from callboard.calls.context import (
     Quotas,
     Services,
@@ -38,6 +40,7 @@ from callboard.calls.running_tool import RunningTool, contain, containing, runni
 from callboard.calls.tool import NeedsConfirmation, Tool, refuse_special_parameter
 
 __all__ = [
+    "MAX_NAME_CHARS",
     "Allowance",
     "AnswerTo",
     "Approval",
@@ -78,5 +81,5 @@ __all__ = [
     "runs_in_thread",
     "spend_nothing",
     "tool",
-    "written_arguments",
+    "write_arguments",
 ]

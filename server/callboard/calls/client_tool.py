@@ -1,7 +1,5 @@
 """Functions that the client of a run offers: the model may call them, and the client runs them."""
 
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 from uuid import uuid4
@@ -43,16 +41,6 @@ class ClientTool(Tool):
 def new_external_id() -> str:
     """Return an id that nobody can guess: with it the client's next request finds what the run has done."""
     return f"{EXTERNAL_ID_PREFIX}{uuid4().hex}"
-
-
-def written_arguments(arguments_text: str, arguments: Mapping[str, Any]) -> str:
-    """Return `arguments` as JSON text: the model's own, to the letter, where that says the same."""
-    try:
-        if json.loads(arguments_text) == arguments:
-            return arguments_text
-    except (ValueError, RecursionError):
-        pass
-    return json.dumps(dict(arguments), ensure_ascii=False)
 
 
 def _is_not_run_here() -> NoReturn:

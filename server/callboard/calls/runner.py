@@ -18,12 +18,14 @@ from callboard._trace_context import within_call
 from callboard._watchdog import remember_task
 from callboard.calls.approval import APPROVED, FROM_TEXT, PENDING, WAITING, Approval
 from callboard.calls.call import (
+    REPAIRED,
     CallContext,
     CallRecord,
     RejectedCall,
     ResolvedCall,
     ToolCall,
     ToolOutcome,
+    describe_repairs,
     label_call,
     show_arguments,
     spend_nothing,
@@ -48,10 +50,6 @@ from callboard_protocol import (
 )
 
 R = TypeVar("R")
-
-REPAIRED = "repaired"
-"""The status that says what of a call is not as the model wrote it, and how it was written."""
-MAX_WRITTEN_CHARS = 2000
 
 
 class CallRunner:
@@ -101,9 +99,9 @@ class CallRunner:
             await self._events.wait_until_written()
             for call in calls:
                 if isinstance(call, RejectedCall):
-                    outcomes[call.call.id] = self._end(call.call.id, ToolOutcome(call.error))
+                    outcomes[call.id] = self._end(call.id, ToolOutcome(call.error))
                 elif not call.is_external:
-                    running[call.call.id] = asyncio.create_task(self._run_tool(call, next(unspent, None)))
+                    running[call.id] = asyncio.create_task(self._run_tool(call, next(unspent, None)))
             await asyncio.gather(*running.values())
         finally:
             at_work = [task for task in [*running.values(), *spending] if not task.done()]
@@ -114,24 +112,19 @@ class CallRunner:
         return outcomes | {call_id: task.result() for call_id, task in running.items()}
 
     def _announce(self, call: ResolvedCall | RejectedCall) -> None:
-        written = call.call
         if isinstance(call, ResolvedCall) and call.is_external:
             self._events.send(
-                ToolCallExternal(tool_call_id=written.id, tool_name=written.name, arguments=str(written.arguments))
+                ToolCallExternal(tool_call_id=call.id, tool_name=call.name, arguments=call.arguments_text)
             )
             return
         is_stoppable = not (isinstance(call, ResolvedCall) and runs_in_thread(call.tool))
-        # As the model wrote them: the store keeps the bytes, the recorder shows the object.
         title = call.tool.title if call.tool else ""
-        self._send_start(written, show_arguments(call), title=title, is_stoppable=is_stoppable)
-        if written.is_rescued:
-            self._send_status(written.id, FROM_TEXT_STATUS, "read from the model's text")
+        shown = ToolCall(call.id, call.name, show_arguments(call))
+        self._send_start(shown, title=title, is_stoppable=is_stoppable)
+        if call.call.rescued:
+            self._send_status(call.id, FROM_TEXT_STATUS, "read from the model's text")
         if isinstance(call, ResolvedCall) and call.repairs:
-            message = "; ".join(call.repairs)
-            if call.written:
-                is_long = len(call.written) > MAX_WRITTEN_CHARS
-                message += f"; written as {call.written[:MAX_WRITTEN_CHARS]}{'…' if is_long else ''}"
-            self._send_status(written.id, REPAIRED, message)
+            self._send_status(call.id, REPAIRED, describe_repairs(call))
 
     def _is_counted(self, call: ResolvedCall | RejectedCall) -> bool:
         is_run_here = isinstance(call, ResolvedCall) and not call.is_external
@@ -146,7 +139,7 @@ class CallRunner:
         return None
 
     async def _run_tool(self, call: ResolvedCall, spending: asyncio.Task[ToolLimit | None] | None) -> ToolOutcome:
-        call_id = call.call.id
+        call_id = call.id
         tool = call.tool
         turn = self._context
         record = self._open[call_id]
@@ -169,10 +162,10 @@ class CallRunner:
         try:
             if spending and (refused := await spending):
                 raise refused
-            is_from_text = call.call.is_doubtful and self.approval.is_needed_for_text(tool)
+            is_from_text = call.call.asks_first and self.approval.is_needed_for_text(tool)
             if is_from_text or self.approval.is_needed(tool, call.arguments):
                 self.approval.check_can_ask(tool.name, is_from_text=is_from_text)
-                reason = FROM_TEXT if call.call.is_rescued else ""
+                reason = FROM_TEXT if call.call.rescued else ""
                 shown = ToolCall(call_id, tool.name, tool.without_secrets(call.arguments))
                 await self.approve(shown, title=tool.title, reason=reason)
             with within_call(call_id):
@@ -195,7 +188,7 @@ class CallRunner:
         """Begin a call, and return when its start is written down: the tool must not run before."""
         if call.id in self._open:
             return
-        self._send_start(call, call.arguments)
+        self._send_start(call)
         await self._events.wait_until_written()
 
     def complete(self, call_id: str, result: ToolResult) -> None:
@@ -211,13 +204,13 @@ class CallRunner:
 
     def show_ended(self, call: ToolCall, result: ToolResult) -> None:
         """Show a call that was over before it could be known of."""
-        self._send_start(call, call.arguments)
+        self._send_start(call)
         self.complete(call.id, result)
 
     def reject(self, rejected: RejectedCall) -> None:
         """Show a call that the framework did not run: no such tool, unreadable arguments."""
         self.budget.refuse(rejected.error)
-        self._send_start(rejected.call, rejected.call.arguments)
+        self._send_start(rejected.call)
         self.fail(rejected.call.id, rejected.error)
 
     async def run(
@@ -323,9 +316,7 @@ class CallRunner:
         if call_id in self._open:
             self._send_status(call_id, step.status, step.message, step.progress)
 
-    def _send_start(
-        self, call: ToolCall, shown: str | Mapping[str, Any], *, title: str = "", is_stoppable: bool = True
-    ) -> None:
+    def _send_start(self, call: ToolCall, *, title: str = "", is_stoppable: bool = True) -> None:
         self._context.begun.add(call.id)
         inside = tuple(tool.call_id for tool in tools_around())
         self._open[call.id] = CallRecord(call, inside)
@@ -333,9 +324,9 @@ class CallRunner:
             ToolCallStart(
                 tool_call_id=call.id,
                 tool_name=call.name,
-                tool_args=shown if isinstance(shown, str) else dict(shown),
+                tool_args=call.arguments if isinstance(call.arguments, str) else dict(call.arguments),
                 stoppable=is_stoppable,
-                label=storable(label_call(title or call.name, self._context.redaction.value(shown))),
+                label=storable(label_call(title or call.name, self._context.redaction.value(call.arguments))),
                 parent_call_id=call.parent_call_id or next(iter(inside), ""),
             )
         )
