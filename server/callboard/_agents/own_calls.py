@@ -6,7 +6,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from callboard.calls import Budget, CallContext, CallRunner, ClientTool, EventBuffer, Tool, ToolCall, ToolResult
-from callboard.errors import AgentError, ToolError
+from callboard.errors import AgentError
 
 if TYPE_CHECKING:
     from callboard._agents.context import TurnContext
@@ -41,10 +41,11 @@ class OwnCalls:
         finally:
             work.cancel()
             await asyncio.wait({work})
-        ended = work.result()[call.id].ended
-        if isinstance(ended, ToolError):
-            raise ended
-        return ended
+        outcome = work.result()[call.id].outcome
+        if isinstance(outcome, ToolResult):
+            return outcome
+        assert outcome is not None, "the runner keeps it"
+        raise outcome
 
     def _share(self, turn: "TurnContext") -> tuple[CallContext, Budget]:
         if self._shared is None:

@@ -264,10 +264,10 @@ class _Turn:
         finally:
             running.cancel()
             await asyncio.wait({running})
-        outcomes = running.result()
+        ended = running.result()
         self.is_handed_over = any(isinstance(one, ResolvedCall) and one.is_external for one in made)
         if not self.is_handed_over:
-            answer, *results = exchange(text or "", made, [outcomes[call.id].told for call in made])
+            answer, *results = exchange(text or "", made, [ended[call.id].result_text for call in made])
             self.messages += results if text is None else [answer, *results]
 
     def _request(self, tools: Sequence[Tool]) -> ModelRequest:

@@ -10,12 +10,10 @@ from callboard.calls.arguments import checked_schema_arguments
 from callboard.calls.call import (
     MAX_NAME_CHARS,
     CallContext,
-    CallRecord,
     RejectedCall,
     ResolvedCall,
     Spend,
     ToolCall,
-    ToolOutcome,
     spend_nothing,
     write_arguments,
 )
@@ -37,6 +35,7 @@ from callboard.calls.masking import mask_result
 from callboard.calls.result import ToolResult, as_result
 from callboard.calls.runner import CallRunner
 from callboard.calls.running_tool import RunningTool, contain, containing, running_tool
+from callboard.calls.started_call import EndedCall, RunningCall, StartedCall, follow_call, format_error
 from callboard.calls.tool import NeedsConfirmation, Tool, refuse_special_parameter
 
 __all__ = [
@@ -46,25 +45,26 @@ __all__ = [
     "Approval",
     "Budget",
     "CallContext",
-    "CallRecord",
     "CallRunner",
     "ClientTool",
+    "EndedCall",
     "EventBuffer",
     "Limits",
     "NeedsConfirmation",
     "Quotas",
     "RejectedCall",
     "ResolvedCall",
+    "RunningCall",
     "RunningTool",
     "Services",
     "SourceNumbers",
     "Spend",
+    "StartedCall",
     "StatusChannel",
     "StatusReport",
     "Tool",
     "ToolCall",
     "ToolContext",
-    "ToolOutcome",
     "ToolResult",
     "as_result",
     "check_arguments",
@@ -73,6 +73,8 @@ __all__ = [
     "containing",
     "error_text",
     "execute",
+    "follow_call",
+    "format_error",
     "mask_result",
     "new_external_id",
     "refuse_special_parameter",

@@ -1,7 +1,6 @@
 """A tool call in each state of its life, and the context of a turn's calls."""
 
 import json
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +11,6 @@ from callboard._redaction import MASK, Redaction
 from callboard.calls.approval import Approval
 from callboard.calls.client_tool import ClientTool
 from callboard.calls.context import Quotas, Services, SourceNumbers
-from callboard.calls.result import ToolResult
 from callboard.calls.tool import Tool
 from callboard.errors import ToolError
 from callboard_protocol import User
@@ -121,30 +119,6 @@ class RejectedCall:
     def arguments_text(self) -> str:
         """The arguments as the model wrote them."""
         return self.call.arguments_text
-
-
-@dataclass(frozen=True, slots=True)
-class ToolOutcome:
-    """The end of a call: a result or an error, how long it ran (None where it never did), what the model is told."""
-
-    ended: ToolResult | ToolError
-    duration_ms: int | None = None
-    told: str = ""
-
-
-@dataclass(slots=True)
-class CallRecord:
-    """The facts about a call while it is open; `inside` are the ids of the calls whose tools it is part of."""
-
-    call: ToolCall
-    inside: tuple[str, ...] = ()
-    is_approved: bool = False
-    started_at_seconds: float = field(default_factory=time.monotonic)
-
-    @property
-    def duration_ms(self) -> int:
-        """The time that it has run."""
-        return round((time.monotonic() - self.started_at_seconds) * 1000)
 
 
 Spend = Callable[[], Awaitable[None]]

@@ -7,6 +7,7 @@ runs and shut when the call ends, so no tool can speak for another or after its 
 import asyncio
 import math
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from contextvars import ContextVar, Token
@@ -26,11 +27,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StatusReport:
-    """One step of a running call; `progress` is a percentage from 0 to 100, None where it is not known."""
+    """One step of a running call, made at `at`, in seconds since the epoch.
+
+    `progress` is a percentage from 0 to 100, None if it is not known.
+    """
 
     status: str
     message: str = ""
     progress: float | None = None
+    at: float = field(default_factory=time.time, compare=False)
 
 
 class StatusChannel:

@@ -20,11 +20,9 @@ from callboard.calls.approval import APPROVED, FROM_TEXT, PENDING, WAITING, Appr
 from callboard.calls.call import (
     REPAIRED,
     CallContext,
-    CallRecord,
     RejectedCall,
     ResolvedCall,
     ToolCall,
-    ToolOutcome,
     describe_repairs,
     label_call,
     show_arguments,
@@ -37,6 +35,7 @@ from callboard.calls.limits import Allowance, Budget, Limits
 from callboard.calls.masking import mask_result
 from callboard.calls.result import ToolResult
 from callboard.calls.running_tool import contain, running_a_tool, stopping_time, tools_around
+from callboard.calls.started_call import EndedCall, RunningCall
 from callboard.errors import ToolError, ToolLimit, ToolTimeout
 from callboard_protocol import (
     FROM_TEXT_STATUS,
@@ -67,7 +66,7 @@ class CallRunner:
         self._events = events
         self._context = context
         self._limits = limits
-        self._open: dict[str, CallRecord] = {}
+        self._open: dict[str, RunningCall] = {}
 
     @property
     def is_over_limit(self) -> bool:
@@ -81,7 +80,7 @@ class CallRunner:
 
     # --- Calls of Callboard's tools ---------------------------------------------------------------------------------
 
-    async def run_round(self, calls: Sequence[ResolvedCall | RejectedCall]) -> dict[str, ToolOutcome]:
+    async def run_round(self, calls: Sequence[ResolvedCall | RejectedCall]) -> dict[str, EndedCall]:
         """Run the calls of one answer side by side, and return their outcomes by their ids.
 
         Every call is announced before any runs: whoever reads the events has then written them down. Each end
@@ -93,13 +92,13 @@ class CallRunner:
         # Beside the starts, so that a store has them in one transaction.
         spending = [asyncio.create_task(self._spend()) for call in calls if self._is_counted(call)]
         unspent = iter(spending)
-        outcomes: dict[str, ToolOutcome] = {}
-        running: dict[str, asyncio.Task[ToolOutcome]] = {}
+        ended: dict[str, EndedCall] = {}
+        running: dict[str, asyncio.Task[EndedCall]] = {}
         try:
             await self._events.wait_until_written()
             for call in calls:
                 if isinstance(call, RejectedCall):
-                    outcomes[call.id] = self._end(call.id, ToolOutcome(call.error))
+                    ended[call.id] = self._end(call.id, call.error)
                 elif not call.is_external:
                     running[call.id] = asyncio.create_task(self._run_tool(call, next(unspent, None)))
             await asyncio.gather(*running.values())
@@ -109,7 +108,7 @@ class CallRunner:
                 task.cancel()
             if at_work:
                 await asyncio.wait(at_work)
-        return outcomes | {call_id: task.result() for call_id, task in running.items()}
+        return ended | {call_id: task.result() for call_id, task in running.items()}
 
     def _announce(self, call: ResolvedCall | RejectedCall) -> None:
         if isinstance(call, ResolvedCall) and call.is_external:
@@ -138,12 +137,12 @@ class CallRunner:
             return refused
         return None
 
-    async def _run_tool(self, call: ResolvedCall, spending: asyncio.Task[ToolLimit | None] | None) -> ToolOutcome:
+    async def _run_tool(self, call: ResolvedCall, spending: asyncio.Task[ToolLimit | None] | None) -> EndedCall:
         call_id = call.id
         tool = call.tool
         turn = self._context
         record = self._open[call_id]
-        record.started_at_seconds = time.monotonic()
+        record.counted_from = time.monotonic()
         channel = StatusChannel(partial(self.report, call_id))
         context = ToolContext(
             call_id,
@@ -158,7 +157,7 @@ class CallRunner:
             turn.redaction,
         )
         turn.redaction.add(*_find_secrets(call))
-        ended: ToolResult | ToolError
+        outcome: ToolResult | ToolError
         try:
             if spending and (refused := await spending):
                 raise refused
@@ -169,18 +168,18 @@ class CallRunner:
                 shown = ToolCall(call_id, tool.name, tool.without_secrets(call.arguments))
                 await self.approve(shown, title=tool.title, reason=reason)
             with within_call(call_id):
-                ended = await execute(
+                outcome = await execute(
                     call.tool, call.arguments, context, default_timeout_seconds=self._limits.tool_timeout_seconds
                 )
             # Here, before anybody is told: what goes to the model is what the store will have.
-            ended = replace(ended, text=await turn.redaction.large(ended.text))
+            outcome = replace(outcome, text=await turn.redaction.large(outcome.text))
         except ToolError as error:
-            ended = error
+            outcome = error
         except asyncio.CancelledError:
             if channel.left_running:
                 turn.left_running.add(call_id)
             raise
-        return self._end(call_id, ToolOutcome(ended, record.duration_ms))
+        return self._end(call_id, outcome, record.elapsed_ms)
 
     # --- Calls that a framework runs --------------------------------------------------------------------------------
 
@@ -194,13 +193,13 @@ class CallRunner:
     def complete(self, call_id: str, result: ToolResult) -> None:
         """End a call well."""
         if (record := self._open.get(call_id)) is not None:
-            self._end(call_id, ToolOutcome(result, record.duration_ms))
+            self._end(call_id, result, record.elapsed_ms)
 
     def fail(self, call_id: str, error: ToolError | str) -> None:
         """End a call that failed: with a `ToolError`, or with what the framework says of it."""
         if (record := self._open.get(call_id)) is not None:
             failure = error if isinstance(error, ToolError) else ToolError(without_paths(error))
-            self._end(call_id, ToolOutcome(failure, record.duration_ms))
+            self._end(call_id, failure, record.elapsed_ms)
 
     def show_ended(self, call: ToolCall, result: ToolResult) -> None:
         """Show a call that was over before it could be known of."""
@@ -270,7 +269,7 @@ class CallRunner:
         """Have `report_status` speak for this call within this context, and no more after it; `run` is within it."""
         channel = StatusChannel(partial(self.report, call_id))
         token = channel.activate()
-        name = self._open[call_id].call.name if call_id in self._open else ""
+        name = self._open[call_id].name if call_id in self._open else ""
         try:
             # What is logged meanwhile, by the watchdog too, says for which call.
             with structlog.contextvars.bound_contextvars(tool_call_id=call_id, tool=name), within_call(call_id):
@@ -292,7 +291,7 @@ class CallRunner:
             yield
         finally:
             if (record := self._open.get(call_id or "")) is not None:
-                record.started_at_seconds += time.monotonic() - began_at_seconds
+                record.counted_from += time.monotonic() - began_at_seconds
 
     # --- Both -------------------------------------------------------------------------------------------------------
 
@@ -309,7 +308,7 @@ class CallRunner:
         await self._events.wait_until_written()
         if (record := self._open.get(call.id)) is not None:
             record.is_approved = True
-            record.started_at_seconds = time.monotonic()
+            record.counted_from = time.monotonic()
 
     def report(self, call_id: str, step: StatusReport) -> None:
         """Show how far an open call is."""
@@ -319,17 +318,16 @@ class CallRunner:
     def _send_start(self, call: ToolCall, *, title: str = "", is_stoppable: bool = True) -> None:
         self._context.begun.add(call.id)
         inside = tuple(tool.call_id for tool in tools_around())
-        self._open[call.id] = CallRecord(call, inside)
-        self._events.send(
-            ToolCallStart(
-                tool_call_id=call.id,
-                tool_name=call.name,
-                tool_args=call.arguments if isinstance(call.arguments, str) else dict(call.arguments),
-                stoppable=is_stoppable,
-                label=storable(label_call(title or call.name, self._context.redaction.value(call.arguments))),
-                parent_call_id=call.parent_call_id or next(iter(inside), ""),
-            )
+        start = ToolCallStart(
+            tool_call_id=call.id,
+            tool_name=call.name,
+            tool_args=call.arguments if isinstance(call.arguments, str) else dict(call.arguments),
+            stoppable=is_stoppable,
+            label=storable(label_call(title or call.name, self._context.redaction.value(call.arguments))),
+            parent_call_id=call.parent_call_id or next(iter(inside), ""),
         )
+        self._open[call.id] = RunningCall(start, inside=inside)
+        self._events.send(start)
 
     def _send_status(self, call_id: str, status: str, message: str, progress: float | None = None) -> None:
         data = ToolStatusData(status=storable(status), message=storable(message), progress=progress)
@@ -339,40 +337,33 @@ class CallRunner:
         """Fail what is open of the calls inside one that was stopped."""
         for inner_id, record in list(self._open.items()):
             if call_id in record.inside:
-                inner = record.call.name
+                inner = record.name
                 self.fail(inner_id, ToolTimeout(f"{inner} was stopped: {name}, which it is a part of, took too long."))
 
-    def _end(self, call_id: str, outcome: ToolOutcome) -> ToolOutcome:
-        """Send the end of an open call; return its outcome with what the model is told of it."""
-        name = self._open.pop(call_id).call.name
-        ended = outcome.ended
-        if isinstance(ended, ToolError):
-            message = self._context.redaction(storable(str(ended))) or type(ended).__name__
-            self._events.send(
-                ToolCallError(
-                    tool_call_id=call_id,
-                    tool_name=name,
-                    error=message,
-                    code=ended.code,
-                    duration_ms=outcome.duration_ms,
-                )
+    def _end(self, call_id: str, outcome: ToolResult | ToolError, duration_ms: int | None = None) -> EndedCall:
+        """Send the end of an open call, and return the call."""
+        call = self._open.pop(call_id)
+        end: ToolCallComplete | ToolCallError
+        if isinstance(outcome, ToolError):
+            error = self._context.redaction(storable(str(outcome))) or type(outcome).__name__
+            end = ToolCallError(
+                tool_call_id=call_id, tool_name=call.name, error=error, code=outcome.code, duration_ms=duration_ms
             )
-            return replace(outcome, told=f"Error: {message}")
-        self._events.send(
-            ToolCallComplete(
+        else:
+            end = ToolCallComplete(
                 tool_call_id=call_id,
-                tool_name=name,
-                result=ended.text,
-                result_chars=len(ended.text),
-                duration_ms=outcome.duration_ms,
-                files=tuple(dict(file) for file in ended.files),
-                embeds=ended.embeds,
+                tool_name=call.name,
+                result=outcome.text,
+                result_chars=len(outcome.text),
+                duration_ms=duration_ms,
+                files=tuple(dict(file) for file in outcome.files),
+                embeds=outcome.embeds,
             )
-        )
-        for source in ended.sources:
+        self._events.send(end)
+        for source in outcome.sources if isinstance(outcome, ToolResult) else ():
             if isinstance(source, Source):
                 self._events.send(source)
-        return replace(outcome, told=ended.text)
+        return call.end(end, outcome)
 
 
 def _read_object(arguments: str | Mapping[str, Any]) -> Mapping[str, Any]:
