@@ -110,7 +110,7 @@ def test_a_run_that_comes_back_to_this_server_begins_anew() -> None:
     for what in (Message(content="Half an "), RunTakenOver(1), Message(content="An answer.")):
         watch.tell(run("r"), what)
     [seen] = watch
-    assert seen.show().said == "An answer."
+    assert seen.show().whole_text == "An answer."
 
 
 def test_what_an_agent_does_after_its_runs_end_does_not_begin_the_run_anew() -> None:
@@ -144,7 +144,7 @@ def test_what_is_taken_back_is_taken_back_here_too() -> None:
         Message(content="Here."),
     ):
         watch.tell(run("r"), what)
-    assert seen.show().said == "Let me look. Here."
+    assert seen.show().whole_text == "Let me look. Here."
 
 
 def test_an_answer_is_of_the_request_that_it_answers() -> None:
@@ -228,7 +228,7 @@ def test_what_is_taken_back_counts_no_more() -> None:
     for _ in range(5):
         for what in (Message(content="x" * 100), Rewind()):
             watch.tell(run("r"), what)
-    assert (seen.show().said, seen.chars) == ("", 0)
+    assert (seen.show().whole_text, seen.chars) == ("", 0)
 
 
 def test_the_pieces_of_an_answer_are_not_kept_beside_it() -> None:

@@ -181,7 +181,7 @@ async def _read_chat(request: Request, chat_id: str) -> list[ShownRun]:
             shown.append(_show_newest_calls(one, turn.question))
         else:
             page = await overview.calls_of_turn(chat_id, turn.run_id, CALLS_SHOWN)
-            shown.append(show_stored(turn, page.calls, page.next_cursor, is_live=False))
+            shown.append(show_stored(turn, page.calls, page.next_cursor))
     return [*shown, *map(_show_newest_calls, seen.values())]
 
 

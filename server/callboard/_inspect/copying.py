@@ -4,12 +4,14 @@ import json
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from itertools import groupby
 from typing import Any
 from urllib.parse import quote, urlencode
 
 from callboard._inspect.shown import ShownCall, ShownRun
 from callboard._text import write_json_line
+from callboard.calls import EndedCall
 
 MAX_COMPARED_CHARS = 1_000
 """The longest result that a test compares."""
@@ -40,10 +42,10 @@ def write_test(run: ShownRun) -> str:
     It expects of them what they gave; what is long it does not compare.
     """
     name = _NO_NAME.sub("_", run.agent_id or "agent").strip("_").lower() or "agent"
-    calls = sorted(run.calls, key=lambda call: (call.round_index, call.sequence_index))
-    rounds = [list(of_round) for _, of_round in groupby(calls, key=lambda call: call.round_index)]
+    calls = sorted(run.calls, key=lambda call: call.place)
+    rounds = [list(of_round) for _, of_round in groupby(calls, key=lambda call: call.place[0])]
     answers = [f"        [{', '.join(map(_write_call, of_round))}],\n" for of_round in rounds]
-    last = {call.name: call.result for call in calls}
+    last = {call.name: call.result_text for call in calls}
     compared = {tool: result for tool, result in last.items() if result and len(result) <= MAX_COMPARED_CHARS}
     expected = "".join(
         f"    assert run.results[{tool!r}] == {_strip_error(result)!r}\n" for tool, result in compared.items()
@@ -64,13 +66,33 @@ def write_test(run: ShownRun) -> str:
     )
 
 
+def describe_call(call: ShownCall) -> dict[str, Any]:
+    """Return a call that is not stored as a line of an export has it."""
+    round_index, sequence_index = call.place
+    return {
+        "call_id": call.id,
+        "name": call.name,
+        "arguments": call.arguments_text,
+        "result": call.result_text,
+        "error_code": call.error_code,
+        "started_at": call.started_at,
+        "ended_at": call.ended_at,
+        "duration_ms": call.duration_ms,
+        "round_index": round_index,
+        "sequence_index": sequence_index,
+        "steps": [asdict(step) for step in call.steps],
+        "parent_call_id": call.start.parent_call_id or None,
+        "files": call.files if isinstance(call, EndedCall) else (),
+    }
+
+
 def write_lines(records: Sequence[Mapping[str, Any]]) -> str:
     """Return values as JSON, one a line."""
     return "".join(map(write_json_line, records))
 
 
 def _write_call(call: ShownCall) -> str:
-    return f"Call({call.name!r}, {call.arguments!r})"
+    return f"Call({call.name!r}, {call.arguments_text!r})"
 
 
 def _strip_error(result: str) -> str:

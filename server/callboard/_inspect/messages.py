@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from callboard.calls import ToolCall
 from callboard.models import ChatDict, content_text
 from callboard.storage import KeptResult
 
@@ -20,22 +21,13 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class SentCall:
-    """A call as a message holds it."""
-
-    call_id: str
-    name: str
-    arguments: str
-
-
-@dataclass(frozen=True, slots=True)
 class SentMessage:
     """A message as the model was sent it; `parts` counts what of it is no text, such as pictures."""
 
     number: int
     role: str
     text: str
-    calls: tuple[SentCall, ...]
+    calls: tuple[ToolCall, ...]
     call_id: str | None
     marks: tuple[Mark, ...]
     parts: int
@@ -43,7 +35,7 @@ class SentMessage:
     @property
     def chars(self) -> int:
         """The characters of its text and of the arguments that it holds."""
-        return len(self.text) + sum(len(call.arguments) for call in self.calls)
+        return len(self.text) + sum(len(call.arguments_text) for call in self.calls)
 
 
 def list_call_ids(messages: Sequence[ChatDict]) -> list[str]:
@@ -72,7 +64,7 @@ def _mark(
     marks: list[Mark] = []
     if first_new and number >= first_new:
         marks.append(Mark("new"))
-    ids = [call.call_id for call in calls]
+    ids = [call.id for call in calls]
     if call_id and not calls:
         ids = [str(call_id)]
     kept = [results[one] for one in ids if one in results]
@@ -97,6 +89,6 @@ def _mark_result(text: str, kept: KeptResult) -> list[Mark]:
     return []
 
 
-def _read_call(call: Mapping[str, Any]) -> SentCall:
+def _read_call(call: Mapping[str, Any]) -> ToolCall:
     function = call.get("function") or {}
-    return SentCall(str(call.get("id", "")), str(function.get("name", "")), str(function.get("arguments", "")))
+    return ToolCall(str(call.get("id", "")), str(function.get("name", "")), str(function.get("arguments", "")))

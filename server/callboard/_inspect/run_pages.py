@@ -11,7 +11,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from callboard._http.state import ServerState
-from callboard._inspect.copying import MAX_COMPARED_CHARS, write_call_curl, write_curl, write_lines, write_test
+from callboard._inspect.copying import (
+    MAX_COMPARED_CHARS,
+    describe_call,
+    write_call_curl,
+    write_curl,
+    write_lines,
+    write_test,
+)
 from callboard._inspect.messages import list_call_ids, mark_messages
 from callboard._inspect.page import (
     READING,
@@ -29,13 +36,14 @@ from callboard._inspect.shown import (
     ShownRun,
     list_elsewhere,
     list_stored,
+    read_stored_call,
     show_stored,
-    show_stored_call,
 )
 from callboard._inspect.timeline import draw
 from callboard._inspect.values import is_picture, read_value, web_address
 from callboard._inspect.watch import SeenRun
 from callboard._openwebui.requests import strip_context
+from callboard.calls import EndedCall
 from callboard.errors import UnknownChat, UnknownRun, UnknownToolCall
 from callboard.models import ChatDict
 from callboard.storage import CallSummary, KeptResult, Overview, StoredCall, StoredMessage, ToolCallFilter, TurnSummary
@@ -61,7 +69,7 @@ async def _find_now(request: Request) -> dict[str, object]:
     overview = state.store.overview(visit.sees)
     turns = {turn.run_id: turn for turn in await overview.newest_turns(ANSWERS_SHOWN)}
     seen = [one for one in watch if visit.can_see(one.run.user_id)]
-    live = [one.summarise() for one in seen if goes_on_here(state, one)]
+    live = [one.show() for one in seen if goes_on_here(state, one)]
     ended = {one.run.run_id: one for one in reversed(seen) if one.ended_at is not None}
     here = {run.run_id for run in live} | ended.keys()
     elsewhere = [
@@ -70,7 +78,7 @@ async def _find_now(request: Request) -> dict[str, object]:
     under_way = {run.run_id for run in [*live, *elsewhere]}
     # What was asked before the oldest turn of the list may be stored, and is no longer in the list.
     oldest = min((turn.began_at for turn in turns.values()), default=0) if len(turns) == ANSWERS_SHOWN else 0
-    unstored = [one.summarise() for run_id, one in ended.items() if run_id not in turns and one.began_at >= oldest]
+    unstored = [one.show() for run_id, one in ended.items() if run_id not in turns and one.began_at >= oldest]
     answers = [list_stored(turn) for run_id, turn in turns.items() if run_id not in under_way]
     answers = sorted([*answers, *unstored], key=lambda run: -run.began_at)
     return {
@@ -140,7 +148,7 @@ async def run_lines(request: Request) -> Response:
         first: list[StoredMessage] = await anext(pages, [])
         return give(_write_rows(run_id, first, pages), "run.jsonl", "application/x-ndjson")
     if seen := _find_seen(request, run_id):
-        records = [asdict(call) for call in seen.calls.values()]
+        records = [describe_call(call) for call in seen.calls.values()]
         return give(await READING.run(partial(write_lines, records)), "run.jsonl", "application/x-ndjson")
     raise UnknownRun("there is no such run, or nothing of it is kept")
 
@@ -230,16 +238,16 @@ async def call(request: Request) -> Response:
         # Whatever the address says.
         run_id = stored.run_id
     seen = _find_seen(request, run_id)
-    files = _list_files(seen, shown.call_id) if seen else []
+    files = _list_files(seen, shown.id) if seen else []
     asked = [one for one in seen.requests if one.asked_at <= shown.started_at] if seen else []
     result = None
-    if shown.result is not None:
-        result = await READING.run(partial(read_value, shown.result))
+    if shown.result_text is not None:
+        result = await READING.run(partial(read_value, shown.result_text))
     address = find_address(request)
     curl = None
     if stored is not None:
         curl = write_call_curl(
-            address, stored.chat_id, shown.call_id, request.query_params.get("user"), has_key=visit.can_sign_out
+            address, stored.chat_id, shown.id, request.query_params.get("user"), has_key=visit.can_sign_out
         )
     return show(
         request,
@@ -248,7 +256,7 @@ async def call(request: Request) -> Response:
         call=shown,
         chat_id=chat_id,
         run_id=run_id,
-        arguments=await READING.run(partial(read_value, shown.arguments)),
+        arguments=await READING.run(partial(read_value, shown.arguments_text)),
         result=result,
         files=files,
         asked=asked[-1] if asked else None,
@@ -260,13 +268,13 @@ async def call(request: Request) -> Response:
 async def result_text(request: Request) -> Response:
     """Return the whole result of a call, as text and nothing else."""
     shown, _ = await _find_call(request)
-    return give(shown.result or "", "result.txt", "text/plain; charset=utf-8", is_shown=True)
+    return give(shown.result_text or "", "result.txt", "text/plain; charset=utf-8", is_shown=True)
 
 
 async def call_lines(request: Request) -> Response:
     """Return a call as a line of JSON."""
     shown, stored = await _find_call(request)
-    content = await READING.run(partial(write_lines, [asdict(stored or shown)]))
+    content = await READING.run(partial(write_lines, [asdict(stored) if stored else describe_call(shown)]))
     return give(content, "call.jsonl", "application/x-ndjson")
 
 
@@ -308,14 +316,15 @@ async def _find_whole_run(request: Request) -> ShownRun:
     cursor: str | None = None
     while True:
         page = await chats.tool_calls(wanted, CALLS_PER_PAGE, cursor)
-        calls += [CallSummary(_without_long_result(one), None, None, 0) for one in page.tool_calls]
+        calls += [CallSummary(_cut_result(one), None, None, 0) for one in page.tool_calls]
         cursor = page.next_cursor
         if cursor is None:
-            return show_stored(found, calls, None, is_live=False)
+            return show_stored(found, calls)
 
 
-def _without_long_result(call: StoredCall) -> StoredCall:
-    return replace(call, result=None) if len(call.result or "") > MAX_COMPARED_CHARS else call
+def _cut_result(call: StoredCall) -> StoredCall:
+    """Return a call without the end of a result that no test compares: all results may not fit into memory."""
+    return replace(call, result=call.result[: MAX_COMPARED_CHARS + 1]) if call.result else call
 
 
 async def _look_up_run(request: Request) -> ShownRun | TurnSummary:
@@ -391,7 +400,7 @@ async def _find_call(request: Request) -> tuple[ShownCall, StoredCall | None]:
     if chat_id:
         try:
             stored = await state.store.chats(visit.sees).tool_call(chat_id, call_id)
-            return show_stored_call(CallSummary(stored, None, None, 0)), stored
+            return read_stored_call(stored), stored
         except (UnknownChat, UnknownToolCall):
             if seen is None:
                 raise
@@ -404,7 +413,7 @@ def _list_files(seen: SeenRun, call_id: str) -> list[dict[str, Any]]:
     """Return the files that a call gave, each with the address of its picture where it is one that may be shown."""
     found = seen.calls.get(call_id)
     listed = []
-    for one in found.files if found else ():
+    for one in found.files if isinstance(found, EndedCall) else ():
         url = one.get("url")
         path = f"/v1/runs/{seen.run.run_id}/files/"
         listed.append(

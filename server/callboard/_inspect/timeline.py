@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from callboard._inspect.shown import SentRequest, ShownCall, ShownRun
+from callboard.calls.approval import PENDING
 
 MIN_PERCENT = 0.4
 MAX_TICKS = 60
@@ -62,14 +63,14 @@ class Timeline:
 
 def draw(run: ShownRun, now: float) -> Timeline:
     """Return the timeline of a run; what goes on ends at `now`."""
-    calls = sorted(run.calls, key=lambda call: (call.started_at, call.round_index, call.sequence_index))
+    calls = sorted(run.calls, key=lambda call: (call.started_at, call.place))
     requests = run.requests or ()
     ends = [one.ended_at or now for one in calls] + [one.answered_at or now for one in requests]
     begins = [one.started_at for one in calls] + [one.asked_at for one in requests]
     end = max([run.ended_at or now, *ends])
     scale = _Scale(min([run.began_at, *begins]), end)
-    waits = [wait for call in calls for wait in call.waits(now)]
-    worked = [_cut_out((call.started_at, call.ended_at or now), call.waits(now)) for call in calls]
+    waits = [wait for call in calls for wait in _find_waits(call, now)]
+    worked = [_cut_out((call.started_at, call.ended_at or now), _find_waits(call, now)) for call in calls]
     asked = [(one.asked_at, one.answered_at or now) for one in requests]
     return Timeline(
         rounds=tuple(_draw_rounds(calls, requests, scale, now)),
@@ -98,10 +99,10 @@ class _Scale:
 def _draw_rounds(
     calls: Sequence[ShownCall], requests: Sequence[SentRequest], scale: _Scale, now: float
 ) -> Iterable[Round]:
-    numbers = sorted({call.round_index for call in calls})
+    numbers = sorted({call.place[0] for call in calls})
     left = list(requests)
     for position, number in enumerate(numbers):
-        of_round = [call for call in calls if call.round_index == number]
+        of_round = [call for call in calls if call.place[0] == number]
         begin = min(call.started_at for call in of_round)
         asked = [request for request in left if request.asked_at <= begin]
         left = left[len(asked) :]
@@ -133,7 +134,7 @@ def _draw_request(request: SentRequest, scale: _Scale, now: float) -> TimelineRo
 
 
 def _draw_call(call: ShownCall, scale: _Scale, now: float) -> TimelineRow:
-    waits = call.waits(now)
+    waits = _find_waits(call, now)
     kind: Kind = "running" if call.ended_at is None else "complete" if call.error_code is None else "stopped"
     if call.is_failed:
         kind = "error"
@@ -141,6 +142,21 @@ def _draw_call(call: ShownCall, scale: _Scale, now: float) -> TimelineRow:
     bars += [scale.bar("waiting", wait) for wait in waits]
     ticks = [scale.place(step.at) for step in call.steps][:MAX_TICKS]
     return TimelineRow(tuple(bars), tuple(ticks), call=call)
+
+
+def _find_waits(call: ShownCall, now: float) -> list[Span]:
+    """Return when a call waited for its user's approval; a wait that goes on lasts until `now`."""
+    found: list[Span] = []
+    began: float | None = None
+    for step in call.steps:
+        if step.status == PENDING:
+            began = step.at
+        elif began is not None:
+            found.append((began, step.at))
+            began = None
+    if began is not None:
+        found.append((began, call.ended_at or now))
+    return found
 
 
 def _cut_out(span: Span, holes: Sequence[Span]) -> list[Span]:

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from callboard._history.records import StoredStatus
-from callboard._inspect.shown import ListedRun, RunState, SentRequest, ShownCall, ShownRun, read_ending, write_arguments
+from callboard._inspect.shown import RunState, SentRequest, ShownCall, ShownRun, read_ending
 from callboard._openwebui.requests import strip_context
 from callboard._redaction import Redaction, current
+from callboard.calls import EndedCall, follow_call
 from callboard.errors import StorageError
 from callboard.models import ChatDict, ModelRequest, content_text
 from callboard.observers import (
@@ -27,6 +27,7 @@ from callboard.observers import (
 )
 from callboard.storage import ANY_USER, OWN_CHAT_PREFIX, Store
 from callboard_protocol import (
+    CallEvent,
     Done,
     Error,
     InputRequest,
@@ -51,8 +52,6 @@ VALUE_CHARS = 40
 """What each value within a message, or a schema, takes beside its text."""
 QUESTION_CHARS = 2_000
 """The characters that are kept of a question, beside the messages that hold it."""
-MAX_STEPS = 200
-"""The steps of one call."""
 
 
 @dataclass(slots=True)
@@ -83,56 +82,34 @@ class SeenRun:
     ending: Done | Error | None = None
     chars: int = 0
 
-    def summarise(self) -> ListedRun:
-        """Return it for a list: what it said and most of its calls stand in none."""
-        state, reason = self._read_state()
-        failed = [call for call in self.calls.values() if call.is_failed]
-        return ListedRun(
-            run_id=self.run.run_id,
-            agent_id=self.run.agent_id,
-            user_id=self.run.user_id,
-            user_name=self.run.user_name,
-            chat_id=self.run.chat_id,
-            question=self.redaction(self.asked),
-            state=state,
-            reason=reason,
-            began_at=self.began_at,
-            ended_at=self.ended_at,
-            calls=len(self.calls),
-            errors=len(failed),
-            failed_calls=failed,
-            open_calls=[call for call in self.calls.values() if call.ended_at is None],
-            status=self.status,
-            task=self.run.task,
-        )
-
     def show(self, question: str = "") -> ShownRun:
-        """Return it as its page shows it; `question` is what the store has of it."""
-        state, reason = self._read_state()
+        """Return the run as a page shows it; `question` is the question as the store has it."""
+        calls = tuple(self.calls.values())
+        state: RunState = "waiting" if self.questions else "running"
+        reason = ""
+        if self.ending is not None:
+            state, reason = read_ending(self.ending)
         return ShownRun(
             run_id=self.run.run_id,
             agent_id=self.run.agent_id,
             user_id=self.run.user_id,
             user_name=self.run.user_name,
             chat_id=self.run.chat_id,
+            state=state,
+            began_at=self.began_at,
+            ended_at=self.ended_at,
+            reason=reason,
             question=question or self.redaction(self.asked),
             texts=dict(self.texts),
             text="".join(self.pieces),
-            state=state,
-            reason=reason,
-            began_at=self.began_at,
-            ended_at=self.ended_at,
-            calls=tuple(self.calls.values()),
+            calls=calls,
+            call_count=len(calls),
+            error_count=sum(call.is_failed for call in calls),
             requests=tuple(self.requests),
             questions=tuple(self.questions.values()),
             status=self.status,
             task=self.run.task,
         )
-
-    def _read_state(self) -> tuple[RunState, str]:
-        if self.ending is None:
-            return ("waiting" if self.questions else "running"), ""
-        return read_ending(self.ending)
 
     def sent(self, index: int) -> list[ChatDict] | None:
         """Return the messages of a request, None where they are not kept."""
@@ -200,14 +177,11 @@ class RunWatch:
     def tell(self, run: ObservedRun, what: Observation) -> None:
         """Take note of what a run does."""
         seen = self._runs.get(run.run_id)
-        match what:
-            case RunStart() | RunTakenOver():
-                seen = self._begin(run)
-            case RunLeft() if seen is not None:
-                self._drop(seen)
-                return
-            case _:
-                pass
+        if isinstance(what, RunStart | RunTakenOver):
+            seen = self._begin(run)
+        elif isinstance(what, RunLeft) and seen is not None:
+            self._drop(seen)
+            return
         if seen is None:
             # The run was left, and an agent that could not be stopped is still at work.
             return
@@ -355,32 +329,8 @@ def _take_answer(seen: SeenRun, answer: ModelAnswered, now: float) -> None:
 
 def _take_event(seen: SeenRun, event: Observation, now: float) -> None:
     match event:
-        case ToolCallStart():
-            if seen.pieces:
-                seen.texts[event.round_index] = seen.texts.get(event.round_index, "") + "".join(seen.pieces)
-                seen.pieces.clear()
-            seen.settled = 0
-            seen.calls[event.tool_call_id] = ShownCall(
-                call_id=event.tool_call_id,
-                name=event.tool_name,
-                arguments=write_arguments(event.tool_args),
-                result=None,
-                error_code=None,
-                started_at=now,
-                ended_at=None,
-                duration_ms=None,
-                round_index=event.round_index,
-                sequence_index=event.sequence_index,
-                steps=(),
-                parent_call_id=event.parent_call_id or None,
-            )
-            seen.chars += CALL_CHARS + count_chars(event.tool_args)
-        case ToolStatus(tool_call_id=call_id, data=data):
-            if (call := seen.calls.get(call_id)) and len(call.steps) < MAX_STEPS:
-                call.steps = (*call.steps, StoredStatus(data.status, data.message, data.progress, now))
-                seen.chars += len(data.message)
-        case ToolCallComplete() | ToolCallError():
-            _end_call(seen, event, now)
+        case CallEvent():
+            _take_call_event(seen, event)
         case InputRequest():
             seen.questions[event.request_id] = event
         case Status():
@@ -396,19 +346,23 @@ def _take_event(seen: SeenRun, event: Observation, now: float) -> None:
             pass
 
 
-def _end_call(seen: SeenRun, event: ToolCallComplete | ToolCallError, now: float) -> None:
-    seen.settled = len(seen.pieces)
-    call = seen.calls.get(event.tool_call_id)
-    if call is None:
-        return
-    call.ended_at = now
-    call.duration_ms = event.duration_ms
-    if isinstance(event, ToolCallError):
-        call.result = f"Error: {event.error}" if not event.error.startswith("Error:") else event.error
-        call.error_code = event.code
-    else:
-        call.result = event.result
-        call.files = event.files
-    seen.chars += len(call.result) + count_chars(*call.files)
-    for request_id in [one for one, asked in seen.questions.items() if asked.tool_call_id == event.tool_call_id]:
-        del seen.questions[request_id]
+def _take_call_event(seen: SeenRun, event: CallEvent) -> None:
+    call = follow_call(seen.calls, event)
+    match event:
+        case ToolCallStart():
+            if seen.pieces:
+                seen.texts[event.round_index] = seen.texts.get(event.round_index, "") + "".join(seen.pieces)
+                seen.pieces.clear()
+            seen.settled = 0
+            seen.chars += CALL_CHARS + count_chars(event.tool_args)
+        case ToolStatus() if call:
+            seen.chars += len(event.data.message)
+        case ToolCallComplete() | ToolCallError():
+            seen.settled = len(seen.pieces)
+            if isinstance(call, EndedCall):
+                seen.chars += len(call.result_text) + count_chars(*call.files)
+            questions = [one for one, asked in seen.questions.items() if asked.tool_call_id == event.tool_call_id]
+            for request_id in questions:
+                del seen.questions[request_id]
+        case _:
+            pass

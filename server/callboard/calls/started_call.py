@@ -164,9 +164,9 @@ def format_error(error: str) -> str:
 
 
 def follow_call(calls: dict[str, RunningCall | EndedCall], event: Event) -> RunningCall | EndedCall | None:
-    """Update a run's calls, by their ids, with one of its events; return the call that the event belongs to.
+    """Update a run's calls, by their ids, with one of its events; return the call that has changed.
 
-    Returns None for an event of no call, and of a call that has not started or has ended.
+    Returns None for an event that changes no call.
     """
     match event:
         case ToolCallStart():
@@ -174,8 +174,9 @@ def follow_call(calls: dict[str, RunningCall | EndedCall], event: Event) -> Runn
             return calls[event.tool_call_id]
         case ToolStatus(tool_call_id=call_id, data=data):
             call = calls.get(call_id)
-            if isinstance(call, RunningCall) and len(call.steps) < MAX_STEPS:
-                call.steps.append(StatusReport(data.status, data.message, data.progress))
+            if not isinstance(call, RunningCall) or len(call.steps) == MAX_STEPS:
+                return None
+            call.steps.append(StatusReport(data.status, data.message, data.progress))
             return call
         case ToolCallComplete() | ToolCallError():
             call = calls.get(event.tool_call_id)
