@@ -157,6 +157,11 @@ class EndedCall(StartedCall):
         """The files that the call gave, in Open WebUI's form."""
         return self.end.files if isinstance(self.end, ToolCallComplete) else ()
 
+    @property
+    def embeds(self) -> tuple[str, ...]:
+        """The HTML pages and URLs that the call gave."""
+        return self.end.embeds if isinstance(self.end, ToolCallComplete) else ()
+
 
 def format_error(error: str) -> str:
     """Return what the model reads in place of a result."""

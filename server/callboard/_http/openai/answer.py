@@ -1,6 +1,5 @@
 """Answers in OpenAI's shapes: what chat completions and responses have in common. Pure."""
 
-import json
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -8,8 +7,7 @@ from typing import Any, ClassVar
 
 from callboard._http.errors import build_error_object
 from callboard._openwebui.markdown_state import close_markdown
-from callboard._text import cut_note
-from callboard_protocol import Done, Error, Event, Source, ToolCallComplete, ToolCallError
+from callboard_protocol import Done, Error, Event, Source
 
 Json = dict[str, Any]
 
@@ -100,20 +98,3 @@ def build_citation(source: Source, position: int) -> Json | None:
         return None
     title = source.source.get("name") or metadata.get("name") or url
     return {"url": url, "title": str(title), "start_index": position, "end_index": position}
-
-
-def format_arguments(arguments: dict[str, Any] | str) -> str:
-    """Return the arguments as a model writes them."""
-    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-
-
-def format_result(end: ToolCallComplete | ToolCallError) -> str:
-    """Return what the model read of the call, errors too, with a line on what of it does not stand in the event."""
-    if isinstance(end, ToolCallError):
-        return format_error(end.error)
-    return cut_note(end.result, end.result_chars if end.truncated else 0)
-
-
-def format_error(text: str) -> str:
-    """Return what the model reads where a result would be."""
-    return text if text.startswith("Error:") else f"Error: {text}"

@@ -23,17 +23,16 @@ from callboard._http.openai.answer import (
     Answer,
     Failure,
     build_citation,
-    format_result,
     write_note_below,
 )
 from callboard._http.openai.client_functions import ClientCalls, Offer
 from callboard._http.openai.request import ClientContext, RequestBody, ToolActivity
 from callboard._openwebui.details import DetailsWriter, write_block
 from callboard._openwebui.status_lines import StatusLines
+from callboard.calls import EndedCall, RunningCall, follow_call
 from callboard.errors import RequestError
 from callboard.models import select_options
 from callboard_protocol import (
-    FROM_TEXT_STATUS,
     ChatMessage,
     Done,
     Error,
@@ -47,7 +46,6 @@ from callboard_protocol import (
     ToolCallComplete,
     ToolCallError,
     ToolCallStart,
-    ToolStatus,
     Usage,
     User,
 )
@@ -134,8 +132,7 @@ class ChatAnswer(Answer):
         """Begin; `is_drawn`: by Open WebUI, which makes blocks of the model's words too, unless they are guarded."""
         self._head: Json = {"id": f"chatcmpl-{run_id}", "created": created, "model": body.model}
         self._wants_usage = bool(body.stream_options and body.stream_options.include_usage)
-        self._starts: dict[str, ToolCallStart] = {}
-        self._from_text: set[str] = set()
+        self._calls: dict[str, RunningCall | EndedCall] = {}
         self._shows_calls = activity == "details"
         self._blocks = DetailsWriter() if is_drawn or self._shows_calls else None
         self._status = StatusLines() if activity == "status" else None
@@ -210,28 +207,22 @@ class ChatAnswer(Answer):
             yield self._build_frame([]) | {"event": {"type": "status", "data": line}}
 
     def _follow_call(self, event: Event) -> Iterator[Json]:
-        """Return the block of a call that has ended, where the client wants it."""
-        match event:
-            case ToolCallStart():
-                self._starts[event.tool_call_id] = event
-                self._mark()
-            case ToolStatus() if event.data.status == FROM_TEXT_STATUS:
-                self._from_text.add(event.tool_call_id)
-            case ToolCallComplete() | ToolCallError():
-                start = self._starts.pop(event.tool_call_id)
-                if self._blocks and self._shows_calls:
-                    code = event.code if isinstance(event, ToolCallError) else None
-                    is_from_text = event.tool_call_id in self._from_text
-                    block = write_block(start, format_result(event), error_code=code, is_from_text=is_from_text)
-                    yield from self._append(self._blocks.add_block(block))
-                if isinstance(event, ToolCallComplete) and event.tool_name == PICTURE_TOOL:
-                    yield from self._show_pictures(event)
-                self._mark()
-            case _:
-                pass
+        """Yield the block of a call that has ended, if the client wants blocks, and the pictures of the model."""
+        call = follow_call(self._calls, event)
+        if isinstance(call, EndedCall):
+            del self._calls[call.id]
+            if self._blocks and self._shows_calls:
+                block = write_block(
+                    call.start, call.result_text, error_code=call.error_code, is_from_text=call.is_from_text
+                )
+                yield from self._append(self._blocks.add_block(block))
+            if call.name == PICTURE_TOOL and call.files:
+                yield from self._show_pictures(call)
+        if isinstance(event, ToolCallStart | ToolCallComplete | ToolCallError):
+            self._mark()
 
-    def _show_pictures(self, made: ToolCallComplete) -> Iterator[Json]:
-        urls = [file.get("url") for file in made.files]
+    def _show_pictures(self, call: EndedCall) -> Iterator[Json]:
+        urls = [file.get("url") for file in call.files]
         images = [{"type": "image_url", "image_url": {"url": url}} for url in urls if url]
         self._images += images
         yield self._build_chunk({"images": images})

@@ -11,9 +11,9 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AliasChoices, ConfigDict, Discriminator, Field, StringConstraints, Tag
 
-from callboard._http.openai.answer import format_error
 from callboard._http.openai.items import CLIENTS_ITEM_ID, MCP_ITEM_ID, Json
 from callboard._http.openai.tool_registry import join_name, write_input
+from callboard.calls import format_error
 from callboard.errors import RequestError
 from callboard_protocol import ChatMessage, FunctionCall, ToolCallPart
 from callboard_protocol.wire import Wire

@@ -10,8 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Literal
 
-from callboard._http.openai.answer import format_arguments, format_result
-from callboard_protocol import ToolCallComplete, ToolCallError, ToolCallStart
+from callboard.calls import EndedCall, RunningCall
 
 Json = dict[str, Any]
 Written = Literal["completed", "incomplete"]
@@ -142,14 +141,15 @@ class ReasoningWriter(ItemWriter):
 class McpCallWriter:
     """A writer of a call that the server runs, at `index` of the response's output; each method yields its events."""
 
-    def __init__(self, run_id: str, index: int, start: ToolCallStart) -> None:
+    def __init__(self, run_id: str, index: int, call: RunningCall) -> None:
         self.index = index
-        self._arguments = _write_json(format_arguments(start.tool_args))
+        self._arguments = _write_json(call.arguments_text)
+        round_index, sequence_index = call.place
         self.item: Json = {
             "type": "mcp_call",
-            "id": f"mcp_{run_id}_{start.round_index}_{start.sequence_index}_{start.tool_call_id}",
+            "id": f"mcp_{run_id}_{round_index}_{sequence_index}_{call.id}",
             "server_label": SERVER_LABEL,
-            "name": start.tool_name,
+            "name": call.name,
             # Nobody can be asked on this route.
             "approval_request_id": None,
             "arguments": self._arguments,
@@ -166,27 +166,24 @@ class McpCallWriter:
         yield {"type": "response.mcp_call_arguments.delta", **self._where, "delta": self._arguments}
         yield {"type": "response.mcp_call_arguments.done", **self._where, "arguments": self._arguments}
 
-    def end(self, end: ToolCallComplete | ToolCallError) -> Iterator[Json]:
-        """Tell that it has ended, one way or another; `item` is whole from here on."""
-        result = format_result(end)
-        if isinstance(end, ToolCallComplete):
+    def end(self, call: EndedCall) -> Iterator[Json]:
+        """Yield the events of its end; `item` is whole from here on."""
+        if call.error_code is None:
             ending = "completed"
-            self.item = {**self.item, "status": ending, "output": result, **list_attachments(end)}
+            self.item = {**self.item, "status": ending, "output": call.result_text, **list_attachments(call)}
         else:
             # OpenAI has no third ending: what is not completed has failed.
             ending = "failed"
-            status = "incomplete" if end.code in CUT_OFF else ending
-            error = {"type": "mcp_tool_execution_error", "content": [{"type": "text", "text": result}]}
+            status = "incomplete" if call.error_code in CUT_OFF else ending
+            error = {"type": "mcp_tool_execution_error", "content": [{"type": "text", "text": call.result_text}]}
             self.item = {**self.item, "status": status, "error": error}
         yield {"type": f"response.mcp_call.{ending}", **self._where}
         yield format_item_event("done", self.index, self.item)
 
 
-def list_attachments(end: ToolCallComplete | ToolCallError) -> Json:
-    """Return the fields of an item that show what else came of its call; Open WebUI reads them."""
-    if isinstance(end, ToolCallError):
-        return {}
-    fields = {"files": list(end.files), "embeds": list(end.embeds)}
+def list_attachments(call: EndedCall) -> Json:
+    """Return the fields of an item that show files and embeds of its call; Open WebUI reads them."""
+    fields = {"files": list(call.files), "embeds": list(call.embeds)}
     return {name: value for name, value in fields.items() if value}
 
 

@@ -15,8 +15,6 @@ from callboard._http.openai.answer import (
     Answer,
     Failure,
     build_citation,
-    format_arguments,
-    format_result,
     write_note_below,
 )
 from callboard._http.openai.client_functions import ClientCalls, OfferedTool
@@ -33,6 +31,7 @@ from callboard._http.openai.request import ToolActivity
 from callboard._http.openai.response_request import ResponseBody
 from callboard._http.openai.tool_registry import read_input
 from callboard._openwebui.details import DetailsWriter
+from callboard.calls import EndedCall, RunningCall, follow_call
 from callboard.storage import RESPONSE_PREFIX
 from callboard_protocol import (
     Done,
@@ -69,6 +68,7 @@ class ResponseAnswer(Answer):
         self._head = _build_head(run_id, body, created)
         self._activity = activity
         self._guard = DetailsWriter() if is_drawn else None
+        self._calls: dict[str, RunningCall | EndedCall] = {}
         self._mcp_calls: dict[str, McpCallWriter] = {}
         self._round_index: int | None = None
         self._clients_round_index: int | None = None
@@ -130,24 +130,42 @@ class ResponseAnswer(Answer):
 
     def _follow_call(self, event: Event) -> Iterator[Json]:
         """Yield the events of a call that starts or ends, as the client wants it."""
-        match event, self._activity:
-            case ToolCallExternal(), "mcp" if self._mcp_calls:
+        if isinstance(event, ToolCallExternal) and self._mcp_calls:
+            self._clients_round_index = self._round_index
+        if not isinstance(event, ToolCallStart | ToolCallComplete | ToolCallError):
+            return
+        match follow_call(self._calls, event):
+            case RunningCall() as call:
+                yield from self._begin_call(call)
+            case EndedCall() as call:
+                del self._calls[call.id]
+                yield from self._end_call(call)
+            case None:
+                pass
+        self._mark()
+
+    def _begin_call(self, call: RunningCall) -> Iterator[Json]:
+        if self._activity == "mcp":
+            yield from self._close()
+            self._round_index, _ = call.place
+            if self._client_calls.has_calls:
                 self._clients_round_index = self._round_index
-            case ToolCallStart(), "mcp":
-                yield from self._close()
-                yield from self._begin_mcp_call(event)
-            case ToolCallComplete() | ToolCallError(), "mcp":
-                yield from self._end_mcp_call(event)
-            case ToolCallStart(), "items":
-                yield from self._close()
-                item_id = f"fc_{event.tool_call_id}"
-                arguments = format_arguments(event.tool_args)
-                yield from self._write_call(item_id, event.tool_call_id, event.tool_name, arguments)
-            case ToolCallComplete() | ToolCallError(), "items":
-                yield from self._close()
-                yield from self._write_output(event)
-        if isinstance(event, (ToolCallStart, ToolCallComplete, ToolCallError)):
-            self._mark()
+            index = self._next_index()
+            item = self._mcp_calls[call.id] = McpCallWriter(self._run_id, index, call)
+            self._output[index] = item.item
+            yield from item.begin()
+        elif self._activity == "items":
+            yield from self._close()
+            yield from self._write_call(f"fc_{call.id}", call.id, call.name, call.arguments_text)
+
+    def _end_call(self, call: EndedCall) -> Iterator[Json]:
+        if self._activity == "mcp":
+            item = self._mcp_calls.pop(call.id)
+            yield from item.end(call)
+            self._output[item.index] = item.item
+        elif self._activity == "items":
+            yield from self._close()
+            yield from self._write_output(call)
 
     def _mark(self) -> None:
         """Remember how far the answer is: no rewind goes further back."""
@@ -220,25 +238,10 @@ class ResponseAnswer(Answer):
         yield from item.end()
         self._output[item.index] = item.item("completed")
 
-    def _begin_mcp_call(self, start: ToolCallStart) -> Iterator[Json]:
-        self._round_index = start.round_index
-        if self._client_calls.has_calls:
-            self._clients_round_index = start.round_index
-        index = self._next_index()
-        item = self._mcp_calls[start.tool_call_id] = McpCallWriter(self._run_id, index, start)
-        self._output[index] = item.item
-        yield from item.begin()
-
-    def _end_mcp_call(self, end: ToolCallComplete | ToolCallError) -> Iterator[Json]:
-        item = self._mcp_calls.pop(end.tool_call_id)
-        yield from item.end(end)
-        self._output[item.index] = item.item
-
     def _cut_calls_off(self) -> Iterator[Json]:
-        """End what the run's events did not, as where the reader was too slow for them."""
-        for tool_call_id in list(self._mcp_calls):
-            end = ToolCallError(tool_call_id=tool_call_id, error=NO_ENDING, code="interrupted")
-            yield from self._end_mcp_call(end)
+        """End the calls that no event has ended: the reader was too slow and the log has dropped events."""
+        for call_id in list(self._mcp_calls):
+            yield from self._follow_call(ToolCallError(tool_call_id=call_id, error=NO_ENDING, code="interrupted"))
 
     def _next_index(self) -> int:
         """Take the place of a new item on the stream; what was taken back had one too."""
@@ -283,16 +286,16 @@ class ResponseAnswer(Answer):
         self._output[index] = {**head, "arguments": arguments, "status": "completed"}
         yield format_item_event("done", index, self._output[index])
 
-    def _write_output(self, end: ToolCallComplete | ToolCallError) -> Iterator[Json]:
+    def _write_output(self, call: EndedCall) -> Iterator[Json]:
         index = self._next_index()
         self._output[index] = {
             "type": "function_call_output",
-            "id": f"fco_{end.tool_call_id}",
-            "call_id": end.tool_call_id,
+            "id": f"fco_{call.id}",
+            "call_id": call.id,
             "status": "completed",
             # A list, also for one text: Open WebUI can read nothing else again.
-            "output": [{"type": "input_text", "text": format_result(end)}],
-            **list_attachments(end),
+            "output": [{"type": "input_text", "text": call.result_text}],
+            **list_attachments(call),
         }
         yield format_item_event("added", index, self._output[index])
         yield format_item_event("done", index, self._output[index])
