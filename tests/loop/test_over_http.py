@@ -2,6 +2,7 @@
 
 import pytest
 
+from callboard._agents.context import TurnContext
 from callboard._agents.tool_loop import run_tool_loop
 from callboard._formats import Format, ToolFormat, choose_format
 from callboard.calls import tool
@@ -43,8 +44,8 @@ async def turn(
     )
     asked = [{"role": "user", "content": "sums"}]
     try:
-        claim = Stage([]).claim
-        async for event in run_tool_loop(model, asked, [add], claim_id=claim, tool_format=tool_format):
+        context = TurnContext("r", asked, Stage([]).claim, model)
+        async for event in run_tool_loop(context, [add], tool_format=tool_format):
             events.append(event)  # noqa: PERF401 - what came before a failure is looked at too
     finally:
         await model.aclose()

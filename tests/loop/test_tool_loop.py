@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from callboard._agents.context import RunContext
 from callboard._agents.tool_loop import run_completion
 from callboard.calls import ToolContext, ToolResult, tool
 from callboard.errors import ModelError
@@ -257,7 +258,8 @@ async def test_a_background_task_is_one_plain_completion() -> None:
         seen.append(request)
         return answer
 
-    events = [event async for event in run_completion(ScriptedModel(script), [{"role": "user", "content": "title?"}])]
+    context = RunContext("r", [{"role": "user", "content": "title?"}], str, ScriptedModel(script))
+    events = [event async for event in run_completion(context)]
     assert events == [
         Message(content="A title"),
         Usage(input_tokens=1, output_tokens=1, total_tokens=2),

@@ -7,7 +7,7 @@ the tool loop. Knows nothing of storage or HTTP.
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Never, Protocol
@@ -182,28 +182,22 @@ class Agent:
         from callboard._formats import ProviderDetails, model_key
 
         model = self.model or context.model
-        watched = context.observers.watch(model)
+        context = replace(context, model=context.observers.watch(model))
         if context.task is not None:
-            events = run_completion(watched, context.messages, context.options)
+            events = run_completion(context)
         else:
             known = await recall(self.skills, context, self.agent_id)
             if known.status is not None:
                 yield known.status
             prompt = "\n\n".join(part for part in (self.build_system_prompt(), known.prompt) if part)
             model_name = await model.find_name() if isinstance(model, ModelEndpoint) else model.name
+            limits = self.limits.without(len(context.calls_made)) if self.limits else None
+            allowances = self._list_allowances(context.calls_made)
             events = run_tool_loop(
-                watched,
-                with_system_prompt(prompt, context.messages),
+                replace(context, messages=with_system_prompt(prompt, context.messages)),
                 self.tools,
-                claim_id=context.claim_tool_call_id,
+                calls=context.make_call_context(self.agent_id, self.confirm, limits, allowances),
                 tool_format=await self._choose_format(model, model_name, context.formats),
-                limits=self.limits.without(len(context.calls_made)) if self.limits else context.limits,
-                allowances=self._list_allowances(context.calls_made),
-                context=context.make_call_context(self.agent_id, self.confirm),
-                options=context.options,
-                functions=context.functions,
-                must_call=context.must_call,
-                unfinished=context.unfinished,
                 details=ProviderDetails(model_key(model, model_name), context.provider_details),
             )
         async with aclosing(events):

@@ -7,7 +7,16 @@ from typing import Any
 from callboard._formats import ClaimId, Reader
 from callboard.calls import ToolCall
 from callboard.errors import ModelAborted, ModelMalformedCall
-from callboard.models import KNOWN_REASONS, Finish, TokenUsage
+from callboard.models import (
+    KNOWN_REASONS,
+    Finish,
+    MessageDetails,
+    ModelDelta,
+    PictureDelta,
+    RefusalDelta,
+    TokenUsage,
+    merge_details,
+)
 from callboard_protocol import Event, FinishReason, Message, ToolCallComplete, ToolCallStart
 
 LIMIT_REACHED = "I have used up the tool calls of this turn before I could finish. Ask me to go on, and I will."
@@ -42,6 +51,25 @@ class Answer:
     details: Mapping[str, Any] = field(default_factory=dict)
     """What the model sent beside the answer, as `MessageDetails` has it."""
     reader: Reader = field(init=False)
+
+    def take(self, delta: ModelDelta) -> None:
+        """Add a piece of the model's stream that is not text; `reader` reads the text and the calls."""
+        match delta:
+            case Finish():
+                self.finish = delta
+            case RefusalDelta():
+                self.refusal.append(delta.text)
+            case PictureDelta():
+                self.pictures.append(delta.url)
+            case TokenUsage():
+                # Some endpoints send the total so far with every chunk: the last one counts.
+                self.usage = delta
+            case MessageDetails(fields=fields) if delta.is_whole:
+                self.details = {**self.details, **fields}
+            case MessageDetails(fields=fields):
+                self.details = merge_details(self.details, fields)
+            case _:
+                pass
 
     @property
     def reason(self) -> str | None:
@@ -82,7 +110,7 @@ class Answer:
                 "What came until then is all there is: ask again, and look at its log if it happens often."
             )
 
-    def tell_rest(self, claim_id: ClaimId) -> Iterator[Event]:
+    def closing_events(self, claim_id: ClaimId) -> Iterator[Event]:
         """Yield what is told once the answer has ended: the words of a refusal, and pictures as calls that are over."""
         if words := "".join(self.refusal):
             if "".join(self.text).strip():

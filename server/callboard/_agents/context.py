@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from callboard._agents.own_calls import OwnCalls
 from callboard._redaction import Redaction
 from callboard.calls import (
+    Allowance,
     Approval,
     CallContext,
     ClientTool,
@@ -136,8 +137,14 @@ class TurnContext(RunContext):
             return context
         return cls(**{one.name: getattr(context, one.name) for one in fields(RunContext)})
 
-    def make_call_context(self, agent_id: str, confirm: Sequence[str] = ()) -> CallContext:
-        """Return the context of the turn's calls; `confirm` are the agent's own name patterns of tools that ask."""
+    def make_call_context(
+        self,
+        agent_id: str,
+        confirm: Sequence[str] = (),
+        limits: Limits | None = None,
+        allowances: Sequence[Allowance] = (),
+    ) -> CallContext:
+        """Return the context of the turn's calls. `confirm` are the agent's own patterns of tools that ask first."""
         return CallContext(
             self.chat_id,
             self.user,
@@ -149,6 +156,8 @@ class TurnContext(RunContext):
             left_running=self.left_running,
             spend=self.spend_call,
             begun=self.begun,
+            limits=limits or self.limits,
+            allowances=allowances,
         )
 
     async def call(self, tool: Tool, arguments: Mapping[str, Any] | str, *, call_id: str = "") -> ToolResult:

@@ -32,7 +32,7 @@ class OwnCalls:
         calls = resolve_calls([call], {tool.name: tool}, budget)
         events = EventBuffer()
         work = asyncio.create_task(
-            CallRunner(events, context, turn.limits).run_round(calls), name=f"call {tool.name} of {turn.run_id}"
+            CallRunner(events, context).run_round(calls), name=f"call {tool.name} of {turn.run_id}"
         )
         try:
             async with aclosing(events.read(work)) as reading:

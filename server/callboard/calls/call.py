@@ -1,7 +1,7 @@
 """A tool call in each state of its life, and the context of a turn's calls."""
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +11,7 @@ from callboard._redaction import MASK, Redaction
 from callboard.calls.approval import Approval
 from callboard.calls.client_tool import ClientTool
 from callboard.calls.context import Quotas, Services, SourceNumbers
+from callboard.calls.limits import Allowance, Limits
 from callboard.calls.tool import Tool
 from callboard.errors import ToolError
 from callboard_protocol import User
@@ -131,11 +132,11 @@ async def spend_nothing() -> None:
 
 @dataclass(frozen=True, slots=True)
 class CallContext:
-    """The one whom the tools of a turn serve, as their `ToolContext` says it, and who is asked before they run.
+    """What all calls of a turn share: the user and the chat, the limits, and who approves calls.
 
-    `spend` counts a call of the user's before it runs, and raises `ToolLimit` where none is left for today.
-    `left_running` receives the ids of calls that were stopped and whose tools went on all the same, `begun` those of
-    all calls that have begun.
+    `allowances` limit the calls of some tools. `spend` counts a call against the user's quota before it runs, and
+    raises `ToolLimit` if none is left for today. The runner adds to `begun` the id of each call that starts, and to
+    `left_running` the id of each call that was stopped while its tool could not be.
     """
 
     chat_id: str | None = None
@@ -149,6 +150,8 @@ class CallContext:
     left_running: set[str] = field(default_factory=set)
     spend: Spend = spend_nothing
     begun: set[str] = field(default_factory=set)
+    limits: Limits = field(default_factory=Limits)
+    allowances: Sequence[Allowance] = ()
 
 
 def write_arguments(arguments: Mapping[str, Any]) -> str:

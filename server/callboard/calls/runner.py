@@ -31,7 +31,7 @@ from callboard.calls.call import (
 from callboard.calls.context import StatusChannel, StatusReport, ToolContext
 from callboard.calls.event_buffer import EventBuffer
 from callboard.calls.executor import execute, runs_in_thread
-from callboard.calls.limits import Allowance, Budget, Limits
+from callboard.calls.limits import Budget
 from callboard.calls.masking import mask_result
 from callboard.calls.result import ToolResult
 from callboard.calls.running_tool import contain, running_a_tool, stopping_time, tools_around
@@ -59,13 +59,10 @@ class CallRunner:
     its second end, are ignored: say both wherever they can be learnt of.
     """
 
-    def __init__(
-        self, events: EventBuffer, context: CallContext, limits: Limits, allowances: Sequence[Allowance] = ()
-    ) -> None:
-        self.budget = Budget(limits, allowances)
+    def __init__(self, events: EventBuffer, context: CallContext) -> None:
+        self.budget = Budget(context.limits, context.allowances)
         self._events = events
         self._context = context
-        self._limits = limits
         self._open: dict[str, RunningCall] = {}
 
     @property
@@ -169,7 +166,10 @@ class CallRunner:
                 await self.approve(shown, title=tool.title, reason=reason)
             with within_call(call_id):
                 outcome = await execute(
-                    call.tool, call.arguments, context, default_timeout_seconds=self._limits.tool_timeout_seconds
+                    call.tool,
+                    call.arguments,
+                    context,
+                    default_timeout_seconds=self._context.limits.tool_timeout_seconds,
                 )
             # Here, before anybody is told: what goes to the model is what the store will have.
             outcome = replace(outcome, text=await turn.redaction.large(outcome.text))
@@ -243,7 +243,7 @@ class CallRunner:
 
     async def resume(self, call_id: str, name: str, perform: Callable[[], Awaitable[R]]) -> R:
         """Run a further part of a call that `run` has let run: in its time, its reports this call's."""
-        limit = self._limits.tool_timeout_seconds
+        limit = self._context.limits.tool_timeout_seconds
         try:
             with self.reporting(call_id):
                 async with asyncio.timeout(limit) as timeout:

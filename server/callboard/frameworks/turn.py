@@ -15,7 +15,7 @@ from callboard._agents import RunContext, TurnContext
 from callboard._agents.answer import SHOWN
 from callboard._agents.tool_loop import LIMIT_REACHED, NOTHING_SAID, usage_event
 from callboard._text import storable
-from callboard.calls import CallContext, CallRunner, EventBuffer, ToolCall, ToolResult
+from callboard.calls import CallRunner, EventBuffer, ToolCall, ToolResult
 from callboard.calls.running_tool import tools_around
 from callboard.errors import ModelError
 from callboard.frameworks.failures import model_error
@@ -49,18 +49,7 @@ class Turn:
     def __init__(self, given: RunContext) -> None:
         self.context = context = TurnContext.of(given)
         self.events = EventBuffer(self._note)
-        self.calls = CallRunner(
-            self.events,
-            CallContext(
-                context.chat_id,
-                context.user,
-                approval=context.approval,
-                redaction=context.redaction,
-                spend=context.spend_call,
-                begun=context.begun,
-            ),
-            context.limits,
-        )
+        self.calls = CallRunner(self.events, context.make_call_context(context.agent_id))
         self._requests: list[ObservedRequest] = []
         self._untold: list[Callable[[], None]] = []
         self._usage: TokenUsage | None = None
