@@ -1,4 +1,4 @@
-"""The runner of a turn's tool calls, from their announcement to their end."""
+"""Runs the tool calls of a turn: start, approval, execution within limits, end."""
 
 import asyncio
 import json
@@ -52,11 +52,11 @@ R = TypeVar("R")
 
 
 class CallRunner:
-    """The runner of one turn's calls; it keeps the turn's limits and open calls.
+    """Runs the calls of one turn, sends their events and enforces the limits of the turn.
 
-    `run_round` does all of it for tools of Callboard. A framework that runs its tools itself says what it does:
-    `start`, then `run` around its own code, then `complete` or `fail`; or `reject`. A call's second start, and
-    its second end, are ignored: say both wherever they can be learnt of.
+    `run_round` does everything for Callboard's own tools. An adapter of a framework that runs its tools itself calls
+    `start`, then `run` around the framework's code, then `complete` or `fail`; or `reject`. A second start or end of a
+    call is ignored, so an adapter may report both in every place that can know of them.
     """
 
     def __init__(self, events: EventBuffer, context: CallContext) -> None:
@@ -67,26 +67,25 @@ class CallRunner:
 
     @property
     def is_over_limit(self) -> bool:
-        """Return whether the model has asked for more calls than a turn has: it gets no more tools, then an end."""
+        """Whether the model has asked for more calls than the turn allows."""
         return self.budget.is_exceeded
 
     @property
     def approval(self) -> Approval:
-        """The rule of which calls need the user's approval, and who asks."""
+        """Which calls need the user's approval, and who is asked."""
         return self._context.approval
 
     # --- Calls of Callboard's tools ---------------------------------------------------------------------------------
 
     async def run_round(self, calls: Sequence[ResolvedCall | RejectedCall]) -> dict[str, EndedCall]:
-        """Run the calls of one answer side by side, and return their outcomes by their ids.
+        """Run the calls of one answer concurrently, and return the ended calls by their ids.
 
-        Every call is announced before any runs: whoever reads the events has then written them down. Each end
-        and each status is sent at the moment it happens. Calls that the client runs are announced, and have no
-        outcome. Where it is cancelled, so are the tools.
+        The start of every call is sent and recorded before the first one runs. A call that the client runs is
+        announced, and is not in the result. Cancelling this method cancels the tools.
         """
         for call in calls:
             self._announce(call)
-        # Beside the starts, so that a store has them in one transaction.
+        # At the same time as the starts, so that the store can write both in one transaction.
         spending = [asyncio.create_task(self._spend()) for call in calls if self._is_counted(call)]
         unspent = iter(spending)
         ended: dict[str, EndedCall] = {}
@@ -127,7 +126,7 @@ class CallRunner:
         return is_run_here and self._context.spend is not spend_nothing
 
     async def _spend(self) -> ToolLimit | None:
-        """Count a call of the user's; return why it may not run."""
+        """Count a call against the user's quota; return the error if none is left."""
         try:
             await self._context.spend()
         except ToolLimit as refused:
@@ -135,14 +134,13 @@ class CallRunner:
         return None
 
     async def _run_tool(self, call: ResolvedCall, spending: asyncio.Task[ToolLimit | None] | None) -> EndedCall:
-        call_id = call.id
         tool = call.tool
         turn = self._context
-        record = self._open[call_id]
-        record.counted_from = time.monotonic()
-        channel = StatusChannel(partial(self.report, call_id))
+        running = self._open[call.id]
+        running.counted_from = time.monotonic()
+        channel = StatusChannel(partial(self.report, call.id))
         context = ToolContext(
-            call_id,
+            call.id,
             tool.name,
             turn.chat_id,
             turn.user,
@@ -162,52 +160,48 @@ class CallRunner:
             if is_from_text or self.approval.is_needed(tool, call.arguments):
                 self.approval.check_can_ask(tool.name, is_from_text=is_from_text)
                 reason = FROM_TEXT if call.call.rescued else ""
-                shown = ToolCall(call_id, tool.name, tool.without_secrets(call.arguments))
+                shown = ToolCall(call.id, tool.name, tool.without_secrets(call.arguments))
                 await self.approve(shown, title=tool.title, reason=reason)
-            with within_call(call_id):
-                outcome = await execute(
-                    call.tool,
-                    call.arguments,
-                    context,
-                    default_timeout_seconds=self._context.limits.tool_timeout_seconds,
-                )
-            # Here, before anybody is told: what goes to the model is what the store will have.
+            limit = turn.limits.tool_timeout_seconds
+            with within_call(call.id):
+                outcome = await execute(tool, call.arguments, context, default_timeout_seconds=limit)
+            # Here, so that the model and the store get the same text.
             outcome = replace(outcome, text=await turn.redaction.large(outcome.text))
         except ToolError as error:
             outcome = error
         except asyncio.CancelledError:
             if channel.left_running:
-                turn.left_running.add(call_id)
+                turn.left_running.add(call.id)
             raise
-        return self._end(call_id, outcome, record.elapsed_ms)
+        return self._end(call.id, outcome, running.elapsed_ms)
 
     # --- Calls that a framework runs --------------------------------------------------------------------------------
 
     async def start(self, call: ToolCall) -> None:
-        """Begin a call, and return when its start is written down: the tool must not run before."""
+        """Send the start of a call, and return when it is recorded. The tool must not run before that."""
         if call.id in self._open:
             return
         self._send_start(call)
         await self._events.wait_until_written()
 
     def complete(self, call_id: str, result: ToolResult) -> None:
-        """End a call well."""
-        if (record := self._open.get(call_id)) is not None:
-            self._end(call_id, result, record.elapsed_ms)
+        """End a call with its result."""
+        if (running := self._open.get(call_id)) is not None:
+            self._end(call_id, result, running.elapsed_ms)
 
     def fail(self, call_id: str, error: ToolError | str) -> None:
-        """End a call that failed: with a `ToolError`, or with what the framework says of it."""
-        if (record := self._open.get(call_id)) is not None:
+        """End a call with a `ToolError`, or with the framework's own error message."""
+        if (running := self._open.get(call_id)) is not None:
             failure = error if isinstance(error, ToolError) else ToolError(without_paths(error))
-            self._end(call_id, failure, record.elapsed_ms)
+            self._end(call_id, failure, running.elapsed_ms)
 
-    def show_ended(self, call: ToolCall, result: ToolResult) -> None:
-        """Show a call that was over before it could be known of."""
+    def emit_finished(self, call: ToolCall, result: ToolResult) -> None:
+        """Send the start and the end of a call that has already finished."""
         self._send_start(call)
         self.complete(call.id, result)
 
     def reject(self, rejected: RejectedCall) -> None:
-        """Show a call that the framework did not run: no such tool, unreadable arguments."""
+        """Send the start and the error of a call that the framework does not run, for example of an unknown tool."""
         self.budget.refuse(rejected.error)
         self._send_start(rejected.call)
         self.fail(rejected.call.id, rejected.error)
@@ -220,29 +214,30 @@ class CallRunner:
         ask: bool = False,
         is_counted: bool = False,
     ) -> R:
-        """Run a call that has been started by what the framework does for it, and return what that gives.
+        """Run the framework's code for a call that has started, and return its result without secrets.
 
-        It is run within the turn's budget (unless `count` has been asked: `is_counted`), asked about where the
-        server's settings say so (or in any case: `ask`), in its time, and `report_status` reports for it. Says
-        nothing of its end. Raises `ToolLimit`, `ToolDenied`, `ToolTimeout`, and whatever `perform` raises.
+        The call is taken from the turn's budget unless `is_counted`, which means that `count` has done so. The user is
+        asked first if the settings name the tool, or if `ask`. The tool has a time limit, and its `report_status`
+        reports for this call. The end is not sent. Raises `ToolLimit`, `ToolDenied`, `ToolTimeout`, and the exceptions
+        of `perform`.
         """
         try:
             if not is_counted:
                 self.budget.spend_execution(call.name, _read_object(call.arguments))
         except ToolLimit as error:
-            # A model that never takes the hint must come to an end too.
+            # Counted as a refusal, so that a model that asks again and again reaches a limit.
             self.budget.refuse(error)
             raise
         await self._context.spend()
-        record = self._open.get(call.id)
-        # Once is enough: the framework may have asked of its own accord.
-        is_approved = record is not None and record.is_approved
+        running = self._open.get(call.id)
+        # The framework may have asked already.
+        is_approved = running is not None and running.is_approved
         if (ask or self.approval.names(call.name)) and not is_approved:
             await self.approve(call)
         return await self.resume(call.id, call.name, perform)
 
     async def resume(self, call_id: str, name: str, perform: Callable[[], Awaitable[R]]) -> R:
-        """Run a further part of a call that `run` has let run: in its time, its reports this call's."""
+        """Run another part of a call that `run` has allowed, with a time limit of its own."""
         limit = self._context.limits.tool_timeout_seconds
         try:
             with self.reporting(call_id):
@@ -256,9 +251,9 @@ class CallRunner:
             raise
 
     def count(self, call_id: str, name: str) -> ToolLimit | None:
-        """Count a call out of reach, such as that of an agent in a tool; return the limit that it is over, if so."""
+        """Take from the budget a call that does not go through `run`; return the error if the limit is reached."""
         try:
-            # Its id in place of its arguments: whether an agent in a tool repeats itself is its own affair.
+            # With the id as its arguments, so that it never counts as a repeated call.
             self.budget.spend_execution(name, {"id": call_id})
         except ToolLimit as refused:
             return refused
@@ -266,17 +261,17 @@ class CallRunner:
 
     @contextmanager
     def reporting(self, call_id: str) -> Iterator[None]:
-        """Have `report_status` speak for this call within this context, and no more after it; `run` is within it."""
+        """Make `report_status` report for this call inside the context, and do nothing after it; `run` uses this."""
         channel = StatusChannel(partial(self.report, call_id))
         token = channel.activate()
         name = self._open[call_id].name if call_id in self._open else ""
         try:
-            # What is logged meanwhile, by the watchdog too, says for which call.
+            # Log lines of this time, also those of the watchdog, name the call.
             with structlog.contextvars.bound_contextvars(tool_call_id=call_id, tool=name), within_call(call_id):
                 remember_task()
                 yield
         except (asyncio.CancelledError, TimeoutError):
-            # A function in a thread of the framework learns it by its next report.
+            # The next report of a function in a thread then raises an exception.
             channel.cancel()
             raise
         finally:
@@ -285,18 +280,18 @@ class CallRunner:
 
     @contextmanager
     def waiting(self, call_id: str | None) -> Iterator[None]:
-        """Leave the time of this context out of the call's duration: its user is asked."""
+        """Leave the time inside the context out of the call's duration, because the user is asked."""
         began_at_seconds = time.monotonic()
         try:
             yield
         finally:
-            if (record := self._open.get(call_id or "")) is not None:
-                record.counted_from += time.monotonic() - began_at_seconds
+            if (running := self._open.get(call_id or "")) is not None:
+                running.counted_from += time.monotonic() - began_at_seconds
 
-    # --- Both -------------------------------------------------------------------------------------------------------
+    # --- Both kinds -------------------------------------------------------------------------------------------------
 
     async def approve(self, call: ToolCall, *, title: str = "", reason: str = "") -> None:
-        """Ask the user whether a call that has been started may run; raise `ToolDenied` unless they agree."""
+        """Ask the user whether a call that has started may run. Raises `ToolDenied` unless they agree."""
         self.approval.check_can_ask(call.name)
         arguments = _read_object(call.arguments)
         request = self.approval.request(call.name, arguments, call.id, title=title, reason=reason)
@@ -306,12 +301,12 @@ class CallRunner:
             await self.approval.obtain(request)
         self.report(call.id, StatusReport("processing", APPROVED))
         await self._events.wait_until_written()
-        if (record := self._open.get(call.id)) is not None:
-            record.is_approved = True
-            record.counted_from = time.monotonic()
+        if (running := self._open.get(call.id)) is not None:
+            running.is_approved = True
+            running.counted_from = time.monotonic()
 
     def report(self, call_id: str, step: StatusReport) -> None:
-        """Show how far an open call is."""
+        """Send a step of an open call; ignored if the call is not open."""
         if call_id in self._open:
             self._send_status(call_id, step.status, step.message, step.progress)
 
@@ -334,14 +329,14 @@ class CallRunner:
         self._events.send(ToolStatus(tool_call_id=call_id, data=data))
 
     def _fail_inside(self, call_id: str, name: str) -> None:
-        """Fail what is open of the calls inside one that was stopped."""
-        for inner_id, record in list(self._open.items()):
-            if call_id in record.inside:
-                inner = record.name
+        """End the open calls inside a call that was stopped."""
+        for inner_id, running in list(self._open.items()):
+            if call_id in running.inside:
+                inner = running.name
                 self.fail(inner_id, ToolTimeout(f"{inner} was stopped: {name}, which it is a part of, took too long."))
 
     def _end(self, call_id: str, outcome: ToolResult | ToolError, duration_ms: int | None = None) -> EndedCall:
-        """Send the end of an open call, and return the call."""
+        """Send the end of an open call, and return the ended call."""
         call = self._open.pop(call_id)
         end: ToolCallComplete | ToolCallError
         if isinstance(outcome, ToolError):
@@ -377,6 +372,6 @@ def _read_object(arguments: str | Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _find_secrets(call: ResolvedCall) -> list[str]:
-    """Return the values of the call's secret arguments, which its tool may repeat."""
+    """Return the values of the call's secret arguments, because the tool may repeat them in its result."""
     values = [call.arguments.get(name) for name in call.tool.secret_arguments]
     return [value.get_secret_value() if isinstance(value, SecretStr) else str(value) for value in values if value]

@@ -170,7 +170,7 @@ class Turn:
         """Show pictures and other files that the model itself gives: each as a call that is over."""
         for file in files:
             name = f"{file.get('type') or 'file'}_generation"
-            self.calls.show_ended(ToolCall(self.claim(None), name, {}), ToolResult(SHOWN, files=(file,)))
+            self.calls.emit_finished(ToolCall(self.claim(None), name, {}), ToolResult(SHOWN, files=(file,)))
         # A picture is an answer too.
         self._said = self._said_by_then = True
 
