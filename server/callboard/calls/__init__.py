@@ -1,8 +1,8 @@
-"""Tools, and the life of a call, the same for every agent: announced, approved, run in time, ended, within limits.
+"""Tools, and the life of a tool call, the same for every kind of agent.
 
-`ToolCall` (as a model wrote it) → `ResolvedCall` or `RejectedCall` → `ToolOutcome`; a `CallRecord` is kept
-of it meanwhile. `CallRunner` takes it from one to the next. Above: the tool loop and the adapters of other
-frameworks, which say what a call means. Knows neither models nor storage.
+`ToolCall` (as the model wrote it) → `ResolvedCall` or `RejectedCall` → `RunningCall` → `EndedCall`. `CallRunner` takes
+a call from one to the next. Readers of a run's events make the last two with `follow_call`. This package knows neither
+models nor storage.
 """
 
 from callboard.calls.approval import AnswerTo, Approval

@@ -1,4 +1,4 @@
-"""A tool call in each state of its life, and the context of a turn's calls."""
+"""Tool calls before they start: as the model wrote them, resolved or rejected. And what all calls of a turn share."""
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -123,11 +123,11 @@ class RejectedCall:
 
 
 Spend = Callable[[], Awaitable[None]]
-"""Counts a call of a user's that is about to run; raises `ToolLimit` where none is left for today."""
+"""Counts a call against the user's quota before it runs; raises `ToolLimit` if none is left for today."""
 
 
 async def spend_nothing() -> None:
-    """Count nothing: for users without a bound."""
+    """Do nothing: the default of users without a quota."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ class CallContext:
 
 
 def write_arguments(arguments: Mapping[str, Any]) -> str:
-    """Return arguments as JSON text."""
+    """Return the arguments as JSON text."""
     return to_json(dict(arguments), inf_nan_mode="null", serialize_unknown=True).decode()
 
 
@@ -185,11 +185,11 @@ def describe_repairs(call: ResolvedCall) -> str:
 
 
 MAX_LABEL_CHARS = 60
-"""The characters of an argument in a label: what fits beside a tool's name on a phone."""
+"""The longest argument in a label: it fits beside a tool's name on a phone."""
 
 
 def label_call(title: str, arguments: str | Mapping[str, Any]) -> str:
-    """Return the title with the first argument that is a text in one line or a number: "get_weather · Oslo"."""
+    """Return the title and the first argument that is a number or one line of text: "get_weather · Oslo"."""
     if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments or "{}")
@@ -197,7 +197,7 @@ def label_call(title: str, arguments: str | Mapping[str, Any]) -> str:
             return title
     values = arguments.values() if isinstance(arguments, Mapping) else ()
     texts = (str(value).strip() for value in values if isinstance(value, str | int | float) and value is not True)
-    told = next((text for text in texts if text and text.isprintable() and MASK not in text and text != "False"), "")
-    if len(told) > MAX_LABEL_CHARS:
-        told = f"{told[: MAX_LABEL_CHARS - 1].rstrip()}…"
-    return f"{title} · {told}" if told else title
+    shown = next((text for text in texts if text and text.isprintable() and MASK not in text and text != "False"), "")
+    if len(shown) > MAX_LABEL_CHARS:
+        shown = f"{shown[: MAX_LABEL_CHARS - 1].rstrip()}…"
+    return f"{title} · {shown}" if shown else title
