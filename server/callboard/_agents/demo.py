@@ -1,8 +1,8 @@
-"""The demo agent: every kind of tool call to look at, without any model.
+"""The demo agent: shows every kind of tool call without a model.
 
-A scripted model and real tools. Any prompt plays the whole range; a word in the prompt
-picks single scenes. The script keeps nothing: it reads from the messages how far it is, so
-it also shows what a model is told of its earlier calls.
+It has a scripted model and real tools. Any prompt plays a selection of scenes; a word in the prompt picks a scene. The
+script has no state: it reads from the messages which scenes have been played, so it also shows which earlier calls a
+model gets to see.
 """
 
 import base64
@@ -50,9 +50,9 @@ FIRST_WORDS = 8
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """One round: what is said before, the calls (tool name and arguments), what is said after.
+    """One round: a text, the calls (tool name and arguments), a text after their results.
 
-    `thought` is the model's reasoning, first of all.
+    `thought` is the model's reasoning, which comes first.
     """
 
     before: str
@@ -62,7 +62,7 @@ class Scene:
 
 
 OUTCOME = "[outcome]"
-"""Stands for what became of a call that the user was to be asked about."""
+"""A placeholder for the outcome of a call that asks the user."""
 
 WEATHER = Scene(
     "Two lookups at once, and one of them takes longer: each shows its result as soon as it has one.\n\n",
@@ -119,11 +119,11 @@ SCENES: Mapping[str, Scene] = {
         OUTCOME,
     ),
 }
-"""By the word that picks it."""
+"""The scenes, by the word of the prompt that picks each."""
 
 FULL_RANGE = (WEATHER, SLOW, FAIL)
 EVERYTHING = (WEATHER, *(SCENES[word] for word in ("slow", "think", "picture", "page", "cite", "fail", "delete")))
-"""One scene of each kind, without those that are there to break pages."""
+"""One scene of each kind, without those that try to break pages."""
 ICON_PIXELS = 48
 SUGGESTIONS = ("Show me everything", "Something slow", "Ask me before you delete", "A picture")
 HINT = (
@@ -133,7 +133,7 @@ HINT = (
 
 
 def demo_agent(pace: float = 1.0) -> Agent:
-    """Return the demo agent; `pace` 0 types and runs without any waiting."""
+    """Return the demo agent; with `pace` 0 it never waits."""
     tools = (
         get_weather,
         generate_image,
@@ -154,7 +154,7 @@ def demo_agent(pace: float = 1.0) -> Agent:
 
 
 def demo_script(request: ModelRequest, pace: float = 1.0) -> Iterator[ModelDelta | Pause]:
-    """Yield the demo's next words and calls, from the conversation so far."""
+    """Yield the demo's next texts and calls, which follow from the conversation so far."""
     if (answer := task_answer(request)) is not None:
         yield TextDelta(answer)
         return
@@ -182,7 +182,7 @@ def demo_script(request: ModelRequest, pace: float = 1.0) -> Iterator[ModelDelta
 
 
 def _write_call(index: int, call_id: str, name: str, arguments: Mapping[str, Any]) -> Iterator[ModelDelta]:
-    """Yield a call as endpoints stream it: the name first, then its arguments piece by piece."""
+    """Yield a call as endpoints stream it: the name first, then pieces of the arguments."""
     yield ToolCallDelta(index=index, id=call_id, name=name, arguments="")
     text = json.dumps(arguments, ensure_ascii=False)
     for start in range(0, len(text), ARGUMENTS_PIECE_CHARS):
@@ -198,7 +198,7 @@ def _names(word: str, text: str) -> bool:
 
 
 def _count_rounds(messages: Sequence[ChatDict]) -> int:
-    """Return how many rounds of calls there were since the user last spoke."""
+    """Return the number of rounds since the last message of the user."""
     played = 0
     for message in reversed(messages):
         if message.get("role") == "user":
@@ -208,7 +208,7 @@ def _count_rounds(messages: Sequence[ChatDict]) -> int:
 
 
 def _fill_in(text: str, messages: Sequence[ChatDict]) -> str:
-    """Return the text with what the last result says: the numbers of its two sources, whether its call ran."""
+    """Return the text with its placeholders filled in from the last result: source numbers, or the outcome."""
     result = content_text(messages[-1].get("content"))
     numbers = re.findall(r'"source_number":(\d+)', result)
     for word, number in zip(("[first]", "[second]"), numbers, strict=False):
@@ -229,6 +229,6 @@ def _list_earlier_calls(messages: Sequence[ChatDict]) -> str:
     lines = [f"I remember {len(calls)} tool {'call' if len(calls) == 1 else 'calls'}:\n"]
     for call in calls:
         words = " ".join(results.get(call["id"], "no result").split()[:FIRST_WORDS])
-        # As code: what a tool gave back is no markup of ours.
+        # As code, because a result may contain Markdown.
         lines.append(f"- `{call['function']['name']}`: `{words.replace('`', chr(39))}`")
     return "\n".join(lines)

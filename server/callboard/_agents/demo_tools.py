@@ -1,4 +1,4 @@
-"""The demo agent's tools: plausible ones that need no network, each with its own way to go.
+"""The tools of the demo agent. They need no network, and each shows another kind of call.
 
 They really run, and take as long as their argument `seconds` says.
 """
@@ -31,7 +31,7 @@ ARCHIVE = (
 )
 
 CLOCK = (
-    # In dark mode the page's own black text would stand on Open WebUI's dark background.
+    # Without a color scheme, black text would be on Open WebUI's dark background in dark mode.
     "<!DOCTYPE html><title>Stage clock</title><meta name=color-scheme content='light dark'>"
     "<body style='font:2em sans-serif;background:Canvas;color:CanvasText'>Curtain up in <b id=c>3</b>"
     "<script>setInterval(()=>{c.textContent=Math.max(0,c.textContent-1)},1000)</script>"
@@ -51,7 +51,7 @@ async def get_weather(city: str, seconds: Seconds = 1.0) -> dict[str, Any]:
         seconds: How long the lookup takes.
     """
     await asyncio.sleep(seconds)
-    # Made up, but the same for a city each time.
+    # Invented, but always the same for a city.
     seed = sum(map(ord, city))
     return {"city": city, "temperature_c": seed % 25 + 5, "sky": _SKIES[seed % len(_SKIES)]}
 
@@ -171,12 +171,12 @@ async def delete_draft(title: str) -> str:
 
 
 def paint_dusk(width: int) -> bytes:
-    """Return a PNG (https://www.w3.org/TR/png/) of a sky that darkens, with stars."""
+    """Return a PNG (https://www.w3.org/TR/png/) of an evening sky with stars."""
     rows = bytearray()
     for y in range(width):
         rows.append(0)  # no filter
         for x in range(width):
-            # Noise keeps it from being compressed to nothing: a picture as large as real ones.
+            # The noise makes the file as large as a real picture, because it cannot be compressed.
             star = (x * 7919 + y * 104_729 + x * y) % 251
             rows += bytes((30 + 150 * y // width, 20 + 60 * y // width, 90 + star % 64))
     header = struct.pack(">IIBBBBB", width, width, 8, 2, 0, 0, 0)

@@ -1,4 +1,4 @@
-"""The calls that an agent written by hand makes through its context: by the same runner as those of other agents."""
+"""Tool calls that an agent written by hand makes with `context.call`; they use the same `CallRunner` as all others."""
 
 import asyncio
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class OwnCalls:
-    """The calls of one turn, which share its limits; they may run side by side."""
+    """Runs the calls of one turn, which share the turn's limits and may run concurrently."""
 
     def __init__(self) -> None:
         self._shared: tuple[CallContext, Budget] | None = None
@@ -21,8 +21,8 @@ class OwnCalls:
     async def run(
         self, turn: "TurnContext", tool: Tool, arguments: Mapping[str, Any] | str, call_id: str
     ) -> ToolResult:
-        """Run one call to its end, and return its result; see `RunContext.call`."""
-        # To declare an agent takes none of the formats. A server has imported them before its first run.
+        """Run a call and return its result; see `RunContext.call`."""
+        # Imported here, so that the file of an agent loads fast. A server has imported it before its first run.
         from callboard._agents.resolution import resolve_calls
 
         _refuse_other(tool)
@@ -44,7 +44,7 @@ class OwnCalls:
         outcome = work.result()[call.id].outcome
         if isinstance(outcome, ToolResult):
             return outcome
-        assert outcome is not None, "the runner keeps it"
+        assert outcome is not None, "the runner sets it"
         raise outcome
 
     def _share(self, turn: "TurnContext") -> tuple[CallContext, Budget]:

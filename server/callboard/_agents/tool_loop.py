@@ -63,15 +63,15 @@ async def run_tool_loop(
 ) -> AsyncGenerator[Event, None]:
     """Run one turn and yield its events, the last one `Done`. `context.messages` is not changed.
 
-    All calls of an answer are started before any of them runs; then they run at the same time. The model is told of a
-    call that fails, and the turn continues. If the model asks for more calls than `calls.limits` allow, it is asked one
+    All calls of an answer are started before any of them runs; then they run concurrently. A call that fails gives the
+    model an error, and the turn continues. If the model asks for more calls than `calls.limits` allow, it is asked one
     last time, without tools, and the turn ends with `max_turns`; calls over an allowance get errors. The user always
     gets some text. No call runs of a refusal, or of an answer that the endpoint's filter cut.
 
     If an answer calls one of `context.functions`, which the client runs, the turn ends with `tool_calls` after the
     tools of that answer; a function with the name of a tool is not offered. `context.unfinished` are calls of the last
-    round of the messages that have no result yet: they run before the model is asked. `details` are those of the chat,
-    and those of this turn are added to it.
+    round of the messages that have no result yet: they run before the model is asked. `details` are the provider
+    details of the chat; the details of this turn are added.
 
     Raises `ModelError`. Closing the generator closes the model's stream and cancels the tools.
     """
