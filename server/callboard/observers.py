@@ -1,11 +1,11 @@
-"""Observers, who are told what runs do: for metrics, traces and logs of one's own.
+"""Observers: functions that are called with everything a run does, for your own metrics, traces and logs.
 
-    def tell(run: ObservedRun, what: Observation) -> None: ...
+    def observe(run: ObservedRun, observation: Observation) -> None: ...
 
-    Callboard(agents, observers=[tell])
+    Callboard(agents, observers=[observe])
 
-An observer is a plain function in the event loop, and told of everything in its order; what takes long belongs
-elsewhere. What it raises is logged and costs the run nothing.
+An observer is a plain function. It is called in the event loop, in the order of the observations, so it must return
+fast. Its exceptions are logged and do not affect the run.
 """
 
 import time
@@ -38,7 +38,7 @@ _NUMBERS = count(1)
 
 @dataclass(frozen=True, slots=True)
 class ObservedRun:
-    """The run; `chat_id`, `user_id`, `task` (a background task) and `user_name` are None if the client sent none."""
+    """A run. `task` is the name of a background task. A field is None if the client sent no value for it."""
 
     run_id: str
     agent_id: str
@@ -50,10 +50,10 @@ class ObservedRun:
 
 @dataclass(frozen=True, slots=True)
 class RunPrepared:
-    """The agent is about to begin: `messages` is the conversation that it is given, to be read and not changed.
+    """The agent is about to start with the conversation `messages`, which must not be changed.
 
-    `left_out` are the newest of the messages of earlier turns that had no place in it (`CALLBOARD_HISTORY_TOKENS`), of
-    `left_out_count` in all.
+    `left_out_count` messages of earlier turns did not fit (`CALLBOARD_HISTORY_TOKENS`); `left_out` are the newest of
+    them.
     """
 
     messages: Sequence[ChatDict]
@@ -63,11 +63,10 @@ class RunPrepared:
 
 @dataclass(frozen=True, slots=True)
 class ModelAsked:
-    """A request goes to a model: the beginning of a round. `messages` and `tools` are how many it is sent.
+    """A request is sent to a model, with this number of `messages` and `tools`. A round begins.
 
-    `number` is the same in the `ModelAnswered` that follows: several may be under way. `request` is what is sent, to be
-    read and not changed; None where a framework sends it. Its messages are kept from no secret that stands in a prompt
-    of the agent's own.
+    Several requests may run at the same time; the `ModelAnswered` of this one has the same `number`. `request` must not
+    be changed; it is None if a framework sends the request. Secrets in the agent's own prompt are not removed from it.
     """
 
     model: str
@@ -79,12 +78,12 @@ class ModelAsked:
 
 @dataclass(frozen=True, slots=True)
 class ModelAnswered:
-    """The model has answered; `error` is the exception's name where it failed, or was stopped (`GeneratorExit`).
+    """A model has answered, or the request has failed or was stopped: then `error` is the name of the exception.
 
-    `first_seconds` is the time to the first piece of the answer, None where there was none. `finish_reason` and
-    `usage` are None where the endpoint gave none, or a framework does not pass them on; then, and where `usage` says of
-    no token, `text_chars` are the characters of text that went there and back, as far as they are known. `deltas` are
-    the pieces of the answer, where contents are traced.
+    `first_seconds` is the time to the first piece of the answer, None if there was none. `finish_reason` and `usage`
+    are None if the endpoint did not send them, or a framework does not pass them on. If there is no `usage` or it has
+    no tokens, `text_chars` counts the known characters of text in the request and the answer. `deltas` are the pieces
+    of the answer if contents are traced, otherwise empty.
     """
 
     model: str
@@ -100,57 +99,59 @@ class ModelAnswered:
 
 @dataclass(frozen=True, slots=True)
 class RunTakenOver:
-    """This server has the run from one that is gone, after so many of them; it goes on with it, or ends it at once."""
+    """This server has taken over the run from a server that is gone; `losses` counts the servers that it has lost."""
 
     losses: int
 
 
 @dataclass(frozen=True, slots=True)
 class RunLeft:
-    """This server stops the run without an end: another one goes on with it. The last that is told of it here."""
+    """This server leaves the run to another server. It is the last observation of the run on this server."""
 
 
 Observation = Event | RunPrepared | ModelAsked | ModelAnswered | RunTakenOver | RunLeft
 """The events of the protocol as clients get them (`run_start`, `tool_call_start` … `done`), and requests to models.
 
-A run that goes on at another server begins there with `RunTakenOver`, and with the ends of calls that were open and
-cannot go on; of its events before that one knows nothing.
+On a server that takes over a run, the observations begin with `RunTakenOver` and with the ends of calls that cannot
+continue; the earlier events are not repeated.
 
-A `tool_call_start` says of which round it is (`round_index`). Of the requests of an agent of another framework
-observers are told what the framework says; requests of agents in its tools are among them.
+The `round_index` of a `tool_call_start` is its round. For an agent of a framework there are observations of the
+requests that the framework reports, also of requests of agents in its tools. `callboard.calls.follow_call` makes
+running and ended calls from the events.
 """
 
 Observer = Callable[[ObservedRun, Observation], None]
 
 STOPPED = frozenset({"CancelledError", "GeneratorExit"})
-"""The errors of a `ModelAnswered` that are no failure: the run was stopped, or let go of the answer."""
+"""The errors of a `ModelAnswered` that are not failures: the run was stopped, or did not need the rest."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunObservers:
-    """The observers of one run; `keeps_answers`: they are told the whole answer of a model once it has ended."""
+    """The observers of one run; `keeps_answers`: `ModelAnswered` has the whole answer."""
 
     run: ObservedRun
     observers: Sequence[Observer] = ()
     keeps_answers: bool = False
 
-    def tell(self, what: Observation) -> None:
-        """Tell each of them; one that fails costs the others and the run nothing."""
+    def tell(self, observation: Observation) -> None:
+        """Call each observer. An exception of one does not affect the others or the run."""
         for observer in self.observers:
             try:
-                observer(self.run, what)
+                observer(self.run, observation)
             except Exception as error:  # noqa: BLE001 - foreign code: an observer may raise anything
-                _log.warning("observer_failed", run_id=self.run.run_id, what=type(what).__name__, exc_info=error)
+                what = type(observation).__name__
+                _log.warning("observer_failed", run_id=self.run.run_id, what=what, exc_info=error)
 
     def watch(self, model: ChatModel) -> ChatModel:
-        """Return the model, with its requests told of."""
+        """Return a model whose requests are observed."""
         return _WatchedModel(model, self) if self.observers else model
 
 
 class ObservedRequest:
-    """A request to a model while it is answered; `tell` is given `ModelAsked` at once, and `ModelAnswered` at the end.
+    """A request to a model: calls `tell` with `ModelAsked` at once and with `ModelAnswered` at the end.
 
-    Set `finish_reason` and `usage` before the end. Used as a context it ends there, with the error that is raised.
+    Set `finish_reason` and `usage` before the end. As a context manager it ends with the context, and with its error.
     """
 
     def __init__(
@@ -171,16 +172,16 @@ class ObservedRequest:
         self._tell = tell
         self._began = time.monotonic()
         self.first_seconds: float | None = None
-        """The time to the first piece of the answer, None until it has come."""
+        """The time to the first piece of the answer, None before that."""
         tell(ModelAsked(model, messages, tools, self._number, request))
 
     def receive(self) -> None:
-        """Note that a piece of the answer has come: the first one counts."""
+        """Note the time if this is the first piece of the answer."""
         if self.first_seconds is None:
             self.first_seconds = time.monotonic() - self._began
 
     def end(self, error: BaseException | None = None) -> None:
-        """End the request, well or by `error`; a second end is ignored."""
+        """End the request, with `error` if it failed; a second end is ignored."""
         if self.has_ended:
             return
         self.has_ended = True
@@ -206,6 +207,8 @@ class ObservedRequest:
 
 
 class _WatchedModel:
+    """Sends the requests to a model and observes them."""
+
     def __init__(self, model: ChatModel, observers: RunObservers) -> None:
         self._model = model
         self._observers = observers
@@ -223,7 +226,7 @@ class _WatchedModel:
                 observed.text_chars = sum(len(content_text(message.get("content"))) for message in request.messages)
                 keeps_answer = self._observers.keeps_answers
                 async for delta in stream:
-                    # By its class, text first: there is one of it for each token.
+                    # Text first, because there is one such piece for each token.
                     if isinstance(delta, TextDelta | ReasoningDelta | RefusalDelta):
                         observed.text_chars += len(delta.text)
                     elif isinstance(delta, ToolCallDelta):
