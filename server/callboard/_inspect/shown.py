@@ -17,11 +17,11 @@ ShownCall = RunningCall | EndedCall
 
 @dataclass(slots=True)
 class SentRequest:
-    """A request to a model; `index` counts those of the run from 0. Times are seconds since the epoch.
+    """A request to a model; `index` is its number in the run, from 0. Times are in seconds since the epoch.
 
-    `shared` is how many messages it begins with that the request before it had too, `tail` are those that follow.
-    `offered` are the schemas of its tools, one object for all requests of the run that have the same. `is_kept`: False
-    where its messages were let go of, or a framework did not say them.
+    Its first `shared` messages are those of the request before it, and `tail` has the others. `offered` are the schemas
+    of its tools; requests of a run with equal tools share one object. `is_kept` is False if its messages were dropped
+    to save memory, or a framework did not report them.
     """
 
     index: int
@@ -39,7 +39,7 @@ class SentRequest:
 
     @property
     def usage(self) -> TokenUsage | None:
-        """The tokens that it cost, where the endpoint said so."""
+        """The tokens that it used, None if the endpoint did not say."""
         return self.answer.usage if self.answer else None
 
 
@@ -196,7 +196,7 @@ def read_stored_call(call: StoredCall) -> ShownCall:
 
 
 def read_ending(ending: Done | Error | None) -> tuple[RunState, str]:
-    """Return the state of a run that is over, and why it is in it; `ended` if how it ended is not known."""
+    """Return the state of a run that has ended, and the reason; `ended` if the last event is not known."""
     match ending:
         case Error(message=message, code=code):
             return "error", f"{message} ({code})"

@@ -1,6 +1,6 @@
-"""The timeline of a run as it is drawn: rounds, and in each the requests to the model and the calls. Pure.
+"""The timeline of a run: rounds, each with its requests to the model and its calls. Pure.
 
-Places and lengths are in percent of the whole; what is so short that nobody would see it is made a little longer.
+Positions and lengths are in percent of the whole width. A bar that would be too short to see is made longer.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ Span = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A piece of a row; `kind` is how it looks."""
+    """A part of a row; `kind` decides its color."""
 
     kind: Kind
     at: float
@@ -28,7 +28,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class TimelineRow:
-    """A request or a call with its bars, and its steps as ticks."""
+    """The row of a request or a call; each of its steps is a tick."""
 
     bars: tuple[Bar, ...]
     ticks: tuple[float, ...] = ()
@@ -38,7 +38,7 @@ class TimelineRow:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """A round: what the model was asked, then the calls that it made. `number` counts from 1."""
+    """A round: requests to the model, then the calls of the answer. `number` counts from 1."""
 
     number: int
     band: Bar
@@ -46,13 +46,13 @@ class Round:
 
     @property
     def calls(self) -> int:
-        """How many calls it has."""
+        """The number of its calls."""
         return sum(row.call is not None for row in self.rows)
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """A run as it is drawn; the times of what it spent are in seconds, what went on side by side counted once."""
+    """The timeline of a run. Times are in seconds; concurrent work is counted once."""
 
     rounds: tuple[Round, ...]
     seconds: float
@@ -62,7 +62,7 @@ class Timeline:
 
 
 def draw(run: ShownRun, now: float) -> Timeline:
-    """Return the timeline of a run; what goes on ends at `now`."""
+    """Return the timeline of a run; requests and calls that have not ended last until `now`."""
     calls = sorted(run.calls, key=lambda call: (call.started_at, call.place))
     requests = run.requests or ()
     ends = [one.ended_at or now for one in calls] + [one.answered_at or now for one in requests]
@@ -160,7 +160,7 @@ def _find_waits(call: ShownCall, now: float) -> list[Span]:
 
 
 def _cut_out(span: Span, holes: Sequence[Span]) -> list[Span]:
-    """Return what is left of a span without the holes, which are in their order; all of it where nothing is."""
+    """Return the parts of a span outside the holes, which are sorted; the whole span if there are no holes."""
     left: list[Span] = []
     at = span[0]
     for begin, end in holes:
@@ -173,7 +173,7 @@ def _cut_out(span: Span, holes: Sequence[Span]) -> list[Span]:
 
 
 def _measure(spans: Iterable[Span]) -> float:
-    """Return how long the spans last together, what they share counted once."""
+    """Return the total length of the spans, with overlaps counted once."""
     total = 0.0
     until = float("-inf")
     for begin, end in sorted(spans):

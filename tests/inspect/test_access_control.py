@@ -14,7 +14,7 @@ from starlette.requests import HTTPConnection
 from callboard._agents import RunContext
 from callboard._http.auth import THE_KEY, ApiKey, api_key
 from callboard._http.principal import Principal
-from callboard._inspect import door
+from callboard._inspect import access_control
 from callboard._inspect.signing_in import COOKIE, SigningIn
 from callboard._named_keys import KeysFile, add_named_key, remove_named_key
 from callboard.storage import AuditFilter
@@ -256,7 +256,7 @@ async def post_by_halves(service: Service, path: str) -> bytes:
 async def test_a_form_that_does_not_come_to_its_end_is_waited_for_from_nobody_for_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(door, "FORM_SECONDS", 0.1)
+    monkeypatch.setattr(access_control, "FORM_SECONDS", 0.1)
     async with serving(tmp_path, AGENT, api_key=KEY) as service:
         assert b" 408 " in await post_by_halves(service, "/inspect/sign-in")
     async with serving(tmp_path, AGENT) as service:

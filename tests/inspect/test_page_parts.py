@@ -7,7 +7,7 @@ from pathlib import Path
 import anyio
 
 from callboard._agents import RunContext
-from callboard._inspect.sharing import Shared
+from callboard._inspect.page import PartCache
 from callboard.errors import UnknownRun
 from callboard_protocol import Event, ToolCallStart
 from tests.serving import ScriptedAgent, request, serving
@@ -16,7 +16,7 @@ PART = {"HX-Request": "true"}
 
 
 async def test_what_is_asked_for_at_once_is_made_once_and_by_its_key() -> None:
-    shared = Shared()
+    parts = PartCache()
     made: list[str] = []
 
     async def make() -> str:
@@ -25,13 +25,13 @@ async def test_what_is_asked_for_at_once_is_made_once_and_by_its_key() -> None:
         await asyncio.sleep(0)
         return f"page {len(made)}"
 
-    found = await asyncio.gather(*(shared.get("a", make) for _ in range(50)), shared.get("b", make))
+    found = await asyncio.gather(*(parts.get("a", make) for _ in range(50)), parts.get("b", make))
     assert found == ["page 2"] * 51 or found == ["page 1"] * 50 + ["page 2"]
     assert len(made) == 2
 
 
 async def test_it_is_made_anew_after_its_moment() -> None:
-    shared = Shared(lifetime_seconds=0)
+    parts = PartCache(lifetime_seconds=0)
     made = 0
 
     async def make() -> str:
@@ -39,18 +39,18 @@ async def test_it_is_made_anew_after_its_moment() -> None:
         made += 1
         return str(made)
 
-    assert [await shared.get("a", make), await shared.get("a", make)] == ["1", "2"]
+    assert [await parts.get("a", make), await parts.get("a", make)] == ["1", "2"]
 
 
 async def test_who_leaves_takes_it_from_nobody_else() -> None:
-    shared = Shared()
+    parts = PartCache()
     may_end = asyncio.Event()
 
     async def make() -> str:
         await may_end.wait()
         return "page"
 
-    first, second = (asyncio.create_task(shared.get("a", make)) for _ in range(2))
+    first, second = (asyncio.create_task(parts.get("a", make)) for _ in range(2))
     await anyio.wait_all_tasks_blocked()
     first.cancel()
     may_end.set()
@@ -61,8 +61,8 @@ async def test_what_cannot_be_made_is_told_to_everybody() -> None:
     async def fail() -> str:
         raise UnknownRun("no")
 
-    shared = Shared()
-    found = await asyncio.gather(*(shared.get("a", fail) for _ in range(3)), return_exceptions=True)
+    parts = PartCache()
+    found = await asyncio.gather(*(parts.get("a", fail) for _ in range(3)), return_exceptions=True)
     assert [type(one) for one in found] == [UnknownRun] * 3
 
 

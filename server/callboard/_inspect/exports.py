@@ -1,4 +1,4 @@
-"""What a page gives away to be run elsewhere: a run as a command, as a test, as lines of JSON. Pure."""
+"""Exports of runs and calls: as a curl command, as a Python test, as JSON Lines. Pure."""
 
 import json
 import re
@@ -14,13 +14,13 @@ from callboard._text import write_json_line
 from callboard.calls import EndedCall
 
 MAX_COMPARED_CHARS = 1_000
-"""The longest result that a test compares."""
+"""The longest result that an exported test compares."""
 
 _NO_NAME = re.compile(r"\W+", re.ASCII)
 
 
 def write_curl(address: str, agent_id: str, question: str, *, has_key: bool) -> str:
-    """Return a command that asks the agent the same again."""
+    """Return a curl command that asks the agent the same question."""
     body = json.dumps({"agent": agent_id, "messages": [{"role": "user", "content": question}]})
     key = ' -H "Authorization: Bearer $(callboard key)"' if has_key else ""
     path = shlex.quote(f"{address}/v1/runs")
@@ -28,18 +28,18 @@ def write_curl(address: str, agent_id: str, question: str, *, has_key: bool) -> 
 
 
 def write_call_curl(address: str, chat_id: str, call_id: str, user_id: str | None, *, has_key: bool) -> str:
-    """Return a command that reads a stored call, whole."""
+    """Return a curl command that reads a stored call."""
     key = ' -H "Authorization: Bearer $(callboard key)"' if has_key else ""
     query = {"chat_id": chat_id} if user_id is None else {"chat_id": chat_id, "user_id": user_id}
-    # Escaped, for curl reads braces and brackets as lists of addresses, and a page shows no character that is not seen.
+    # Escaped, because curl reads braces and brackets as lists of URLs, and pages replace invisible characters.
     path = shlex.quote(f"{address}/v1/tool-calls/{quote(call_id, safe='')}?{urlencode(query)}")
     return f"curl {path}{key}\n"
 
 
 def write_test(run: ShownRun) -> str:
-    """Return a test that plays the run again: its calls, by a model that makes them, with the agent's tools for real.
+    """Return a Python test with a fake model that makes the calls of the run again; the agent's tools really run.
 
-    It expects of them what they gave; what is long it does not compare.
+    The test compares the results, except long ones.
     """
     name = _NO_NAME.sub("_", run.agent_id or "agent").strip("_").lower() or "agent"
     calls = sorted(run.calls, key=lambda call: call.place)
@@ -67,7 +67,7 @@ def write_test(run: ShownRun) -> str:
 
 
 def describe_call(call: ShownCall) -> dict[str, Any]:
-    """Return a call that is not stored as a line of an export has it."""
+    """Return the record of a call that is not stored."""
     round_index, sequence_index = call.place
     return {
         "call_id": call.id,
@@ -87,7 +87,7 @@ def describe_call(call: ShownCall) -> dict[str, Any]:
 
 
 def write_lines(records: Sequence[Mapping[str, Any]]) -> str:
-    """Return values as JSON, one a line."""
+    """Return records as JSON Lines."""
     return "".join(map(write_json_line, records))
 
 
@@ -96,5 +96,5 @@ def _write_call(call: ShownCall) -> str:
 
 
 def _strip_error(result: str) -> str:
-    """Return what `Run.results` has of a result: of an error its words alone."""
+    """Return a result as `Run.results` has it: an error without the prefix."""
     return result.removeprefix("Error: ")
