@@ -1,11 +1,10 @@
-"""A run as a response: its events as items that come and end, and all of them as one response. Pure.
+"""The answer of a run as a response: a stream of items, or one whole response. Pure.
 
-The shape is that of https://platform.openai.com/docs/api-reference/responses-streaming. A
-call that has run here is an `mcp_call`, or for Open WebUI a `function_call`, which never
-stands without its `function_call_output`.
+The form is that of https://platform.openai.com/docs/api-reference/responses-streaming. A call that ran on this server
+is an `mcp_call`. For Open WebUI it is a `function_call`, always followed by its `function_call_output`.
 
-What an agent takes back is not in the response. On the stream its item ends with the text that is
-left; since who reads the deltas alone has read on, the last of them says so in words.
+The response does not have text that the agent has taken back. In a stream the item ends with the remaining text; the
+last delta is a note for clients that read only deltas.
 """
 
 from collections.abc import Iterator
@@ -52,18 +51,18 @@ from callboard_protocol import (
 Json = dict[str, Any]
 
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter", "refusal": "content_filter"}
-"""OpenAI's words for the endings of an answer that is not whole; one whose words are a refusal is."""
+"""OpenAI's reasons for an incomplete response, by our finish reasons."""
 
 NO_ENDING = "Error: the answer ended before this call did; whether it took effect is not known."
 
 
 class ResponseAnswer(Answer):
-    """One response; `created` is in seconds since the epoch."""
+    """Builds one response; `created` is in seconds since the epoch."""
 
     def __init__(
         self, run_id: str, body: ResponseBody, created: int, activity: ToolActivity, *, is_drawn: bool = False
     ) -> None:
-        """Begin; `is_drawn`: by Open WebUI, which makes blocks of the model's words too, unless they are guarded."""
+        """`is_drawn`: by Open WebUI, so tags in the model's text are escaped, or it would show them as blocks."""
         self._run_id = run_id
         self._head = _build_head(run_id, body, created)
         self._activity = activity
@@ -72,7 +71,7 @@ class ResponseAnswer(Answer):
         self._mcp_calls: dict[str, McpCallWriter] = {}
         self._round_index: int | None = None
         self._clients_round_index: int | None = None
-        """The round in which the model called functions of the client's beside the server's."""
+        """The round in which the model called functions of the client and tools of the server."""
         self._output: dict[int, Json] = {}
         self._items = 0
         self._open: TextWriter | ReasoningWriter | RefusalWriter | None = None
@@ -87,34 +86,34 @@ class ResponseAnswer(Answer):
         self._mark()
 
     def feed(self, event: Event) -> list[Json]:
-        """Return the events that this one of the run amounts to."""
+        """Return the response events for an event of the run."""
         return [self._number(part) for part in self._translate(event)]
 
     def fail(self, failure: Failure) -> list[Json]:
-        """Return what ends the stream of a run that failed."""
+        """Return the last response events of a failed run."""
         code = {400: failure.upstream_code or "invalid_prompt", 429: "rate_limit_exceeded"}.get(
             failure.status, "server_error"
         )
         self._ending = {"status": "failed", "error": {"code": code, "message": failure.message}}
-        parts = [*self._close(), *self._cut_calls_off(), self._tell_state("response.failed")]
+        parts = [*self._close(), *self._cut_calls_off(), self._format_state("response.failed")]
         return [self._number(part) for part in parts]
 
     def whole(self) -> Json:
-        """Return the response, as far as it has come."""
+        """Return the response so far."""
         return {**self._head, **self._ending, "output": list(self._output.values()), "usage": self._usage}
 
     def _translate(self, event: Event) -> Iterator[Json]:
-        if self._client_calls.see(event):
+        if self._client_calls.take(event):
             yield from self._follow_call(event)
             return
-        if words := self._client_calls.release_words(event):
-            yield from self._say(words)
+        if words := self._client_calls.release_text(event):
+            yield from self._add_text(words)
         match event:
             case RunStart():
-                yield self._tell_state("response.created")
-                yield self._tell_state("response.in_progress")
+                yield self._format_state("response.created")
+                yield self._format_state("response.in_progress")
             case Message():
-                yield from self._tell_words(event)
+                yield from self._add_message(event)
             case Reasoning(content=content):
                 yield from self._write(ReasoningWriter, content)
             case Rewind():
@@ -168,7 +167,7 @@ class ResponseAnswer(Answer):
             yield from self._write_output(call)
 
     def _mark(self) -> None:
-        """Remember how far the answer is: no rewind goes further back."""
+        """Remember the current end of the answer; a rewind goes back to it."""
         self._kept_items = self._items
         self._kept_chars = len(self._open.text) if self._open else 0
 
@@ -189,21 +188,21 @@ class ResponseAnswer(Answer):
             self._output.pop(index, None)
         self._mark()
 
-    def _tell_words(self, message: Message) -> Iterator[Json]:
-        # Open WebUI shows texts alone.
+    def _add_message(self, message: Message) -> Iterator[Json]:
+        # Open WebUI shows only text.
         if message.refusal and self._guard is None:
             self._has_refused = True
             yield from self._write(RefusalWriter, message.content)
         else:
-            yield from self._say(message.content)
+            yield from self._add_text(message.content)
 
-    def _say(self, content: str) -> Iterator[Json]:
-        yield from self._say_guarded(self._guard.add_text(content) if self._guard else content)
+    def _add_text(self, content: str) -> Iterator[Json]:
+        yield from self._add_escaped(self._guard.add_text(content) if self._guard else content)
 
-    def _say_guarded(self, content: str) -> Iterator[Json]:
+    def _add_escaped(self, content: str) -> Iterator[Json]:
         if not content:
             return
-        # Blank text between two calls would be an item of its own, and nothing to see.
+        # White space between two calls would be an item without visible text.
         content = self._space + content
         self._space = ""
         if not isinstance(self._open, TextWriter) and not content.strip():
@@ -223,9 +222,9 @@ class ResponseAnswer(Answer):
         yield from self._open.add(content)
 
     def _close(self) -> Iterator[Json]:
-        """End the text that is being written; what was cited by then belongs to it."""
+        """End the open item, with the citations so far."""
         if self._guard and (held := self._guard.finish()):
-            yield from self._say_guarded(held)
+            yield from self._add_escaped(held)
         item = self._open
         self._open = None
         self._space = ""
@@ -244,12 +243,12 @@ class ResponseAnswer(Answer):
             yield from self._follow_call(ToolCallError(tool_call_id=call_id, error=NO_ENDING, code="interrupted"))
 
     def _next_index(self) -> int:
-        """Take the place of a new item on the stream; what was taken back had one too."""
+        """Return the position of a new item; items that were taken back keep theirs."""
         self._items += 1
         return self._items - 1
 
     def _write_clients_call(self, call: ToolCallPart) -> Iterator[Json]:
-        """Yield the events of a call of a tool of the client's, named as the client offered it."""
+        """Yield the events of a call of a client's tool, with the tool's own name."""
         name, arguments = call.function.name, call.function.arguments
         origin = self._origins.get(name) or OfferedTool(name)
         kind: Literal["fc", "ctc"] = "ctc" if origin.is_custom else "fc"
@@ -260,7 +259,7 @@ class ResponseAnswer(Answer):
             yield from self._write_call(item_id, call.id, origin.name, arguments, origin.namespace)
 
     def _write_custom_call(self, item_id: str, call_id: str, tool: OfferedTool, text: str) -> Iterator[Json]:
-        """Yield the events of a `custom_tool_call`, whole."""
+        """Yield all events of a `custom_tool_call`."""
         index = self._next_index()
         head = {"type": "custom_tool_call", "id": item_id, "call_id": call_id, "name": tool.name}
         head |= {"namespace": tool.namespace} if tool.namespace else {}
@@ -274,7 +273,7 @@ class ResponseAnswer(Answer):
     def _write_call(
         self, item_id: str, call_id: str, name: str, arguments: str, namespace: str | None = None
     ) -> Iterator[Json]:
-        """Yield the events of a `function_call`, whole."""
+        """Yield all events of a `function_call`."""
         index = self._next_index()
         head = {"type": "function_call", "id": item_id, "call_id": call_id, "name": name}
         head |= {"namespace": namespace} if namespace else {}
@@ -282,7 +281,7 @@ class ResponseAnswer(Answer):
         yield format_item_event("added", index, {**head, "arguments": "", "status": "in_progress"})
         yield {"type": "response.function_call_arguments.delta", **where, "delta": arguments}
         yield {"type": "response.function_call_arguments.done", **where, "name": name, "arguments": arguments}
-        # The call is written out in full: that is what completed means here, whoever runs it.
+        # Completed means that the call is written completely, whether or not it has run.
         self._output[index] = {**head, "arguments": arguments, "status": "completed"}
         yield format_item_event("done", index, self._output[index])
 
@@ -293,7 +292,7 @@ class ResponseAnswer(Answer):
             "id": f"fco_{call.id}",
             "call_id": call.id,
             "status": "completed",
-            # A list, also for one text: Open WebUI can read nothing else again.
+            # Always a list, because Open WebUI reads nothing else.
             "output": [{"type": "input_text", "text": call.result_text}],
             **list_attachments(call),
         }
@@ -303,19 +302,19 @@ class ResponseAnswer(Answer):
     def _end(self, event: Done) -> Iterator[Json]:
         words, calls = self._client_calls.end(event)
         if words:
-            yield from self._say(words)
+            yield from self._add_text(words)
         yield from self._close()
         for call in calls:
             yield from self._write_clients_call(call)
         reason = None if self._has_refused else _INCOMPLETE.get(event.finish_reason)
         if reason:
             self._ending = {"status": "incomplete", "incomplete_details": {"reason": reason}}
-            yield self._tell_state("response.incomplete")
+            yield self._format_state("response.incomplete")
         else:
             self._ending = {"status": "completed"}
-            yield self._tell_state("response.completed")
+            yield self._format_state("response.completed")
 
-    def _tell_state(self, kind: str) -> Json:
+    def _format_state(self, kind: str) -> Json:
         return {"type": kind, "response": self.whole()}
 
     def _number(self, part: Json) -> Json:
@@ -334,7 +333,7 @@ def _format_usage(event: Usage) -> Json:
 
 
 def _build_head(run_id: str, body: ResponseBody, created: int) -> Json:
-    """Return what a response repeats of its request, and what is the same for all."""
+    """Return the fields that a response repeats from its request, and the constant fields."""
     return {
         "id": f"{RESPONSE_PREFIX}{run_id}",
         "object": "response",

@@ -1,4 +1,4 @@
-"""The routes of OpenAI's API, beside those of models."""
+"""The routes of OpenAI's API, except the list of models."""
 
 import time
 from collections.abc import Awaitable, Callable
@@ -36,9 +36,9 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 async def chat_completions(request: Request) -> Response:
-    """Answer as a model would, by an agent whose tools run here.
+    """Answer like a model, with an agent whose tools run on this server.
 
-    `"callboard": {"tool_activity": …}` says what is seen of them: `none`, `status` or `details`.
+    `"callboard": {"tool_activity": …}` says how calls are shown: `none`, `status` or `details`.
     """
     with server_state(request).bodies.take_place() as place:
         body = await read_body(request, ChatBody, place)
@@ -52,10 +52,10 @@ async def chat_completions(request: Request) -> Response:
 
 
 async def responses(request: Request) -> Response:
-    """Answer as a model would, with an `mcp_call` item for each call of the agent's own.
+    """Answer like a model, with an `mcp_call` item for each call of the agent.
 
-    `"callboard": {"tool_activity": …}` is `mcp`; `items` for `function_call` with `function_call_output`, which Open
-    WebUI gets without asking and other clients take for calls of theirs to run; or `none` for the text alone.
+    `"callboard": {"tool_activity": …}` is `mcp`, `none` for text only, or `items` for `function_call` and
+    `function_call_output`. `items` is the default for Open WebUI; other clients would try to run such calls.
     """
     with server_state(request).bodies.take_place() as place:
         body = await read_body(request, ResponseBody, place)
@@ -63,7 +63,7 @@ async def responses(request: Request) -> Response:
         from_open_webui = has_own_header(request.headers)
         shape: tuple[ToolActivity, ToolActivity] = ("items", "mcp") if from_open_webui else ("mcp", "items")
         activity = _read_activity(client, *shape, "none")
-        # Open WebUI never goes on from a response, and has chats that nobody is to keep.
+        # Open WebUI never refers to a response, and its temporary chats must not be stored.
         if client.task or (from_open_webui and body.store is None):
             body = body.model_copy(update={"store": False})
         user = read_user(body.user, request, server_state(request).vouching)
@@ -75,7 +75,7 @@ async def responses(request: Request) -> Response:
 
 
 async def response(request: Request) -> Response:
-    """Return a stored response, as it was answered; `user` in the query is that of its request."""
+    """Return a stored response. `user` in the query must be the user of its request."""
     state = server_state(request)
     if request.query_params.get("stream", "false") not in ("false", "0"):
         raise RequestError("stream is not supported here: without it the response comes whole")
@@ -106,7 +106,7 @@ async def _start(
     *,
     holds_blocks: bool,
 ) -> Run:
-    """Start the run. `holds_blocks`: in earlier answers the model's own words are guarded, so that blocks are ours."""
+    """Start the run. `holds_blocks`: earlier answers have blocks of calls, and tags in the model's text are escaped."""
     user = read_user(body.user, request, server_state(request).vouching)
     with refuse_invalid():
         wanted = await REQUESTS.run(partial(body.build_run, client, user))
@@ -132,7 +132,7 @@ def _with_openais_errors(endpoint: Endpoint) -> Endpoint:
         try:
             return await endpoint(request)
         except CallboardError as error:
-            # OpenAI answers 400 to what it cannot read, and its clients name their exception after that.
+            # OpenAI answers 400 to an invalid request, and its clients choose their exception by that.
             return answer_error(error, HTTPStatus.BAD_REQUEST if type(error) is RequestError else None)
 
     return answer
