@@ -19,7 +19,7 @@ from callboard._http.auth import Authenticate, read_route_path
 from callboard._http.errors import find_status
 from callboard._http.gate import Access
 from callboard._http.state import ServerState
-from callboard._inspect import agent_pages, list_pages, run_pages
+from callboard._inspect import agent_pages, list_pages, now_pages, run_pages
 from callboard._inspect.access_control import AccessControl
 from callboard._inspect.page import PartCache
 from callboard._inspect.rendering import render
@@ -44,6 +44,7 @@ class Inspector:
         self._pages = Starlette(
             routes=[
                 Mount("/assets", StaticFiles(packages=[(__package__, "assets")])),
+                *now_pages.ROUTES,
                 *run_pages.ROUTES,
                 *list_pages.ROUTES,
                 *agent_pages.ROUTES,

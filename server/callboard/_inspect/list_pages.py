@@ -9,8 +9,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from callboard._inspect.now_pages import is_running_here
 from callboard._inspect.page import redirect, show, state_of
-from callboard._inspect.run_pages import goes_on_here
 from callboard._inspect.shown import list_stored
 from callboard.errors import RequestError
 from callboard.storage import CallState, ChatFilter, ToolCallFilter
@@ -79,7 +79,7 @@ async def chat(request: Request) -> Response:
     overview = state.store.overview(visit.user_filter)
     found = await overview.chat(chat_id)
     page = await overview.turns(chat_id, TURNS_PER_PAGE, cursor)
-    live = {one.run.run_id: one.show() for one in watch if one.run.chat_id == chat_id and goes_on_here(state, one)}
+    live = {one.run.run_id: one.show() for one in watch if one.run.chat_id == chat_id and is_running_here(state, one)}
     older = visit.link("chat", id=chat_id, cursor=page.next_cursor) if page.next_cursor else None
     title = found.began_with or f"Chat {chat_id}"
     runs = [live.get(turn.run_id) or list_stored(turn) for turn in page.turns]

@@ -1,4 +1,4 @@
-"""The pages of running and recent runs, of one run with its timeline, of a call, and of a request to a model."""
+"""The pages of a run with its timeline, of a call, and of a request to a model."""
 
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -20,13 +20,13 @@ from callboard._inspect.exports import (
     write_test,
 )
 from callboard._inspect.messages import list_call_ids, mark_messages
+from callboard._inspect.now_pages import is_running_here
 from callboard._inspect.page import (
     READING,
     download,
     find_server_url,
     is_part_request,
     read_number,
-    redirect,
     show,
     show_part,
     state_of,
@@ -34,8 +34,6 @@ from callboard._inspect.page import (
 from callboard._inspect.shown import (
     ShownCall,
     ShownRun,
-    list_elsewhere,
-    list_stored,
     read_stored_call,
     show_stored,
 )
@@ -49,59 +47,7 @@ from callboard.models import ChatDict
 from callboard.storage import CallSummary, KeptResult, Overview, StoredCall, StoredMessage, ToolCallFilter, TurnSummary
 
 CALLS_PER_PAGE = 200
-ANSWERS_SHOWN = 100
-TASKS_SHOWN = 50
 UNSENT_SHOWN = 50
-
-# --- Now ------------------------------------------------------------------------------------------------------------
-
-
-async def now(request: Request) -> Response:
-    """Show the running runs and the last answers."""
-    find = partial(_find_now, request)
-    if is_part_request(request):
-        return await show_part(request, "now_rows.html", find)
-    return show(request, "now.html", **await find())
-
-
-async def _find_now(request: Request) -> dict[str, object]:
-    visit, state, watch = state_of(request)
-    overview = state.store.overview(visit.user_filter)
-    turns = {turn.run_id: turn for turn in await overview.newest_turns(ANSWERS_SHOWN)}
-    watched = [one for one in watch if visit.can_see(one.run.user_id)]
-    live = [one.show() for one in watched if goes_on_here(state, one)]
-    ended = {one.run.run_id: one for one in reversed(watched) if one.ended_at is not None}
-    here = {run.run_id for run in live} | ended.keys()
-    elsewhere = [
-        list_elsewhere(run, turns.get(run.run_id)) for run in await overview.open_runs() if run.run_id not in here
-    ]
-    under_way = {run.run_id for run in [*live, *elsewhere]}
-    # An ended run that began before the oldest listed turn may be stored, too old for the list.
-    oldest = min((turn.began_at for turn in turns.values()), default=0) if len(turns) == ANSWERS_SHOWN else 0
-    unstored = [one.show() for run_id, one in ended.items() if run_id not in turns and one.began_at >= oldest]
-    answers = [list_stored(turn) for run_id, turn in turns.items() if run_id not in under_way]
-    answers = sorted([*answers, *unstored], key=lambda run: -run.began_at)
-    return {
-        "title": "Now",
-        "runs": [run for run in [*live, *elsewhere] if run.task is None],
-        "answers": [run for run in answers if run.task is None][:ANSWERS_SHOWN],
-        "tasks": [run for run in [*live, *answers] if run.task is not None][:TASKS_SHOWN],
-    }
-
-
-async def stop(request: Request) -> Response:
-    """Stop a run. The query names the run and its user."""
-    visit, state, _ = state_of(request)
-    _, run_id = _read_place(request)
-    user_id = request.query_params.get("of") or None
-    if not visit.can_see(user_id):
-        raise UnknownRun("there is no such run of this user")
-    run = await state.runs.find(run_id, user_id)
-    await run.ask_to_end()
-    return redirect(visit.link("run", id=run_id, chat=run.owner.chat_id))
-
-
-# --- A run ----------------------------------------------------------------------------------------------------------
 
 
 async def run(request: Request) -> Response:
@@ -302,7 +248,7 @@ async def _find_run(request: Request) -> ShownRun:
     overview = state.store.overview(visit.user_filter)
     cursor = request.query_params.get("cursor")
     page = await overview.calls_of_turn(found.chat_id, found.run_id, CALLS_PER_PAGE, cursor)
-    is_live = await _goes_on(state, found.run_id, found.user_id)
+    is_live = await _is_running(state, found.run_id, found.user_id)
     return show_stored(found, page.calls, page.next_cursor, is_live=is_live)
 
 
@@ -337,7 +283,7 @@ async def _look_up_run(request: Request) -> ShownRun | TurnSummary:
     visit, state, _ = state_of(request)
     chat_id, run_id = _read_place(request)
     watched = _find_watched(request, run_id)
-    if watched and watched.ended_at is None and not goes_on_here(state, watched):
+    if watched and watched.ended_at is None and not is_running_here(state, watched):
         watched = None
     turn: TurnSummary | None = None
     place = chat_id or (watched.run.chat_id if watched else None)
@@ -364,11 +310,6 @@ def _find_watched(request: Request, run_id: str) -> WatchedRun | None:
     return watched if chat_id in (None, watched.run.chat_id) else None
 
 
-def goes_on_here(state: ServerState, watched: WatchedRun) -> bool:
-    """Return whether a run still runs on this server; another server may have taken it over and ended it."""
-    return watched.ended_at is None and state.runs.is_going_on(watched.run.run_id)
-
-
 def _take_page(run: ShownRun, request: Request) -> ShownRun:
     """Return a run with one page of its calls: the requested one, by default the first, or the last if it runs."""
     if len(run.calls) <= CALLS_PER_PAGE:
@@ -386,7 +327,7 @@ def _take_page(run: ShownRun, request: Request) -> ShownRun:
     return replace(run, calls=calls, next_cursor=next_page)
 
 
-async def _goes_on(state: ServerState, run_id: str, user_id: str | None) -> bool:
+async def _is_running(state: ServerState, run_id: str, user_id: str | None) -> bool:
     try:
         return not (await state.runs.find(run_id, user_id)).ended
     except UnknownRun:
@@ -438,8 +379,6 @@ def _read_place(request: Request) -> tuple[str | None, str]:
 
 
 ROUTES = [
-    Route("/", now),
-    Route("/stop", stop, methods=["POST"]),
     Route("/run", run),
     Route("/run.jsonl", run_lines),
     Route("/test.py", run_as_test),

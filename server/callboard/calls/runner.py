@@ -156,12 +156,7 @@ class CallRunner:
         try:
             if spending and (refused := await spending):
                 raise refused
-            is_from_text = call.call.asks_first and self.approval.is_needed_for_text(tool)
-            if is_from_text or self.approval.is_needed(tool, call.arguments):
-                self.approval.check_can_ask(tool.name, is_from_text=is_from_text)
-                reason = FROM_TEXT if call.call.rescued else ""
-                shown = ToolCall(call.id, tool.name, tool.without_secrets(call.arguments))
-                await self.approve(shown, title=tool.title, reason=reason)
+            await self._approve_if_needed(call)
             limit = turn.limits.tool_timeout_seconds
             with within_call(call.id):
                 outcome = await execute(tool, call.arguments, context, default_timeout_seconds=limit)
@@ -174,6 +169,16 @@ class CallRunner:
                 turn.left_running.add(call.id)
             raise
         return self._end(call.id, outcome, running.elapsed_ms)
+
+    async def _approve_if_needed(self, call: ResolvedCall) -> None:
+        """Ask the user if the call needs approval. Raises `ToolDenied` unless they agree."""
+        tool = call.tool
+        is_from_text = call.call.asks_first and self.approval.is_needed_for_text(tool)
+        if is_from_text or self.approval.is_needed(tool, call.arguments):
+            self.approval.check_can_ask(tool.name, is_from_text=is_from_text)
+            reason = FROM_TEXT if call.call.rescued else ""
+            shown = ToolCall(call.id, tool.name, tool.without_secrets(call.arguments))
+            await self.approve(shown, title=tool.title, reason=reason)
 
     # --- Calls that a framework runs --------------------------------------------------------------------------------
 

@@ -49,7 +49,7 @@ class RunAnswer:
         self._responses = responses
 
     async def feed(self, event: Event) -> bytes:
-        """Return the frames for an event. The response is stored before its end is sent, so requests can refer to it."""
+        """Return the frames for an event. The response is stored before its end is sent: requests may refer to it."""
         parts = self.answer.feed(event)
         if isinstance(event, Done):
             await self.keep()
