@@ -67,14 +67,13 @@ def draw(run: ShownRun, now: float) -> Timeline:
     requests = run.requests or ()
     ends = [one.ended_at or now for one in calls] + [one.answered_at or now for one in requests]
     begins = [one.started_at for one in calls] + [one.asked_at for one in requests]
-    end = max([run.ended_at or now, *ends])
-    scale = _Scale(min([run.began_at, *begins]), end)
+    drawing = _Drawing(min([run.began_at, *begins]), max([run.ended_at or now, *ends]), now)
     waits = [wait for call in calls for wait in _find_waits(call, now)]
     worked = [_cut_out((call.started_at, call.ended_at or now), _find_waits(call, now)) for call in calls]
     asked = [(one.asked_at, one.answered_at or now) for one in requests]
     return Timeline(
-        rounds=tuple(_draw_rounds(calls, requests, scale, now)),
-        seconds=end - scale.begin,
+        rounds=tuple(drawing.draw_rounds(calls, requests)),
+        seconds=drawing.end - drawing.begin,
         model_seconds=_measure(asked) if asked else None,
         tool_seconds=_measure(span for spans in worked for span in spans),
         waiting_seconds=_measure(waits),
@@ -82,66 +81,59 @@ def draw(run: ShownRun, now: float) -> Timeline:
 
 
 @dataclass(frozen=True, slots=True)
-class _Scale:
+class _Drawing:
+    """Draws what happened from `begin` to `end`; requests and calls that have not ended last until `now`."""
+
     begin: float
     end: float
+    now: float
 
-    def place(self, at: float) -> float:
-        whole = max(self.end - self.begin, 0.001)
-        return round(min(100.0, max(0.0, (at - self.begin) / whole * 100)), 3)
+    def draw_rounds(self, calls: Sequence[ShownCall], requests: Sequence[SentRequest]) -> Iterable[Round]:
+        numbers = sorted({call.place[0] for call in calls})
+        left = list(requests)
+        for position, number in enumerate(numbers):
+            of_round = [call for call in calls if call.place[0] == number]
+            begin = min(call.started_at for call in of_round)
+            asked = [request for request in left if request.asked_at <= begin]
+            left = left[len(asked) :]
+            yield self._draw_round(position + 1, asked, of_round)
+        if left:
+            yield self._draw_round(len(numbers) + 1, left, ())
 
-    def bar(self, kind: Kind, span: Span) -> Bar:
-        at = min(self.place(span[0]), 100 - MIN_PERCENT)
-        length = max(MIN_PERCENT, self.place(span[1]) - at)
+    def _draw_round(self, number: int, requests: Sequence[SentRequest], calls: Sequence[ShownCall]) -> Round:
+        spans = [(one.asked_at, one.answered_at or self.now) for one in requests]
+        spans += [(one.started_at, one.ended_at or self.now) for one in calls]
+        band = self._draw_bar("model", (min(span[0] for span in spans), max(span[1] for span in spans)))
+        return Round(number, band, (*map(self._draw_request, requests), *map(self._draw_call, calls)))
+
+    def _draw_request(self, request: SentRequest) -> TimelineRow:
+        begin = request.asked_at
+        end = request.answered_at or self.now
+        first_seconds = request.answer.first_seconds if request.answer else None
+        if first_seconds is None:
+            return TimelineRow((self._draw_bar("first", (begin, end)),), request=request)
+        first = min(end, begin + first_seconds)
+        bars = (self._draw_bar("first", (begin, first)), self._draw_bar("model", (first, end)))
+        return TimelineRow(bars, request=request)
+
+    def _draw_call(self, call: ShownCall) -> TimelineRow:
+        waits = _find_waits(call, self.now)
+        kind: Kind = "running" if call.ended_at is None else "complete" if call.error_code is None else "stopped"
+        if call.is_failed:
+            kind = "error"
+        spans = _cut_out((call.started_at, call.ended_at or self.now), waits)
+        bars = [*(self._draw_bar(kind, span) for span in spans), *(self._draw_bar("waiting", wait) for wait in waits)]
+        ticks = [self._place(step.at) for step in call.steps][:MAX_TICKS]
+        return TimelineRow(tuple(bars), tuple(ticks), call=call)
+
+    def _draw_bar(self, kind: Kind, span: Span) -> Bar:
+        at = min(self._place(span[0]), 100 - MIN_PERCENT)
+        length = max(MIN_PERCENT, self._place(span[1]) - at)
         return Bar(kind, at, round(min(length, 100 - at), 3))
 
-
-def _draw_rounds(
-    calls: Sequence[ShownCall], requests: Sequence[SentRequest], scale: _Scale, now: float
-) -> Iterable[Round]:
-    numbers = sorted({call.place[0] for call in calls})
-    left = list(requests)
-    for position, number in enumerate(numbers):
-        of_round = [call for call in calls if call.place[0] == number]
-        begin = min(call.started_at for call in of_round)
-        asked = [request for request in left if request.asked_at <= begin]
-        left = left[len(asked) :]
-        yield _draw_round(position + 1, asked, of_round, scale, now)
-    if left:
-        yield _draw_round(len(numbers) + 1, left, (), scale, now)
-
-
-def _draw_round(
-    number: int, requests: Sequence[SentRequest], calls: Sequence[ShownCall], scale: _Scale, now: float
-) -> Round:
-    spans = [(one.asked_at, one.answered_at or now) for one in requests]
-    spans += [(one.started_at, one.ended_at or now) for one in calls]
-    band = scale.bar("model", (min(span[0] for span in spans), max(span[1] for span in spans)))
-    rows = [_draw_request(request, scale, now) for request in requests]
-    return Round(number, band, (*rows, *(_draw_call(call, scale, now) for call in calls)))
-
-
-def _draw_request(request: SentRequest, scale: _Scale, now: float) -> TimelineRow:
-    end = request.answered_at or now
-    first_seconds = request.answer.first_seconds if request.answer else None
-    if first_seconds is None:
-        return TimelineRow((scale.bar("first", (request.asked_at, end)),), request=request)
-    first = min(end, request.asked_at + first_seconds)
-    return TimelineRow(
-        (scale.bar("first", (request.asked_at, first)), scale.bar("model", (first, end))),
-        request=request,
-    )
-
-
-def _draw_call(call: ShownCall, scale: _Scale, now: float) -> TimelineRow:
-    waits = _find_waits(call, now)
-    kind: Kind = "running" if call.ended_at is None else "complete" if call.error_code is None else "stopped"
-    if call.is_failed:
-        kind = "error"
-    bars = [scale.bar(kind, span) for span in _cut_out((call.started_at, call.ended_at or now), waits)]
-    bars += [scale.bar("waiting", wait) for wait in waits]
-    ticks = [scale.place(step.at) for step in call.steps][:MAX_TICKS]
-    return TimelineRow(tuple(bars), tuple(ticks), call=call)
+    def _place(self, at: float) -> float:
+        whole = max(self.end - self.begin, 0.001)
+        return round(min(100.0, max(0.0, (at - self.begin) / whole * 100)), 3)
 
 
 def _find_waits(call: ShownCall, now: float) -> list[Span]:

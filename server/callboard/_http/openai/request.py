@@ -19,6 +19,7 @@ from callboard._http.openai.client_functions import Offer, read_offer
 from callboard._http.principal import find_bound_user
 from callboard._http.vouching import Vouching
 from callboard._openwebui import requests as open_webui
+from callboard._runs import Continuation
 from callboard.errors import RequestError
 from callboard_protocol import ChatMessage, RunRequest, User
 from callboard_protocol.requests import Identifier
@@ -68,6 +69,11 @@ class RequestBody(Wire):
     def offer(self) -> Offer:
         """The functions that the client offers. Raises `RequestError`."""
         return read_offer(self.tools, self.tool_choice)
+
+    @property
+    def continuation(self) -> Continuation:
+        """The response that the request continues: none."""
+        return Continuation()
 
     @abstractmethod
     def build_run(self, client: ClientContext, user: User | None) -> RunRequest:

@@ -27,7 +27,7 @@ from callboard._http.openai.streams import RunAnswer, collect_answer, load_respo
 from callboard._http.principal import caller_of
 from callboard._http.state import server_state
 from callboard._openwebui.requests import has_own_header
-from callboard._runs import Continuation, Run
+from callboard._runs import Run
 from callboard._threads import REQUESTS
 from callboard.errors import CallboardError, RequestError, UnknownResponse
 from callboard.storage import Responses
@@ -45,8 +45,7 @@ async def chat_completions(request: Request) -> Response:
         client = read_client_context(body.callboard, request.headers)
         activity = _read_activity(client, "none", "status", "details")
         is_drawn = has_own_header(request.headers)
-        holds_blocks = is_drawn or activity == "details"
-        run = await _start(request, body, client, place, Continuation(), holds_blocks=holds_blocks)
+        run = await _start(request, body, client, place, holds_blocks=is_drawn or activity == "details")
     answer = ChatAnswer(run.run_id, body, int(time.time()), activity, is_drawn=is_drawn)
     return await _respond(request, run, answer, body)
 
@@ -69,7 +68,7 @@ async def responses(request: Request) -> Response:
         user = read_user(body.user, request, server_state(request).vouching)
         kept = server_state(request).store.responses(user.id if user else None)
         body = await body.with_kept_items(kept)
-        run = await _start(request, body, client, place, body.continuation, holds_blocks=from_open_webui)
+        run = await _start(request, body, client, place, holds_blocks=from_open_webui)
     answer = ResponseAnswer(run.run_id, body, int(time.time()), activity, is_drawn=from_open_webui)
     return await _respond(request, run, answer, body, kept if body.is_kept else None)
 
@@ -98,20 +97,14 @@ def _read_activity(client: ClientContext, default: ToolActivity, *others: ToolAc
 
 
 async def _start(
-    request: Request,
-    body: RequestBody,
-    client: ClientContext,
-    place: BodyPlace,
-    continuation: Continuation,
-    *,
-    holds_blocks: bool,
+    request: Request, body: RequestBody, client: ClientContext, place: BodyPlace, *, holds_blocks: bool
 ) -> Run:
     """Start the run. `holds_blocks`: earlier answers have blocks of calls, and tags in the model's text are escaped."""
     user = read_user(body.user, request, server_state(request).vouching)
     with refuse_invalid():
         wanted = await REQUESTS.run(partial(body.build_run, client, user))
     read = await read_past_answers(wanted, holds_blocks=holds_blocks)
-    run = await server_state(request).runs.start(read, continuation, caller_of(request))
+    run = await server_state(request).runs.start(read, body.continuation, caller_of(request))
     place.keep_until_end(run)
     return run
 
