@@ -15,7 +15,7 @@ from tests.serving import ScriptedAgent, request, serving
 PART = {"HX-Request": "true"}
 
 
-async def test_what_is_asked_for_at_once_is_made_once_and_by_its_key() -> None:
+async def test_concurrent_requests_for_a_part_render_it_once() -> None:
     parts = PartCache()
     made: list[str] = []
 
@@ -30,7 +30,7 @@ async def test_what_is_asked_for_at_once_is_made_once_and_by_its_key() -> None:
     assert len(made) == 2
 
 
-async def test_it_is_made_anew_after_its_moment() -> None:
+async def test_part_is_rendered_again_after_its_lifetime() -> None:
     parts = PartCache(lifetime_seconds=0)
     made = 0
 
@@ -42,7 +42,7 @@ async def test_it_is_made_anew_after_its_moment() -> None:
     assert [await parts.get("a", make), await parts.get("a", make)] == ["1", "2"]
 
 
-async def test_who_leaves_takes_it_from_nobody_else() -> None:
+async def test_cancelled_request_does_not_cancel_the_part_for_others() -> None:
     parts = PartCache()
     may_end = asyncio.Event()
 
@@ -57,7 +57,7 @@ async def test_who_leaves_takes_it_from_nobody_else() -> None:
     assert await second == "page"
 
 
-async def test_what_cannot_be_made_is_told_to_everybody() -> None:
+async def test_error_of_a_part_is_raised_for_every_request() -> None:
     async def fail() -> str:
         raise UnknownRun("no")
 
@@ -66,7 +66,7 @@ async def test_what_cannot_be_made_is_told_to_everybody() -> None:
     assert [type(one) for one in found] == [UnknownRun] * 3
 
 
-async def test_fifty_who_watch_a_run_cost_what_one_does_and_each_stays_who_they_are(
+async def test_fifty_viewers_of_a_run_share_its_part_and_keep_their_sessions(
     tmp_path: Path,
 ) -> None:
     is_working = asyncio.Event()

@@ -51,7 +51,7 @@ def shown_run(
     )
 
 
-def test_each_round_has_what_the_model_was_asked_and_the_calls_that_it_made() -> None:
+def test_each_round_has_its_requests_and_calls() -> None:
     calls = (shown_call("a", 2, 4), shown_call("b", 2, 5), shown_call("c", 7, 8, of_round=1))
     requests = (shown_request(0, 0, 2, 1), shown_request(1, 5, 7, 1), shown_request(2, 8, 10, 1))
     drawn = draw(shown_run(calls, requests), 10)
@@ -63,14 +63,14 @@ def test_each_round_has_what_the_model_was_asked_and_the_calls_that_it_made() ->
     assert (answer.kind, answer.at, answer.length) == ("model", 10, 10)
 
 
-def test_time_that_is_spent_side_by_side_counts_once() -> None:
+def test_concurrent_time_counts_once() -> None:
     calls = (shown_call("a", 2, 4), shown_call("b", 3, 6))
     drawn = draw(shown_run(calls, (shown_request(0, 0, 2),)), 10)
     assert (drawn.model_seconds, drawn.tool_seconds, drawn.waiting_seconds, drawn.seconds) == (2, 4, 0, 10)
     assert draw(shown_run(calls, None), 10).model_seconds is None
 
 
-def test_waiting_for_approval_is_no_work() -> None:
+def test_waiting_for_approval_does_not_count_as_tool_time() -> None:
     steps = (
         StatusReport("pending", "waiting for approval", None, 2.0),
         StatusReport("processing", "approved", None, 6.0),
@@ -83,7 +83,7 @@ def test_waiting_for_approval_is_no_work() -> None:
     assert (drawn.tool_seconds, drawn.waiting_seconds) == (2, 4)
 
 
-def test_what_goes_on_ends_now_and_what_is_short_is_seen_all_the_same() -> None:
+def test_running_call_lasts_until_now_and_short_bars_are_visible() -> None:
     steps = (StatusReport("pending", "waiting for approval", None, 4.0),)
     waiting = shown_call("a", 4, None, steps=steps)
     drawn = draw(shown_run((shown_call("b", 1, 1.001), waiting), end=None), 8)
@@ -94,7 +94,7 @@ def test_what_goes_on_ends_now_and_what_is_short_is_seen_all_the_same() -> None:
     assert last.at + last.length <= 100
 
 
-def test_messages_say_what_was_replayed_compacted_shortened_and_new() -> None:
+def test_messages_are_marked_replayed_compacted_shortened_and_new() -> None:
     call = {"id": "a", "type": "function", "function": {"name": "look", "arguments": "{}"}}
     messages: list[dict[str, Any]] = [
         {"role": "user", "content": "hi"},
@@ -127,7 +127,7 @@ def test_messages_say_what_was_replayed_compacted_shortened_and_new() -> None:
     assert [(one.name, one.id) for one in marked[1].calls] == [("look", "a")]
 
 
-def test_a_text_is_shown_as_what_it_is() -> None:
+def test_kind_of_a_text_is_recognized() -> None:
     assert read_value('{"b": [1], "a": "ü"}').text == '{\n  "b": [\n    1\n  ],\n  "a": "ü"\n}'
     assert read_value("{no json").kind == "text"
     assert read_value("[" * 100_000).kind == "text"
@@ -139,7 +139,7 @@ def test_a_text_is_shown_as_what_it_is() -> None:
     assert (source.number, source.title, source.url) == ("7", "t", "https://a.example")
 
 
-def test_only_an_address_of_the_web_is_one() -> None:
+def test_only_http_and_https_urls_are_web_addresses() -> None:
     for text in (
         "javascript:1",
         "data:text/html,x",

@@ -79,7 +79,7 @@ async def test_cancelling_while_a_tool_runs_stops_it() -> None:
     assert others() == set()
 
 
-async def test_a_tool_that_ignores_its_cancellation_does_not_hold_up_the_end() -> None:
+async def test_tool_that_ignores_its_cancellation_does_not_delay_the_end() -> None:
     running = asyncio.Event()
     release = asyncio.Event()
 
@@ -112,7 +112,7 @@ async def test_closing_in_the_middle_of_the_answer_closes_the_models_request() -
         await model.aclose()
 
 
-async def test_a_models_stream_without_a_way_to_close_it_is_fine_too() -> None:
+async def test_model_stream_without_aclose_is_accepted() -> None:
     class Plain:
         """An iterator that is no generator."""
 
