@@ -35,7 +35,7 @@ TURNS_SHOWN = 20
 CALLS_SHOWN = 100
 MAX_MESSAGE_CHARS = 100_000
 
-NOT_TOLD = "It is an agent of a class of its own: what its prompt, its tools and its model are it does not tell."
+UNKNOWN = "This agent is written by hand: its prompt, its tools and its model are not known to the server."
 FRAMEWORKS = {
     "agno": "Agno",
     "langgraph": "LangGraph",
@@ -74,7 +74,7 @@ async def agent(request: Request) -> Response:
             tools=found.tools,
             redact=redaction.value,
         )
-    known = found.describe() if isinstance(found, FrameworkAgent) else Description(notes=(NOT_TOLD,))
+    known = found.describe() if isinstance(found, FrameworkAgent) else Description(notes=(UNKNOWN,))
     return show(
         request,
         "framework_agent.html",
@@ -118,7 +118,7 @@ async def send(request: Request) -> Response:
     chat_id = visit.form.get("chat") or f"{CHAT_PREFIX}{token_hex(8)}"
     _check_chat(chat_id)
     if not _may_send(visit, state):
-        raise Unauthorized("here only Open WebUI speaks for its users: try the agent as nobody")
+        raise Unauthorized("users need a signature of Open WebUI on this server: try the agent without a user")
     if not 0 < len(message) <= MAX_MESSAGE_CHARS:
         raise RequestError("write a message first")
     body: dict[str, Any] = {
@@ -224,7 +224,7 @@ def _say(role: str, content: str) -> dict[str, Any]:
 
 def _check_chat(chat_id: str) -> None:
     if not chat_id.startswith(CHAT_PREFIX):
-        raise RequestError("only a chat that was begun here is gone on with here")
+        raise RequestError("this page continues only chats that were begun on it")
 
 
 def _count_tools(found: AgentLike) -> int | None:

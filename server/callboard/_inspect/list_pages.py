@@ -93,7 +93,7 @@ async def forget(request: Request) -> Response:
     visit, state, watch = state_of(request)
     chat_id = visit.form.get("chat", "")
     if visit.form.get("sure") != "yes":
-        raise RequestError("a chat is forgotten for ever: say that you are sure")
+        raise RequestError("forgetting a chat cannot be undone: tick 'I am sure'")
     try:
         await state.store.chats(visit.user_filter).delete(chat_id)
     finally:
@@ -137,7 +137,7 @@ def _read_status(text: str) -> CallState | None:
     if not text:
         return None
     if text not in CALL_STATES:
-        raise RequestError(f"status is to be one of {', '.join(CALL_STATES)}")
+        raise RequestError(f"status must be one of {', '.join(CALL_STATES)}")
     return text
 
 
@@ -146,7 +146,7 @@ def _read_time(text: str, *, is_end: bool = False) -> float | None:
     if not text:
         return None
     if not _DAY.fullmatch(text):
-        raise RequestError("a time is to be a day, such as 2026-01-31, or a minute of it, such as 2026-01-31T15:00")
+        raise RequestError("a time must be a day, such as 2026-01-31, or a minute, such as 2026-01-31T15:00")
     try:
         at = datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
     except ValueError:

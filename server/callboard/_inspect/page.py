@@ -99,7 +99,7 @@ def read_number(request: Request, name: str) -> int:
     """Return a number of the query, by default 0. Raises `RequestError` if it is not a number."""
     given = request.query_params.get(name, "0")
     if not (given.isascii() and given.isdigit() and len(given) < 9):
-        raise RequestError(f"{name} is to be a number")
+        raise RequestError(f"{name} must be a number")
     return int(given)
 
 

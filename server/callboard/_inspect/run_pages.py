@@ -96,7 +96,7 @@ async def run_lines(request: Request) -> Response:
     if watched := _find_watched(request, run_id):
         records = [describe_call(call) for call in watched.calls.values()]
         return download(await READING.run(partial(write_lines, records)), "run.jsonl", "application/x-ndjson")
-    raise UnknownRun("there is no such run, or nothing of it is kept")
+    raise UnknownRun("there is no such run, or it is not stored")
 
 
 async def _write_rows(
@@ -296,7 +296,7 @@ async def _look_up_run(request: Request) -> ShownRun | TurnSummary:
     if watched:
         return watched.show(turn.question if turn else "")
     if turn is None:
-        raise UnknownRun("there is no such run, or nothing of it is kept: runs without a chat are not")
+        raise UnknownRun("there is no such run, or it is not stored: runs without a chat are kept only in memory")
     return turn
 
 
@@ -349,7 +349,7 @@ async def _find_call(request: Request) -> tuple[ShownCall, StoredCall | None]:
                 raise
     if watched and (found := watched.calls.get(call_id)):
         return found, None
-    raise UnknownToolCall("there is no such call, or nothing of it is kept")
+    raise UnknownToolCall("there is no such call, or it is not stored")
 
 
 def _list_files(watched: WatchedRun, call_id: str) -> list[dict[str, Any]]:

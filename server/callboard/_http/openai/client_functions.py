@@ -171,7 +171,7 @@ def _read_choice(choice: str | Mapping[str, Any] | None) -> tuple[str, frozenset
             return mode, frozenset(map(_read_allowed_name, tools))
         case _:
             raise RequestError(
-                "tool_choice asks for what no agent can do: use none, auto, required, a function or allowed_tools"
+                "this tool_choice is not supported: use none, auto, required, a function or allowed_tools"
             )
 
 

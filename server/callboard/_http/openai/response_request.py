@@ -162,8 +162,8 @@ def _put_back(items: Iterable[InputItem], found: Mapping[str, Mapping[str, Any]]
             seen.add(item_id)
         elif isinstance(item, ReferenceItem):
             raise RequestError(
-                f"there is no item {item_id!r}: it was not kept (store: false), or longer ago than "
-                "CALLBOARD_RESPONSE_RETENTION_DAYS, or for another user; send the item itself"
+                f"there is no item {item_id!r}: it was not stored (store: false), is older than "
+                "CALLBOARD_RESPONSE_RETENTION_DAYS, or belongs to another user; send the item itself"
             )
         else:
             yield item
