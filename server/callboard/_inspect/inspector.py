@@ -21,7 +21,7 @@ from callboard._http.gate import Access
 from callboard._http.state import ServerState
 from callboard._inspect import agent_pages, list_pages, now_pages, run_pages
 from callboard._inspect.access_control import AccessControl
-from callboard._inspect.page import PartCache
+from callboard._inspect.page import PART_SECONDS, PartCache
 from callboard._inspect.rendering import render
 from callboard._inspect.signing_in import SigningIn
 from callboard._inspect.visit import SCOPE_KEY, Visit
@@ -57,7 +57,7 @@ class Inspector:
             },
         )
         self._pages.state.watch = self.watch
-        self._pages.state.parts = PartCache()
+        self._pages.state.parts = PartCache(PART_SECONDS)
         # A task that listens to each run of "Try it": a run without a listener would be cancelled.
         self._pages.state.open_trials = set[asyncio.Task[None]]()
 

@@ -30,7 +30,7 @@ class PartCache:
     A part is the same for everybody, so it must not contain data of one person.
     """
 
-    def __init__(self, lifetime_seconds: float = PART_SECONDS) -> None:
+    def __init__(self, lifetime_seconds: float) -> None:
         self._lifetime_seconds = lifetime_seconds
         self._parts: dict[Hashable, tuple[float, asyncio.Task[str]]] = {}
 
