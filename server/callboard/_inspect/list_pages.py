@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 from callboard._inspect.now_pages import is_running_here
 from callboard._inspect.page import redirect, show, state_of
-from callboard._inspect.shown import list_stored
+from callboard._inspect.shown import show_stored
 from callboard.errors import RequestError
 from callboard.storage import CallState, ChatFilter, ToolCallFilter
 
@@ -82,7 +82,7 @@ async def chat(request: Request) -> Response:
     live = {one.run.run_id: one.show() for one in watch if one.run.chat_id == chat_id and is_running_here(state, one)}
     older = visit.link("chat", id=chat_id, cursor=page.next_cursor) if page.next_cursor else None
     title = found.began_with or f"Chat {chat_id}"
-    runs = [live.get(turn.run_id) or list_stored(turn) for turn in page.turns]
+    runs = [live.get(turn.run_id) or show_stored(turn, turn.failures) for turn in page.turns]
     return show(
         request, "chat.html", title=title, chat=found, turns=list(zip(page.turns, runs, strict=True)), older=older
     )

@@ -8,7 +8,7 @@ from starlette.routing import Route
 
 from callboard._http.state import ServerState
 from callboard._inspect.page import is_part_request, redirect, show, show_part, state_of
-from callboard._inspect.shown import list_elsewhere, list_stored
+from callboard._inspect.shown import list_elsewhere, show_stored
 from callboard._inspect.watch import WatchedRun
 from callboard.errors import UnknownRun
 
@@ -39,7 +39,7 @@ async def _find_now(request: Request) -> dict[str, object]:
     # An ended run that began before the oldest listed turn may be stored, too old for the list.
     oldest = min((turn.began_at for turn in turns.values()), default=0) if len(turns) == ANSWERS_SHOWN else 0
     unstored = [one.show() for run_id, one in ended.items() if run_id not in turns and one.began_at >= oldest]
-    answers = [list_stored(turn) for run_id, turn in turns.items() if run_id not in under_way]
+    answers = [show_stored(turn, turn.failures) for run_id, turn in turns.items() if run_id not in under_way]
     answers = sorted([*answers, *unstored], key=lambda run: -run.began_at)
     return {
         "title": "Now",

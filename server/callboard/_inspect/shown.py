@@ -148,11 +148,6 @@ def show_stored(
     )
 
 
-def list_stored(turn: TurnSummary) -> ShownRun:
-    """Return a run as the store has it, with the calls that failed."""
-    return show_stored(turn, turn.failures)
-
-
 def list_elsewhere(run: OpenRun, turn: TurnSummary | None) -> ShownRun:
     """Return a run that another server runs; `turn` is its turn if the store has it."""
     return ShownRun(

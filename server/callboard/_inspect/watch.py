@@ -360,7 +360,7 @@ def _take_call_event(watched: WatchedRun, event: CallEvent) -> None:
         case ToolCallComplete() | ToolCallError():
             watched.settled = len(watched.pieces)
             if isinstance(call, EndedCall):
-                watched.chars += len(call.result_text) + count_chars(*call.files)
+                watched.chars += len(call.result_text) + count_chars(*call.files, *call.embeds)
             questions = [one for one, asked in watched.questions.items() if asked.tool_call_id == event.tool_call_id]
             for request_id in questions:
                 del watched.questions[request_id]

@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar
 
 from callboard._text import cut_note
@@ -26,7 +27,7 @@ MAX_STEPS = 200
 """The steps that are kept of one call; later ones are dropped."""
 
 
-@dataclass(slots=True)
+@dataclass
 class StartedCall:
     """A call that has started. Times are in seconds since the epoch; `steps` are its first `MAX_STEPS` reports."""
 
@@ -49,9 +50,9 @@ class StartedCall:
         """The round of the call in its turn, and the call's place in that round, both from 0."""
         return self.start.round_index, self.start.sequence_index
 
-    @property
+    @cached_property
     def arguments_text(self) -> str:
-        """The arguments as JSON text, or the model's own text if that is no JSON object."""
+        """The arguments as JSON text, or the model's own text if that is no JSON object; cached for pages."""
         arguments = self.start.tool_args
         return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
 
@@ -71,7 +72,7 @@ class StartedCall:
         return self.steps[-1].message if self.steps else ""
 
 
-@dataclass(slots=True)
+@dataclass
 class RunningCall(StartedCall):
     """A call that has started and not ended.
 
@@ -107,7 +108,7 @@ class RunningCall(StartedCall):
         return EndedCall(self.start, self.started_at, self.steps, end=end, ended_at=time.time(), outcome=outcome)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class EndedCall(StartedCall):
     """A call that has ended. `outcome` is what its tool gave, None if only the events of the run are known."""
 
