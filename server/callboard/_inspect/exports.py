@@ -43,12 +43,12 @@ def write_test(run: ShownRun) -> str:
     """
     name = _NO_NAME.sub("_", run.agent_id or "agent").strip("_").lower() or "agent"
     calls = sorted(run.calls, key=lambda call: call.place)
-    rounds = [list(of_round) for _, of_round in groupby(calls, key=lambda call: call.place[0])]
+    rounds = [list(of_round) for _, of_round in groupby(calls, key=lambda call: call.start.round_index)]
     answers = [f"        [{', '.join(map(_write_call, of_round))}],\n" for of_round in rounds]
     last = {call.name: call.result_text for call in calls}
     compared = {tool: result for tool, result in last.items() if result and len(result) <= MAX_COMPARED_CHARS}
     expected = "".join(
-        f"    assert run.results[{tool!r}] == {_strip_error(result)!r}\n" for tool, result in compared.items()
+        f"    assert run.results[{tool!r}] == {result.removeprefix('Error: ')!r}\n" for tool, result in compared.items()
     )
     return (
         "from callboard import Callboard\n"
@@ -93,8 +93,3 @@ def write_lines(records: Sequence[Mapping[str, Any]]) -> str:
 
 def _write_call(call: ShownCall) -> str:
     return f"Call({call.name!r}, {call.arguments_text!r})"
-
-
-def _strip_error(result: str) -> str:
-    """Return a result as `Run.results` has it: an error without the prefix."""
-    return result.removeprefix("Error: ")

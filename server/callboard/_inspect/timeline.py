@@ -89,10 +89,10 @@ class _Drawing:
     now: float
 
     def draw_rounds(self, calls: Sequence[ShownCall], requests: Sequence[SentRequest]) -> Iterable[Round]:
-        numbers = sorted({call.place[0] for call in calls})
+        numbers = sorted({call.start.round_index for call in calls})
         left = list(requests)
         for position, number in enumerate(numbers):
-            of_round = [call for call in calls if call.place[0] == number]
+            of_round = [call for call in calls if call.start.round_index == number]
             begin = min(call.started_at for call in of_round)
             asked = [request for request in left if request.asked_at <= begin]
             left = left[len(asked) :]
