@@ -10,7 +10,7 @@ from callboard.models import ChatModel, ScriptedModel
 from callboard.skills import Skill
 from callboard.storage import Store
 from callboard_protocol import User
-from tests.tools.calling import run_tool
+from tests.calls.calling import run_tool
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from callboard.calls import StatusReport, Tool, report_status
 from callboard.calls.throttle import AT_ONCE, PER_SECOND, Throttle
-from tests.tools.conftest import Stage
+from tests.calls.conftest import Stage
 
 ByHand = Callable[..., Tool]
 MANY = 20_000

@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field
 from callboard.calls import StatusChannel, Tool, ToolContext, check_arguments, tool
 from callboard.errors import AgentError, InvalidArguments
 from callboard.skills import Skill
-from tests.tools.calling import run_tool
+from tests.calls.calling import run_tool
 
 SOURCES = os.pathsep.join(str(Path(__file__).parents[2] / part) for part in ("server", "shared"))
 

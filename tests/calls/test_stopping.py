@@ -14,8 +14,8 @@ from callboard.errors import ToolCancelled, ToolTimeout
 from callboard.models import Finish, ModelDelta, ModelRequest, ScriptedModel, ToolCallDelta
 from callboard.skills import Skill
 from callboard_protocol import Event, ToolCallError, ToolCallStart
+from tests.calls.conftest import Stage
 from tests.serving import Service, numbered, request, serving
-from tests.tools.conftest import Stage
 
 ByHand = Callable[..., Tool]
 

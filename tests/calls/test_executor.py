@@ -12,7 +12,7 @@ from callboard.calls import StatusReport, Tool, ToolContext, ToolResult, execute
 from callboard.calls.result import as_result
 from callboard.errors import ToolError, ToolTimeout
 from callboard_protocol import Source
-from tests.tools.conftest import Stage
+from tests.calls.conftest import Stage
 
 ByHand = Callable[..., Tool]
 
