@@ -287,19 +287,16 @@ def compose_several(folder: Path, variables: dict[str, str]) -> subprocess.Compl
 
 @pytest.mark.needs("docker-compose")
 def test_compose_reads_two_servers_that_share_a_database_and_a_balancer_before_them(tmp_path: Path) -> None:
-    passwords = {"POSTGRES_PASSWORD": "a-long-one", "REDIS_PASSWORD": "another"}
-    ended = compose_several(tmp_path, example() | MUST_BE_SET | passwords)
+    ended = compose_several(tmp_path, example() | MUST_BE_SET | {"POSTGRES_PASSWORD": "a-long-one"})
     assert ended.returncode == 0, ended.stderr
     services = yaml.safe_load(ended.stdout)["services"]
-    others = {"key", "postgresql", "redis", "balancer", "open-webui", "pipe"}
+    others = {"key", "postgresql", "balancer", "open-webui", "pipe"}
     assert set(services) == {"callboard", "callboard-two"} | others
     one = services["callboard"]
     two = services["callboard-two"]
     assert one["environment"] == two["environment"]
     assert one["environment"]["CALLBOARD_DATABASE_URL"].endswith("callboard:a-long-one@postgresql/callboard")
-    assert one["environment"]["CALLBOARD_REDIS_URL"] == "redis://:another@redis:6379/0"
-    for name in passwords:
-        assert one["environment"][name] == "", "whoever has it in an address needs it nowhere else"
+    assert one["environment"]["POSTGRES_PASSWORD"] == "", "whoever has it in an address needs it nowhere else"
     assert unknown_settings(one["environment"]) == []
     assert "--callboard-url=http://balancer:8700" in services["pipe"]["command"]
     assert "balancer" in one["environment"]["CALLBOARD_TRUSTED_HOSTS"].split(",")

@@ -155,8 +155,8 @@ class Settings(BaseSettings):
     )
     redis_url: str | None = Field(
         default=None,
-        description="Redis 7.0 or newer for the events of runs that go on, where several servers share a busy "
-        "database: `redis://host:6379/0`; unset: they are in the database",
+        description="Redis through which the servers of one PostgreSQL notify each other: `redis://host:6379/0`; "
+        "unset: through the database",
     )
     model_base_url: str | None = Field(
         default=None, description="OpenAI-compatible endpoint; unset: the scripted model"

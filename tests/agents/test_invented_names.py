@@ -36,6 +36,7 @@ from tests.fakes.seerr import KEY, SeerrServer, movie
 from tests.serving import Service, numbered, request, serving
 from tests.skills.web.services import searxng
 from tests.skills.web.sites import Heard, Reply, Site, page
+from tests.storage.turns import StoredSteps
 
 pytestmark = pytest.mark.slow
 
@@ -91,7 +92,7 @@ class Scene:
         chats = [f"past_{self.runs}_{one}" for one in range(number)]
         for chat_id in chats:
             await profile.put(f"fact_{chats.index(chat_id)}", "boolean", True)
-            journal = self.store.journal(Turn(chat_id, f"run_{chat_id}", None, "ann", "Which tea is best?"))
+            journal = StoredSteps(self.store, Turn(chat_id, f"run_{chat_id}", None, "ann", "Which tea is best?"))
             await journal.begin()
             await journal.finish("Green tea.", is_answered=True)
         return Past(self.page_url, kept, chats)

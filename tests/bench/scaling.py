@@ -1,4 +1,4 @@
-"""What it costs to keep the log of runs: in SQLite's memory, in a file of SQLite, in PostgreSQL, in Redis at once.
+"""What it costs to keep the log of runs: in SQLite's memory, in a file of SQLite, in PostgreSQL without and with Redis.
 
 Two tables: one answer as fast as it comes, until its last event is received; and some answers at one time, each at the
 pace of a model, read at the server that runs them and at another one of the same store. Servers and listeners share
@@ -37,7 +37,7 @@ ENGINES: dict[str, Callable[[Path], AbstractContextManager[Engine]]] = {
     "memory": memory,
     "SQLite": served.sqlite,
     "PostgreSQL": served.postgresql,
-    "Redis, beside PostgreSQL": served.redis,
+    "PostgreSQL with Redis": served.redis,
 }
 
 

@@ -28,7 +28,7 @@ IDLE_SECONDS = {FULL: 20.0, SMOKE: 0.1}
 SETTLE_SECONDS = {FULL: 3.0, SMOKE: 0.0}
 RUNS = {FULL: 100, SMOKE: 2}
 CALLS = {FULL: 20, SMOKE: 2}
-ENGINES = {"SQLite": served.sqlite, "PostgreSQL": served.postgresql, "Redis, beside PostgreSQL": served.redis}
+ENGINES = {"SQLite": served.sqlite, "PostgreSQL": served.postgresql, "PostgreSQL with Redis": served.redis}
 
 
 @dataclass(slots=True)

@@ -5,10 +5,11 @@ import time
 from collections.abc import Awaitable
 from pathlib import Path
 
-from callboard._history import HistoryCall, Journal, Turn
+from callboard._history import HistoryCall, Turn
 from callboard.storage import Store
 from tests.bench.report import Target, milliseconds, print_table
 from tests.bench.size import FULL, SMOKE, Size
+from tests.storage.turns import RecordedSteps
 
 CHATS = {FULL: 50, SMOKE: 2}
 ROUNDS = 10
@@ -24,7 +25,7 @@ class Waits:
     def __init__(self) -> None:
         self.seconds: list[float] = []
 
-    async def on(self, write: Awaitable[None]) -> None:
+    async def on(self, write: Awaitable[object]) -> None:
         began = time.perf_counter()
         await write
         self.seconds.append(time.perf_counter() - began)
@@ -68,7 +69,7 @@ async def measure_writing(folder: Path, size: Size) -> list[Target]:
 
 
 async def _write(store: Store, chat_id: str, waits: Waits) -> None:
-    journal = store.journal(Turn(chat_id, f"run-{chat_id}", "message", None, "Question?"))
+    journal = await RecordedSteps.open(store, Turn(chat_id, f"run-{chat_id}", "message", None, "Question?"))
     await waits.on(journal.begin())
     for round_index in range(ROUNDS):
         ids = [f"call_{round_index}_{index}" for index in range(CALLS_PER_ROUND)]
@@ -80,7 +81,7 @@ async def _write(store: Store, chat_id: str, waits: Waits) -> None:
     await waits.on(journal.finish("Answer.", is_answered=True))
 
 
-async def _run(journal: Journal, call_id: str, waits: Waits) -> None:
+async def _run(journal: RecordedSteps, call_id: str, waits: Waits) -> None:
     for step in range(STATUSES_PER_CALL):
         await waits.on(journal.call_progressed(call_id, "processing", f"Step {step}", step * 25.0))
     await waits.on(journal.call_ended(call_id, RESULT, None, 12))

@@ -18,6 +18,7 @@ from callboard import Agent, Skill
 from callboard._history import Turn
 from callboard.storage import AuditEntry, Store
 from tests.processes import COMMAND, address, environment, run, serving
+from tests.storage.turns import StoredSteps
 
 
 def test_the_server_refuses_to_listen_for_others_without_a_key(tmp_path: Path) -> None:
@@ -133,7 +134,7 @@ SEPARATED = "one\u2028two\u2029three\u0085four ✓"
 
 async def keep_separated(folder: Path) -> None:
     store = await Store.open(f"sqlite:///{folder / 'callboard.db'}")
-    journal = store.journal(Turn("c", "run", None, "ann", SEPARATED))
+    journal = StoredSteps(store, Turn("c", "run", None, "ann", SEPARATED))
     await journal.begin()
     await journal.finish("Done.", is_answered=True)
     await store.audit().write(AuditEntry("call", "ann", "scripts", "clerk", "c", "run", "t1", "look", SEPARATED))
@@ -274,6 +275,8 @@ def test_reload_says_which_extra_it_lacks(tmp_path: Path) -> None:
 
 LACKING = """
 from callboard import Agent, Skill, register
+
+
 lines = ("web_fetch: pip install 'callboard[web]'",)
 register(Agent("mine", "My own.", [Skill("web", "Reads pages.", "You can read.", missing=lines)]))
 """

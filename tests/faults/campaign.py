@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from callboard.storage.sql.unwritten import SECONDS_BETWEEN_TRIES
+from callboard.storage.sql.run_record import RETRY_SECONDS
 from callboard_protocol import (
     Done,
     Error,
@@ -52,7 +52,7 @@ END_SECONDS = 120
 """The longest that an answer may take, with all its faults."""
 KEPT_SECONDS = 5
 """How long the store may take to have an end that was shown already."""
-CHAT_SECONDS = 2 * SECONDS_BETWEEN_TRIES
+CHAT_SECONDS = 10 * RETRY_SECONDS
 """How long a chat may take to have the end of a turn that the database did not take at once."""
 
 

@@ -117,7 +117,7 @@ class Postgresql(Engine):
 
 @dataclass
 class Redis(Postgresql):
-    """Three servers with a PostgreSQL, and the log of runs in a Redis, each with a way of its own to either."""
+    """Three servers with a PostgreSQL and a Redis as their bus, each with a way of its own to either."""
 
     redis_proxies: list[StoreProxy] = field(default_factory=list)
 
@@ -172,9 +172,7 @@ async def redis(base: Path) -> AsyncIterator[Engine]:
         proxies = [
             await closing.enter_async_context(StoreProxy(server.socket).listening()) for _ in range(Postgresql.servers)
         ]
-        store = await Store.open(shared.url, server.url)
-        closing.push_async_callback(store.close)
-        yield Redis(base, store, shared.url, shared.proxies, proxies)
+        yield Redis(base, shared.store, shared.url, shared.proxies, proxies)
 
 
 ENGINES: Mapping[str, Callable[[Path], AbstractAsyncContextManager[Engine]]] = {

@@ -20,6 +20,7 @@ from callboard_protocol import Event, Message
 from tests.garbage import set_aside_what_is_there
 from tests.http.hostile import Body, hostile_bodies
 from tests.serving import ScriptedAgent, Service, database_of, serving
+from tests.storage.turns import StoredSteps
 
 pytestmark = pytest.mark.slow
 
@@ -92,7 +93,7 @@ async def test_no_body_holds_up_another_client(tmp_path: Path, name: str) -> Non
 
 async def fill(service: Service) -> None:
     """Write a chat of many calls, some of them with large results, each with some of the steps."""
-    await service.state.store.journal(Turn("huge", "run", None, None, "hello")).begin()
+    await StoredSteps(service.state.store, Turn("huge", "run", None, None, "hello")).begin()
     common: dict[str, object] = {
         "chat_id": "huge",
         "run_id": "run",

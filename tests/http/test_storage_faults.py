@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from callboard._agents import RunContext
-from callboard._runs.forgiving_journal import NOT_REMEMBERED, REMEMBERED_AFTER_ALL
+from callboard._runs.recorder import NOT_REMEMBERED, REMEMBERED_AFTER_ALL
 from callboard.storage import Store
 from callboard.storage.sql import database as database_module
 from callboard.storage.sql import sqlite

@@ -12,6 +12,7 @@ from callboard._history import HistoryCall, Turn
 from callboard.storage import Store
 from tests.inspect.looking import PHONE, Looking, look
 from tests.serving import Service, request, serving
+from tests.storage.turns import StoredSteps
 
 pytestmark = [pytest.mark.needs("browser"), pytest.mark.asyncio(loop_scope="session")]
 
@@ -34,7 +35,7 @@ async def write_long_chat(store: Store, count: int, begin: int = 0) -> None:
     """A chat of so many calls, in turns of a hundred; `begin` are there already."""
     for first in range(begin, count, 100):
         turn = Turn("long", f"run{first}", f"m{first}", "ann", f"Question {first}", agent_id="demo")
-        journal = store.journal(turn)
+        journal = StoredSteps(store, turn)
         await journal.begin()
         for number in range(first, first + 100):
             call_id = f"call{number}"

@@ -1,6 +1,5 @@
 """A run whose server is killed, and what the next server makes of it."""
 
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -8,13 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from redis import Redis
 
 from callboard.storage import Store
-from callboard.storage.redis.scripts import LEASES, keys_of_run
 from callboard_protocol import Event, InputRequest
 from tests.fakes.openai_server import Body, OpenAIServer
-from tests.processes import Command, serving
+from tests.processes import serving
 from tests.scraping import Scrape, scrape
 from tests.serving import numbered, request
 
@@ -53,29 +50,7 @@ class Killing:
             "MODEL": "m",
             "TEST_RAN": str(self.folder / "ran"),
             **self.settings,
-        } | ({"REDIS_URL": self.redis_url} if self.redis_url else {})
-
-    @property
-    def redis_url(self) -> str | None:
-        """The Redis that has the log, where the environment names one."""
-        return os.environ.get("CALLBOARD_REDIS_URL")
-
-    def _kill(self, process: Command) -> None:
-        """Kill the server, so that others notice at once."""
-        process.kill()
-        process.wait()
-        if self.redis_url:
-            with Redis.from_url(self.redis_url) as redis:
-                for server, _ in redis.zscan_iter(LEASES):
-                    redis.zadd(LEASES, {server: 0})
-
-    def lose(self, is_lost: Callable[[Event], bool]) -> None:
-        """Let the server have been killed before what it said from some event on was in the log in Redis."""
-        assert self.redis_url
-        place = next(place for place, event in enumerate(self.events) if is_lost(event))
-        del self.seen[place:]
-        with Redis.from_url(self.redis_url) as redis:
-            redis.ltrim(keys_of_run("run")[1], 0, place - 1)
+        }
 
     async def run_until(
         self,
@@ -101,12 +76,13 @@ class Killing:
                     await self.model.hanging.wait()
                 if do:
                     await do(client)
-            self._kill(process)
+            process.kill()
+            process.wait()
 
     @asynccontextmanager
     async def opened_store(self) -> AsyncIterator[Store]:
         """The store, while no server is there."""
-        store = await Store.open(f"sqlite:///{self.folder / 'callboard.db'}", self.redis_url)
+        store = await Store.open(f"sqlite:///{self.folder / 'callboard.db'}")
         yield store
         await store.close()
 

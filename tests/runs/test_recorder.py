@@ -1,7 +1,8 @@
 """The recorder keeps the protocol's promises, whatever an agent yields."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -9,16 +10,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from callboard._history import HistoryCall, Journal, NoJournal, Turn
+from callboard._history import Turn
 from callboard._redaction import Redaction
 from callboard._runs.call_ids import CallIds
-from callboard._runs.forgiving_journal import NOT_REMEMBERED, REMEMBERED_AFTER_ALL
 from callboard._runs.log import EventLog
-from callboard._runs.recorder import Ending, Recorder
+from callboard._runs.recorder import NOT_REMEMBERED, REMEMBERED_AFTER_ALL, Ending, Recorder
 from callboard._text import storable
 from callboard.calls.throttle import AT_ONCE, PER_SECOND
-from callboard.errors import AgentError, StorageError
-from callboard.storage import Store
+from callboard.errors import AgentError
+from callboard.storage import LoggedRun, Store
+from callboard.storage.sql import database as database_module
 from callboard_protocol import (
     Done,
     Error,
@@ -38,22 +39,45 @@ from callboard_protocol import (
     Usage,
 )
 from tests.runs.promises import check, read
+from tests.storage.trouble import locked_by_another_program
 
 START = RunStart(run_id="run", agent="demo")
 
 
+async def make_recorder(
+    log: EventLog, ids: CallIds | None = None, redaction: Redaction | None = None, store: Store | None = None
+) -> Recorder:
+    """A recorder of a run that is stored if there is a store."""
+    if store is None:
+        return Recorder(log, ids or CallIds(), None, redaction)
+    run_log = store.run_log("server")
+    run = await run_log.begin(LoggedRun("run", "demo", "chat", "m", None))
+    turn = store.turn(Turn("chat", "run", "m", None, None))
+    log.store_in(store.record(run_log, run, turn), dict)
+    return Recorder(log, ids or CallIds(), turn.rows, redaction)
+
+
 async def recorded(
     events: Sequence[Any],
-    journal: Journal | None = None,
     ids: CallIds | None = None,
     ending: Ending | None = None,
     redaction: Redaction | None = None,
+    store: Store | None = None,
+    before: Callable[[int], Awaitable[None]] | None = None,
 ) -> list[tuple[int, Event]]:
+    """The events as listeners see them; `before` is awaited before the event of that number, counted from 0."""
     log = EventLog()
-    recorder = Recorder(log, journal or NoJournal(), ids or CallIds(), redaction)
-    await recorder.start(START)
-    for event in events:
+    recorder = await make_recorder(log, ids, redaction, store)
+
+    log.append(START)
+    if store:
+        log.write(store.turn(Turn("chat", "run", "m", None, None)).rows.begin("hi"))
+    for number, event in enumerate(events):
+        if before:
+            await before(number)
         await recorder.record(event)
+    if before:
+        await before(len(events))
     await recorder.finish(ending or Ending(recorder.terminal or Done()))
     return read(b"".join([chunk async for chunk in log.tail()]))
 
@@ -148,8 +172,8 @@ async def test_an_id_repeated_in_a_later_round_belongs_to_the_later_call() -> No
 
 async def test_an_id_claimed_before_the_start_is_kept() -> None:
     log = EventLog()
-    recorder = Recorder(log, NoJournal(), CallIds({"used"}))
-    await recorder.start(START)
+    recorder = Recorder(log, CallIds({"used"}))
+    log.append(START)
     first = recorder.claim("fresh")
     second = recorder.claim("used")
     assert first == "fresh"
@@ -201,8 +225,8 @@ async def test_text_that_comes_fast_is_joined_and_keeps_its_place() -> None:
 
 async def test_joined_text_goes_out_without_waiting_for_another_event() -> None:
     log = EventLog()
-    recorder = Recorder(log, NoJournal(), CallIds())
-    await recorder.start(START)
+    recorder = Recorder(log, CallIds())
+    log.append(START)
     await recorder.record(Message(content="at once"))
     await recorder.record(Message(content=" a little later"))
     chunks = log.tail(after=2)
@@ -245,11 +269,10 @@ def test_what_is_taken_back_reaches_back_to_the_last_start_or_end_of_a_call(roun
 
 
 async def test_a_draft_that_is_taken_back_is_neither_sent_nor_stored(store: Store) -> None:
-    journal = store.journal(Turn("chat", "run", "m", None, "hi"))
     draft = Message(content="Half an answer")
     whole = Message(content="A whole answer.")
     call = [Message(content="Let me look. "), start("a"), Message(content="Meanwhile: "), complete("a")]
-    events = await shown([draft, Rewind(), *call, draft, Rewind(), draft, Rewind(), whole], journal=journal)
+    events = await shown([draft, Rewind(), *call, draft, Rewind(), draft, Rewind(), whole], store=store)
     assert said(events) == "Let me look. Meanwhile: A whole answer."
     kept = [message.content for message in await store.chats(None).messages("chat") if message.role == "assistant"]
     assert kept == ["Let me look. ", "Meanwhile: A whole answer."]
@@ -271,8 +294,7 @@ async def test_a_rewind_takes_back_text_that_was_held_as_the_beginning_of_a_secr
 
 async def test_a_large_result_is_cut_on_the_wire_and_whole_in_the_store(store: Store) -> None:
     result = "ä\x01" * 200_000
-    journal = store.journal(Turn("chat", "run", "m", None, "hi"))
-    events = await shown([start("a"), complete("a", result), Message(content=result)], journal=journal)
+    events = await shown([start("a"), complete("a", result), Message(content=result)], store=store)
     [sent] = [event for event in events if isinstance(event, ToolCallComplete)]
     assert sent.truncated
     assert sent.result_chars == len(result)
@@ -284,8 +306,7 @@ async def test_a_large_result_is_cut_on_the_wire_and_whole_in_the_store(store: S
 
 async def test_arguments_are_shown_as_an_object_and_stored_as_they_were(store: Store) -> None:
     raw = '{ "b": 1,  "a": "\\u00e4" }'
-    journal = store.journal(Turn("chat", "run", "m", None, "hi"))
-    events = await shown([start("a", args=raw), start("b", args="{broken"), start("c", args="")], journal=journal)
+    events = await shown([start("a", args=raw), start("b", args="{broken"), start("c", args="")], store=store)
     assert [event.tool_args for event in events if isinstance(event, ToolCallStart)] == [
         {"b": 1, "a": "ä"},
         "{broken",
@@ -311,36 +332,24 @@ async def test_nothing_is_recorded_after_the_agents_own_end() -> None:
     assert [event.type for event in events] == ["run_start", "message", "done"]
 
 
-class BrokenJournal(NoJournal):
-    """A database that fails at one step."""
-
-    def __init__(self, step: str) -> None:
-        self._step = step
-
-    def _fail(self, step: str) -> None:
-        if self._step in (step, "all"):
-            raise StorageError("the disk is full")
-
-    async def begin(self) -> None:
-        self._fail("begin")
-
-    async def call_started(self, call: HistoryCall, text_before: str) -> None:
-        self._fail("start")
-
-    async def call_ended(self, tool_call_id: str, output: str, error_code: str | None, duration_ms: int | None) -> None:
-        self._fail("end")
-
-    async def finish(self, text: str, **_: object) -> None:
-        self._fail("finish")
+STEPS = [start("a"), complete("a"), start("b"), Message(content="Done.")]
 
 
-@pytest.mark.parametrize("step", ["begin", "start", "end", "finish", "all"])
-async def test_what_cannot_be_written_is_said_once_and_ends_nothing(step: str) -> None:
-    numbered = await recorded([start("a"), complete("a"), start("b"), Message(content="Done.")], BrokenJournal(step))
+@pytest.mark.parametrize("locked_from", range(len(STEPS) + 1))
+async def test_what_cannot_be_stored_is_said_once_and_ends_nothing(
+    store: Store, database: Path, locked_from: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database_module, "PATIENCE_SECONDS", 0.05)
+    async with AsyncExitStack() as lock:
+
+        async def lock_database(number: int) -> None:
+            if number == locked_from:
+                await lock.enter_async_context(locked_by_another_program(database))
+
+        numbered = await recorded(STEPS, store=store, before=lock_database)
     check(numbered)
     events = [event for _, event in numbered]
-    told = [event.content for event in events if isinstance(event, Status) and event.content == NOT_REMEMBERED]
-    assert len(told) == 1
+    assert [event.content for event in events if isinstance(event, Status)] == [NOT_REMEMBERED]
     assert [event.type for event in events if not isinstance(event, Status)] == [
         "run_start",
         "tool_call_start",
@@ -352,24 +361,29 @@ async def test_what_cannot_be_written_is_said_once_and_ends_nothing(step: str) -
     ]
 
 
-async def test_a_turn_that_is_written_late_is_told_of_too() -> None:
-    events = await shown([start("a"), complete("a"), Message(content="Done.")], journal=BrokenJournal("end"))
+async def test_a_turn_that_is_stored_late_is_told_of_too(
+    store: Store, database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database_module, "PATIENCE_SECONDS", 0.05)
+    async with AsyncExitStack() as lock:
+
+        async def lock_first_call(number: int) -> None:
+            if number == 0:
+                await lock.enter_async_context(locked_by_another_program(database))
+            elif number == 1:
+                await lock.aclose()
+
+        events = await shown(STEPS, store=store, before=lock_first_call)
     told = [event.content for event in events if isinstance(event, Status)]
     assert told == [NOT_REMEMBERED, REMEMBERED_AFTER_ALL]
 
 
-async def test_a_secret_in_a_tools_error_is_never_shown_or_stored(tmp_path: Path) -> None:
-    log = EventLog()
-    store = await Store.open(f"sqlite+aiosqlite:///{tmp_path / 'db'}")
-    recorder = Recorder(log, store.journal(Turn("chat", "run", "m", None, "hi")), CallIds(), Redaction(["hunter2"]))
-    await recorder.start(START)
-    await recorder.record(start("a"))
-    await recorder.record(ToolCallError(tool_call_id="a", error="401 for key hunter2"))
-    await recorder.finish(Ending(Done()))
+async def test_a_secret_in_a_tools_error_is_never_shown_or_stored(store: Store) -> None:
+    failed = ToolCallError(tool_call_id="a", error="401 for key hunter2")
+    events = await shown([start("a"), failed], store=store, redaction=Redaction(["hunter2"]))
     [record] = (await store.chats(None).history("chat")).calls
-    await store.close()
     assert record.result == "Error: 401 for key [secret]"
-    assert b"hunter2" not in b"".join([chunk async for chunk in log.tail()])
+    assert not [event for event in events if "hunter2" in event.model_dump_json()]
 
 
 async def test_of_an_agents_own_thousand_reports_the_first_the_last_and_ten_a_second_are_kept() -> None:
@@ -387,8 +401,8 @@ async def test_of_an_agents_own_thousand_reports_the_first_the_last_and_ten_a_se
 
 async def test_an_agents_last_report_is_shown_when_it_is_due_though_nothing_follows() -> None:
     log = EventLog()
-    recorder = Recorder(log, NoJournal(), CallIds())
-    await recorder.start(START)
+    recorder = Recorder(log, CallIds())
+    log.append(START)
     await recorder.record(start("c"))
     for number in range(2 * AT_ONCE):
         await recorder.record(ToolStatus(tool_call_id="c", data=ToolStatusData(status="s", message=str(number))))

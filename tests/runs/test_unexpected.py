@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import Connection
 
 from callboard._agents import RunContext
-from callboard._history import NoJournal
-from callboard._runs import log_keeper
-from callboard._runs.forgiving_journal import NOT_REMEMBERED
+from callboard._history import RowChange, Turn, TurnRows
 from callboard._runs.left_run import LEFT_RUN
-from callboard.storage import AuditEntry, LoggedFrame, LoggedRun, Store
-from callboard.storage.sql.run_log import SqlRunLog
+from callboard._runs.recorder import NOT_REMEMBERED, Recorder
+from callboard.storage import LoggedFrame, LoggedRun, RunLog, Store, TurnWriter
+from callboard.storage.bus import Bus
 from callboard_protocol import (
     Done,
     Error,
@@ -34,48 +34,31 @@ from tests import serving as serving_module
 from tests.serving import ScriptedAgent, numbered, request, serving
 
 
-class OwnAudit:
-    """An audit of somebody's own, with a mistake in it."""
+class FailingTurn(TurnWriter):
+    """Rows that cannot be written, for a reason that no database gives."""
 
-    async def write(self, entry: AuditEntry, _keep_days: float) -> None:
-        if entry.kind == "ended":
-            raise RuntimeError("a mistake")
-
-
-class OwnJournal(NoJournal):
-    """A journal of somebody's own, with a mistake in it."""
-
-    async def call_ended(self, *_: Any) -> None:
-        raise RuntimeError("a mistake")
-
-    async def finish(self, *_: Any, **__: Any) -> None:
+    def write(self, connection: Connection, changes: Sequence[RowChange], **_: Any) -> None:
         raise RuntimeError("a mistake")
 
 
-class OwnStore(Store):
-    """A store of somebody's own."""
-
-    def audit(self) -> Any:
-        return OwnAudit()
-
-
-class ForgetfulStore(Store):
-    """Another one."""
-
-    def journal(self, *_: Any) -> Any:
-        return OwnJournal()
+class FailingStore(Store):
+    def turn(self, turn: Turn, *_: Any) -> TurnWriter:
+        return FailingTurn(self.database, TurnRows(turn))
 
 
 async def test_a_run_whose_end_fails_ends_all_the_same_and_gives_its_place_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving_module, "make_store", lambda: OwnStore("sqlite://"))
+    async def fail(*_: Any) -> None:
+        raise RuntimeError("a mistake")
+
+    monkeypatch.setattr(Recorder, "finish", fail)
 
     async def script(_: RunContext) -> AsyncIterator[Event]:
         yield ToolCallStart(tool_call_id="a", tool_name="sell")
         yield ToolCallStart(tool_call_id="b", tool_name="sell")
 
-    async with serving(tmp_path, ScriptedAgent(script), audit=True, max_runs=1, run_queue_seconds=0) as service:
+    async with serving(tmp_path, ScriptedAgent(script), max_runs=1, run_queue_seconds=0) as service:
         for _ in range(2):
             events = await service.events(request(chat_id="chat"))
             assert {event.tool_name for event in events if isinstance(event, ToolCallError)} == {"sell"}
@@ -85,10 +68,10 @@ async def test_a_run_whose_end_fails_ends_all_the_same_and_gives_its_place_back(
             assert (last.code, "a mistake" in last.message) == ("internal_error", False)
 
 
-async def test_a_journal_that_fails_as_nobody_expected_costs_memory_and_no_answer(
+async def test_rows_that_fail_unexpectedly_cost_memory_and_no_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving_module, "make_store", lambda: ForgetfulStore("sqlite://"))
+    monkeypatch.setattr(serving_module, "make_store", lambda: FailingStore("sqlite://"))
 
     async def script(_: RunContext) -> AsyncIterator[Event]:
         yield ToolCallStart(tool_call_id="a", tool_name="sell")
@@ -114,7 +97,7 @@ async def test_a_call_that_says_that_it_took_longer_than_anything_can_is_kept(tm
         assert (call.result, call.duration_ms) == ("sold", 2**31 - 1)
 
 
-class OwnLog(SqlRunLog):
+class OwnLog(RunLog):
     """A log of runs of somebody's own, that fails once for each of two reasons."""
 
     failures: Counter[str]
@@ -146,7 +129,7 @@ async def test_what_nobody_expected_of_the_store_ends_no_watch(
 
     class LoggingStore(Store):
         def run_log(self, server_id: str) -> OwnLog:
-            return OwnLog(self.database, server_id)
+            return OwnLog(self.database, server_id, Bus())
 
     monkeypatch.setattr(serving_module, "make_store", lambda: LoggingStore(f"sqlite:///{database}"))
     elsewhere = await Store.open(f"sqlite:///{database}")
@@ -162,44 +145,6 @@ async def test_what_nobody_expected_of_the_store_ends_no_watch(
         await OwnLog.has_looked_again.wait()
         assert OwnLog.failures["find"] > 2
     await elsewhere.close()
-
-
-class ForgetfulLog(SqlRunLog):
-    """Another log of somebody's own, that fails as the second frames come."""
-
-    appended: Counter[str]
-
-    async def append(self, run: LoggedRun, frames: Sequence[LoggedFrame]) -> None:
-        self.appended[run.run_id] += 1
-        if self.appended[run.run_id] == 2:
-            raise RuntimeError("a mistake")
-        await super().append(run, frames)
-
-
-async def test_a_log_that_fails_as_nobody_expected_is_written_again_and_listeners_see_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, database: Path
-) -> None:
-    ForgetfulLog.appended = Counter()
-
-    class LoggingStore(Store):
-        def run_log(self, server_id: str) -> ForgetfulLog:
-            return ForgetfulLog(self.database, server_id)
-
-    monkeypatch.setattr(serving_module, "make_store", lambda: LoggingStore(f"sqlite:///{database}"))
-    monkeypatch.setattr(log_keeper, "RETRY_SECONDS", 0.01)
-
-    async def script(_: RunContext) -> AsyncIterator[Event]:
-        yield Message(content="Sold.")
-
-    async with serving(tmp_path, ScriptedAgent(script)) as service:
-        events = await service.events(request(run_id="run", chat_id="chat"))
-        assert [event.type for event in events] == ["run_start", "message", "done"]
-        assert ForgetfulLog.appended["run"] > 1
-        log = service.state.store.run_log("elsewhere")
-        assert log
-        while not (await log.find(["run"]))["run"].is_ended:
-            pass
-        assert len(await log.read("run", 0, 10_000)) == len(events)
 
 
 @dataclass(frozen=True)

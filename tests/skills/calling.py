@@ -11,6 +11,7 @@ from callboard.skills import Skill
 from callboard.storage import Store
 from callboard_protocol import User
 from tests.calls.calling import run_tool
+from tests.storage.turns import StoredSteps
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,6 @@ class Caller:
     async def say(self, text: str, answer: str = "Fine.") -> None:
         """A turn in the chat, as the store has it."""
         assert self.chat_id is not None
-        journal = self.store.journal(Turn(self.chat_id, f"run-{text}", None, self.user_id, text))
+        journal = StoredSteps(self.store, Turn(self.chat_id, f"run-{text}", None, self.user_id, text))
         await journal.begin()
         await journal.finish(answer, is_answered=True)

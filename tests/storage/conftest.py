@@ -6,7 +6,6 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from redis import Redis
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import create_async_engine
 
@@ -61,9 +60,7 @@ def running_redis() -> Iterator[RedisProcess]:
 
 @pytest.fixture
 def redis_url(running_redis: RedisProcess, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The URL of an empty Redis, which servers that the test starts find in the environment."""
-    with Redis.from_url(running_redis.url) as client:
-        client.flushall()
+    """The URL of a Redis, which servers that the test starts find in the environment."""
     monkeypatch.setenv("CALLBOARD_REDIS_URL", running_redis.url)
     return running_redis.url
 

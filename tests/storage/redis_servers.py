@@ -1,6 +1,7 @@
 """Throw-away Redis servers on this machine, each in a folder of its own: one that can be killed, and a cluster."""
 
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -41,6 +42,16 @@ class RedisProcess:
         self._process.kill()
         self._process.communicate()
 
+    def pause(self) -> None:
+        """Take connections, and answer nothing until `resume`."""
+        assert self._process
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Answer again."""
+        assert self._process
+        self._process.send_signal(signal.SIGCONT)
+
 
 @contextmanager
 def throw_away_redis(*options: str) -> Iterator[RedisProcess]:
@@ -57,8 +68,8 @@ def throw_away_redis(*options: str) -> Iterator[RedisProcess]:
 
 
 @contextmanager
-def throw_away_cluster() -> Iterator[str]:
-    """The URL of one of three servers that are a cluster."""
+def throw_away_cluster() -> Iterator[list[str]]:
+    """The URLs of three servers that are a cluster."""
     with ExitStack() as running:
         ports = [_free_port() for _ in range(3)]
         for port in ports:
@@ -73,7 +84,7 @@ def throw_away_cluster() -> Iterator[str]:
             with Redis(port=port, password=PASSWORD) as node:
                 while node.execute_command("CLUSTER INFO")["cluster_state"] != "ok":
                     pass
-        yield f"redis://:{PASSWORD}@{nodes[0]}"
+        yield [f"redis://:{PASSWORD}@{node}" for node in nodes]
 
 
 def _free_port() -> int:

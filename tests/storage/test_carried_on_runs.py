@@ -27,17 +27,6 @@ from tests.runs.promises import check
 
 pytestmark = pytest.mark.timeout(120)
 
-on_redis_alone = pytest.mark.parametrize("_log", ["redis"], indirect=True)
-"""For what can only come about where log and journal are two."""
-
-
-@pytest.fixture(params=["database", pytest.param("redis", marks=pytest.mark.needs("redis"))], autouse=True)
-def _log(request: pytest.FixtureRequest) -> None:
-    """Where the log of runs is."""
-    if request.param == "redis":
-        request.getfixturevalue("redis_url")
-
-
 AGENT = str(Path(__file__).with_name("careful_agent.py"))
 SOLD = chunks(text("I sell it. "), call("sell", '{"seat": 7}', call_id="c1"), finish("tool_calls"))
 ANSWER = chunks(text("Seat 7 is yours."), finish("stop"))
@@ -236,37 +225,3 @@ async def test_before_the_first_word_it_begins_as_if_nothing_had_happened(tmp_pa
         await play.go_on()
     check(play.seen)
     assert [event.type for event in play.events] == ["run_start", "message", "done"]
-
-
-@on_redis_alone
-@pytest.mark.needs("redis")
-async def test_a_call_that_ended_in_the_journal_alone_ends_in_the_log_with_its_result(tmp_path: Path) -> None:
-    async with OpenAIServer(answers(SOLD, chunks(text("Seat 7 is"), ending="hang"), ANSWER)) as model:
-        play = Killing(tmp_path, model, AGENT)
-        await play.run_until(lambda event: isinstance(event, Message) and "Seat 7" in event.content)
-        play.lose(lambda event: isinstance(event, ToolCallComplete))
-        await play.go_on()
-    check(play.seen)
-    [complete] = [event for event in play.events if isinstance(event, ToolCallComplete)]
-    assert complete.result == "Seat 7 is sold."
-    assert play.ran == ["sell 7"]
-    assert told(model.requests[2]) == told(model.requests[1])
-
-
-@on_redis_alone
-@pytest.mark.needs("redis")
-async def test_a_call_of_which_the_journal_alone_knows_is_not_run_again(tmp_path: Path) -> None:
-    again = chunks(call("sell", '{"seat": 8}', call_id="c2"), finish("tool_calls"))
-    waiting = chunks(text("I do. "), call("wait_for_ever", '{"seat": 7}', call_id="c1"), finish("tool_calls"))
-    async with OpenAIServer(answers(waiting, again, ANSWER)) as model:
-        play = Killing(tmp_path, model, AGENT)
-        await play.run_until(lambda event: isinstance(event, ToolCallStart))
-        play.lose(lambda event: isinstance(event, ToolCallStart))
-        messages = await play.go_on()
-    check(play.seen)
-    assert "wait 7" not in play.ran[1:]
-    role, content = told(model.requests[1])[-1]
-    assert role == "tool"
-    assert "not known" in content
-    # The round of the one is not that of the next.
-    assert [message["role"] for message in messages] == ["user", "assistant", "tool", "assistant", "tool", "assistant"]

@@ -14,7 +14,6 @@ import httpx
 import pytest
 
 from callboard import Agent, Skill, tool
-from callboard._history import NoJournal
 from callboard._runs.call_ids import CallIds
 from callboard._runs.log import EventLog
 from callboard._runs.recorder import Recorder
@@ -400,7 +399,7 @@ async def test_a_run_that_is_handed_over_is_anybodys_and_no_longer_its_owners(st
 
 
 async def test_an_agent_that_goes_on_after_its_run_was_left_does_nothing_more() -> None:
-    recorder = Recorder(EventLog(), NoJournal(), CallIds())
+    recorder = Recorder(EventLog(), CallIds())
     await recorder.pause()
     with pytest.raises(RunLost):
         await recorder.record(ToolCallStart(tool_call_id="a", tool_name="sell", tool_args={}))

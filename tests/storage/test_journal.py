@@ -6,9 +6,10 @@ from typing import Any
 from sqlalchemy import select
 
 from callboard._history import HistoryCall, Turn
-from callboard._history.journal import MAX_EVENTS
+from callboard._history.turn_rows import MAX_EVENTS
 from callboard.storage import Store
 from callboard.storage.sql.tables import messages, tool_events
+from tests.storage.turns import StoredSteps
 
 TURN = Turn(chat_id="chat", run_id="run", message_id="m1", user_id="ann", user_content="What is new?")
 
@@ -18,7 +19,7 @@ async def rows(store: Store) -> list[dict[str, Any]]:
 
 
 async def test_a_turn_is_stored_as_its_true_sequence(store: Store) -> None:
-    journal = store.journal(TURN)
+    journal = StoredSteps(store, TURN)
     await journal.begin()
     await journal.call_started(HistoryCall("a", "search", '{"q": "x"}', 0, 0), "Let me look.")
     await journal.call_started(HistoryCall("b", "time", "", 0, 1), "")
@@ -50,7 +51,7 @@ async def test_a_turn_is_stored_as_its_true_sequence(store: Store) -> None:
 
 
 async def test_a_tool_row_is_there_before_the_tool_has_an_output(store: Store) -> None:
-    journal = store.journal(TURN)
+    journal = StoredSteps(store, TURN)
     await journal.begin()
     await journal.call_started(HistoryCall("a", "search", "{}", 0, 0), "")
     [_, _, call] = await rows(store)
@@ -59,7 +60,7 @@ async def test_a_tool_row_is_there_before_the_tool_has_an_output(store: Store) -
 
 
 async def test_every_status_of_a_call_is_kept_in_order(store: Store) -> None:
-    journal = store.journal(TURN)
+    journal = StoredSteps(store, TURN)
     await journal.begin()
     await journal.call_started(HistoryCall("a", "draw", "{}", 0, 0), "")
     await journal.call_progressed("a", "pending", "", None)
@@ -73,7 +74,7 @@ async def test_every_status_of_a_call_is_kept_in_order(store: Store) -> None:
 
 
 async def test_a_plain_chat_has_no_tool_fields(store: Store) -> None:
-    journal = store.journal(TURN)
+    journal = StoredSteps(store, TURN)
     await journal.begin()
     await journal.finish("Nothing much.", is_answered=True)
     plain = ("id", "chat_id", "run_id", "message_id", "role", "content", "created_at")
@@ -83,14 +84,14 @@ async def test_a_plain_chat_has_no_tool_fields(store: Store) -> None:
 
 async def test_parts_of_a_message_are_kept_as_json(store: Store) -> None:
     parts = [{"type": "text", "text": "Was ist das? ✓"}]
-    await store.journal(Turn("chat", "run", None, None, parts)).begin()
+    await StoredSteps(store, Turn("chat", "run", None, None, parts)).begin()
     [row] = await rows(store)
     assert json.loads(row["content"]) == parts
     assert "✓" in row["content"]
 
 
 async def test_of_steps_without_end_the_first_and_the_last_are_kept(store: Store) -> None:
-    journal = store.journal(TURN)
+    journal = StoredSteps(store, TURN)
     await journal.begin()
     await journal.call_started(HistoryCall("a", "search", "{}", 0, 0), "")
     for number in range(MAX_EVENTS + 30):

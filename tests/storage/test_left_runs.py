@@ -1,13 +1,11 @@
-"""Frames and rows are written side by side: where a killed server left either ahead, the next makes them agree."""
+"""A run whose server was killed between two of its transactions goes on from what is stored."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import pytest
-
 from callboard import Agent, Skill, tool
-from callboard._history import ChatJournal, HistoryCall, Turn
+from callboard._history import HistoryCall, RowChange, Turn, TurnRows
 from callboard._runs.left_run import pack_request
 from callboard.storage import LoggedFrame, LoggedRun, Store
 from callboard_protocol import (
@@ -49,11 +47,12 @@ async def look(seat: int) -> str:
     raise AssertionError("it has run before")
 
 
+Append = Callable[[TurnRows], Iterator[tuple[Event | None, Sequence[RowChange]]]]
+
+
 @asynccontextmanager
-async def carried_on(
-    folder: Path, model: OpenAIServer, left: Sequence[Event], write: Callable[[ChatJournal], Awaitable[None]]
-) -> AsyncIterator[list[tuple[int, Event]]]:
-    """All events of a run whose server was killed once these were in its log, and the journal written like this."""
+async def carried_on(folder: Path, model: OpenAIServer, left: Append) -> AsyncIterator[list[tuple[int, Event]]]:
+    """All events of a run whose server was killed once these events and changes were stored."""
     url = f"sqlite:///{folder / 'callboard.db'}"
     asked = RunRequest.model_validate(
         request(agent="careful", run_id="run", chat_id="chat", message_id="message", user={"id": "ann"})
@@ -61,10 +60,13 @@ async def carried_on(
     store = await Store.open(url)
     log = store.run_log("gone")
     run = await log.begin(LoggedRun("run", "careful", "chat", "message", "ann"), pack_request(asked))
-    await log.append(run, [LoggedFrame(encode(seq, event)) for seq, event in enumerate(left, 1)])
-    journal = store.journal(Turn("chat", "run", "message", "ann", "hi", place=1))
-    await journal.begin()
-    await write(journal)
+    turn = store.turn(Turn("chat", "run", "message", "ann", None, place=1))
+    record = store.record(log, run, turn)
+    seq = 0
+    for event, changes in left(turn.rows):
+        seq += event is not None
+        record.append(LoggedFrame(encode(seq, event)) if event else None, changes)
+    await record.store_now()
     await store.close()
     agent = Agent("careful", skills=[Skill("seats", "Sells seats.", tools=[sell, look])])
     async with serving(folder, agent, database_url=url, model_base_url=model.base_url, model="m") as service:
@@ -77,16 +79,19 @@ STARTED = ToolCallStart(tool_call_id="c1", tool_name="sell", tool_args={"seat": 
 COMPLETED = ToolCallComplete(tool_call_id="c1", tool_name="sell", result="Sold.", duration_ms=5)
 
 
-@pytest.mark.parametrize("seen", [(), (Message(content="I se"),), (Message(content="I sell it. "), STARTED)])
-async def test_what_was_written_of_a_call_before_its_event_was_kept_is_seen_as_it_was(
-    tmp_path: Path, seen: Sequence[Event]
-) -> None:
-    async def sold(journal: ChatJournal) -> None:
-        await journal.call_started(SELL, "I sell it. ")
-        await journal.call_ended("c1", "Sold.", None, 5)
+def asked(rows: TurnRows) -> Iterator[tuple[Event | None, Sequence[RowChange]]]:
+    yield RunStart(run_id="run", agent="careful"), ()
+    yield None, rows.begin("hi")
 
-    left = [RunStart(run_id="run", agent="careful"), *seen]
-    async with OpenAIServer([ANSWER]) as model, carried_on(tmp_path, model, left, sold) as found:
+
+async def test_a_call_that_had_ended_is_told_to_the_model_and_does_not_run_again(tmp_path: Path) -> None:
+    def sold(rows: TurnRows) -> Iterator[tuple[Event | None, Sequence[RowChange]]]:
+        yield from asked(rows)
+        yield Message(content="I sell it. "), ()
+        yield STARTED, rows.start_call(SELL, "I sell it. ")
+        yield COMPLETED, rows.end_call("c1", "Sold.", None, 5)
+
+    async with OpenAIServer([ANSWER]) as model, carried_on(tmp_path, model, sold) as found:
         check(found)
         events = [event for _, event in found]
         said = "".join(event.content for event in events if isinstance(event, Message))
@@ -95,43 +100,18 @@ async def test_what_was_written_of_a_call_before_its_event_was_kept_is_seen_as_i
             "tool_call_start",
             "tool_call_complete",
         ]
-        assert [event.result for event in events if isinstance(event, ToolCallComplete)] == ["Sold."]
         assert told(model.requests[0])[-2:] == [("assistant", "I sell it. "), ("tool", "Sold.")]
 
 
-async def test_what_was_seen_of_a_calls_end_before_it_was_written_is_told_to_the_model(tmp_path: Path) -> None:
-    async def selling(journal: ChatJournal) -> None:
-        await journal.call_started(SELL, "")
+async def test_a_run_that_lacks_its_last_event_alone_gets_it_and_the_model_is_not_asked(tmp_path: Path) -> None:
+    def answered(rows: TurnRows) -> Iterator[tuple[Event | None, Sequence[RowChange]]]:
+        yield from asked(rows)
+        yield STARTED, rows.start_call(SELL, "")
+        yield COMPLETED, rows.end_call("c1", "Sold.", None, 5)
+        yield Message(content="Seat 7 is yours."), ()
+        yield None, rows.finish("Seat 7 is yours.", is_answered=True, ending=Done().model_dump_json())
 
-    left = [RunStart(run_id="run", agent="careful"), STARTED, COMPLETED]
-    async with OpenAIServer([ANSWER]) as model, carried_on(tmp_path, model, left, selling) as found:
-        check(found)
-        assert told(model.requests[0])[-1] == ("tool", "Sold.")
-
-
-async def test_a_look_that_had_ended_is_told_once(tmp_path: Path) -> None:
-    async def looked(journal: ChatJournal) -> None:
-        await journal.call_started(HistoryCall("c1", "look", '{"seat": 7}'), "")
-        await journal.call_ended("c1", "Free.", None, 5)
-
-    start = ToolCallStart(tool_call_id="c1", tool_name="look", tool_args={"seat": 7})
-    left = [RunStart(run_id="run", agent="careful"), start]
-    async with OpenAIServer([ANSWER]) as model, carried_on(tmp_path, model, left, looked) as found:
-        check(found)
-        assert [role for role, _ in told(model.requests[0])][-3:] == ["user", "assistant", "tool"]
-
-
-@pytest.mark.parametrize("seen", [(), (Message(content="Seat 7"),), (Message(content="Seat 7 is yours."),)])
-async def test_an_answer_that_was_written_and_not_seen_to_its_end_is_told_and_not_asked_for_again(
-    tmp_path: Path, seen: Sequence[Event]
-) -> None:
-    async def answered(journal: ChatJournal) -> None:
-        await journal.call_started(SELL, "")
-        await journal.call_ended("c1", "Sold.", None, 5)
-        await journal.finish("Seat 7 is yours.", is_answered=True)
-
-    left = [RunStart(run_id="run", agent="careful"), STARTED, COMPLETED, *seen]
-    async with OpenAIServer([]) as model, carried_on(tmp_path, model, left, answered) as found:
+    async with OpenAIServer([]) as model, carried_on(tmp_path, model, answered) as found:
         check(found)
         events = [event for _, event in found]
         said = "".join(event.content for event in events if isinstance(event, Message))

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from callboard.storage.sql.tables import servers
 from callboard_protocol import Done, Event, InputRequest, Message, encode
 from tests.faults.store_proxy import StoreProxy
 from tests.serving import ScriptedAgent, request, serving
+from tests.storage.turns import RecordedSteps, StoredSteps
 
 pytestmark = pytest.mark.parametrize(
     "database_url", [pytest.param("postgresql", marks=pytest.mark.needs("postgresql"))], indirect=True
@@ -99,35 +101,6 @@ async def test_a_run_of_which_it_is_not_known_whether_it_was_begun_is_withdrawn(
     assert await log.find(["run"]) == {}
 
 
-@pytest.mark.needs("redis")
-async def test_a_run_of_which_it_is_not_known_whether_it_was_begun_is_begun_anywhere_where_the_log_is_in_redis(
-    way: tuple[StoreProxy, str], store: Store, redis_url: str
-) -> None:
-    proxy, url = way
-    own = await Store.open(url, redis_url)
-    others = await Store.open(store.database.where, redis_url)
-    log = own.run_log("server")
-    other = others.run_log("other")
-    async with log.open(60, print), other.open(60, print):
-        proxy.lose_answers("COMMIT", "COMMIT")
-        with pytest.raises(StorageError):
-            await log.begin(MINE)
-        assert proxy.has_lost_answers
-        assert await log.take_over() == []
-        mine = replace(MINE)
-        assert await other.begin(mine) is mine
-        # Where it is asked for again before that, it is begun as well.
-        again = replace(MINE, run_id="again")
-        proxy.lose_answers("COMMIT", "COMMIT")
-        with pytest.raises(StorageError):
-            await log.begin(again)
-        assert await log.begin(again) is again
-        assert await log.take_over() == []
-        assert again.run_id in await other.find([again.run_id])
-    await own.close()
-    await others.close()
-
-
 async def test_a_run_that_is_asked_for_again_is_not_withdrawn(troubled: tuple[StoreProxy, Store]) -> None:
     proxy, store = troubled
     log = store.run_log("server")
@@ -154,7 +127,7 @@ async def test_an_answer_that_was_taken_is_the_first(troubled: tuple[StoreProxy,
 
 async def test_each_step_of_a_turn_is_written_once(troubled: tuple[StoreProxy, Store]) -> None:
     proxy, store = troubled
-    journal = store.journal(Turn("chat", "run", None, "ann", "hello", response=NewResponse(None, [])))
+    journal = await RecordedSteps.open(store, Turn("chat", "run", None, "ann", "hello", response=NewResponse(None, [])))
     for step in (
         journal.begin(),
         journal.call_started(HistoryCall("a", "sell", "{}", 0, 0), "I sell it."),
@@ -175,27 +148,21 @@ async def test_each_step_of_a_turn_is_written_once(troubled: tuple[StoreProxy, S
     assert (call.result, [status.message for status in call.events]) == ("sold", ["Half done"])
 
 
-async def test_steps_of_which_it_is_not_known_whether_they_were_written_come_with_the_next(
-    troubled: tuple[StoreProxy, Store],
-) -> None:
+async def test_rows_without_an_event_are_written_once(troubled: tuple[StoreProxy, Store]) -> None:
     proxy, store = troubled
-    journal = store.journal(Turn("chat", "run", None, "ann", "hello"))
-    await journal.begin()
-    proxy.lose_answers("COMMIT", "COMMIT")
-    with pytest.raises(StorageError):
-        await journal.call_started(HistoryCall("a", "sell", "{}", 0, 0), "I sell it.")
-    with pytest.raises(StorageError, match="not tried again yet"):
-        await journal.call_ended("a", "sold", None, 5)
-    await journal.finish("Sold.", is_answered=True)
-    assert [message.role for message in await store.chats("ann").messages("chat")] == [
-        "user",
-        "assistant",
-        "tool",
-        "assistant",
-    ]
+    journal = await RecordedSteps.open(store, Turn("chat", "run", None, "ann", "hello"))
+    for changes in (journal.turn.rows.begin("hello"), journal.turn.rows.finish("Sold.", is_answered=True)):
+        proxy.lose_answers("COMMIT", "COMMIT")
+        journal.record.append(changes=changes)
+        # After the second loss it is tried again by the record itself.
+        while not journal.record.is_stored:
+            with suppress(StorageError):
+                await journal.record.store_now()
+        assert proxy.has_lost_answers
+    assert [message.role for message in await store.chats("ann").messages("chat")] == ["user", "assistant"]
 
 
-async def test_a_lease_is_renewed_again_though_its_connection_is_lost_once_more_as_it_begins_to_listen(
+async def test_a_lease_is_renewed_again_though_its_connection_is_lost_once_more_as_it_is_renewed(
     troubled: tuple[StoreProxy, Store], store: Store
 ) -> None:
     proxy, troubled_store = troubled
@@ -207,7 +174,7 @@ async def test_a_lease_is_renewed_again_though_its_connection_is_lost_once_more_
     async with troubled_store.run_log("server").open(0.6, print):
         proxy.cut()
         before = await lease_until()
-        proxy.lose_answers("LISTEN")
+        proxy.lose_answers("INSERT INTO servers")
         proxy.mend()
         while not proxy.has_lost_answers or await lease_until() == before:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0)
@@ -216,7 +183,7 @@ async def test_a_lease_is_renewed_again_though_its_connection_is_lost_once_more_
 async def test_a_write_that_fails_later_is_not_run_again(troubled: tuple[StoreProxy, Store]) -> None:
     proxy, store = troubled
     proxy.lose_answers("COMMIT")
-    await store.journal(Turn("chat", "run", None, "ann", "hello")).begin()
+    await StoredSteps(store, Turn("chat", "run", None, "ann", "hello")).begin()
     tries = 0
 
     def refused(connection: Connection) -> None:

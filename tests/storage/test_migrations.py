@@ -14,6 +14,7 @@ import callboard.storage.sql
 from callboard._history import HistoryCall, Turn
 from callboard.errors import StorageError
 from callboard.storage import Store
+from tests.storage.turns import StoredSteps
 
 CHATS = "INSERT INTO chats (id, user_id, created_at, updated_at) VALUES (:id, :user_id, 1, 2)"
 MESSAGES = (
@@ -70,7 +71,7 @@ async def test_what_an_old_database_holds_is_found_and_goes_on(database_url: str
     assert len(await store.chats("ann").messages("old")) == MANY + 5
     assert (await store.chats("ann").history("old")).model is None
 
-    await store.journal(Turn("old", "new-run", None, "ann", "And my gloves?")).begin()
+    await StoredSteps(store, Turn("old", "new-run", None, "ann", "And my gloves?")).begin()
     assert [one.excerpt for one in await past.search("gloves", 5)] == ["And my gloves?"]
     await store.chats("ann").delete("old")
     assert await past.search("umbrella gloves line", 5) == []
@@ -143,7 +144,7 @@ async def test_thoughts_of_an_earlier_version_are_provider_details_and_go_back(d
         await connection.execute(text("UPDATE messages SET thought = 'I \"should\" look.' WHERE tool_call_id = 'a'"))
     await engine.dispose()
     store = await Store.open(database_url)
-    journal = store.journal(Turn("old", "new-run", None, "ann", "And now?"))
+    journal = StoredSteps(store, Turn("old", "new-run", None, "ann", "And now?"))
     await journal.begin()
     await journal.call_started(HistoryCall("b", "look", "{}", 0, 0, {"id": "gemini-1"}), "")
     await journal.call_ended("b", "there", None, 1)

@@ -11,6 +11,7 @@ from callboard.errors import RequestError, UnknownChat
 from callboard.storage import ANY_USER, ChatFilter, Overview, Store, ToolCallFilter
 from callboard.storage.rows import SUMMARY_CHARS
 from callboard_protocol import Done, Error, Event
+from tests.storage.turns import StoredSteps
 
 
 async def write_turn(
@@ -26,7 +27,7 @@ async def write_turn(
 ) -> None:
     """A turn; each call is its tool, its result, the code of its error, and how long it took."""
     turn = Turn(chat_id, run_id, f"m-{run_id}", user_id, question, agent_id=agent_id, user_name=user_name)
-    journal = store.journal(turn)
+    journal = StoredSteps(store, turn)
     await journal.begin()
     for number, (tool, result, code, milliseconds) in enumerate(calls):
         call_id = f"{run_id}-{number}"
@@ -251,7 +252,7 @@ async def test_the_figures_of_a_tool_are_those_of_its_calls(any_store: Store) ->
 async def test_what_is_kept_of_a_result_says_how_much_of_it_is_replayed(any_store: Store) -> None:
     sources = '[{"source_number": 1, "title": "a"}, {"source_number": 2, "title": "b"}]'
     turn = Turn("chat", "r", "m", "ann", "What?")
-    journal = any_store.journal(turn)
+    journal = StoredSteps(any_store, turn)
     await journal.begin()
     await journal.call_started(HistoryCall("a", "search", "{}"), "")
     await journal.call_ended("a", sources, None, 5)

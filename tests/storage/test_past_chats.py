@@ -10,6 +10,7 @@ from sqlalchemy import func, select, table
 from callboard._history import HistoryCall, Turn
 from callboard.errors import UnknownChat
 from callboard.storage import Store
+from tests.storage.turns import StoredSteps
 
 _numbers = count()
 
@@ -18,7 +19,7 @@ async def write_chat(store: Store, chat_id: str, user_id: str | None, *turns: tu
     """Each turn: what the user asked, what the assistant answered in the end; a tool is called in between."""
     for asked, answer in turns:
         run_id = f"run-{next(_numbers)}"
-        journal = store.journal(Turn(chat_id, run_id, None, user_id, asked))
+        journal = StoredSteps(store, Turn(chat_id, run_id, None, user_id, asked))
         await journal.begin()
         await journal.call_started(HistoryCall(f"call-{run_id}", "look", '{"q": "argument"}', 0, 0), "Let me see.")
         await journal.call_ended(f"call-{run_id}", "xylophone in a result", None, 5)
@@ -79,7 +80,7 @@ async def test_the_last_chats_come_first_by_how_they_began(any_store: Store) -> 
 
 
 async def test_a_chat_in_which_nobody_has_spoken_is_listed_too(any_store: Store) -> None:
-    await any_store.journal(Turn("silent", "run", None, "ann", None)).begin()
+    await StoredSteps(any_store, Turn("silent", "run", None, "ann", None)).begin()
     assert [
         (chat.chat_id, chat.began_with, chat.turns) for chat in await any_store.past_chats("ann", None).recent(5)
     ] == [("silent", "", 0)]

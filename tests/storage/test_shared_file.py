@@ -17,6 +17,7 @@ from callboard.storage import Store
 from callboard.storage.sql.personal import Records
 from callboard.storage.sql.server_file import ServerFile
 from tests.storage.shared_file import another_program, another_server, forking_server
+from tests.storage.turns import StoredSteps
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -76,7 +77,7 @@ async def test_a_response_in_whose_middle_another_program_makes_a_checkpoint_is_
     store: Store, database: Path
 ) -> None:
     asked = NewResponse(None, [{"role": "user", "content": "hi"}])
-    journal = store.journal(Turn("own:run", "run", None, "ann", "hi", response=asked))
+    journal = StoredSteps(store, Turn("own:run", "run", None, "ann", "hi", response=asked))
     await journal.begin()
     await journal.call_started(HistoryCall("a", "sell", "{}", 0, 0), "")
     async with another_program(database) as other:

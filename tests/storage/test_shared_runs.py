@@ -1,7 +1,6 @@
 """A run is data: any server that shares the database reads it, and ends it where its own server is gone."""
 
 import asyncio
-import os
 from base64 import b64encode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,10 +15,9 @@ from sqlalchemy import update
 
 from callboard._agents import RunContext
 from callboard._history import HistoryCall, Turn
-from callboard._runs.log_keeper import LogKeeper
+from callboard._runs.log import EventLog
 from callboard.errors import RunLost
 from callboard.storage import GivenAnswer, LoggedFrame, LoggedRun, Store
-from callboard.storage.redis.scripts import Script, keys_of_run
 from callboard.storage.sql import database as database_module
 from callboard.storage.sql.tables import runs
 from callboard_protocol import (
@@ -39,6 +37,7 @@ from tests.scraping import scrape
 from tests.serving import ScriptedAgent, Service, numbered, request, serving
 from tests.storage.conftest import new_database
 from tests.storage.trouble import locked_by_another_program
+from tests.storage.turns import RecordedSteps
 
 HANGING = str(Path(__file__).with_name("hanging_agent.py"))
 
@@ -47,12 +46,11 @@ HANGING = str(Path(__file__).with_name("hanging_agent.py"))
     params=[
         "sqlite",
         pytest.param("postgresql", marks=pytest.mark.needs("postgresql")),
-        pytest.param("sqlite redis", marks=pytest.mark.needs("redis")),
         pytest.param("postgresql redis", marks=pytest.mark.needs("postgresql", "redis")),
     ]
 )
 async def database_url(request: pytest.FixtureRequest, database: Path) -> str:
-    """The URL of a new and empty database, beside which there may be a Redis."""
+    """The URL of a new and empty database, whose servers may notify each other through a Redis."""
     kind, _, beside = request.param.partition(" ")
     if beside:
         request.getfixturevalue("redis_url")
@@ -200,19 +198,20 @@ async def test_what_an_owner_writes_after_another_took_over_is_refused(store: St
 
 
 async def test_what_an_earlier_owner_writes_of_a_call_is_refused(store: Store) -> None:
-    gone = store.run_log("gone")
     heir = store.run_log("heir")
-    await gone.begin(RUN)
-    turn = Turn("chat", "run", "message", "ann", "hello", epoch=1)
-    journal = store.journal(turn)
-    await journal.begin()
-    await journal.call_started(HistoryCall("a", "pay", "{}", 0, 0), "")
-    await heir.take_over()
-    await heir.close_calls("run")
-    with pytest.raises(RunLost):
-        await journal.call_ended("a", "paid", None, 5)
-    with pytest.raises(RunLost):
-        await journal.call_started(HistoryCall("b", "pay", "{}", 1, 0), "")
+    steps = await RecordedSteps.open(store, Turn("chat", "run", "message", "ann", "hello"), "gone")
+    await steps.begin()
+    await steps.call_started(HistoryCall("a", "pay", "{}", 0, 0), "")
+    [taken] = await heir.take_over()
+    turn = store.turn(Turn("chat", "run", "message", "ann", None))
+    await turn.restore()
+    record = store.record(heir, taken, turn)
+    record.append(LoggedFrame(b"end"), turn.rows.end_call("a", "Error: lost", "interrupted", None))
+    await record.store_now()
+    # Neither the call's end nor another call is stored by the server that has lost the run.
+    await steps.call_ended("a", "paid", None, 5)
+    await steps.call_started(HistoryCall("b", "pay", "{}", 1, 0), "")
+    assert not steps.record.is_stored
     [call] = await store.chats("ann").timeline("chat")
     assert (call.tool_call_id, call.error_code) == ("a", "interrupted")
 
@@ -228,7 +227,7 @@ async def test_frames_that_are_written_once_more_after_a_lost_commit_are_there_o
 async def test_a_run_that_did_not_begin_is_forgotten_and_one_that_did_is_not(store: Store) -> None:
     log = store.run_log("server")
     run = await log.begin(RUN)
-    await log.append(run, frames(b"1"))
+    await log.append(run, frames(b"1", b"2"))
     await log.begin(replace(RUN, run_id="refused"))
     await log.withdraw("run")
     await log.withdraw("refused")
@@ -281,23 +280,27 @@ async def test_a_question_has_one_answer_whoever_gives_it(store: Store) -> None:
 
 async def test_an_agent_whose_run_is_another_servers_by_now_is_stopped(store: Store) -> None:
     lost = asyncio.Event()
-    shown: list[int] = []
     log = store.run_log("server")
     run = await log.begin(RUN)
-    keeper = LogKeeper(log, replace(run, epoch=0), shown.append, lost.set, dict)
-    keeper.add(b"1", Message(content="1"))
+    record = store.record(log, replace(run, epoch=0), store.turn(Turn("chat", "run", None, "ann", None)))
+    events = EventLog()
+    events.on_lost = lost.set
+    events.store_in(record, dict)
+    events.append(Message(content="1"))
     await lost.wait()
-    keeper.add(b"2", Done())
+    events.append(Done())
+    events.close()
     await anyio.wait_all_tasks_blocked()
-    assert shown == [], "nobody sees what is not kept"
+    listener = asyncio.create_task(anext(events.tail(), b""))
+    await anyio.wait_all_tasks_blocked()
+    assert not listener.done(), "nobody sees what is not stored"
+    events.abandon()
+    assert await listener == b""
 
 
 async def give_to_heir(store: Store) -> None:
     """Do what its heir does when a server was not heard of in time."""
     await store.database.execute(update(runs).values(owner="heir", epoch=2))
-    if store.redis:
-        take = Script("return redis.call('HSET', KEYS[1], 'owner', 'heir', 'epoch', 2)")
-        await store.redis.run(take, keys_of_run("run"))
 
 
 async def test_a_zombie_starts_no_tool_and_its_listeners_see_how_it_goes_on(tmp_path: Path, database_url: str) -> None:
@@ -312,7 +315,7 @@ async def test_a_zombie_starts_no_tool_and_its_listeners_see_how_it_goes_on(tmp_
         yield ToolCallComplete(tool_call_id="a", result="paid")
 
     async with serving(tmp_path, ScriptedAgent(script), database_url=database_url) as service:
-        store = await Store.open(database_url, os.environ.get("CALLBOARD_REDIS_URL"))
+        store = await Store.open(database_url)
         heir = store.run_log("heir")
         seen: list[Event] = []
         async with heir.open(60, print):

@@ -1,6 +1,5 @@
 """A PostgreSQL that answers no more after it was connected to: nobody waits for it without an end."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -9,20 +8,20 @@ from sqlalchemy.engine import make_url
 
 from callboard._agents import RunContext
 from callboard._history import Turn
-from callboard._runs import recorder
-from callboard._runs.forgiving_journal import NOT_REMEMBERED
+from callboard._runs.recorder import NOT_REMEMBERED
 from callboard.errors import StorageError
 from callboard.storage import Store
 from callboard.storage.sql import database as database_module
 from callboard.storage.sql import postgresql
 from callboard_protocol import Done, Event, Message, Status, ToolCallComplete, ToolCallStart
 from tests.faults.store_proxy import StoreProxy
-from tests.serving import ScriptedAgent, Service, numbered, request, serving
+from tests.serving import ScriptedAgent, request, serving
 from tests.storage.silent_proxy import (
     SilentProxy,
     check_that_no_failure_is_left,
     check_that_nobody_sees_what_is_not_kept,
 )
+from tests.storage.turns import StoredSteps
 
 pytestmark = pytest.mark.parametrize(
     "database_url", [pytest.param("postgresql", marks=pytest.mark.needs("postgresql"))], indirect=True
@@ -47,14 +46,14 @@ async def test_what_is_read_and_written_fails_in_time_and_works_again_afterwards
 ) -> None:
     silent, url = proxy
     store = await Store.open(url)
-    await store.journal(Turn("chat", "run", None, "ann", "hello")).begin()
+    await StoredSteps(store, Turn("chat", "run", None, "ann", "hello")).begin()
     silent.silence()
     with pytest.raises(StorageError, match="cannot be reached"):
         await store.chats("ann").history("chat")
     with pytest.raises(StorageError, match="cannot be reached"):
         await store.chats("ann").messages("chat")
     with pytest.raises(StorageError, match="cannot be reached"):
-        await store.journal(Turn("chat", "later", None, "ann", "and now?")).begin()
+        await StoredSteps(store, Turn("chat", "later", None, "ann", "and now?")).begin()
     with pytest.raises(StorageError):
         await store.check()
     silent.recover()
@@ -81,7 +80,7 @@ async def test_a_run_that_cannot_be_looked_for_is_not_said_to_be_unknown(
         assert (await service.client.get("/v1/runs/run/events")).status_code == 404
 
 
-# Time-outs of the driver, one after another; the same is tested with a Redis that is silent.
+# Time-outs of the driver, one after another.
 @pytest.mark.slow
 async def test_nobody_sees_what_is_not_kept_where_another_server_may_go_on(
     proxy: tuple[SilentProxy, str], database_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -124,63 +123,11 @@ async def test_connections_that_were_lost_are_replaced(
     async with StoreProxy(cluster / ".s.PGSQL.5432").listening() as proxy:
         name = make_url(database_url).database
         store = await Store.open(f"postgresql+asyncpg://postgres@127.0.0.1:{proxy.port}/{name}?ssl=disable")
-        await store.journal(Turn("chat", "run", None, "ann", "hello")).begin()
+        await StoredSteps(store, Turn("chat", "run", None, "ann", "hello")).begin()
         proxy.cut()
         proxy.mend()
         if rest_seconds:
-            await store.journal(Turn("chat", "later", None, "ann", "and now?")).begin()
+            await StoredSteps(store, Turn("chat", "later", None, "ann", "and now?")).begin()
         said = [message.content for message in await store.chats("ann").messages("chat")]
         assert said == (["hello", "and now?"] if rest_seconds else ["hello"])
         await store.close()
-
-
-@pytest.mark.needs("redis")
-@pytest.mark.parametrize("is_long", [False, True], ids=["for a moment", "for long"])
-async def test_what_is_shown_is_in_the_chat_though_the_log_is_in_another_store(
-    database_url: str,
-    redis_url: str,
-    cluster: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    is_long: bool,
-) -> None:
-    if is_long:
-        monkeypatch.setattr(recorder, "PATIENCE_SECONDS", 0.1)
-    events: list[Event] = []
-    is_cut = asyncio.Event()
-
-    async def script(context: RunContext) -> AsyncIterator[Event]:
-        yield ToolCallStart(tool_call_id="a", tool_name="search")
-        way.cut()
-        is_cut.set()
-        yield ToolCallComplete(tool_call_id="a", result="found")
-        yield Message(content="Found it.")
-
-    async def listen(service: Service) -> None:
-        body = request(chat_id="chat", user={"id": "ann"})
-        async with service.client.stream("POST", "/v1/runs", json=body) as response:
-            async for _, event in numbered(response):
-                events.append(event)
-
-    async with StoreProxy(cluster / ".s.PGSQL.5432").listening() as way:
-        name = make_url(database_url).database
-        url = f"postgresql+asyncpg://postgres@127.0.0.1:{way.port}/{name}?ssl=disable"
-        async with serving(tmp_path, ScriptedAgent(script), database_url=url, redis_url=redis_url) as service:
-            listening = asyncio.create_task(listen(service))
-            await is_cut.wait()
-            if is_long:
-                # The answer is not held back for ever: it ends, and says that it may not be remembered.
-                await listening
-                assert [event.content for event in events if isinstance(event, Status)] == [NOT_REMEMBERED]
-            else:
-                away = await service.client.get("/v1/chats/chat/messages", params={"user_id": "ann"})
-                assert away.status_code == 503
-                assert not [event for event in events if isinstance(event, ToolCallComplete | Message)]
-            way.mend()
-            await listening
-            assert [event.content for event in events if isinstance(event, Message)] == ["Found it."]
-            if not is_long:
-                assert not [event for event in events if isinstance(event, Status)]
-                kept = await service.state.store.chats("ann").messages("chat")
-                contents = [message.tool_output or message.content for message in kept]
-                assert contents == ["hi", None, "found", "Found it."]

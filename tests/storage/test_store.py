@@ -18,6 +18,7 @@ from callboard.errors import StorageError, UnknownChat
 from callboard.storage import Store
 from callboard.storage.sql import database as database_module
 from callboard.storage.sql.tables import metadata
+from tests.storage.turns import RecordedSteps, StoredSteps
 
 
 def turn(chat_id: str = "chat", user_id: str | None = "ann", run_id: str = "run") -> Turn:
@@ -33,7 +34,7 @@ async def test_the_migrations_make_exactly_the_tables_that_the_code_uses(store: 
 
 
 async def test_a_database_is_opened_twice_and_keeps_what_it_holds(store: Store, database_url: str) -> None:
-    await store.journal(turn()).begin()
+    await StoredSteps(store, turn()).begin()
     again = await Store.open(database_url)
     with pytest.raises(UnknownChat):
         await again.chats("bob").history("chat")
@@ -78,34 +79,33 @@ async def test_a_chat_that_is_not_known_yet_has_no_history(store: Store) -> None
 
 
 async def test_a_chat_belongs_to_the_user_that_started_it(store: Store) -> None:
-    await store.journal(turn(user_id="ann")).begin()
-    await store.journal(turn(user_id="ann", run_id="second")).begin()
+    await StoredSteps(store, turn(user_id="ann")).begin()
+    await StoredSteps(store, turn(user_id="ann", run_id="second")).begin()
     with pytest.raises(UnknownChat):
         await store.chats("bob").history("chat")
-    with pytest.raises(UnknownChat):
-        await store.journal(turn(user_id=None)).begin()
+    assert not await StoredSteps(store, turn(user_id=None)).begin()
 
 
 async def test_of_two_users_who_begin_a_chat_at_the_same_moment_one_has_it(store: Store) -> None:
-    journals = [store.journal(turn(user_id=user, run_id=user)) for user in ("ann", "bob")]
-    begun = await asyncio.gather(*(journal.begin() for journal in journals), return_exceptions=True)
-    assert [type(outcome) for outcome in begun if outcome] == [UnknownChat]
+    journals = [StoredSteps(store, turn(user_id=user, run_id=user)) for user in ("ann", "bob")]
+    begun = await asyncio.gather(*(journal.begin() for journal in journals))
+    assert sorted(begun) == [False, True]
     for journal in journals:
         await journal.call_started(HistoryCall("a", "read", "{}", 0, 0), "")
         await journal.call_ended("a", "found", None, 5)
         await journal.finish("Found.", is_answered=True)
-    owner = "ann" if begun[0] is None else "bob"
+    owner = "ann" if begun[0] else "bob"
     assert {message.run_id for message in await store.chats(owner).messages("chat")} == {owner}
 
 
 @pytest.mark.parametrize("is_begun_again", [False, True])
 async def test_a_chat_that_is_deleted_takes_nothing_more_of_the_turn(store: Store, is_begun_again: bool) -> None:
-    journal = store.journal(turn())
+    journal = StoredSteps(store, turn())
     await journal.begin()
     await journal.call_started(HistoryCall("a", "read", "{}", 0, 0), "")
     await store.chats("ann").delete("chat")
     if is_begun_again:
-        await store.journal(turn(user_id="bob", run_id="other")).begin()
+        await StoredSteps(store, turn(user_id="bob", run_id="other")).begin()
     await journal.call_progressed("a", "processing", "half", 50)
     await journal.call_ended("a", "found", None, 5)
     await journal.call_started(HistoryCall("b", "read", "{}", 1, 0), "")
@@ -126,17 +126,18 @@ async def test_a_lock_is_waited_for_only_so_long_and_what_was_to_be_written_is_n
     monkeypatch.setattr(database_module, "ATTEMPT_SECONDS", 0.05)
     store = await Store.open(database_url)
     other = create_async_engine(database_url)
-    journal = store.journal(turn())
+    steps = await RecordedSteps.open(store, turn())
     async with other.connect() as connection:
         await connection.exec_driver_sql(TAKE_LOCK[connection.dialect.name])
-        with pytest.raises(StorageError, match="locked") as refused:
-            await journal.begin()
-        with pytest.raises(StorageError):
-            await journal.call_started(HistoryCall("a", "read", "{}", 0, 0), "")
+        await steps.begin()
+        await steps.call_started(HistoryCall("a", "read", "{}", 0, 0), "")
+        refused = str(steps.record.error)
         await connection.rollback()
-    assert str(other.url.database) not in str(refused.value)
+    assert "locked" in refused
+    assert str(other.url.database) not in refused
     await other.dispose()
-    await journal.finish("Found.", is_answered=True)
+    await steps.finish("Found.", is_answered=True)
+    await steps.record.store_now()
     kept = [message.role for message in await store.chats("ann").messages("chat")]
     assert kept == ["user", "assistant", "tool", "assistant"]
     await store.close()
@@ -146,7 +147,7 @@ async def test_a_lock_is_waited_for_only_so_long_and_what_was_to_be_written_is_n
     "database_url", [pytest.param("postgresql", marks=pytest.mark.needs("postgresql"))], indirect=True
 )
 async def test_a_database_server_that_was_started_anew_costs_nothing(store: Store, database_url: str) -> None:
-    journal = store.journal(turn())
+    journal = StoredSteps(store, turn())
     await journal.begin()
     other = create_async_engine(database_url)
     async with other.connect() as connection:
@@ -160,12 +161,12 @@ async def test_a_database_server_that_was_started_anew_costs_nothing(store: Stor
 async def test_what_people_said_is_in_no_error(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
     await store.database.execute(text("ALTER TABLE messages RENAME COLUMN content TO gone"))
     with pytest.raises(StorageError) as failed:
-        await store.journal(replace(turn(), user_content="my secret")).begin()
+        await StoredSteps(store, replace(turn(), user_content="my secret")).begin()
     assert "my secret" not in capsys.readouterr().out + str(failed.value) + str(failed.value.__cause__)
 
 
 async def test_calls_left_open_by_a_crash_are_marked_interrupted(store: Store) -> None:
-    journal = store.journal(turn())
+    journal = StoredSteps(store, turn())
     await journal.begin()
     await journal.call_started(HistoryCall("a", "read", "{}", 0, 0), "")
     await journal.call_started(HistoryCall("b", "read", "{}", 0, 1), "")
@@ -180,7 +181,7 @@ async def test_calls_left_open_by_a_crash_are_marked_interrupted(store: Store) -
 
 async def test_all_records_of_a_chat_are_loaded_with_one_query(store: Store) -> None:
     for number in range(20):
-        journal = store.journal(turn(run_id=f"run{number}"))
+        journal = StoredSteps(store, turn(run_id=f"run{number}"))
         await journal.begin()
         await journal.call_started(HistoryCall(f"call{number}", "read", "{}", 0, 0), "")
         await journal.call_ended(f"call{number}", "result", None, 5)
@@ -199,7 +200,7 @@ async def test_all_records_of_a_chat_are_loaded_with_one_query(store: Store) -> 
 
 
 async def test_the_full_result_is_kept_until_its_retention_has_passed(store: Store) -> None:
-    journal = store.journal(turn())
+    journal = StoredSteps(store, turn())
     await journal.begin()
     await journal.call_started(HistoryCall("a", "search", "{}", 0, 0), "")
     whole = '[{"source_number": 1}, {"source_number": 2}]'

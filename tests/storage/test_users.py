@@ -11,6 +11,7 @@ from callboard._history.records import HistoryCall
 from callboard.storage import LoggedFrame, LoggedRun, Store
 from callboard.storage.sql.tables import MEMORY_WORDS, MESSAGE_WORDS, audit, chats, metadata, runs, usage
 from callboard.storage.sql.users import ROWS_AT_ONCE, USER_TABLES
+from tests.storage.turns import StoredSteps
 
 MANY = ROWS_AT_ONCE * 2 + 5
 """More than two batches."""
@@ -21,7 +22,7 @@ async def live(store: Store, user: str, chats: int = 2) -> None:
     for number in range(chats):
         response = NewResponse(previous=None, brought=[{"role": "user", "content": f"{user} asks"}])
         turn = Turn(f"{user}-{number}", f"run-{user}-{number}", "m", user, f"{user} asks", response=response)
-        journal = store.journal(turn)
+        journal = StoredSteps(store, turn)
         await journal.begin()
         await journal.call_started(HistoryCall(f"call-{user}", "look", f'{{"of": "{user}"}}', 0, 0), "Let me look.")
         await journal.call_ended(f"call-{user}", f"seen by {user}", None, 5)
@@ -126,8 +127,8 @@ def test_every_table_that_names_users_is_forgotten() -> None:
 
 async def test_chats_that_nobody_went_on_with_are_dropped_and_no_others(any_store: Store) -> None:
     await live(any_store, "ann", chats=MANY)
-    await any_store.journal(Turn("own:1", "run-own", None, "ann", "hi")).begin()
-    going_on = any_store.journal(Turn("late", "run-late", None, "ann", "hi"))
+    await StoredSteps(any_store, Turn("own:1", "run-own", None, "ann", "hi")).begin()
+    going_on = StoredSteps(any_store, Turn("late", "run-late", None, "ann", "hi"))
     await going_on.begin()
     await going_on.call_started(HistoryCall("c", "look", "{}", 0, 0), "")
     if log := any_store.run_log("server"):

@@ -3,6 +3,7 @@
 import asyncio
 import resource
 import signal
+import sqlite3
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -50,16 +51,18 @@ def no_room_on_the_disk() -> Iterator[None]:
     def fill(connection: Any, _record: object, _proxy: object) -> None:
         connection.execute("PRAGMA max_page_count = 1")
 
-    def free(connection: Any, _record: object) -> None:
-        connection.execute("PRAGMA max_page_count = 1073741823")
-
     event.listen(Engine, "checkout", fill)
-    event.listen(Engine, "checkin", free)
     try:
         yield
     finally:
         event.remove(Engine, "checkout", fill)
-        event.remove(Engine, "checkin", free)
+
+
+@event.listens_for(Engine, "checkin")
+def _free(connection: Any, _record: object) -> None:
+    """Give a connection its room back, also one that was in use when the trouble ended."""
+    if isinstance(connection, sqlite3.Connection):
+        connection.execute("PRAGMA max_page_count = 1073741823")
 
 
 @contextmanager

@@ -187,7 +187,7 @@ def _make_store(board: Callboard) -> Store:
     """Return the store that was given; else a new one, in the settings' database or in memory for `store=None`."""
     if isinstance(board.store, EllipsisType):
         settings = board.settings
-        return Store(settings.resolved_database_url, settings.redis_url, settings.keep_run_seconds)
+        return Store(settings.resolved_database_url, settings.redis_url)
     return board.store or Store(IN_MEMORY)
 
 

@@ -22,12 +22,12 @@ def run(options: argparse.Namespace) -> int:
 
 async def _forget(user_id: str) -> None:
     settings = load_settings()
-    store = Store(settings.resolved_database_url, settings.redis_url, settings.keep_run_seconds)
+    store = Store(settings.resolved_database_url, settings.redis_url)
     await store.start()
     try:
         run_log = store.run_log(token_hex())
         # A server that takes itself for alone looks for no orders of others.
-        async with run_log.open(settings.lease_seconds, lambda _news: None):
+        async with run_log.open(settings.lease_seconds, lambda _: None):
             forgotten = await forget_user(store, run_log, user_id, COMMAND)
     finally:
         await store.close()

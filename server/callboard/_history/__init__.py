@@ -4,24 +4,23 @@ Above: storage, which keeps it. Below: errors and text. Knows no database and no
 """
 
 from callboard._history.bound import bound, list_left_out
-from callboard._history.journal import ChatJournal, Journal, NewResponse, NoJournal, Turn
 from callboard._history.records import ChatHistory, HistoryCall
 from callboard._history.replay import Replayed, replay
 from callboard._history.sources import CompactResults, compact_message_tools, find_cited_numbers
+from callboard._history.turn_rows import NewResponse, RowChange, Turn, TurnRows
 from callboard._history.turns import StoredRound, StoredTurn, lacks_calls, restore_calls
 
 __all__ = [
     "ChatHistory",
-    "ChatJournal",
     "CompactResults",
     "HistoryCall",
-    "Journal",
     "NewResponse",
-    "NoJournal",
     "Replayed",
+    "RowChange",
     "StoredRound",
     "StoredTurn",
     "Turn",
+    "TurnRows",
     "bound",
     "compact_message_tools",
     "find_cited_numbers",

@@ -19,7 +19,7 @@ FIRST_TOKEN_SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 20, 60)
 MODEL_SECONDS = (0.1, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300)
 STORE_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5, 20)
 
-OPERATIONS = ("read", "write", "log")
+OPERATIONS = ("read", "write")
 
 Kind = Literal["chat", "task"]
 
@@ -176,7 +176,7 @@ class StoreMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         seconds = Histogram(
             "callboard_store_seconds",
-            "The time that a read, a write or an access to the log in Redis was waited for.",
+            "The time that a read or a write was waited for.",
             ["operation"],
             buckets=STORE_SECONDS,
             registry=registry,

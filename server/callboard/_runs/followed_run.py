@@ -56,6 +56,10 @@ class FollowedRun:
                     raise UnknownRun(f"run {self.run_id!r} is forgotten: it ended a while ago")
                 try:
                     while news.seq < run.last_seq:
+                        if received := news.next_frames():
+                            news.seq = received.last_seq
+                            yield received.frames
+                            continue
                         frames = await self._run_log.read(self.run_id, news.seq, MAX_CHUNK_BYTES)
                         if not frames:
                             break

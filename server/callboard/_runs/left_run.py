@@ -1,8 +1,8 @@
-"""What a server has left of a run that another goes on with: read from the frames of its log."""
+"""A run that another server has left: what its stored events leave open."""
 
 import zlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import structlog
@@ -19,13 +19,11 @@ from callboard_protocol import (
     CallEvent,
     Decoder,
     Error,
-    Event,
     InputRequest,
     Message,
     Reasoning,
     Rewind,
     RunRequest,
-    RunStart,
     Source,
     ToolCallComplete,
     ToolCallError,
@@ -46,44 +44,35 @@ SAID_OF_REQUEST = ("request_id", "key")
 LEFT_RUN = Error(message="The server that ran this was stopped: send the message again.", code="interrupted")
 
 
+NO_ORDERS = Orders(is_cancelled=False, answers={})
+
+
 @dataclass(frozen=True, slots=True)
 class LeftRun:
-    """The frames of a run, and what they leave open.
+    """The events of a run, as far as they matter to the server that continues it.
 
-    `call_ids` are those of the agent's own calls. `open_calls` are the starts of those that are open by their ids,
-    `ended` the last events of the others. `waiting` are open calls whose user is asked: they have not run yet;
-    `begun` are calls of which it is known that they have. `next_round` is that of the next call. `has_open_text`:
-    something was said since the last event of a call, which no round holds; `open_text` is what of it is text.
-    `sources` have been sent, `orders` are what clients have asked. `closed` are the ends of those that whoever goes
-    on with the run has ended.
+    `call_ids` are those of the agent's own calls. `open_calls` are the starts of calls that have no end, by their ids.
+    `waiting` are the open calls whose user is asked: they have not run yet; `begun` are calls that are known to have
+    run. `next_round` is the round of the next call. `has_open_text`: text was sent since the last event of a call.
+    `sources` have been sent, `orders` are the signals of clients.
     """
 
-    frames: Sequence[bytes]
-    call_ids: frozenset[str]
-    open_calls: Mapping[str, ToolCallStart]
-    waiting: Collection[str]
-    begun: Collection[str]
-    next_round: int
-    has_open_text: bool
-    open_text: str
-    ended: Mapping[str, ToolCallComplete | ToolCallError]
-    sources: Sequence[Source]
-    orders: Orders
-    closed: Sequence[ToolCallError] = ()
-
-    def first_event(self, run_id: str, agent_id: str) -> Event | None:
-        """Return the event that a server begins with which goes on with the run."""
-        if not self.frames:
-            return RunStart(run_id=run_id, agent=agent_id)
-        return Rewind() if self.has_open_text else None
+    call_ids: frozenset[str] = frozenset()
+    open_calls: Mapping[str, ToolCallStart] = field(default_factory=dict)
+    waiting: Collection[str] = ()
+    begun: Collection[str] = ()
+    next_round: int = 0
+    has_open_text: bool = False
+    sources: Sequence[Source] = ()
+    orders: Orders = NO_ORDERS
 
 
 async def read_left_run(run_log: RunLog, run_id: str) -> LeftRun:
-    """Return what the log holds of a run."""
+    """Return what the stored events of a run leave open."""
     frames: list[bytes] = []
     while found := await run_log.read(run_id, len(frames), READ_BYTES):
         frames += found
-    orders = (await run_log.orders([run_id])).get(run_id, Orders(is_cancelled=False, answers={}))
+    orders = (await run_log.orders([run_id])).get(run_id, NO_ORDERS)
     # A long answer takes a while.
     return await REQUESTS.run(partial(_read, frames, orders))
 
@@ -93,11 +82,9 @@ def _read(frames: Sequence[bytes], orders: Orders) -> LeftRun:
     open_calls: dict[str, ToolCallStart] = {}
     asked: set[str] = set()
     begun: set[str] = set()
-    ended: dict[str, ToolCallComplete | ToolCallError] = {}
     sources: list[Source] = []
     next_round = 0
     has_open_text = False
-    open_text = ""
     for frame in Decoder().feed(b"".join(frames)):
         event = decode(frame)
         match event:
@@ -108,7 +95,6 @@ def _read(frames: Sequence[bytes], orders: Orders) -> LeftRun:
                 next_round = max(next_round, (round_index or 0) + 1)
             case ToolCallComplete(tool_call_id=call_id) | ToolCallError(tool_call_id=call_id):
                 open_calls.pop(call_id, None)
-                ended[call_id] = event
             case InputRequest(tool_call_id=str() as call_id, request_id=request_id) if is_approval(request_id):
                 asked.add(call_id)
             case ToolStatus(tool_call_id=call_id, data=data) if data.status not in SAID_OF_WAITING_CALLS:
@@ -120,23 +106,10 @@ def _read(frames: Sequence[bytes], orders: Orders) -> LeftRun:
                 pass
         if isinstance(event, Message | Reasoning):
             has_open_text = True
-            open_text += event.content if isinstance(event, Message) else ""
         elif isinstance(event, CallEvent | Rewind):
             has_open_text = False
-            open_text = ""
-    return LeftRun(
-        frames,
-        frozenset(call_ids),
-        open_calls,
-        open_calls.keys() & asked - begun,
-        begun,
-        next_round,
-        has_open_text,
-        open_text,
-        ended,
-        sources,
-        orders,
-    )
+    waiting = open_calls.keys() & asked - begun
+    return LeftRun(frozenset(call_ids), open_calls, waiting, begun, next_round, has_open_text, sources, orders)
 
 
 def end_of_left_run(agent_id: str) -> Error:

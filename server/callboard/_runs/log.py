@@ -1,19 +1,19 @@
-"""The events of one run, numbered and kept as frames, for any number of listeners.
+"""The events of one run, numbered and encoded as frames, for any number of listeners.
 
-The newest events are kept beside their frames: who listens on this side of the wire reads those as they are.
-
-Appending never waits. A listener that is slow reads from the log and holds up nobody.
+The newest events are kept beside their frames for listeners in this process. Appending never waits: a slow listener
+reads from the log and holds up nobody. The record of a run that is stored decides when listeners see an event.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import suppress
 
+from callboard._history import RowChange
 from callboard._runs.holdings import Account
-from callboard._runs.log_keeper import LogKeeper
-from callboard.errors import LogExpired
-from callboard.storage import LoggedRun, RunLog
-from callboard_protocol import Decoder, Event, decode, encode
+from callboard.errors import LogExpired, StorageError
+from callboard.storage import AuditEntry, LoggedFrame, RunRecord
+from callboard_protocol import Decoder, Done, Error, Event, InputRequest, decode, encode
 
 MAX_LOG_BYTES = 16 * 1024 * 1024
 MAX_CHUNK_BYTES = 64 * 1024
@@ -26,9 +26,9 @@ EVENT_BYTES = 500
 
 
 class EventLog:
-    """Events 1, 2, 3 … of a run; the oldest are let go beyond `max_bytes`, and where `account` has no room.
+    """Events 1, 2, 3 … of a run; the oldest are dropped beyond `max_bytes`, and if `account` has no room.
 
-    `on_append` is told of each event once it is here. With `keep_in` listeners see it once the store's log has it.
+    `on_append` is called with each event. After `store_in` listeners see an event when its record says so.
     """
 
     def __init__(
@@ -47,46 +47,85 @@ class EventLog:
         self._max_bytes = max_bytes
         self._waiting: set[asyncio.Future[None]] = set()
         self._shown_seq = 0
-        self._keeper: LogKeeper | None = None
+        self._record: RunRecord | None = None
+        self._take_files: Callable[[], Mapping[str, str]] = dict
+        self.on_trouble: Callable[[bool], None] = lambda _: None
+        """Called with True when events can no longer be stored, with False when they are stored again."""
+        self.on_lost: Callable[[], None] = lambda: None
+        """Called when another server runs the run."""
         self.is_abandoned = False
-        """True where another server goes on."""
+        """True if another server continues the run."""
         self.closed = False
 
-    def keep_in(
-        self,
-        run_log: RunLog,
-        run: LoggedRun,
-        on_lost: Callable[[], None],
-        take_files: Callable[[], Mapping[str, str]],
-    ) -> None:
-        """Keep what comes from here on in the store's log too, before listeners see it; see `LogKeeper`."""
-        self._keeper = LogKeeper(run_log, run, self._show, on_lost, take_files)
+    def store_in(self, record: RunRecord, take_files: Callable[[], Mapping[str, str]]) -> None:
+        """Store the events in this record too; `take_files` returns the files that new events name, as `data:` URLs."""
+        self._record = record
+        self._take_files = take_files
+        record.report_to(self)
 
-    def restore(self, frames: Sequence[bytes]) -> None:
-        """Begin with the frames that are in the store's log already."""
-        for frame in frames:
-            self._frames.append(frame)
-            self._count(len(frame))
-        self._show(self.last_seq)
+    def on_shown(self, seq: int) -> None:
+        """Show listeners the events up to this number; see `RecordListener`."""
+        self._show(seq)
+
+    def on_late(self) -> None:
+        """Say that the run may not be remembered; see `RecordListener`."""
+        if self.closed:
+            return
+        last = self._take_back_last()
+        self.on_trouble(True)
+        if last:
+            self.append(last)
+
+    def _take_back_last(self) -> Event | None:
+        """Take back the run's last event if it could not be stored: nothing could be said after it."""
+        if not (self._record and self._shown_seq < self.last_seq and self._record.take_back_last()):
+            return None
+        self._count(-len(self._frames.pop()))
+        return self._recent.pop()[0]
+
+    def on_recovered(self) -> None:
+        """Say that the run is remembered after all; see `RecordListener`."""
+        if not self.closed:
+            self.on_trouble(False)
+
+    def continue_after(self, seq: int) -> None:
+        """Continue a log whose events up to this one are stored; they are read from there."""
+        self._first_seq = seq + 1
+        self._show(seq)
 
     @property
-    def is_kept(self) -> bool:
-        """Return whether all that is here is in the store's log too."""
-        return self._keeper is not None and self._keeper.is_up_to_date
+    def is_recorded(self) -> bool:
+        """Return whether events are stored, and shown only then."""
+        return self._record is not None and self._record.turn is not None
 
-    async def wait_until_shown(self) -> None:
-        """Return when listeners may see all that is here, or no more will be shown."""
-        seq = self.last_seq
-        while self._shown_seq < seq and not self.is_abandoned:
-            await self._change()
+    @property
+    def is_stored(self) -> bool:
+        """Return whether all events so far are in the database."""
+        return self._record is not None and self.is_recorded and self._record.is_stored
+
+    @property
+    def failure(self) -> StorageError | None:
+        """The reason why the run goes on without the database; None if it does not."""
+        return self._record.error if self._record else None
+
+    async def settled(self) -> None:
+        """Return when all events so far are stored, or the run goes on without the database, or is abandoned."""
+        if self._record and not self.is_abandoned:
+            await self._record.settled()
+
+    async def store_now(self) -> None:
+        """Try once to store what a database in trouble has not taken."""
+        if self._record:
+            with suppress(StorageError):
+                await self._record.store_now()
 
     @property
     def last_seq(self) -> int:
         """The number of the newest event; 0 before the first."""
         return self._first_seq + len(self._frames) - 1
 
-    def append(self, event: Event) -> int:
-        """Give an event its number and keep it; return its `seq`."""
+    def append(self, event: Event, changes: Sequence[RowChange] = (), audit: AuditEntry | None = None) -> int:
+        """Give an event its number and keep it, with the changes and the audit entry that belong to it."""
         seq = self.last_seq + 1
         frame = encode(seq, event)
         self._frames.append(frame)
@@ -96,11 +135,18 @@ class EventLog:
             self._first_seq += 1
         self._keep_recent(event, len(frame) + EVENT_BYTES)
         self._on_append(event)
-        if self._keeper:
-            self._keeper.add(frame, event)
-        else:
+        if self._record:
+            question = event.request_id if isinstance(event, InputRequest) else None
+            is_last = isinstance(event, Done | Error)
+            self._record.append(LoggedFrame(frame, question, self._take_files(), is_last), changes, audit)
+        if not self.is_recorded:
             self._show(seq)
         return seq
+
+    def write(self, changes: Sequence[RowChange]) -> None:
+        """Store changes that no event brings."""
+        if self._record and changes:
+            self._record.append(changes=changes)
 
     def close(self) -> None:
         """Take no more events: listeners that have read all of them end."""
@@ -109,23 +155,19 @@ class EventLog:
         self._wake()
 
     async def hand_over(self) -> bool:
-        """Let another server go on with the run; False where the store's log has not all that is here, or is none."""
-        return self._keeper is not None and await self._keeper.hand_over()
+        """Let another server continue the run; False if not all events are stored."""
+        return self._record is not None and self.is_recorded and await self._record.hand_over()
 
     def abandon(self) -> None:
-        """Show and keep no more: listeners end with what they have seen, and go on elsewhere."""
+        """Show and store no more: listeners end with what they have seen, and reconnect elsewhere."""
         self.is_abandoned = True
-        self.stop_keeping()
+        if self._record:
+            self._record.stop()
         self.close()
-
-    def stop_keeping(self) -> None:
-        """Keep no more in the store's log: it may be closed."""
-        if self._keeper:
-            self._keeper.stop()
 
     def check(self, after: int) -> None:
         """Raise `LogExpired` where the event after `after` is no longer kept."""
-        if self._has_dropped(after) and not self._keeper:
+        if self._has_dropped(after) and not self.is_recorded:
             raise self._expired(after)
 
     async def tail(self, after: int = 0) -> AsyncIterator[bytes]:
@@ -135,7 +177,7 @@ class EventLog:
         """
         while await self._has_more(after):
             if self._has_dropped(after):
-                frames = await self._keeper.read(after, MAX_CHUNK_BYTES) if self._keeper else []
+                frames = await self._record.read(after, MAX_CHUNK_BYTES) if self._record else []
                 if not frames:
                     raise self._expired(after)
                 after += len(frames)

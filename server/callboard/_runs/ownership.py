@@ -2,18 +2,16 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
 
 import structlog
 
-from callboard._runs.left_run import LEFT_RUN, read_left_run
-from callboard._runs.reconciliation import find_ends
+from callboard._runs.left_run import LEFT_RUN
 from callboard._runs.watch import Watch
 from callboard.errors import CallboardError, RunLost, StorageError, UnknownChat
-from callboard.storage import LoggedFrame, LoggedRun, RunLog
-from callboard_protocol import Error, Event, ToolCallError, encode
+from callboard.storage import RELEASED_RUN, LoggedRun, Notification, RunLog
+from callboard_protocol import Error
 
 ROUNDS_A_LEASE = 5
 """How often, while a lease lasts, runs are looked for whose server is gone."""
@@ -28,8 +26,7 @@ _log = structlog.get_logger(__name__)
 class Ownership:
     """Owns runs in `run_log` as long as `held` says; ended ones are kept for so long, and so many bytes of a user.
 
-    `is_closing`: this server is about to be gone itself, and takes over nothing more. `on_ended` is told of a run that
-    could only be ended, and of its last events.
+    `end` ends a run that cannot be carried on. `is_closing`: this server is about to stop, and takes over nothing more.
     """
 
     def __init__(
@@ -40,8 +37,8 @@ class Ownership:
         lease_seconds: float,
         keep_ended_seconds: float,
         max_user_bytes: int,
+        end: Callable[[LoggedRun, Error], Awaitable[None]],
         is_closing: Callable[[], bool] = lambda: False,
-        on_ended: Callable[[LoggedRun, Sequence[Event]], None] = lambda _run, _last: None,
     ) -> None:
         self._run_log = run_log
         self._watch = watch
@@ -51,7 +48,7 @@ class Ownership:
         self._keep_ended_seconds = keep_ended_seconds
         self._max_user_bytes = max_user_bytes
         self._is_closing = is_closing
-        self._on_ended = on_ended
+        self._end = end
         self._is_due = asyncio.Event()
         self._carrying_on: set[asyncio.Task[None]] = set()
 
@@ -77,11 +74,11 @@ class Ownership:
                     task.cancel()
                 await asyncio.wait({*tasks, *self._carrying_on})
 
-    def _hear(self, run_id: str) -> None:
-        if run_id:
-            self._watch.hear(run_id)
-        else:
+    def _hear(self, notification: Notification) -> None:
+        if notification.run_id == RELEASED_RUN:
             self._is_due.set()
+        else:
+            self._watch.hear(notification)
 
     async def _tend(self) -> None:
         dropped_at = time.monotonic()
@@ -114,6 +111,7 @@ class Ownership:
                 try:
                     if (ending := await self._try_to_carry_on(run)) is not None:
                         await self._end(run, ending)
+                        _log.warning("left_run_ended", run_id=run.run_id, agent=run.agent_id)
                 except StorageError as error:
                     _log.warning("left_run_waits", run_id=run.run_id, error=str(error))
                     await asyncio.sleep(self._round_seconds)
@@ -135,26 +133,3 @@ class Ownership:
         except Exception as error:  # noqa: BLE001 - another version may have kept it: who listens is to see an end
             _log.error("left_run_failed", run_id=run.run_id, exc_info=error)
             return LEFT_RUN
-
-    async def _end(self, run: LoggedRun, ending: Error) -> None:
-        """Close what a server has left open, so that whoever listens sees an end."""
-        try:
-            left = await read_left_run(self._run_log, run.run_id)
-            ends = find_ends(left)
-        except (StorageError, RunLost):
-            raise
-        except Exception as error:  # noqa: BLE001 - as above; its calls stay open in a log that cannot be read
-            _log.error("left_run_unreadable", run_id=run.run_id, exc_info=error)
-            await self._run_log.close_calls(run.run_id)
-            await self._append_end(run, [], ending)
-        else:
-            await self._run_log.close_calls(run.run_id, waiting=left.waiting)
-            await self._append_end(replace(run, last_seq=len(left.frames)), ends, ending)
-
-    async def _append_end(self, run: LoggedRun, ends: Sequence[ToolCallError], ending: Error) -> None:
-        last = [*ends, ending]
-        numbered = enumerate(last, run.last_seq + 1)
-        frames = [LoggedFrame(encode(seq, event), is_last=event is ending) for seq, event in numbered]
-        await self._run_log.append(run, frames)
-        self._on_ended(run, last)
-        _log.warning("left_run_ended", run_id=run.run_id, agent=run.agent_id, calls=len(ends))

@@ -1,15 +1,14 @@
 """Keeps the protocol's promises, whatever an agent yields.
 
-Every event of an agent passes through here on its way to the log. Calls are paired, numbered and given ids that are
-unique (`call_tracker`), and written to the journal before they run (`forgiving_journal`); texts are joined
-(`text_writer`); every other event goes through. Secrets are taken out of all of them, and none is larger than its
-frame. An agent may be sloppy; what listeners see is not.
+Every event of an agent passes through here on its way to the log. Calls are paired, numbered and given unique ids
+(`call_tracker`), and stored before they run; texts are joined (`text_writer`); all other events pass unchanged. Secrets
+are removed from all of them, and none is larger than its frame.
 """
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -17,22 +16,21 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from callboard._agents.tool_loop import NOTHING_SAID
 from callboard._formats import answer_key
-from callboard._history import HistoryCall, Journal
+from callboard._history import HistoryCall, RowChange, TurnRows
 from callboard._redaction import Redaction, without_paths
 from callboard._runs.call_ids import CallIds
 from callboard._runs.call_tracker import CallTracker, OpenCall
 from callboard._runs.earlier_sources import EarlierSources
 from callboard._runs.event_redaction import redact_event
-from callboard._runs.forgiving_journal import ForgivingJournal
 from callboard._runs.log import EventLog
-from callboard._runs.run_audit import RunAudit
-from callboard._runs.step_reports import StepReports
 from callboard._runs.storable_events import make_storable
 from callboard._runs.text_writer import TextWriter
 from callboard._runs.truncation import truncate
 from callboard.calls.approval import APPROVED, is_approval
+from callboard.calls.throttle import Throttle
 from callboard.errors import AgentError, RunLost
 from callboard.models import ChatDict
+from callboard.storage import AuditEntry, AuditKind
 from callboard_protocol import (
     CallEvent,
     Done,
@@ -43,6 +41,7 @@ from callboard_protocol import (
     Rewind,
     RunStart,
     Source,
+    Status,
     TextEvent,
     ToolCallArgsDelta,
     ToolCallComplete,
@@ -53,11 +52,11 @@ from callboard_protocol import (
     find_ending,
 )
 
-PATIENCE_SECONDS = 20.0
-"""The seconds that events wait for the journal where the log is in another store: they must not overtake it there.
+NOT_REMEMBERED = "The server cannot reach its memory just now: this answer goes on without it."
+REMEMBERED_AFTER_ALL = "The server reaches its memory again: this answer is kept after all."
 
-A server that goes on from events of which the journal knows nothing could not tell the model of its calls.
-"""
+COMPLETE = "complete"
+"""The outcome of a call in the audit that ended well."""
 
 MAX_DURATION_MS = 2**31 - 1
 """The longest that a database takes: 24 days."""
@@ -77,47 +76,47 @@ class Ending:
 class Recorder:
     """Records one run. `record` takes the agent's events one at a time, `finish` closes what is open.
 
-    `enrich` adds to an event what clients reach beside the stream, and returns None for one that is not sent.
-    `waited_seconds` returns how long a call has waited for its user, by the agent's id for it.
-    `is_one_with_log`: what is sent and what is written at one time is kept in one transaction.
+    `rows` makes the changes of the run's turn, None if the run is not stored. `audit` is an entry with what all
+    entries of the run have in common, None if there is no audit; `find_key` returns the name of the API key that a
+    question was answered with. `enrich` adds to an event what clients reach beside the stream, and returns None for an
+    event that is not sent. `waited_seconds` returns how long a call has waited for its user, by the agent's id for it.
     """
 
     def __init__(
         self,
         log: EventLog,
-        journal: Journal,
         ids: CallIds,
+        rows: TurnRows | None = None,
         redaction: Redaction | None = None,
         enrich: Callable[[Event], Event | None] = lambda event: event,
-        is_without_history: bool = False,
-        is_one_with_log: bool = True,
         first_round: int = 0,
-        audit: RunAudit | None = None,
+        audit: AuditEntry | None = None,
+        find_key: Callable[[str], str | None] = lambda _: None,
         waited_seconds: Callable[[str], float] = lambda _: 0.0,
     ) -> None:
         self.terminal: Done | Error | None = None
         """The agent's own last event, if it sent one."""
         self.left_running: set[str] = set()
-        """The calls whose tools are still at work though the run is over."""
+        """The calls whose tools still run though the run is over."""
         self.provider_details: dict[str, ChatDict] = {}
         """What models sent beside the chat's calls and answers, as `ProviderDetails` has it."""
         self.earlier_sources = EarlierSources()
         """The sources of earlier turns; added before the agent begins."""
         self._log = log
+        log.on_trouble = self.report_trouble
+        self._rows = rows
         self._redaction = redaction or Redaction()
-        self._is_without_history = is_without_history
         self._send = partial(_send, log, enrich)
         self._text = TextWriter(self._redaction, self.earlier_sources, self._send)
-        self._send_and_write = partial(_send_and_write, self._text, is_one_with_log)
-        patience_seconds = 0.0 if is_one_with_log else PATIENCE_SECONDS
-        self._journal = ForgivingJournal(journal, self._text.interject, patience_seconds)
         self._calls = CallTracker(ids, first_round)
         self._handed_over: list[str] = []
-        self._audit = audit or RunAudit()
+        self._audit = audit
+        self._find_key = find_key
         self._asked_about: dict[str, str] = {}
         self._waited_seconds = waited_seconds
         self._recording = asyncio.Lock()
-        self._steps = StepReports(self._journal, self._send_and_write, self._recording)
+        self._throttles: dict[str, Throttle[ToolStatus]] = {}
+        self._is_in_trouble = False
         self._is_finished = False
         self._is_abandoned = False
 
@@ -134,33 +133,24 @@ class Recorder:
         """Return an id for a call that the agent is about to start; see `RunContext.claim_tool_call_id`."""
         return self._calls.claim(candidate)
 
-    async def start(self, event: Event | None, before_turn: Callable[[], Awaitable[None]] | None = None) -> None:
-        """Send the first event at once; then, when `before_turn` has returned, open the turn in the journal.
-
-        A run that is carried on has its start behind it, and may have nothing to take back.
-        """
-        if event:
-            self._log.append(event)
-        if before_turn:
-            await before_turn()
-        async with self._recording:
-            if self._is_without_history:
-                self._journal.show_trouble()
-            await self._journal.begin()
+    def report_trouble(self, is_in_trouble: bool) -> None:
+        """Tell the user that this answer may not be remembered, or is remembered after all; each change once."""
+        if is_in_trouble != self._is_in_trouble:
+            self._is_in_trouble = is_in_trouble
+            content = NOT_REMEMBERED if is_in_trouble else REMEMBERED_AFTER_ALL
+            self._text.interject(Status(content=content, done=True))
 
     async def record(self, event: Event) -> None:
-        """Record one event of the agent. Returns when it is written: a tool must not run before its start is.
+        """Record one event of the agent. Returns when the start of a call is stored: only then may its tool run.
 
-        Where it cannot be written the run goes on, and a status says so. Raises `AgentError` for what is no event,
-        and `RunLost` once the run is abandoned: an agent that goes on all the same must not run what is not written.
+        If it cannot be stored the run goes on, and a status says so. Raises `AgentError` for anything but an event,
+        and `RunLost` once the run is abandoned: an agent that goes on must not run calls that are not stored.
         """
         async with self._recording:
             if self._is_abandoned:
                 raise RunLost("the run is another server's to go on with")
             if self.terminal is None and not self._is_finished:
                 await self._accept(event)
-                # Some may have become due meanwhile.
-                await self._steps.write_due()
 
     async def record_whole(self, event: Event) -> None:
         """Record one event, to its end even if the caller is cancelled meanwhile.
@@ -178,42 +168,54 @@ class Recorder:
             self._text.flush()
             for call in self._calls:
                 error = ending.call_error + (STILL_RUNNING if call.source_id in self.left_running else "")
-                await self._end_call(call, ToolCallError(tool_call_id="", error=error, code=ending.call_code))
-            if not (isinstance(ending.event, Done) and ending.event.finish_reason == "tool_calls"):
-                for call_id in self._handed_over:
-                    # The client was never asked to run it, and nobody else will.
-                    await self._journal.call_ended(call_id, _format_error(ending.call_error), ending.call_code, 0)
-            answer = self._text.take_answer()
-            details = self._redaction.value(self.provider_details.get(answer_key(answer)))
+                self._end_call(call, ToolCallError(tool_call_id="", error=error, code=ending.call_code))
             last = ending.event
             if isinstance(last, Error):
                 last = last.model_copy(update={"message": without_paths(last.message)})
             last = await redact_event(last, self._redaction)
-            await self._journal.finish(
-                answer,
-                is_answered=_is_answer(answer, ending.event),
-                details=details,
-                ending=last.model_dump_json(),
-            )
-            self._send(last)
+            changes = self._end_turn(ending, last)
+            if self._log.failure:
+                self._log.write(changes)
+                await self._log.store_now()
+                changes = []
+            self._send(last, changes)
+            await self._log.settled()
             self._close()
 
+    def _end_turn(self, ending: Ending, last: Done | Error) -> list[RowChange]:
+        """Return the last changes of the turn; `last` is the run's last event."""
+        answer = self._text.take_answer()
+        if self._rows is None:
+            return []
+        changes: list[RowChange] = []
+        if not (isinstance(last, Done) and last.finish_reason == "tool_calls"):
+            for call_id in self._handed_over:
+                # The client was never asked to run it, and nobody else will.
+                changes += self._rows.end_call(call_id, _format_error(ending.call_error), ending.call_code, 0)
+        return changes + self._rows.finish(
+            answer,
+            is_answered=_is_answer(answer, last),
+            details=self._redaction.value(self.provider_details.get(answer_key(answer))),
+            ending=last.model_dump_json(),
+        )
+
     async def pause(self) -> None:
-        """Take no more events, and write what waits: what is open stays so, until the run is finished or abandoned."""
+        """Take no more events, and send those that wait: open calls stay open until the run is finished or left."""
         async with self._recording:
             self._is_abandoned = True
-            for call in self._calls:
-                await self._steps.end(call.tool_call_id)
+            for throttle in self._throttles.values():
+                throttle.flush()
+            self._throttles.clear()
             self._text.flush()
 
     async def abandon(self) -> None:
-        """Write no end: another server goes on with the run, from what is kept of it."""
+        """Send no end: another server continues the run from what is stored."""
         async with self._recording:
             self._is_abandoned = self._is_finished = True
             self._close()
 
     def break_off(self, ending: Ending) -> None:
-        """Send the end at once, past the journal: something failed in a way that nobody expected."""
+        """Send the end at once, without changes of the turn: something failed unexpectedly."""
         self._is_abandoned = self._is_finished = True
         if not self._log.closed:
             for call in self._calls:
@@ -230,8 +232,10 @@ class Recorder:
         self._close()
 
     def _close(self) -> None:
-        # Else the two would hold each other, and with them all that the run was about.
+        # Otherwise the recorder and the log would keep each other in memory, and with them the whole run.
         self._text.close()
+        self._log.on_trouble = _ignore
+        self._throttles.clear()
         self._log.close()
 
     async def _accept(self, event: Event) -> None:
@@ -286,7 +290,7 @@ class Recorder:
                     call = await self._start_call(start)
                 # Some frameworks report a failure twice.
                 if call is not None:
-                    await self._end_call(call, event)
+                    self._end_call(call, event)
             case ToolStatus() if call is not None:
                 await self._report_step(call, event)
             case _ if call is not None:
@@ -314,10 +318,11 @@ class Recorder:
             label=self._redaction(event.label),
             parent_call_id=call.parent_call_id,
         )
-        writing = self._send_and_write(shown_start, self._journal.call_started(started, text_before))
-        await self._audit.call(writing, call.tool_call_id, call.tool_name, raw)
-        # Where the store is in trouble, another server may own the run by now: its tools must not run here too.
-        await self._log.wait_until_shown()
+        changes = self._rows.start_call(started, text_before) if self._rows else []
+        audit = self._audit_call("call", call.tool_call_id, call.tool_name, arguments=raw)
+        self._text.interject(shown_start, changes, audit)
+        # If the database is in trouble, another server may own the run by now: its tools must not run here too.
+        await self._stored()
         return call
 
     async def _hand_over(self, event: ToolCallExternal) -> None:
@@ -326,27 +331,40 @@ class Recorder:
         call_id = self._calls.hand_over(event.tool_call_id)
         self._handed_over.append(call_id)
         text_before = self._text.take_answer()
-        writing = self._send_and_write(
+        started = self._place(call_id, event.tool_name, event.arguments)
+        self._text.interject(
             event.model_copy(update={"tool_call_id": call_id, "arguments": event.arguments or "{}"}),
-            self._journal.call_started(self._place(call_id, event.tool_name, event.arguments), text_before),
+            self._rows.start_call(started, text_before) if self._rows else [],
+            self._audit_call("handed_over", call_id, event.tool_name, arguments=event.arguments),
         )
-        await self._audit.call(writing, call_id, event.tool_name, event.arguments, is_handed_over=True)
+        await self._stored()
 
     async def _report_step(self, call: OpenCall, event: ToolStatus) -> None:
-        self._steps.add(event.model_copy(update={"tool_call_id": call.tool_call_id}))
-        if event.data.message == APPROVED:
-            self._steps.hurry(call.tool_call_id)
-        # A tool may say the same of itself, whose user was never asked.
-        if event.data.message == APPROVED and event.tool_call_id in self._asked_about:
-            request_id = self._asked_about.pop(event.tool_call_id)
-            await self._audit.approval(self._steps.write_due(), call.tool_call_id, call.tool_name, request_id)
-        else:
-            await self._steps.write_due()
-        if event.data.message == APPROVED:
-            await self._log.wait_until_shown()
+        throttle = self._throttles.get(call.tool_call_id)
+        if throttle is None:
+            throttle = self._throttles[call.tool_call_id] = Throttle(self._send_step)
+        step = event.model_copy(update={"tool_call_id": call.tool_call_id})
+        if step.data.message != APPROVED:
+            throttle.put(step)
+            return
+        throttle.flush()
+        # A tool may report the same text without a question.
+        request_id = self._asked_about.pop(event.tool_call_id, None)
+        key = self._find_key(request_id) if request_id else None
+        audit = self._audit_call("approved", call.tool_call_id, call.tool_name, key=key) if request_id else None
+        self._send_step(step, audit)
+        await self._stored()
 
-    async def _end_call(self, call: OpenCall, event: ToolCallComplete | ToolCallError) -> None:
-        await self._steps.end(call.tool_call_id)
+    def _send_step(self, step: ToolStatus, audit: AuditEntry | None = None) -> None:
+        data = step.data
+        changes: list[RowChange] = []
+        if self._rows:
+            changes = self._rows.add_status(step.tool_call_id, data.status, data.message, data.progress)
+        self._text.interject(step, changes, audit)
+
+    def _end_call(self, call: OpenCall, event: ToolCallComplete | ToolCallError) -> None:
+        if throttle := self._throttles.pop(call.tool_call_id, None):
+            throttle.flush()
         self._text.flush()
         duration_ms = None
         if not isinstance(event, ToolCallError) or find_ending(event.code).has_run:
@@ -365,11 +383,28 @@ class Recorder:
             changes["result_chars"] = len(output)
         self._calls.end(call)
         self._text.settle()
-        writing = self._send_and_write(
+        self._text.interject(
             event.model_copy(update=changes),
-            self._journal.call_ended(call.tool_call_id, output, code, duration_ms),
+            self._rows.end_call(call.tool_call_id, output, code, duration_ms) if self._rows else [],
+            self._audit_call("ended", call.tool_call_id, call.tool_name, outcome=code or COMPLETE),
         )
-        await self._audit.end(writing, call.tool_call_id, call.tool_name, code)
+
+    async def _stored(self) -> None:
+        """Return when what was sent is stored, or the run goes on without memory.
+
+        Raises `StorageError` if there is an audit, since no call runs that is not in it, and `RunLost`.
+        """
+        await self._log.settled()
+        if self._log.is_abandoned:
+            raise RunLost("another server runs this run")
+        if self._audit and (failure := self._log.failure):
+            raise failure
+
+    def _audit_call(self, kind: AuditKind, tool_call_id: str, tool_name: str, **values: Any) -> AuditEntry | None:
+        """Return an entry about a call; None if there is no audit."""
+        if self._audit is None:
+            return None
+        return replace(self._audit, kind=kind, tool_call_id=tool_call_id, tool_name=tool_name, **values)
 
     def _measure(self, call: OpenCall) -> int:
         """Return for how long a call has run, in milliseconds, without the time in which its user was asked."""
@@ -399,24 +434,25 @@ def _take_error(recording: asyncio.Future[None]) -> None:
         recording.exception()
 
 
-def _send(log: EventLog, enrich: Callable[[Event], Event | None], event: Event) -> None:
-    if enriched := enrich(event):
-        for fitting in truncate(enriched):
-            log.append(fitting)
-
-
-async def _send_and_write(
-    text: TextWriter, is_one_with_log: bool, event: Event, writing: Coroutine[Any, Any, None]
+def _send(
+    log: EventLog,
+    enrich: Callable[[Event], Event | None],
+    event: Event,
+    changes: Sequence[RowChange] = (),
+    audit: AuditEntry | None = None,
 ) -> None:
-    """Send an event of a call and write it into the journal: in one transaction where log and journal are one.
+    enriched = enrich(event)
+    if enriched is None:
+        log.write(changes)
+        return
+    first, *rest = truncate(enriched)
+    log.append(first, changes, audit)
+    for fitting in rest:
+        log.append(fitting)
 
-    Else the journal has it first: what a server goes on from that comes after this one.
-    """
-    if not is_one_with_log:
-        await writing
-    text.interject(event)
-    if is_one_with_log:
-        await writing
+
+def _ignore(_: bool) -> None:
+    """Say nothing: the run has ended."""
 
 
 def _read_arguments(arguments: dict[str, Any] | str) -> tuple[str, dict[str, Any] | str]:

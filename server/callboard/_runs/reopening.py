@@ -1,53 +1,67 @@
-"""Opens what another server has left of a run: what the model is to be told of it, and what of it runs again."""
+"""Continues or ends a run that another server has left.
 
+Events and rows were committed together, so nothing has to be reconciled: finished rounds are told to the model with
+their results. Of the calls that were open, a built-in agent's are run again if they change nothing; the others end
+with an error, because nobody knows whether they took effect.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
+from pydantic import TypeAdapter
+
 from callboard._agents import Agent, AgentLike, Approval
 from callboard._formats import RequestedCall
-from callboard._history import ChatJournal, NoJournal
+from callboard._history import StoredTurn
 from callboard._runs.conversation import Conversation, open_conversation
 from callboard._runs.left_run import LEFT_RUN, LeftRun, read_left_run
-from callboard._runs.reconciliation import close_calls, find_turn, reconcile
-from callboard.storage import LoggedRun, RunLog, Store
-from callboard_protocol import Error, RunRequest, ToolCallStart
+from callboard.storage import INTERRUPTED_CALL, UNANSWERED_CALL, Chats, LoggedFrame, LoggedRun, RunLog, RunRecord, Store
+from callboard_protocol import EXTERNAL_ID_PREFIX, Done, Error, RunRequest, ToolCallError, ToolCallStart, encode
+
+_LAST_EVENT: TypeAdapter[Done | Error] = TypeAdapter(Done | Error)
 
 
 @dataclass(frozen=True, slots=True)
 class Reopened:
-    """A run that can go on: its conversation with the finished rounds, and its frames up to here."""
+    """A run that can go on: its conversation with the finished rounds, and what its events leave open.
 
-    logged: LoggedRun
+    `again` are the open calls that run again, `closed` the ends of the others.
+    """
+
     conversation: Conversation
     left: LeftRun
+    again: AbstractSet[str]
+    closed: Sequence[ToolCallError]
 
 
 async def reopen(
     run_log: RunLog,
     store: Store,
     logged: LoggedRun,
+    record: RunRecord,
     request: RunRequest,
     agent: AgentLike,
-    journal: ChatJournal | NoJournal,
     approval: Approval,
 ) -> Reopened | Error | None:
-    """Return the run as it can go on; its last event where it can only be ended, None where that is there already.
+    """Return the run as it can go on, its last event if it can only be ended, None if it had ended already.
 
-    Finished rounds are told to the model with their results. Of the calls that were open those of a built-in agent run
-    again that changed nothing; the others end with an error, for whether they took effect nobody knows.
+    Raises `StorageError` and `RunLost`.
     """
-    is_asked = isinstance(journal, ChatJournal) and await journal.restore()
-    chats = store.chats(logged.user_id)
-    if isinstance(journal, ChatJournal) and is_asked:
-        left = await reconcile(run_log, logged, chats, journal)
-    else:
-        left = await read_left_run(run_log, logged.run_id)
-    if left is None:
+    assert record.turn is not None
+    is_asked = await record.turn.restore()
+    if record.turn.rows.ending:
+        # Only the last event is missing.
+        _append(record, logged.last_seq, [_LAST_EVENT.validate_json(record.turn.rows.ending)])
+        await record.store_now()
         return None
+    left = await read_left_run(run_log, logged.run_id)
     again = _find_repeatable(agent, left, approval)
-    left = await close_calls(run_log, logged, left, again)
+    closed = make_ends(left.open_calls, left.waiting, but=again)
+    _append(record, logged.last_seq, closed)
+    await record.store_now()
     conversation = await open_conversation(store, request, logged.run_id, None)
-    turn = await find_turn(chats, logged)
+    turn = await _find_turn(store.chats(logged.user_id), logged)
     if left.call_ids and (turn is None or not left.call_ids <= turn.call_ids):
         # Nobody could tell the model of its calls, and it would make them again: the chat was deleted meanwhile, or is
         # another user's.
@@ -66,13 +80,65 @@ async def reopen(
                 if call.tool_call_id in again
             ),
         )
-    return Reopened(replace(logged, last_seq=len(left.frames)), conversation, left)
+    return Reopened(conversation, left, again, closed)
+
+
+async def end_left_run(
+    record: RunRecord, logged: LoggedRun, left: LeftRun, ending: Error
+) -> Sequence[Error | ToolCallError]:
+    """End a run that cannot go on, and its open calls; return its last events. Raises `StorageError`, `RunLost`."""
+    assert record.turn is not None
+    await record.turn.restore()
+    rows = record.turn.rows
+    open_calls: dict[str, str] = {call.tool_call_id: call.tool_name for call in rows.open_calls}
+    open_calls |= {call_id: start.tool_name for call_id, start in left.open_calls.items()}
+    last: list[Error | ToolCallError] = [*make_ends(open_calls, left.waiting), ending]
+    _append(record, logged.last_seq, last)
+    record.append(changes=rows.finish("", is_answered=False, ending=ending.model_dump_json()))
+    await record.store_now()
+    return last
+
+
+def make_ends(
+    open_calls: Mapping[str, ToolCallStart | str], waiting: Collection[str], but: Collection[str] = ()
+) -> list[ToolCallError]:
+    """Return the ends of open calls, except some and those that a client runs.
+
+    `open_calls` are the names of the tools, or the starts of the calls, by the ids of the calls.
+    """
+    return [
+        ToolCallError(
+            tool_call_id=call_id,
+            tool_name=started if isinstance(started, str) else started.tool_name,
+            error=UNANSWERED_CALL if call_id in waiting else INTERRUPTED_CALL,
+            code="interrupted",
+            duration_ms=0,
+        )
+        for call_id, started in open_calls.items()
+        if call_id not in but and not call_id.startswith(EXTERNAL_ID_PREFIX)
+    ]
+
+
+def _append(record: RunRecord, last_seq: int, events: Sequence[Done | Error | ToolCallError]) -> None:
+    """Store events after `last_seq`, and the rows of the calls that they end."""
+    assert record.turn is not None
+    for seq, event in enumerate(events, last_seq + 1):
+        changes = []
+        if isinstance(event, ToolCallError):
+            changes = record.turn.rows.end_call(event.tool_call_id, f"Error: {event.error}", event.code, None)
+        record.append(LoggedFrame(encode(seq, event), is_last=isinstance(event, Done | Error)), changes)
+
+
+async def _find_turn(chats: Chats, logged: LoggedRun) -> StoredTurn | None:
+    """Return the stored turn of a run, None if there is none."""
+    turns = await chats.turns(str(logged.chat_id))
+    return next((turn for turn in turns if turn.run_id == logged.run_id), None)
 
 
 def _find_repeatable(agent: AgentLike, left: LeftRun, approval: Approval) -> AbstractSet[str]:
-    """Return the open calls that may run again: what changes nothing by it, and what its user has not agreed to yet.
+    """Return the open calls that may run again: those that change nothing, or whose user has not agreed yet.
 
-    What a framework's tool changes nobody knows, and its calls begin with its model.
+    What a framework's tool changes is not known, and its calls begin with its model.
     """
     if not isinstance(agent, Agent):
         return frozenset()

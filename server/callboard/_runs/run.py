@@ -14,6 +14,7 @@ import structlog
 
 from callboard._agents import AgentLike, TurnContext
 from callboard._data_urls import Data
+from callboard._history import RowChange
 from callboard._redaction import Redaction, current
 from callboard._runs.consent_guard import ConsentGuard
 from callboard._runs.event_enricher import EventEnricher
@@ -43,8 +44,8 @@ FAILED = Ending(
 )
 TOO_LONG = Ending(Done(finish_reason="length"), "interrupted", "The answer was too long before this call ended.")
 
-Prepare = Callable[[], Awaitable[TurnContext]]
-"""Reads what was sent, and makes of it what the agent is given."""
+Prepare = Callable[[], Awaitable[tuple[TurnContext, Sequence[RowChange]]]]
+"""Reads the request's files; returns the agent's context, and the changes that store the question."""
 
 _log = structlog.get_logger(__name__)
 
@@ -74,11 +75,9 @@ class Run:
         recorder: Recorder,
         enricher: EventEnricher,
         grace_seconds: float,
-        first_event: Event | None,
         run_log: RunLog | None = None,
     ) -> None:
         self.run_id = run_id
-        self._first_event = first_event
         self._run_log = run_log
         self.owner = owner
         self.log = log
@@ -182,7 +181,7 @@ class Run:
 
     async def answer(self, request_id: str, answer: GivenAnswer) -> None:
         """Answer a question, once. Raises `UnknownInput` where it is not open, or answered already, wherever."""
-        if not self._run_log or not self.log.is_kept:
+        if not self._run_log or not self.log.is_stored:
             self.inputs.answer(request_id, answer)
             return
         try:
@@ -266,14 +265,8 @@ class Run:
         # Whatever is logged while the agent works says for which run.
         structlog.contextvars.bind_contextvars(run_id=self.run_id, agent=agent.agent_id, chat_id=self.owner.chat_id)
         current.set(redaction)
-        context: TurnContext | None = None
-
-        async def prepared() -> None:
-            nonlocal context
-            context = await prepare()
-
-        await self._recorder.start(self._first_event, prepared)
-        assert context is not None
+        context, changes = await prepare()
+        self.log.write(changes)
         guard = ConsentGuard(agent.agent_id, context.approval, context.begun)
         written_chars = 0
         async with _closed_after(agent.run(context)) as events:
@@ -307,7 +300,7 @@ class Run:
         except Exception as error:  # noqa: BLE001 - a run without an end would keep its place and its listeners for ever
             _log.error("run_end_failed", run_id=self.run_id, agent=self.owner.agent_id, exc_info=error)
             self._recorder.break_off(FAILED)
-            await self.log.wait_until_shown()
+            await self.log.settled()
             self.last_event = FAILED.event
         for timer in (self._grace, self._too_late):
             if timer:
@@ -338,7 +331,7 @@ class Run:
             self._ending = INTERRUPTED
         ending = self._find_ending(work)
         await self._recorder.finish(ending)
-        await self.log.wait_until_shown()
+        await self.log.settled()
         self.last_event = ending.event
 
     def _has_come_to_its_end(self, work: asyncio.Task[None]) -> bool:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 from uuid import uuid4
@@ -14,7 +14,7 @@ import structlog
 
 from callboard._agents import AgentAccess, AgentLike, Approval, Limits, Registry, TurnContext, left_out
 from callboard._formats import FormatChoice, answer_key
-from callboard._history import ChatJournal, NoJournal, Replayed, Turn, bound, list_left_out, replay
+from callboard._history import Replayed, RowChange, Turn, TurnRows, bound, list_left_out, replay
 from callboard._redaction import Redaction
 from callboard._runs.attachments import ReadableFiles
 from callboard._runs.call_ids import CallIds
@@ -33,6 +33,7 @@ from callboard._runs.left_run import (
     end_of_left_run,
     find_origin,
     pack_request,
+    read_left_run,
     return_to,
     unpack_request,
 )
@@ -42,9 +43,8 @@ from callboard._runs.ownership import Ownership
 from callboard._runs.places import Places
 from callboard._runs.quota import Quota
 from callboard._runs.recorder import Recorder
-from callboard._runs.reopening import Reopened, reopen
+from callboard._runs.reopening import Reopened, end_left_run, reopen
 from callboard._runs.run import INTERRUPTED, Owner, Run
-from callboard._runs.run_audit import RunAudit
 from callboard._runs.watch import Watch
 from callboard._settings import Settings
 from callboard._text import storable
@@ -52,11 +52,21 @@ from callboard._threads import REQUESTS
 from callboard._trace_context import within
 from callboard._tracing import RunSpans, Tracing
 from callboard.calls import ClientTool, Services
-from callboard.errors import RunConflict, ShuttingDown, StorageError, UnknownAgent, UnknownRun
+from callboard.errors import RunConflict, RunLost, ShuttingDown, StorageError, UnknownAgent, UnknownRun
 from callboard.models import ChatDict, content_text
 from callboard.observers import ObservedRun, Observer, RunLeft, RunObservers, RunPrepared, RunTakenOver
-from callboard.storage import OWN_CHAT_PREFIX, AuditEntry, GivenAnswer, LoggedRun, Orders, RunLog
-from callboard_protocol import Done, Error, Event, RunRequest, RunStart
+from callboard.storage import (
+    OWN_CHAT_PREFIX,
+    AuditEntry,
+    GivenAnswer,
+    LoggedRun,
+    NewRun,
+    Orders,
+    RunLog,
+    RunRecord,
+    TurnWriter,
+)
+from callboard_protocol import Done, Error, Rewind, RunRequest, RunStart, encode
 
 MAX_OWNERS = 3
 """The servers that may try one run: what kills each that runs it is given up."""
@@ -131,8 +141,8 @@ class Runs:
             self._settings.lease_seconds,
             self._settings.keep_run_seconds,
             self._user_bytes,
+            self._end_left_run,
             lambda: self.is_closing,
-            self._tell_of_end,
         )
         async with ownership.held():
             yield
@@ -198,17 +208,19 @@ class Runs:
             spans = self._tracing.begin(_observed(run_id, request), agent.name)
             # Who else started it leaves with this server.
             packed = await self._pack(request, spans) if continuation is None else None
-            logged = await self._log_run(run_id, owner, request, packed)
+            logged, new = await self._log_run(run_id, conversation.request, packed)
             if run := self._attached(run_id, owner):
                 return run
-            if self.is_closing and logged:
-                # Else another server would begin it, of whom the client knows nothing.
+            if self.is_closing and logged and not new:
+                # Otherwise another server would begin it, of which the client knows nothing.
                 with suppress(StorageError):
                     await self._run_log.withdraw(run_id)
             self._refuse_when_closing()
-            journal = self._journal(conversation, run_id, logged)
+            record = self._open_record(run_id, owner, logged, conversation, new)
             ids = self._ids_of(conversation, is_alone=is_alone)
-            run = self._begin(run_id, owner, agent, conversation, functions, journal, ids, spans, logged, caller=caller)
+            run = self._begin(
+                _Beginning(run_id, owner, agent, conversation, functions, ids, spans, record, logged, caller)
+            )
             run.may_be_left = logged is not None and packed is not None and _goes_on(agent)
             started = True
         finally:
@@ -217,22 +229,17 @@ class Runs:
         _log.info("run_started", run_id=run_id, agent=owner.agent_id, chat_id=owner.chat_id, task=request.task)
         return run
 
-    def _begin(
-        self,
-        run_id: str,
-        owner: Owner,
-        agent: AgentLike,
-        conversation: Conversation,
-        functions: Sequence[ClientTool],
-        journal: ChatJournal | NoJournal,
-        ids: CallIds,
-        spans: RunSpans,
-        logged: LoggedRun | None,
-        left: LeftRun | None = None,
-        caller: str | None = None,
-    ) -> Run:
+    def _begin(self, beginning: "_Beginning") -> Run:
+        """Begin a run, or continue one that another server has left."""
+        run_id = beginning.run_id
+        owner = beginning.owner
+        conversation = beginning.conversation
+        record = beginning.record
+        logged = beginning.logged
+        reopened = beginning.reopened
+        left = reopened.left if reopened else LeftRun()
         request = conversation.request
-        history = conversation.history
+        spans = beginning.spans
         account = Account(self._holdings, owner.user_id or "")
         redaction = Redaction(above=self._redaction)
         tracing_observers = spans.observers(redaction, content_text(_asked(conversation.messages)))
@@ -245,66 +252,68 @@ class Runs:
         enricher = self._make_enricher(run_id, request, account)
         recorder = Recorder(
             log,
-            journal,
-            ids,
+            beginning.ids,
+            record.turn.rows if record and record.turn else None,
             redaction,
             enricher.enrich,
-            is_without_history=history.is_missing,
-            is_one_with_log=self._run_log.is_one_with_journal,
-            first_round=left.next_round if left else 0,
-            audit=self._make_audit(run_id, owner, caller, enricher.inputs),
+            first_round=left.next_round,
+            audit=self._make_audit(run_id, owner, beginning.caller),
+            find_key=enricher.inputs.find_key,
             waited_seconds=enricher.inputs.waited_seconds,
         )
-        first = left.first_event(run_id, owner.agent_id) if left else RunStart(run_id=run_id, agent=owner.agent_id)
         run_log = self._run_log if logged else None
-        run = Run(run_id, owner, log, recorder, enricher, self._settings.detach_grace_seconds, first, run_log)
+        run = Run(run_id, owner, log, recorder, enricher, self._settings.detach_grace_seconds, run_log)
         self._runs[run_id] = run
-        if left:
-            observers.tell(RunTakenOver(logged.losses if logged else 0))
-            for end in left.closed:
+        if reopened and logged:
+            observers.tell(RunTakenOver(logged.losses))
+            for end in reopened.closed:
                 observers.tell(end)
-            log.restore(left.frames)
-            recorder.restore({call_id: start.tool_name for call_id, start in left.open_calls.items()}, left.sources)
+            log.continue_after(logged.last_seq + len(reopened.closed))
+            recorder.restore({one: left.open_calls[one].tool_name for one in reopened.again}, left.sources)
             enricher.inputs.take(left.orders.answers)
-        if logged and run_log:
-            log.keep_in(run_log, logged, run.abandon, enricher.files.take_new)
-        run.left_out = left_out(agent, [function.name for function in functions], request.options)
-        prepare = partial(
-            self._prepare, run_id, conversation, functions, recorder, redaction, enricher.inputs, journal, observers
-        )
+        else:
+            # It is stored already: the run was begun with it.
+            log.append(RunStart(run_id=run_id, agent=owner.agent_id))
+        if record:
+            log.on_lost = run.abandon
+            log.store_in(record, enricher.files.take_new)
+        if left.has_open_text:
+            log.append(Rewind())
+        if conversation.history.is_missing:
+            recorder.report_trouble(True)
+        run.left_out = left_out(beginning.agent, [function.name for function in beginning.functions], request.options)
         with within(spans.context):
             run.start(
-                with_chosen_model(agent, history.model),
-                prepare,
+                with_chosen_model(beginning.agent, conversation.history.model),
+                partial(self._prepare, beginning, recorder, redaction, enricher.inputs, observers),
                 redaction,
                 partial(self._end, chat_id=request.chat_id, account=account, observers=observers),
                 self._settings.run_timeout_seconds,
                 logged.age_seconds if logged else 0.0,
             )
-        if left:
+        if reopened:
             self._watch.wake(run_id)
-        if left and left.orders.is_cancelled:
+        if left.orders.is_cancelled:
             run.cancel()
         return run
 
     async def _prepare(
         self,
-        run_id: str,
-        conversation: Conversation,
-        functions: Sequence[ClientTool],
+        beginning: "_Beginning",
         recorder: Recorder,
         redaction: Redaction,
         inputs: Inputs,
-        journal: ChatJournal | NoJournal,
         observers: RunObservers,
-    ) -> TurnContext:
-        """Return what the agent is given: the messages with the text of their files, and the stored calls in them."""
+    ) -> tuple[TurnContext, Sequence[RowChange]]:
+        """Return the agent's context, with the text of files and the stored calls, and the changes of the question."""
+        conversation = beginning.conversation
         request = conversation.request
         history = conversation.history
         files = ReadableFiles(request.user.id if request.user else "")
         messages = await files.read(conversation.messages)
-        if not isinstance(journal, NoJournal) and not conversation.is_asked:
-            await self._ask(journal, conversation, messages, files)
+        changes: Sequence[RowChange] = ()
+        if beginning.record and beginning.record.turn and not conversation.is_asked:
+            changes = await self._ask(beginning.record.turn.rows, conversation, messages, files)
         max_tokens = self._settings.history_tokens
 
         def replayed() -> tuple[list[ChatDict], list[ChatDict], Replayed]:
@@ -322,8 +331,8 @@ class Runs:
         if observers.observers:
             newest = await self._redaction.large(left_out[-LEFT_OUT_TOLD:])
             observers.tell(RunPrepared(told, newest, len(left_out)))
-        return TurnContext(
-            run_id=run_id,
+        context = TurnContext(
+            run_id=beginning.run_id,
             messages=told,
             max_source_number=past.max_source_number,
             claim_tool_call_id=recorder.claim,
@@ -346,7 +355,7 @@ class Runs:
                 was_asked=inputs.was_asked,
             ),
             services=self._services,
-            functions=functions,
+            functions=beginning.functions,
             must_call=request.must_call,
             redaction=redaction,
             left_running=recorder.left_running,
@@ -359,17 +368,18 @@ class Runs:
             agent_id=request.agent,
             emit=recorder.record_whole,
         )
+        return context, changes
 
     async def _ask(
-        self, journal: ChatJournal, conversation: Conversation, messages: Sequence[ChatDict], files: ReadableFiles
-    ) -> None:
-        """Tell the journal what of the request is to be stored."""
+        self, rows: TurnRows, conversation: Conversation, messages: Sequence[ChatDict], files: ReadableFiles
+    ) -> Sequence[RowChange]:
+        """Return the changes that store the request."""
         response = conversation.response
         if response is not None:
             brought = await files.read(response.brought)
             response = replace(response, brought=await self._redaction.large(brought))
         results = await self._redaction.large(dict(conversation.results))
-        journal.ask(await self._redaction.large(_asked(messages)), results, response)
+        return rows.begin(await self._redaction.large(_asked(messages)), results, response)
 
     async def find(self, run_id: str, user_id: str | None = None) -> Run | FollowedRun:
         """Return the run of that id, wherever it goes on.
@@ -428,37 +438,34 @@ class Runs:
         # One that says nothing of it may not read its own finished rounds, and do all anew.
         if not _goes_on(agent):
             return end_of_left_run(agent.agent_id)
-        conversation = await open_conversation(self._store, request, logged.run_id, None)
-        journal = self._journal(conversation, logged.run_id, logged)
         approval = Approval(self._settings.confirm_tools)
-        reopened = await reopen(self._run_log, self._store, logged, request, agent, journal, approval)
-        if not isinstance(reopened, Reopened):
-            return reopened
-        logged = reopened.logged
+        async with self._record_of_left_run(logged, request) as (logged, record):
+            reopened = await reopen(self._run_log, self._store, logged, record, request, agent, approval)
+            if not isinstance(reopened, Reopened):
+                return reopened
+            await self._begin_again(logged, record, request, agent, reopened)
+            return None
+
+    async def _begin_again(
+        self, logged: LoggedRun, record: RunRecord, request: KeptRequest, agent: AgentLike, reopened: Reopened
+    ) -> None:
         conversation = reopened.conversation
         owner = _owner(request)
         ids = self._ids_of(conversation, is_alone=await self._run_log.is_alone())
         await self._places.take(owner.user_id or "", is_patient=True)
         if self.is_closing:
             self._places.give_back(owner.user_id or "")
-            await self._run_log.hand_over(logged)
-            return None
+            await record.hand_over()
+            return
         functions = tuple(map(ClientTool.of, request.functions))
         spans = self._tracing.begin(_observed(logged.run_id, request), agent.name, request.origin.get("run", ""))
+        key = request.origin.get("key")
         has_begun = False
         try:
             run = self._begin(
-                logged.run_id,
-                owner,
-                agent,
-                conversation,
-                functions,
-                journal,
-                ids,
-                spans,
-                logged,
-                reopened.left,
-                request.origin.get("key"),
+                _Beginning(
+                    logged.run_id, owner, agent, conversation, functions, ids, spans, record, logged, key, reopened
+                )
             )
             has_begun = True
         finally:
@@ -467,7 +474,50 @@ class Runs:
                 self._places.give_back(owner.user_id or "")
         run.may_be_left = True
         _log.warning("run_carried_on", run_id=logged.run_id, agent=owner.agent_id, losses=logged.losses)
-        return None
+
+    async def _end_left_run(self, logged: LoggedRun, ending: Error) -> None:
+        """End a run of another server that cannot go on, and tell observers. Raises `StorageError`, `RunLost`."""
+        try:
+            left = await read_left_run(self._run_log, logged.run_id)
+        except StorageError:
+            raise
+        except Exception as error:  # noqa: BLE001 - another version may have written it; listeners need an end
+            _log.error("left_run_unreadable", run_id=logged.run_id, exc_info=error)
+            left = LeftRun()
+        async with self._record_of_left_run(logged, None) as (logged, record):
+            last = await end_left_run(record, logged, left, ending)
+        observed = ObservedRun(logged.run_id, logged.agent_id, logged.chat_id, logged.user_id)
+        spans = self._tracing.begin(observed, logged.agent_id)
+        observers = RunObservers(observed, [*self._observers, *spans.observers(self._redaction)])
+        observers.tell(RunTakenOver(logged.losses))
+        for event in last:
+            observers.tell(event)
+
+    @asynccontextmanager
+    async def _record_of_left_run(
+        self, logged: LoggedRun, request: RunRequest | None
+    ) -> AsyncIterator[tuple[LoggedRun, RunRecord]]:
+        """Return the run as it is stored now, and its record; the record stops if the block fails."""
+        found = (await self._run_log.find([logged.run_id])).get(logged.run_id)
+        if found is None or found.epoch != logged.epoch:
+            raise RunLost(f"run {logged.run_id!r} is another server's by now")
+        logged = replace(found, age_seconds=logged.age_seconds)
+        turn = Turn(
+            str(logged.chat_id),
+            logged.run_id,
+            logged.message_id,
+            logged.user_id,
+            None,
+            place=sum(message.role == "user" for message in request.messages) if request else None,
+            agent_id=logged.agent_id,
+            user_name=_name_user(request) if request else None,
+        )
+        record = self._make_record(logged, self._store.turn(turn, self._settings.compact_results))
+        try:
+            yield logged, record
+        except BaseException:
+            record.stop()
+            raise
 
     async def _pack(self, request: RunRequest, spans: RunSpans) -> bytes | None:
         """Return the request as it is kept, without secrets; None where that is not to be, or it is too large."""
@@ -477,25 +527,30 @@ class Runs:
         kept = KeptRequest.model_validate({**public, "origin": find_origin(spans.context)})
         return await REQUESTS.run(partial(pack_request, kept))
 
-    async def _log_run(self, run_id: str, owner: Owner, request: RunRequest, packed: bytes | None) -> LoggedRun | None:
-        """Write down that the run is this server's; None where it is kept nowhere, or cannot be.
+    async def _log_run(
+        self, run_id: str, request: RunRequest, packed: bytes | None
+    ) -> tuple[LoggedRun | None, NewRun | None]:
+        """Make the run this server's in the database; (None, None) if it is not stored.
 
-        `packed` is what another server needs to go on with it.
+        `packed` is what another server needs to continue it. If the database is in trouble the second value says that
+        the run is still to be begun there.
         """
         if not _is_kept(request):
-            return None
-        mine = LoggedRun(run_id, owner.agent_id, owner.chat_id, owner.message_id, owner.user_id)
+            return None, None
+        user_id = _owner(request).user_id
+        mine = LoggedRun(run_id, request.agent, request.chat_id, request.message_id, user_id, last_seq=1)
+        first = encode(1, RunStart(run_id=run_id, agent=request.agent))
         try:
-            there = await self._run_log.begin(mine, packed, self._settings.max_user_runs)
+            there = await self._run_log.begin(mine, packed, self._settings.max_user_runs, first)
         except StorageError as error:
             if not await self._run_log.begins_alone():
                 # Another server may have it, or begin it anew.
                 raise
-            _log.warning("run_not_logged", run_id=run_id, error=str(error))
-            return None
+            _log.warning("run_not_begun", run_id=run_id, error=str(error))
+            return mine, NewRun(packed, first)
         if there is not mine:
             raise _RunsElsewhere(FollowedRun(there, self._run_log, self._watch, self._runs.get))
-        return mine
+        return mine, None
 
     def __iter__(self) -> Iterator[Run]:
         return iter(tuple(self._runs.values()))
@@ -555,8 +610,6 @@ class Runs:
         await asyncio.gather(*self._forgetting)
         await self._quota.close()
         await self._formats.native_callers.aclose()
-        for run in self:
-            run.log.stop_keeping()
         self._has_left = True
 
     def _refuse_when_closing(self) -> None:
@@ -575,22 +628,29 @@ class Runs:
         except StorageError as error:
             _log.warning("own_chat_not_forgotten", chat_id=chat_id, error=str(error))
 
-    def _journal(self, conversation: Conversation, run_id: str, logged: LoggedRun | None) -> ChatJournal | NoJournal:
+    def _open_record(
+        self, run_id: str, owner: Owner, logged: LoggedRun | None, conversation: Conversation, new: NewRun | None
+    ) -> RunRecord | None:
+        """Return the record of a run that begins; None if nothing of it is stored."""
         request = conversation.request
-        if not _is_kept(request):
-            return NoJournal()
+        if logged is None:
+            not_stored = LoggedRun(run_id, owner.agent_id, owner.chat_id, owner.message_id, owner.user_id)
+            return self._make_record(not_stored, None) if self._settings.audit else None
         turn = Turn(
-            chat_id=str(request.chat_id),
-            run_id=run_id,
-            message_id=request.message_id,
-            user_id=request.user.id if request.user else None,
-            user_content=None,
+            str(request.chat_id),
+            run_id,
+            request.message_id,
+            owner.user_id,
+            None,
             place=sum(message["role"] == "user" for message in conversation.messages),
-            epoch=logged.epoch if logged else None,
             agent_id=request.agent,
             user_name=_name_user(request),
         )
-        return self._store.journal(turn, self._settings.compact_results)
+        return self._make_record(logged, self._store.turn(turn, self._settings.compact_results), new)
+
+    def _make_record(self, logged: LoggedRun, turn: TurnWriter | None, new: NewRun | None = None) -> RunRecord:
+        keep_days = self._settings.audit_retention_days
+        return self._store.record(self._run_log, logged, turn, new=new, keep_audit_days=keep_days)
 
     def _make_enricher(self, run_id: str, request: RunRequest, account: Account) -> EventEnricher:
         inputs = Inputs(self._settings.input_timeout_seconds, partial(self._close_question, run_id))
@@ -599,18 +659,17 @@ class Runs:
             return EventEnricher(inputs, files)
         return EventEnricher(inputs, files, partial(self._links.to_result, str(request.chat_id)))
 
-    def _make_audit(self, run_id: str, owner: Owner, caller: str | None, inputs: Inputs) -> RunAudit:
+    def _make_audit(self, run_id: str, owner: Owner, caller: str | None) -> AuditEntry | None:
         if not self._settings.audit:
-            return RunAudit()
-        about = AuditEntry("call", owner.user_id, caller, owner.agent_id, owner.chat_id, run_id)
-        return RunAudit(self._store.audit(), about, self._settings.audit_retention_days, inputs.find_key)
+            return None
+        return AuditEntry("call", owner.user_id, caller, owner.agent_id, owner.chat_id, run_id)
 
     async def _close_question(self, run_id: str, question: str) -> bool:
         """Take no more answers to a question; return False where one was taken that has not arrived."""
         run = self._runs[run_id]
         try:
             # Where it is not kept, nobody elsewhere knows it.
-            return not (run.is_logged and run.log.is_kept) or await self._run_log.answer(
+            return not (run.is_logged and run.log.is_stored) or await self._run_log.answer(
                 run_id, question, GivenAnswer(None)
             )
         except StorageError:
@@ -629,15 +688,6 @@ class Runs:
         if history.is_missing or not is_alone:
             ids.distrust()
         return ids
-
-    def _tell_of_end(self, logged: LoggedRun, last: Sequence[Event]) -> None:
-        """Tell observers of a run of another server's that could only be ended, and of its last events."""
-        observed = ObservedRun(logged.run_id, logged.agent_id, logged.chat_id, logged.user_id)
-        spans = self._tracing.begin(observed, logged.agent_id)
-        observers = RunObservers(observed, [*self._observers, *spans.observers(self._redaction)])
-        observers.tell(RunTakenOver(logged.losses))
-        for event in last:
-            observers.tell(event)
 
     def _end(self, run: Run, chat_id: str | None, account: Account, observers: RunObservers) -> None:
         """Give the run's place back; the log can be read for a while.
@@ -678,6 +728,23 @@ class Runs:
         _log.info("ended_run_forgotten", run_id=oldest)
         self._forget(oldest)
         return True
+
+
+@dataclass(frozen=True, slots=True)
+class _Beginning:
+    """What a run begins with; `logged` and `record` are None if it is not stored, `reopened` if it is new."""
+
+    run_id: str
+    owner: Owner
+    agent: AgentLike
+    conversation: Conversation
+    functions: Sequence[ClientTool]
+    ids: CallIds
+    spans: RunSpans
+    record: RunRecord | None
+    logged: LoggedRun | None
+    caller: str | None
+    reopened: Reopened | None = None
 
 
 class _RunsElsewhere(RunConflict):

@@ -1,11 +1,13 @@
 """The texts of one run on their way out: without secrets, in pieces worth an event, and kept for the store."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 
+from callboard._history import RowChange
 from callboard._redaction import RedactedStream, Redaction
 from callboard._runs.delta_coalescer import DeltaCoalescer
 from callboard._runs.earlier_sources import EarlierSources
 from callboard._text import storable
+from callboard.storage import AuditEntry
 from callboard_protocol import Event, Message, Rewind, TextEvent
 
 
@@ -16,7 +18,7 @@ class TextWriter:
     an earlier turn is sent before the text that cites it: who draws it makes links of the sources that it knows.
     """
 
-    def __init__(self, redaction: Redaction, sources: EarlierSources, send: Callable[[Event], None]) -> None:
+    def __init__(self, redaction: Redaction, sources: EarlierSources, send: Callable[..., None]) -> None:
         self._redaction = redaction
         self._sources = sources
         self._send = send
@@ -41,10 +43,10 @@ class TextWriter:
             self._release(stream)
         self._coalescer.flush()
 
-    def interject(self, event: Event) -> None:
-        """Send another event after all that is held."""
+    def interject(self, event: Event, changes: Sequence[RowChange] = (), audit: AuditEntry | None = None) -> None:
+        """Send another event after all that is held, with the changes and the audit entry that belong to it."""
         self.flush()
-        self._send(event)
+        self._send(event, changes, audit)
 
     def settle(self) -> None:
         """Keep what was written so far from being taken back: a call has started or ended."""

@@ -2,41 +2,68 @@
 
 import asyncio
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import structlog
 
 from callboard.errors import StorageError
-from callboard.storage import LoggedRun, Orders, RunLog
+from callboard.storage import LoggedRun, Notification, Orders, RunLog
 
 LISTENING_SECONDS = 10.0
 """The seconds for which a run's owner knows that somebody listens here, unless it is said again."""
 LISTENING_ROUND_SECONDS = 3.0
 TELL_AGAIN_SECONDS = 0.1
 """The seconds after which an owner is told again that was busy with its run."""
+MAX_RECEIVED_BYTES = 256 * 1024
+"""The most that waits for a slow listener; it reads the rest from the database."""
 
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(eq=False, slots=True)
 class News:
-    """Of a run that is followed: the run as it was found last, None where it is forgotten by now.
+    """What one listener of a run knows: the run as it was found last, None if it is forgotten by now.
 
-    `seq` is the newest frame that its listener has seen, `are_there` says that there is something new.
+    `seq` is the newest frame that the listener has seen, `are_there` says that there is something new.
     """
 
     run: LoggedRun | None
     seq: int = 0
     are_there: asyncio.Event = field(default_factory=asyncio.Event)
+    _received: deque[Notification] = field(default_factory=deque)
+    _received_bytes: int = 0
 
     def take(self, run: LoggedRun | None) -> None:
         """Take note of the run as it is now."""
+        if run and self.run and run.last_seq < self.run.last_seq:
+            # It was read before the last notification arrived.
+            return
         self.run = run
         if run is None or run.is_ended or run.last_seq > self.seq:
             self.are_there.set()
+
+    def receive(self, notification: Notification) -> bool:
+        """Take frames from the run's owner; return False if the sender is another server: then look in the database."""
+        if self.run is None or notification.sender != self.run.owner:
+            return False
+        if notification.frames and self._received_bytes + len(notification.frames) <= MAX_RECEIVED_BYTES:
+            self._received.append(notification)
+            self._received_bytes += len(notification.frames)
+        if notification.last_seq > self.run.last_seq:
+            self.take(replace(self.run, last_seq=notification.last_seq, is_ended=notification.is_ended))
+        return True
+
+    def next_frames(self) -> Notification | None:
+        """Remove and return the frames that follow `seq`, None if they have to be read from the database."""
+        while self._received and self._received[0].after <= self.seq:
+            notification = self._received.popleft()
+            self._received_bytes -= len(notification.frames)
+            if notification.after == self.seq:
+                return notification
+        return None
 
 
 class Watch:
@@ -58,7 +85,7 @@ class Watch:
         self._followed: defaultdict[str, set[News]] = defaultdict(set)
         self._is_due = asyncio.Event()
         self._are_orders_due = True
-        self._said_at = 0.0
+        self._told_at: dict[str, float] = {}
         self._all_were_told = True
 
     @property
@@ -66,11 +93,17 @@ class Watch:
         """How many follow runs."""
         return sum(map(len, self._followed.values()))
 
-    def hear(self, run_id: str) -> None:
-        """Take note that another server has news of a run."""
-        if run_id in self._followed:
-            self._is_due.set()
-        if run_id in self._find_own():
+    def hear(self, notification: Notification) -> None:
+        """Take what another server publishes: frames of a run that is followed here, a signal to a run of this server.
+
+        Whatever it says of others is looked for in the database.
+        """
+        listeners = self._followed.get(notification.run_id, ())
+        if notification.last_seq:
+            for news in listeners:
+                if not news.receive(notification):
+                    self._is_due.set()
+        elif notification.run_id in self._find_own():
             self._are_orders_due = True
             self._is_due.set()
 
@@ -86,7 +119,6 @@ class Watch:
         news = News(run, after)
         self._followed[run_id].add(news)
         # At once: its owner may be about to give it up.
-        self._said_at = 0.0
         self._is_due.set()
         try:
             yield news
@@ -94,6 +126,7 @@ class Watch:
             self._followed[run_id].discard(news)
             if not self._followed[run_id]:
                 del self._followed[run_id]
+                self._told_at.pop(run_id, None)
 
     async def look(self) -> None:
         """Look for news, again and again; what cannot be read is looked for again."""
@@ -123,12 +156,15 @@ class Watch:
 
     async def _tell_owners(self) -> None:
         """Let the owners of runs know that these are followed: they tell of no others."""
-        self._all_were_told = True
-        going_on = [run_id for run_id, listeners in self._followed.items() if any(map(_goes_on, listeners))]
-        if going_on and time.monotonic() >= self._said_at + LISTENING_ROUND_SECONDS:
-            self._all_were_told = await self._run_log.listen_to(going_on, LISTENING_SECONDS)
-            if self._all_were_told:
-                self._said_at = time.monotonic()
+        due = time.monotonic() - LISTENING_ROUND_SECONDS
+        untold = {
+            run_id
+            for run_id, listeners in self._followed.items()
+            if any(map(_goes_on, listeners)) and self._told_at.get(run_id, due) <= due
+        }
+        told = await self._run_log.listen_to(untold, LISTENING_SECONDS) if untold else untold
+        self._told_at.update(dict.fromkeys(told & self._followed.keys(), time.monotonic()))
+        self._all_were_told = told == untold
 
     async def _look_for_frames(self) -> None:
         followed = tuple(self._followed)

@@ -8,13 +8,16 @@ requests.
 """
 
 from callboard._history.records import StoredStatus
+from callboard.storage.bus import RELEASED_RUN, Notification
 from callboard.storage.rows import INTERRUPTED_CALL, UNANSWERED_CALL, name_state
-from callboard.storage.run_log import RunLog
 from callboard.storage.sql.audit import Audit
 from callboard.storage.sql.chats import Chats, PastChats, Responses
 from callboard.storage.sql.overview import Overview
 from callboard.storage.sql.personal import Memories, Profile, Records, SelfNotes
+from callboard.storage.sql.run_log import RunLog
+from callboard.storage.sql.run_record import NewRun, RunRecord
 from callboard.storage.sql.store import Store
+from callboard.storage.sql.turn_writer import TurnWriter
 from callboard.storage.sql.usage import Usage
 from callboard.storage.values import (
     ANY_USER,
@@ -65,6 +68,7 @@ __all__ = [
     "ANY_USER",
     "INTERRUPTED_CALL",
     "OWN_CHAT_PREFIX",
+    "RELEASED_RUN",
     "RESPONSE_PREFIX",
     "UNANSWERED_CALL",
     "Attribute",
@@ -92,7 +96,9 @@ __all__ = [
     "Meant",
     "Memories",
     "Memory",
+    "NewRun",
     "NoteKind",
+    "Notification",
     "OpenRun",
     "Orders",
     "Overview",
@@ -104,6 +110,7 @@ __all__ = [
     "Records",
     "Responses",
     "RunLog",
+    "RunRecord",
     "SaidMessage",
     "SelfNote",
     "SelfNotes",
@@ -118,6 +125,7 @@ __all__ = [
     "ToolSummary",
     "TurnPage",
     "TurnSummary",
+    "TurnWriter",
     "Usage",
     "name_state",
 ]

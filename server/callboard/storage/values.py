@@ -40,9 +40,9 @@ OWN_CHAT_PREFIX = "own:"
 
 @dataclass(frozen=True, slots=True)
 class StoreAccess:
-    """An access to a store, and how long it was waited for, in a queue too; `log` is the log of runs apart from it."""
+    """An access to a store, and how long it was waited for, in a queue too."""
 
-    operation: Literal["read", "write", "log"]
+    operation: Literal["read", "write"]
     seconds: float
     is_failed: bool = False
 
@@ -61,7 +61,7 @@ class LoggedRun:
 
     `epoch` counts its owners, from 1: what an earlier one still writes is refused. `is_cancelled`: a client has asked
     for its end. `losses` counts the owners that were lost with it, and did not hand it over. `age_seconds` is known of
-    runs that are taken over.
+    runs that are taken over, `owner`, the id of a server, of those that were found in the database.
     """
 
     run_id: str
@@ -75,6 +75,7 @@ class LoggedRun:
     is_cancelled: bool = False
     losses: int = 0
     age_seconds: float = field(default=0.0, compare=False)
+    owner: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ class Audit:
         self._add = insert(audit).values(**given, at=now).returning(audit.c.id)
         self._add_for_days = self._add.values(keep_until=now + bindparam("keep_seconds", type_=Double))
 
-    async def write(self, entry: AuditEntry, keep_days: float = 0) -> None:
+    def add(self, connection: Connection, entry: AuditEntry, keep_days: float = 0) -> None:
         """Append an entry that is kept for so many days, 0 for ever: until then the store refuses to delete it."""
         row: dict[str, object] = {name: getattr(entry, name) for name in GIVEN}
         # A model's word, and that of an agent: everything else is as short as the protocol lets it be.
@@ -39,13 +39,13 @@ class Audit:
         if keep_days:
             row["keep_seconds"] = keep_days * SECONDS_A_DAY
             add = self._add_for_days
+        audit_id = connection.execute(add, row).scalar_one()
+        if entry.arguments is not None:
+            connection.execute(ADD_ARGUMENTS, {"audit_id": audit_id, "arguments": entry.arguments})
 
-        def write(connection: Connection) -> None:
-            audit_id = connection.execute(add, row).scalar_one()
-            if entry.arguments is not None:
-                connection.execute(ADD_ARGUMENTS, {"audit_id": audit_id, "arguments": entry.arguments})
-
-        await self._database.write(write)
+    async def write(self, entry: AuditEntry, keep_days: float = 0) -> None:
+        """Append an entry in a transaction of its own."""
+        await self._database.write(lambda connection: self.add(connection, entry, keep_days))
 
     async def read(self, wanted: AuditFilter) -> AsyncIterator[list[AuditEntry]]:
         """Return the entries that are wanted, oldest first, piece by piece."""

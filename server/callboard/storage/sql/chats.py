@@ -109,7 +109,7 @@ class Chats:
         if rows and rows[0].user_id != self._user_id:
             raise unknown_chat(chat_id)
         written = read_history(rows, rows[0].model if rows else None)
-        unwritten = self._database.unwritten.calls(chat_id, self._user_id)
+        unwritten = self._database.late.calls(chat_id, self._user_id)
         known = {call.tool_call_id: call for call in [*written.calls, *unwritten]}
         return replace(written, calls=tuple(known.values()))
 
@@ -230,7 +230,7 @@ class Chats:
     async def delete(self, chat_id: str) -> None:
         """Forget a chat with all its calls; raises `UnknownChat`."""
         # What waits to be written of it would bring it back.
-        await self._database.unwritten.write(chat_id)
+        await self._database.late.store(chat_id)
 
         def forget(connection: Connection) -> None:
             find_owner(connection, chat_id, self._user_id)
@@ -241,7 +241,7 @@ class Chats:
 
     async def delete_all(self, begun_before: float) -> int:
         """Forget the chats that a client has named and that began before then, in Unix seconds; returns how many."""
-        await self._database.unwritten.write()
+        await self._database.late.store()
         is_meant = (chats.c.created_at < begun_before) & ~chats.c.id.startswith(OWN_CHAT_PREFIX, autoescape=True)
         if self._user_id is not ANY_USER:
             is_meant &= chats.c.user_id == self._user_id

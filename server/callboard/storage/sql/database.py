@@ -43,7 +43,7 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from callboard.errors import StorageError
 from callboard.storage.sql.dialect import Dialect
 from callboard.storage.sql.failures import is_lost, is_passing, is_trouble, reason
-from callboard.storage.sql.unwritten import UnwrittenTurns
+from callboard.storage.sql.late_records import LateRecords
 from callboard.storage.sql.versions import UnknownVersion, is_newest
 from callboard.storage.values import StoreAccess
 
@@ -114,7 +114,7 @@ class Database(ABC):
     def __init__(self, url: URL) -> None:
         self.on_access: Callable[[StoreAccess], None] = lambda _: None
         """Is told of every read and write."""
-        self.unwritten = UnwrittenTurns()
+        self.late = LateRecords()
         self.where = url.render_as_string(hide_password=True)
         try:
             engine = self._create_engine(url)
@@ -166,7 +166,7 @@ class Database(ABC):
         Raises `StorageError` where the database cannot be reached, or was made by a newer version.
         """
         # It may have been closed before, in another event loop.
-        self.unwritten = UnwrittenTurns()
+        self.late = LateRecords()
         self._health = None
         self._queue = []
         self._grouping = None
@@ -190,7 +190,7 @@ class Database(ABC):
 
     async def close(self) -> None:
         """Write what waits to be written, if it can be, and let go of every connection."""
-        await self.unwritten.close()
+        await self.late.close()
         if at_work := {task for task in (self._grouping, *self._single_writes) if task}:
             await asyncio.wait(at_work)
         # A server that says nothing any more is not waited for.
@@ -382,7 +382,7 @@ class Database(ABC):
                 results = await self._run_when_free(transaction, deadline)
                 self._is_in_trouble = False
                 self._written_at = time.monotonic()
-        self.unwritten.wake()
+        self.late.retry()
         return results
 
     def _transaction(self, works: Sequence[Work[Any]]) -> Transaction:
@@ -406,12 +406,10 @@ class Database(ABC):
     async def catch_up(self, chat_id: str | None = None) -> None:
         """Write what waits to be written of a chat, or of all, if it can be."""
         with suppress(StorageError):
-            await self.unwritten.write(chat_id)
+            await self.late.store(chat_id)
 
     @abstractmethod
-    def hold_lease(
-        self, server_id: str, lease_seconds: float, on_news: Callable[[str], None]
-    ) -> AbstractAsyncContextManager[None]:
+    def hold_lease(self, server_id: str, lease_seconds: float) -> AbstractAsyncContextManager[None]:
         """Let other servers know, until the block ends, that this one is there; see `RunLog.open`."""
 
     @abstractmethod

@@ -32,10 +32,6 @@ class Dialect(ABC):
         """Return the database's own clock: seconds since the epoch, at the beginning of a statement or later."""
 
     @abstractmethod
-    def notify_expression(self, server_id: str, run_id: ColumnElement[str]) -> ColumnElement[Any]:
-        """Return what a statement of a server that writes of a run returns, and by which the others are told of it."""
-
-    @abstractmethod
     def by_code_point(self, text: ColumnElement[str]) -> ColumnElement[str]:
         """Return a text as one that is compared code point by code point."""
 

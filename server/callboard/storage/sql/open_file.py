@@ -12,7 +12,7 @@ import os
 import secrets
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Self
 from urllib.parse import quote
@@ -62,21 +62,19 @@ class OpenFile:
         Raises `StorageError` if the log is not this file's, `sqlite3.Error` if SQLite cannot open the file or another
         program still locks it after `patience_seconds`, and `OSError`.
         """
-        with locked_id_file(path) as keep:
+        with locked_id_file(path) as keep, ExitStack() as unless_opened:
             check_log(path)
             connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
-            try:
-                with suppress(sqlite3.OperationalError):
-                    stamp(connection)
-                connection.execute(f"PRAGMA busy_timeout={patience_seconds * 1000:.0f}")
-                connection.execute("PRAGMA journal_mode=WAL")
-                # The first statement that reads opens the log.
-                connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-                keep(read_id(path))
-                return cls(path, connection)
-            except BaseException:
-                connection.close()
-                raise
+            unless_opened.callback(connection.close)
+            with suppress(sqlite3.OperationalError):
+                stamp(connection)
+            connection.execute(f"PRAGMA busy_timeout={patience_seconds * 1000:.0f}")
+            connection.execute("PRAGMA journal_mode=WAL")
+            # The first statement that reads opens the log.
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            keep(read_id(path))
+            unless_opened.pop_all()
+            return cls(path, connection)
 
     def is_replaced(self) -> bool:
         """Return whether somebody removed, replaced or wrote over the file, or removed its log."""

@@ -3,7 +3,7 @@
 import math
 import shlex
 import time
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -24,11 +24,13 @@ from sqlalchemy.pool import ConnectionPoolEntry, NullPool
 from callboard.errors import StorageError
 from callboard.storage.sql import database
 from callboard.storage.sql.database import Database, T, Work
+from callboard.storage.sql.postgresql_bus import PostgresqlBus
 from callboard.storage.sql.postgresql_dialect import PostgresqlDialect
 from callboard.storage.sql.postgresql_lease import PostgresqlLease
 from callboard.storage.sql.tables import servers
 
 MIGRATION_SECONDS = 3600
+BUS_ANSWER_SECONDS = 5.0
 REST_SECONDS = 1.0
 """The seconds that a connection may have rested and be taken for good: looking costs a quarter of an event."""
 SHARED_LOCK_SECONDS = 1
@@ -73,14 +75,17 @@ class PostgresqlDatabase(Database):
             "~/.pgpass; stop every server before a restore"
         )
 
+    def make_bus(self) -> PostgresqlBus:
+        """Return a bus by `LISTEN` and `NOTIFY`, with a connection of its own."""
+        make_engine = partial(_create_engine, self._engine.url, BUS_ANSWER_SECONDS, poolclass=NullPool)
+        return PostgresqlBus(self.where, make_engine)
+
     @asynccontextmanager
-    async def hold_lease(
-        self, server_id: str, lease_seconds: float, on_news: Callable[[str], None]
-    ) -> AsyncIterator[None]:
+    async def hold_lease(self, server_id: str, lease_seconds: float) -> AsyncIterator[None]:
         """Hold a lease by the database's clock."""
         make_engine = partial(_create_engine, self._engine.url, lease_seconds, poolclass=NullPool)
         self._lease = PostgresqlLease(make_engine, self.dialect.now(), server_id, lease_seconds)
-        async with self._lease.held(on_news):
+        async with self._lease.held():
             yield
 
     def was_alone(self) -> bool:

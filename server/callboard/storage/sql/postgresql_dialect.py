@@ -1,14 +1,13 @@
-"""PostgreSQL's own SQL: full text as `tsvector`, advisory locks, `NOTIFY`."""
+"""PostgreSQL's own SQL: full text as `tsvector`, advisory locks."""
 
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Double, Subquery, Table, cast, collate, extract, func, literal, select
+from sqlalchemy import ColumnElement, Connection, Double, Subquery, Table, cast, collate, extract, func, select
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.dialects.postgresql import REGCONFIG
 
 from callboard.storage.sql.dialect import Dialect
-from callboard.storage.sql.postgresql_lease import CHANNEL
 from callboard.storage.sql.tables import WordIndex
 from callboard.storage.words import Term, to_tsquery
 
@@ -30,10 +29,6 @@ class PostgresqlDialect(Dialect):
     def now(self) -> ColumnElement[float]:
         """Return the clock of the database's server."""
         return cast(extract("epoch", func.clock_timestamp()), Double)
-
-    def notify_expression(self, server_id: str, run_id: ColumnElement[str]) -> ColumnElement[Any]:
-        """Return a call of `pg_notify`: those who listen are told when the transaction is committed."""
-        return func.pg_notify(CHANNEL, literal(f"{server_id} ") + run_id)
 
     def by_code_point(self, text: ColumnElement[str]) -> ColumnElement[str]:
         """Return the text in the order of no language."""

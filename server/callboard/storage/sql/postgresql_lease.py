@@ -1,12 +1,12 @@
-"""The word of one server to the others of a PostgreSQL database that it is there, and the news that it hears of them.
+"""The lease of a server of a PostgreSQL database: other servers take over its runs when it is no longer renewed.
 
 In a thread with a connection of its own: a tool that holds up the event loop must not cost the server its runs.
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
 
 import anyio
 import structlog
@@ -16,17 +16,37 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from callboard.errors import StorageError
-from callboard.storage.company import Company
 from callboard.storage.sql import database
 from callboard.storage.sql.tables import servers
 
-CHANNEL = "callboard_runs"
-"""The channel of `NOTIFY`; what is told there is the id of a server, and of the run that it has written of."""
 RENEWALS_A_LEASE = 3
 RETRY_SECONDS = 1.0
 FORGET_SERVER_SECONDS = 86_400
+ABSENT_LEASES = 3
+"""The leases for which no other server may be seen before this one counts as alone.
+
+Others may be there that cannot renew theirs just now, or are starting again.
+"""
 
 _log = structlog.get_logger(__name__)
+
+
+class PeerTracker:
+    """Tracks whether other servers hold a lease on this database; `lease_seconds` is how long one lasts."""
+
+    def __init__(self, lease_seconds: float) -> None:
+        self.is_alone = True
+        """True if this server saw no other one at its last check, nor a while before that."""
+        self._absent_seconds = ABSENT_LEASES * lease_seconds
+        self._missed_from = 0.0
+
+    def note(self, *, are_others_there: bool, now: float | None = None) -> None:
+        """Note the result of a check made at `now`, in seconds of the monotonic clock, or at this moment."""
+        # Count checks, not elapsed time: a suspended process makes no checks.
+        now = time.monotonic() if now is None else now
+        if are_others_there:
+            self._missed_from = now + self._absent_seconds
+        self.is_alone = now >= self._missed_from
 
 
 class PostgresqlLease:
@@ -49,19 +69,16 @@ class PostgresqlLease:
         self._give_back: Executable = delete(servers).where((servers.c.id == server_id) | is_old)
         is_another = and_(servers.c.id != server_id, servers.c.lease_until > now)
         self._find_another = select(servers.c.id).where(is_another).limit(1)
-        self._company = Company(lease_seconds)
+        self._peers = PeerTracker(lease_seconds)
 
     @property
     def was_alone(self) -> bool:
         """Return whether no other server was there when the lease was last renewed, nor a while before that."""
-        return self._company.is_missing
+        return self._peers.is_alone
 
     @asynccontextmanager
-    async def held(self, on_news: Callable[[str], None]) -> AsyncIterator[None]:
-        """Hold the lease until the block ends, and call `on_news` in this event loop with what others tell.
-
-        Raises `StorageError` where the database cannot be reached at the beginning.
-        """
+    async def held(self) -> AsyncIterator[None]:
+        """Hold the lease until the block ends; raises `StorageError` if the database cannot be reached at first."""
         loop = asyncio.get_running_loop()
         begun: asyncio.Future[None] = loop.create_future()
 
@@ -70,11 +87,7 @@ class PostgresqlLease:
                 begun.set_result(None)
 
         with start_blocking_portal() as thread:
-            keeping = thread.start_task_soon(
-                self._keep,
-                lambda: loop.call_soon_threadsafe(settle),
-                lambda run_id: loop.call_soon_threadsafe(on_news, run_id),
-            )
+            keeping = thread.start_task_soon(self._keep, lambda: loop.call_soon_threadsafe(settle))
             try:
                 await asyncio.wait({begun}, timeout=database.PATIENCE_SECONDS)
                 if not begun.done():
@@ -84,35 +97,23 @@ class PostgresqlLease:
                 keeping.cancel()
                 await asyncio.wait({asyncio.wrap_future(keeping)})
 
-    async def _keep(self, on_held: Callable[[], object], on_news: Callable[[str], object]) -> None:
+    async def _keep(self, on_held: Callable[[], object]) -> None:
         engine = self._make_engine()
         while True:
             try:
-                await self._keep_by(engine, on_held, on_news)
+                await self._keep_by(engine, on_held)
             except Exception as error:  # noqa: BLE001 - without a lease others take what runs here
-                # The driver's own errors too, which nobody translates where it listens.
                 _log.warning("lease_not_renewed", error=str(error), error_type=type(error).__name__)
             await asyncio.sleep(RETRY_SECONDS)
 
-    async def _keep_by(
-        self, engine: AsyncEngine, on_held: Callable[[], object], on_news: Callable[[str], object]
-    ) -> None:
-        """Renew the lease by one connection until that is lost; give it back where this is cancelled."""
-
-        def hear(_connection: object, _process: int, _channel: str, news: str) -> None:
-            server_id, _, run_id = news.partition(" ")
-            # What this one says itself it knows.
-            if server_id != self._server_id:
-                on_news(run_id)
-
+    async def _keep_by(self, engine: AsyncEngine, on_held: Callable[[], object]) -> None:
+        """Renew the lease by one connection until that is lost; give it back if this is cancelled."""
         async with engine.connect() as connection:
-            driver: Any = (await connection.get_raw_connection()).driver_connection
-            await driver.add_listener(CHANNEL, hear)
             try:
                 while True:
                     await connection.execute(self._renew)
                     another = await connection.scalar(self._find_another)
-                    self._company.note(are_others_there=another is not None)
+                    self._peers.note(are_others_there=another is not None)
                     await connection.commit()
                     on_held()
                     await asyncio.sleep(self._lease_seconds / RENEWALS_A_LEASE)

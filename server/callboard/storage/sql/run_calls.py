@@ -1,13 +1,11 @@
-"""What tables say of runs, wherever their log is: a new one, whether there is room for it, the calls of those left."""
+"""Statements about runs and their calls: a new run, whether there is room for it, the calls of runs that were left."""
 
-from collections.abc import Collection
 from typing import Any
 
 from sqlalchemy import Connection, and_, func, select, update
 
 from callboard.errors import TooManyRuns
 from callboard.storage.rows import interrupt_call
-from callboard.storage.sql.database import Database
 from callboard.storage.sql.dialect import Dialect
 from callboard.storage.sql.tables import messages, runs
 from callboard.storage.values import LoggedRun
@@ -44,20 +42,6 @@ def has_room(dialect: Dialect, connection: Connection, run: LoggedRun, max_of_us
 def refuse(max_of_user: int | None) -> TooManyRuns:
     """Return the answer for a run that has no room."""
     return TooManyRuns(f"{max_of_user} runs of this user are under way: try again when one has ended")
-
-
-async def close_calls(database: Database, run_id: str, but: Collection[str], waiting: Collection[str]) -> None:
-    """Mark the calls of a run that are open as interrupted, but for some, and those that a client runs."""
-    is_meant = and_(~IS_EXTERNAL, messages.c.tool_call_id.not_in(but))
-    is_open = and_(messages.c.role == "tool", messages.c.ended_at.is_(None), is_meant)
-    close = update(messages).where(messages.c.run_id == run_id, is_open)
-
-    def write(connection: Connection) -> None:
-        has_not_run = messages.c.tool_call_id.in_(waiting)
-        connection.execute(close.where(has_not_run).values(interrupt_call(has_run=False)))
-        connection.execute(close.values(interrupt_call()))
-
-    await database.write(write)
 
 
 def close_open_calls(connection: Connection) -> int:

@@ -6,8 +6,8 @@ those of servers that are gone.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -20,25 +20,22 @@ from sqlalchemy import (
     delete,
     func,
     insert,
-    literal,
     or_,
     select,
     true,
     update,
 )
 
-from callboard.errors import RunLost, StorageError, UnknownRun
-from callboard.storage.run_log import RunLog
+from callboard.errors import RunLost, StorageError
+from callboard.storage.bus import RELEASED_RUN, Bus, OnNotification
 from callboard.storage.sql import run_calls
-from callboard.storage.sql.database import Database
+from callboard.storage.sql.database import Database, Work
 from callboard.storage.sql.tables import run_files, run_frames, run_inputs, runs
 from callboard.storage.values import GivenAnswer, LoggedFrame, LoggedRun, Orders
 
 FRAMES_PER_QUERY = 500
 NOBODY = ""
 """The owner of a run that was handed over: a server that is never there."""
-HANDED_OVER = ""
-"""The news of it: the id of no run."""
 RUNS_AT_ONCE = 20
 """The runs that are forgotten in one transaction, each with all its frames: others wait to write."""
 
@@ -55,36 +52,55 @@ READ_FRAMES = (
 )
 
 
-class SqlRunLog(RunLog):
-    """See `callboard.storage.RunLog`."""
+def _write_nothing(_: Connection) -> None:
+    """Write nothing."""
 
-    is_one_with_journal = True
 
-    def __init__(self, database: Database, server_id: str) -> None:
+class RunLog:
+    """The events of runs that go on, and of those that ended a short while ago; which server owns which run.
+
+    Each run belongs to one server, which writes into its log as long as it owns the run; any other may read it, and
+    leave signals for its owner. Times are those of the database's clock. Every method that reads or writes raises
+    `StorageError` if it cannot.
+
+    `bus` wakes the other servers. It may lose notifications: they look by themselves every `sweep_seconds`.
+    """
+
+    def __init__(self, database: Database, server_id: str, bus: Bus) -> None:
         self._database = database
+        self._bus = bus
         self._server_id = server_id
         # The runs that this server runs, or is about to, with their epochs.
         self._own: dict[str, int] = {}
         # Perhaps they are there, but they run nowhere, or without a log.
         self._unbegun: set[str] = set()
         self.sweep_seconds = database.sweep_seconds
-        self._notify = database.dialect.notify_expression(server_id, runs.c.id)
         is_followed = runs.c.listened_until > database.dialect.now()
         is_mine = and_(runs.c.id == bindparam("run"), runs.c.epoch == bindparam("of_epoch"))
         size_bytes = runs.c.size_bytes + bindparam("more_bytes")
         move_on = update(runs).where(is_mine, runs.c.last_seq == bindparam("before"))
         self._move_on = move_on.values(last_seq=bindparam("last"), size_bytes=size_bytes).returning(
-            case((is_followed, self._notify))
+            is_followed.label("is_followed")
         )
         self._end = self._move_on.values(ended_at=database.dialect.now(), request=None)
         self._add_questions = database.dialect.insert(run_inputs).on_conflict_do_nothing()
 
-    def open(self, lease_seconds: float, on_news: Callable[[str], None]) -> AbstractAsyncContextManager[None]:
-        """Let this server be known as one that is there, until the block ends."""
-        return self._database.hold_lease(self._server_id, lease_seconds, on_news)
+    @asynccontextmanager
+    async def open(self, lease_seconds: float, on_notification: OnNotification) -> AsyncIterator[None]:
+        """Hold this server's lease until the block ends; afterwards other servers may own its runs at once.
+
+        The lease is renewed again and again, so that others notice within `lease_seconds` when this server is gone.
+        `on_notification` is called for what the bus brings. Raises `StorageError` if the database cannot be written at
+        the beginning; a bus that cannot be reached is no error.
+        """
+        async with (
+            self._database.hold_lease(self._server_id, lease_seconds),
+            self._bus.open(self._server_id, on_notification),
+        ):
+            yield
 
     def was_alone(self) -> bool:
-        """Return whether there was no other server that could own the runs of this one."""
+        """Return whether there was no other server, when this one last looked, that could own the runs of this one."""
         return self._database.was_alone()
 
     async def begins_alone(self) -> bool:
@@ -96,15 +112,24 @@ class SqlRunLog(RunLog):
         """Return whether no other server uses the database; False where that is not known."""
         return await self._database.is_alone()
 
-    async def begin(self, run: LoggedRun, request: bytes | None = None, max_of_user: int | None = None) -> LoggedRun:
-        """Take a new run for this server; return it, or the one of that id that is there already."""
+    async def begin(
+        self, run: LoggedRun, request: bytes | None = None, max_of_user: int | None = None, first: bytes | None = None
+    ) -> LoggedRun:
+        """Make a new run this server's; return it, or the run of that id that is there already.
+
+        `first` is the run's first frame. `request` is kept until the run has ended: another server needs it to continue
+        the run. Raises `TooManyRuns` if `max_of_user` runs of its user are under way, at any server; a run without a
+        user is not counted.
+        """
         row = run_calls.make_row(self._database.dialect, run, self._server_id)
-        row |= {"last_seq": run.last_seq, "request": request}
+        row |= {"last_seq": run.last_seq, "request": request, "size_bytes": len(first or b"")}
         add_run = self._database.dialect.insert(runs).values(row).on_conflict_do_nothing(index_elements=["id"])
 
         def begin(connection: Connection) -> LoggedRun | None:
             if run_calls.has_room(self._database.dialect, connection, run, max_of_user):
                 if connection.execute(add_run).rowcount:
+                    if first:
+                        connection.execute(ADD_FRAMES, {"run_id": run.run_id, "seq": 1, "frame": first})
                     return run
                 return self._find_begun(connection.execute(FIND_RUN, {"run": run.run_id}).one(), run)
             there = connection.execute(FIND_RUN, {"run": run.run_id}).one_or_none()
@@ -134,7 +159,7 @@ class SqlRunLog(RunLog):
 
     async def withdraw(self, run_id: str) -> None:
         """Forget a run that was taken and did not begin."""
-        has_begun = runs.c.last_seq > 0
+        has_begun = runs.c.last_seq > 1
         await self._database.execute(
             delete(runs).where(runs.c.id == run_id, runs.c.owner == self._server_id, ~has_begun)
         )
@@ -152,8 +177,19 @@ class SqlRunLog(RunLog):
         kept: bytes | None = await self._database.scalar(select(runs.c.request).where(runs.c.id == run_id))
         return kept
 
-    async def append(self, run: LoggedRun, frames: Sequence[LoggedFrame]) -> None:
-        """Keep the frames that follow `run.last_seq`; raises `RunLost` where another server owns it by now."""
+    async def append(
+        self,
+        run: LoggedRun,
+        frames: Sequence[LoggedFrame],
+        write_rows: Work[None] = _write_nothing,
+        find_rows: Work[object] = _write_nothing,
+    ) -> None:
+        """Store the frames that follow `run.last_seq`, and what `write_rows` writes, in one transaction.
+
+        Then publish the frames if somebody follows the run elsewhere. A frame that is the last ends the run. If it
+        turns out that the frames were committed before, `find_rows` is called instead. Raises `RunLost` if another
+        server owns the run by now, or the run was deleted.
+        """
         last = run.last_seq + len(frames)
         rows = [
             {"run_id": run.run_id, "seq": seq, "frame": frame.frame}
@@ -173,31 +209,35 @@ class SqlRunLog(RunLog):
             "last": last,
             "more_bytes": more_bytes,
         }
-        move_on = self._end if frames[-1].is_last else self._move_on
+        is_last = bool(frames) and frames[-1].is_last
+        move_on = self._end if is_last else self._move_on
 
-        def append(connection: Connection) -> None:
-            if connection.execute(move_on, place).first():
-                connection.execute(ADD_FRAMES, rows)
+        def append(connection: Connection) -> bool:
+            if moved := connection.execute(move_on, place).first():
+                write_rows(connection)
+                if rows:
+                    connection.execute(ADD_FRAMES, rows)
                 if files:
                     connection.execute(ADD_FILES, files)
                 if questions:
                     connection.execute(self._add_questions, questions)
-                return
+                return bool(moved.is_followed)
             found = connection.execute(FIND_RUN, {"run": run.run_id}).one_or_none()
             # What was committed just before the connection was lost is there already.
             if found and (found.epoch, found.last_seq) == (run.epoch, last):
-                return
-            if self._database.file and (found is None or found.epoch == run.epoch):
-                # Nobody else can have ended it: this file is another one, or an earlier copy.
-                raise UnknownRun(f"the log of run {run.run_id!r} is not where it was left")
+                find_rows(connection)
+                return False
             raise RunLost(f"run {run.run_id!r} is another server's by now")
 
         try:
-            await self._database.write(append)
+            is_followed = await self._database.write(append)
         except RunLost:
             self._let_go(run)
             raise
-        if frames[-1].is_last:
+        if is_followed and frames:
+            contents = [frame.frame for frame in frames]
+            self._bus.publish(run.run_id, run.last_seq + 1, contents, is_ended=is_last)
+        if is_last:
             self._let_go(run)
 
     def _let_go(self, run: LoggedRun) -> None:
@@ -231,15 +271,18 @@ class SqlRunLog(RunLog):
         url: str | None = await self._database.scalar(select(run_files.c.url).where(is_meant))
         return url
 
-    async def listen_to(self, run_ids: Collection[str], seconds: float) -> bool:
-        """Let the owners of runs know that somebody listens to them here, for so long from now on."""
+    async def listen_to(self, run_ids: Collection[str], seconds: float) -> set[str]:
+        """Let the owners of runs know that somebody listens to them here, for so long from now on.
+
+        Returns the runs whose owners know. The others have ended, or are being written: it is to be tried again soon.
+        """
         # Not those that their owners are writing at this moment: two who wait for each other would stop everybody.
         free = (
             select(runs.c.id).where(runs.c.id.in_(run_ids), runs.c.ended_at.is_(None)).with_for_update(skip_locked=True)
         )
         until = self._database.dialect.now() + seconds
-        noted = await self._database.execute(update(runs).where(runs.c.id.in_(free)).values(listened_until=until))
-        return noted == len(run_ids)
+        note = update(runs).where(runs.c.id.in_(free)).values(listened_until=until).returning(runs.c.id)
+        return await self._database.write(lambda connection: set(connection.scalars(note)))
 
     async def is_listened_to(self, run_id: str) -> bool:
         """Return whether somebody listens to a run at another server."""
@@ -249,30 +292,33 @@ class SqlRunLog(RunLog):
     async def cancel(self, run_id: str) -> None:
         """Ask the owner of a run, and whoever owns it after, for its end."""
         goes_on = and_(runs.c.id == run_id, runs.c.ended_at.is_(None))
-        mark_cancelled = update(runs).where(goes_on).values(is_cancelled=True).returning(self._notify)
-        await self._database.write(lambda connection: connection.execute(mark_cancelled).first())
+        mark_cancelled = update(runs).where(goes_on).values(is_cancelled=True)
+        await self._database.execute(mark_cancelled)
+        self._bus.publish(run_id)
 
     async def answer(self, run_id: str, question: str, answer: GivenAnswer) -> bool:
         """Keep the answer to a question; False where there is no such question, or it has one."""
         is_open = and_(run_inputs.c.run_id == run_id, run_inputs.c.question == question, run_inputs.c.answer.is_(None))
-        notify = self._database.dialect.notify_expression(self._server_id, run_inputs.c.run_id)
-        keep_answer = update(run_inputs).where(is_open).values(answer=answer.to_json()).returning(notify)
+        keep_answer = update(run_inputs).where(is_open).values(answer=answer.to_json())
         of_question = and_(run_inputs.c.run_id == run_id, run_inputs.c.question == question)
         find_answer = select(run_inputs.c.answer).where(of_question)
         was_first = False
 
         def write(connection: Connection) -> bool:
             nonlocal was_first
-            is_first = connection.execute(keep_answer).first() is not None
+            is_first = connection.execute(keep_answer).rowcount > 0
             # It may be there from the first time that this was run.
             is_there = was_first and not is_first and connection.scalar(find_answer) == answer.to_json()
             was_first = was_first or is_first
             return is_first or is_there
 
-        return await self._database.write(write)
+        is_kept = await self._database.write(write)
+        if is_kept:
+            self._bus.publish(run_id)
+        return is_kept
 
     async def orders(self, run_ids: Collection[str]) -> dict[str, Orders]:
-        """Return what was asked of some runs, by their ids."""
+        """Return what was asked of some runs, by their ids; runs of which nothing was asked are left out."""
         has_answer = and_(run_inputs.c.run_id == runs.c.id, run_inputs.c.answer.is_not(None))
         found = await self._database.fetch(
             select(runs.c.id, runs.c.is_cancelled, run_inputs.c.question, run_inputs.c.answer)
@@ -321,15 +367,11 @@ class SqlRunLog(RunLog):
         is_mine = and_(runs.c.id == run.run_id, runs.c.epoch == run.epoch, runs.c.owner == self._server_id)
         # In an epoch of its own: what is still on its way from here is refused.
         free_run = update(runs).where(is_mine).values(owner=NOBODY, epoch=runs.c.epoch + 1)
-        free_run = free_run.returning(self._database.dialect.notify_expression(self._server_id, literal(HANDED_OVER)))
-        is_done = await self._database.write(lambda connection: connection.execute(free_run).first())
+        is_done = await self._database.execute(free_run)
         self._let_go(run)
         if not is_done:
             raise RunLost(f"run {run.run_id!r} is another server's by now")
-
-    async def close_calls(self, run_id: str, but: Collection[str] = (), waiting: Collection[str] = ()) -> None:
-        """Mark the calls of a run that are open as interrupted, but for some, and those that a client runs."""
-        await run_calls.close_calls(self._database, run_id, but, waiting)
+        self._bus.publish(RELEASED_RUN)
 
     async def of_user(self, user_id: str) -> list[LoggedRun]:
         """Return the runs of a user, those that have ended included."""
@@ -337,11 +379,14 @@ class SqlRunLog(RunLog):
         return [_read_run(row) for row in rows]
 
     async def forget_user(self, user_id: str) -> int:
-        """Forget the runs of a user with their frames and files; returns how many there were."""
+        """Forget the runs of a user with their frames and files; returns how many there were.
+
+        What the owner of one that goes on still writes is not kept.
+        """
         return await self._database.delete_in_batches(runs, runs.c.user_id == user_id, RUNS_AT_ONCE)
 
     async def drop(self, ended_before_seconds: float, max_user_bytes: int) -> int:
-        """Forget the runs that ended longer ago than that, and a user's oldest beyond so many bytes."""
+        """Forget runs that ended longer ago than that, and a user's oldest beyond so many bytes; return how many."""
         so_far = func.sum(runs.c.size_bytes).over(
             partition_by=func.coalesce(runs.c.user_id, ""), order_by=runs.c.ended_at.desc()
         )
@@ -365,4 +410,5 @@ def _read_run(row: Row[*tuple[object, ...]]) -> LoggedRun:
         row.ended_at is not None,
         row.is_cancelled,
         row.losses,
+        owner=row.owner,
     )

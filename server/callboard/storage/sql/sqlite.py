@@ -5,7 +5,7 @@ import os
 import shutil
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -162,9 +162,7 @@ class SqliteDatabase(Database):
             _log.warning("log_not_emptied", database=self.where, reason="somebody reads what is in it")
 
     @asynccontextmanager
-    async def hold_lease(
-        self, server_id: str, _lease_seconds: float, _on_news: Callable[[str], None]
-    ) -> AsyncIterator[None]:
+    async def hold_lease(self, server_id: str, _lease_seconds: float) -> AsyncIterator[None]:
         """Hold a file beside the database, in a lease's place: the system lets go of it when the process ends."""
         if self.file is None:
             yield

@@ -1,4 +1,4 @@
-"""SQLite's own SQL: full text as FTS5, and nothing for locks or news, for it has one writer and tells nobody."""
+"""SQLite's own SQL: full text as FTS5, and nothing for locks, because it has one writer at a time."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -25,10 +25,6 @@ class SqliteDialect(Dialect):
     def now(self) -> ColumnElement[float]:
         """Return the clock of the machine, from days since noon in Greenwich on November 24, 4714 BC."""
         return (func.julianday("now") - UNIX_EPOCH_DAY) * SECONDS_A_DAY
-
-    def notify_expression(self, _server_id: str, run_id: ColumnElement[str]) -> ColumnElement[Any]:
-        """Return the id: nobody can be told, others look."""
-        return run_id
 
     def by_code_point(self, text: ColumnElement[str]) -> ColumnElement[str]:
         """Return the text: SQLite compares it so."""

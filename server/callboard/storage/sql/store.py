@@ -1,50 +1,49 @@
 """A store in SQLite or PostgreSQL."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import TYPE_CHECKING
+from functools import partial
 
+import structlog
 from sqlalchemy import and_, delete, select, update
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from callboard._extras import how_to_install
-from callboard._history import CompactResults, Turn
+from callboard._history import CompactResults, Turn, TurnRows
 from callboard.errors import StorageError
+from callboard.storage.bus import Bus
 from callboard.storage.rows import check_namespace
-from callboard.storage.run_log import RunLog
 from callboard.storage.sql import run_calls, users
 from callboard.storage.sql.audit import Audit
 from callboard.storage.sql.chats import Chats, PastChats, Responses, delete_chats
 from callboard.storage.sql.database import ROWS_AT_ONCE, Database
-from callboard.storage.sql.journal import SqlJournal
 from callboard.storage.sql.overview import Overview
 from callboard.storage.sql.personal import Memories, Profile, Records, SelfNotes
 from callboard.storage.sql.postgresql import PostgresqlDatabase
-from callboard.storage.sql.run_log import SqlRunLog
-from callboard.storage.sql.run_owners import RunOwners
+from callboard.storage.sql.run_log import RunLog
+from callboard.storage.sql.run_record import NewRun, RunRecord
 from callboard.storage.sql.sqlite import SqliteDatabase
 from callboard.storage.sql.tables import chats, messages, response_items, responses, runs
+from callboard.storage.sql.turn_writer import TurnWriter
 from callboard.storage.sql.usage import Usage, UsageStatements, drop_usage
-from callboard.storage.values import OWN_CHAT_PREFIX, RESPONSE_PREFIX, Line, StoreAccess, StoreQueues
-
-if TYPE_CHECKING:
-    from callboard.storage.redis import RedisServer
+from callboard.storage.values import OWN_CHAT_PREFIX, RESPONSE_PREFIX, Line, LoggedRun, StoreAccess, StoreQueues
 
 DATABASES: dict[str, type[Database]] = {"sqlite": SqliteDatabase, "postgresql": PostgresqlDatabase}
+
+_log = structlog.get_logger(__name__)
 
 
 class Store:
     """A store in the database of a URL, as SQLAlchemy writes them.
 
-    The log of runs is in the Redis of `redis_url` where there is one, and kept there for `keep_run_seconds` after the
-    end of each. Nothing of it all is made, migrated or even looked at before `start`. Raises `StorageError` where a URL
-    is wrong.
+    Servers of a PostgreSQL notify each other through the Redis of `redis_url`, or through the database if there is
+    none. Nothing is made, migrated or even looked at before `start`. Raises `StorageError` if a URL is wrong.
     """
 
-    def __init__(self, url: str, redis_url: str | None = None, keep_run_seconds: float = 300) -> None:
+    def __init__(self, url: str, redis_url: str | None = None) -> None:
         self.database = _make_database(url)
-        self.redis = _make_redis(redis_url) if redis_url else None
-        self._keep_run_seconds = keep_run_seconds
+        self._make_bus = _choose_bus(self.database, redis_url)
+        self._has_useless_redis = redis_url is not None and self._make_bus is Bus
         self._audit = Audit(self.database)
         self._usage_statements = UsageStatements(self.database.dialect)
 
@@ -58,16 +57,14 @@ class Store:
     async def start(self) -> None:
         """Connect, create what is missing, migrate to the newest tables.
 
-        Raises `StorageError` where the database or Redis cannot be reached, or the one was made by a newer version.
+        Raises `StorageError` if the database cannot be reached, or was made by a newer version.
         """
+        if self._has_useless_redis:
+            _log.warning("redis_url_has_no_effect", reason="SQLite is for one server: there is no other to notify")
         await self.database.start()
-        if self.redis:
-            await self.redis.open()
 
     async def close(self) -> None:
         """Write what waits to be written, if it can be, and let go of every connection."""
-        if self.redis:
-            await self.redis.close()
         await self.database.close()
 
     async def check(self) -> None:
@@ -75,19 +72,29 @@ class Store:
         await self.database.check()
 
     def measure(self, on_access: Callable[[StoreAccess], None]) -> None:
-        """Call `on_access` with every access to the database and to Redis from here on."""
+        """Call `on_access` with every access to the database from here on."""
         self.database.on_access = on_access
-        if self.redis:
-            self.redis.on_access = on_access
 
     @property
     def queues(self) -> StoreQueues:
         """What waits at this moment."""
-        return StoreQueues(self.database.waiting_writes, len(self.database.unwritten))
+        return StoreQueues(self.database.waiting_writes, len(self.database.late))
 
-    def journal(self, turn: Turn, compact_results: CompactResults = "cited") -> SqlJournal:
-        """Return the journal that a turn is written in as it happens."""
-        return SqlJournal(self.database, turn, compact_results)
+    def turn(self, turn: Turn, compact_results: CompactResults = "cited") -> TurnWriter:
+        """Return what writes the rows of a turn."""
+        return TurnWriter(self.database, TurnRows(turn, compact_results))
+
+    def record(
+        self,
+        run_log: RunLog,
+        run: LoggedRun,
+        turn: TurnWriter | None,
+        *,
+        new: NewRun | None = None,
+        keep_audit_days: float = 0.0,
+    ) -> RunRecord:
+        """Return the record of a run of this server; see `RunRecord`."""
+        return RunRecord(self.database, run_log, self._audit, run, turn, new=new, keep_audit_days=keep_audit_days)
 
     def chats(self, user_id: object) -> Chats:
         """Return the chats of a user; of every user for `ANY_USER`."""
@@ -142,12 +149,8 @@ class Store:
         return await drop_usage(self.database)
 
     def run_log(self, server_id: str) -> RunLog:
-        """Return the log of runs, as that server writes it; None where it would be gone with the process anyway."""
-        if not self.redis:
-            return SqlRunLog(self.database, server_id)
-        from callboard.storage.redis import RedisRunLog
-
-        return RedisRunLog(self.redis, server_id, RunOwners(self.database, server_id), self._keep_run_seconds)
+        """Return the log of runs, as that server writes it."""
+        return RunLog(self.database, server_id, self._make_bus())
 
     async def close_interrupted_calls(self) -> int:
         """Mark the calls that were open when the server last stopped; returns how many there were.
@@ -160,7 +163,7 @@ class Store:
         """Forget a chat that no client has named, unless a response is kept in it."""
         if not chat_id.startswith(OWN_CHAT_PREFIX):
             return
-        await self.database.unwritten.write(chat_id)
+        await self.database.late.store(chat_id)
         is_kept = select(responses.c.run_id).where(responses.c.chat_id == chat_id).exists()
         await self.database.execute(delete(chats).where(chats.c.id == chat_id, ~is_kept))
 
@@ -224,9 +227,14 @@ def _make_database(url: str) -> Database:
     return kind(parsed)
 
 
-def _make_redis(url: str) -> "RedisServer":
+def _choose_bus(database: Database, redis_url: str | None) -> Callable[[], Bus]:
+    """Return what makes a bus for each server id."""
+    if not isinstance(database, PostgresqlDatabase):
+        return Bus
+    if redis_url is None:
+        return database.make_bus
     try:
-        from callboard.storage.redis import RedisServer
+        from callboard.storage.redis_bus import RedisBus, read_address
     except ImportError as error:
         raise StorageError(f"CALLBOARD_REDIS_URL cannot be used: {error}. {how_to_install('redis')}") from error
-    return RedisServer(url)
+    return partial(RedisBus, redis_url, read_address(redis_url))

@@ -93,7 +93,7 @@ def _of_chat(chat_id: str) -> Select[*tuple[Any, ...]]:
 async def forget_user(database: Database, user_id: str) -> Mapping[str, int]:
     """Delete all that is kept of a user but runs; return how many rows of each kind there were."""
     # What waits to be written would bring it back.
-    await database.unwritten.write()
+    await database.late.store()
     forgotten = {"chat": await delete_chats(database, chats.c.user_id == user_id)}
     for user_table in USER_TABLES:
         rows = user_table.table

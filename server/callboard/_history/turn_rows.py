@@ -1,0 +1,265 @@
+"""The rows of one turn, made from what happens in it: the question, rounds of calls, the last text. Pure.
+
+`callboard.storage.sql.turn_writer` writes them.
+"""
+
+import json
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from sys import getsizeof
+from typing import Any
+
+from callboard._history.records import ChatDict, HistoryCall, StoredStatus
+from callboard._history.sources import CompactResults, compact_message_tools
+from callboard._text import storable
+
+MAX_EVENTS = 100
+"""The status events of one call that are stored: the first half and the last half."""
+ROW_BYTES = 1_000
+"""The memory that a row change takes, its texts aside, roughly."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewResponse:
+    """A response that later requests may refer to.
+
+    `previous` is the run that it continues, `brought` the messages of its own request.
+    """
+
+    previous: str | None
+    brought: Sequence[ChatDict]
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """The turn of a chat that is stored.
+
+    `message_id` is the client's assistant message, `user_content` the user's question. `place` counts the questions of
+    the conversation, this one included. `results` are the results of functions that the client ran, by the ids of
+    their calls. `user_name` is None if the client sent none.
+    """
+
+    chat_id: str
+    run_id: str
+    message_id: str | None
+    user_id: str | None
+    user_content: str | list[dict[str, Any]] | None
+    place: int | None = None
+    results: Mapping[str, str] = field(default_factory=dict)
+    response: NewResponse | None = None
+    agent_id: str | None = None
+    user_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NewRow:
+    """A new row of `messages`: `number` counts the rows of the turn from 0, `values` are columns by their names."""
+
+    number: int
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedRow:
+    """Columns of a row of the turn that change."""
+
+    number: int
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class NewStatus:
+    """A status event of the call in that row; if `replaces_one`, the first of the last half is deleted for it."""
+
+    number: int
+    status: StoredStatus
+    replaces_one: bool
+
+
+RowChange = Turn | NewRow | ChangedRow | NewStatus
+"""A change to the tables; `Turn` is the first: it makes the chat and stores the response and the client's results."""
+
+
+class TurnRows:
+    """Makes the row changes of one turn, in order."""
+
+    def __init__(self, turn: Turn, compact_results: CompactResults = "cited") -> None:
+        self.turn = turn
+        self.ending: str | None = None
+        """The run's last event as JSON, if the turn was restored and has ended."""
+        self.size_bytes = 0
+        """The memory that the turn's texts take, roughly."""
+        self._compact_results = compact_results
+        self._calls: dict[str, HistoryCall] = {}
+        self._open: set[str] = set()
+        self._row_count = 0
+        self._rows_of_calls: dict[str, int] = {}
+        self._status_counts: Counter[str] = Counter()
+        self._texts: list[str] = []
+        self._round_index = -1
+        self._round_row = -1
+        self._round_calls: list[dict[str, Any]] = []
+
+    @property
+    def calls(self) -> Sequence[HistoryCall]:
+        """The calls of the turn; when it has ended, as they are replayed."""
+        return tuple(self._calls.values())
+
+    @property
+    def open_calls(self) -> Sequence[HistoryCall]:
+        """The calls that have no result yet."""
+        return tuple(call for call in self.calls if call.tool_call_id in self._open)
+
+    def restore(self, rows: Sequence[Any], calls: Sequence[HistoryCall]) -> None:
+        """Continue a turn from its rows in the table, in order; `calls` are those of the tool rows."""
+        self._calls = {call.tool_call_id: call for call in calls}
+        self._row_count = len(rows)
+        self.ending = rows[0].ending if rows else None
+        for number, row in enumerate(rows):
+            if row.role == "tool":
+                self._rows_of_calls[row.tool_call_id] = number
+                if row.ended_at is None:
+                    self._open.add(row.tool_call_id)
+            elif row.tool_calls:
+                self._texts.append(row.content or "")
+                self._round_row = number
+                self._round_index = row.round_index
+                self._round_calls = json.loads(row.tool_calls)
+
+    def begin(
+        self,
+        user_content: str | list[dict[str, Any]] | None,
+        results: Mapping[str, str] | None = None,
+        response: NewResponse | None = None,
+    ) -> list[RowChange]:
+        """Return the chat and the user's message; the arguments are without secrets, and files are text by now."""
+        if self._row_count:
+            # Another server has begun the turn.
+            return []
+        stored = {call_id: storable(result) for call_id, result in (results or {}).items()}
+        self.turn = replace(self.turn, user_content=user_content, results=stored, response=response)
+        self.size_bytes += _measure([user_content, stored, list(response.brought) if response else None])
+        changes: list[RowChange] = [self.turn]
+        if user_content is not None:
+            text = user_content if isinstance(user_content, str) else json.dumps(user_content, ensure_ascii=False)
+            changes.append(self._add_row("user", content=storable(text), place=self.turn.place))
+        return changes
+
+    def start_call(self, call: HistoryCall, text_before: str) -> list[RowChange]:
+        """Return the call's row; the first call of a round adds the round's assistant message.
+
+        That message lists the agent's own calls, not those with a parent. `text_before` is the text since the last
+        round.
+        """
+        changes = [] if call.parent_call_id else [self._add_to_round(call, text_before)]
+        row = self._add_row(
+            "tool",
+            tool_call_id=call.tool_call_id,
+            tool_name=call.tool_name[:255],
+            arguments=call.arguments,
+            round_index=call.round_index,
+            sequence_index=call.sequence_index,
+            started_at=time.time(),
+            provider_details=json.dumps(call.details) if call.details else None,
+            parent_call_id=call.parent_call_id,
+        )
+        self._rows_of_calls[call.tool_call_id] = row.number
+        self._calls[call.tool_call_id] = replace(call, message_id=self.turn.message_id)
+        self._open.add(call.tool_call_id)
+        self._texts.append(text_before)
+        self.size_bytes += 2 * ROW_BYTES + sum(map(getsizeof, (text_before, call.arguments))) + _measure(call.details)
+        return [*changes, row]
+
+    def _add_to_round(self, call: HistoryCall, text_before: str) -> RowChange:
+        """Return the assistant message of the call's round, with the call."""
+        is_first = call.round_index != self._round_index
+        if is_first:
+            self._round_index = call.round_index
+            self._round_calls = []
+        self._round_calls.append(
+            {
+                "id": call.tool_call_id,
+                "type": "function",
+                "function": {"name": call.tool_name, "arguments": call.arguments},
+            }
+        )
+        tool_calls = tuple(self._round_calls)
+        if not is_first:
+            return ChangedRow(self._round_row, {"tool_calls": tool_calls})
+        message = self._add_row(
+            "assistant", content=text_before or None, tool_calls=tool_calls, round_index=call.round_index
+        )
+        self._round_row = message.number
+        return message
+
+    def add_status(self, tool_call_id: str, status: str, message: str, progress: float | None) -> list[RowChange]:
+        """Return a status event; of more than `MAX_EVENTS` of a call the first half and the last half are stored."""
+        replaces_one = self._status_counts[tool_call_id] >= MAX_EVENTS
+        self._status_counts[tool_call_id] += 1
+        self.size_bytes += ROW_BYTES + getsizeof(message)
+        stored = StoredStatus(status[:64], message, progress, time.time())
+        return [NewStatus(self._rows_of_calls[tool_call_id], stored, replaces_one)]
+
+    def end_call(
+        self, tool_call_id: str, output: str, error_code: str | None, duration_ms: int | None
+    ) -> list[RowChange]:
+        """Return the call's whole result or error; nothing for a call that is not in the turn."""
+        if tool_call_id not in self._calls:
+            return []
+        self._calls[tool_call_id] = replace(self._calls[tool_call_id], result=output)
+        self._open.discard(tool_call_id)
+        self.size_bytes += ROW_BYTES + getsizeof(output)
+        ended = {"tool_output": output, "error_code": error_code, "ended_at": time.time(), "duration_ms": duration_ms}
+        return [self._change_call(tool_call_id, ended)]
+
+    def finish(
+        self,
+        text: str,
+        *,
+        is_answered: bool,
+        details: Mapping[str, Any] | None = None,
+        ending: str | None = None,
+    ) -> list[RowChange]:
+        """Return the turn's last text, its ending, and the compacted form of results that the answer cites in part.
+
+        `details` are what the model sent beside the text, `ending` is the run's last event as JSON.
+        """
+        changes: list[RowChange] = []
+        if is_answered:
+            # Text before and between the rounds cites as well as the last.
+            for call in compact_message_tools(self.calls, "".join([*self._texts, text]), self._compact_results):
+                if call != self._calls[call.tool_call_id]:
+                    self._calls[call.tool_call_id] = call
+                    changes.append(self._change_call(call.tool_call_id, {"replay_output": call.result}))
+        if text:
+            written = json.dumps(details) if details else None
+            changes.append(self._add_row("assistant", content=text, provider_details=written))
+        if ending and self._row_count:
+            changes.append(ChangedRow(0, {"ending": ending}))
+        self.size_bytes += len(changes) * ROW_BYTES + getsizeof(text)
+        return changes
+
+    def _add_row(self, role: str, **values: object) -> NewRow:
+        turn = self.turn
+        number = self._row_count
+        self._row_count += 1
+        owner = {"chat_id": turn.chat_id, "run_id": turn.run_id, "message_id": turn.message_id}
+        if turn.agent_id is not None:
+            owner["agent_id"] = turn.agent_id
+        return NewRow(number, {**owner, "role": role, "created_at": time.time(), **values})
+
+    def _change_call(self, tool_call_id: str, values: Mapping[str, Any]) -> ChangedRow:
+        return ChangedRow(self._rows_of_calls[tool_call_id], values)
+
+
+def _measure(value: object) -> int:
+    """Return the memory that a JSON value takes, in bytes, roughly."""
+    match value:
+        case dict():
+            return getsizeof(value) + sum(map(_measure, value.values()))
+        case list():
+            return getsizeof(value) + sum(map(_measure, value))
+        case _:
+            return getsizeof(value)

@@ -1,0 +1,97 @@
+"""The bus by Redis pub/sub: it carries frames of any size, so that followers need no query.
+
+One node of a cluster will do: a cluster passes what is published on to every node.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from urllib.parse import urlsplit
+
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+
+from callboard._redaction import Redaction, secrets_in_url
+from callboard.errors import StorageError
+from callboard.storage.bus import HEARTBEAT, ConnectedBus, Send
+
+CHANNEL = "callboard:runs"
+CONNECT_SECONDS = 3
+ANSWER_SECONDS = 5
+
+_PATH = re.compile(r"/?[0-9]*")
+
+
+class RedisBus(ConnectedBus):
+    """The bus in the Redis of a URL; `address` is its URL for the log, see `read_address`."""
+
+    def __init__(self, url: str, address: str) -> None:
+        super().__init__(address)
+        self._url = url
+        self._redact = Redaction(secrets_in_url(url))
+
+    async def check(self) -> None:
+        """Raise `StorageError` if Redis cannot be used as a bus."""
+        try:
+            async with self._make_client() as client, client.pubsub() as subscription:
+                await subscription.subscribe(CHANNEL)
+                await client.publish(CHANNEL, HEARTBEAT)
+        except (RedisError, OSError) as error:
+            raise StorageError(f"the Redis {self._name} cannot be used: {self._explain(error)}") from None
+
+    def _make_client(self) -> Redis:
+        # The bus connects again itself: a message that is repeated would come too late.
+        retry = Retry(NoBackoff(), 0)
+        client: Redis = Redis.from_url(
+            self._url, socket_connect_timeout=CONNECT_SECONDS, socket_timeout=ANSWER_SECONDS, retry=retry
+        )
+        return client
+
+    @asynccontextmanager
+    async def _connect(self, hear: Callable[[bytes], None]) -> AsyncIterator[Send]:
+        async with self._make_client() as client, client.pubsub(ignore_subscribe_messages=True) as subscription:
+            await subscription.subscribe(CHANNEL)
+
+            async def listen() -> None:
+                async for message in subscription.listen():
+                    hear(message["data"])
+
+            async def send(messages: Sequence[bytes]) -> None:
+                if listening.done():
+                    listening.result()
+                pipeline = client.pipeline(transaction=False)
+                for message in messages:
+                    pipeline.publish(CHANNEL, message)
+                await pipeline.execute()
+
+            listening = asyncio.create_task(listen(), name="bus of Redis")
+            listening.add_done_callback(lambda _: self._is_due.set())
+            try:
+                yield send
+            finally:
+                listening.cancel()
+                await asyncio.wait({listening})
+
+    def _explain(self, error: Exception) -> str:
+        return self._redact(str(error))
+
+
+def read_address(url: str) -> str:
+    """Return the address in a URL, without names, passwords and options; raises `StorageError` if it is wrong."""
+    try:
+        parts = urlsplit(url)
+        if parts.scheme == "unix" and parts.path:
+            return f"unix://{parts.path}"
+        is_valid = parts.scheme in ("redis", "rediss") and parts.hostname and _PATH.fullmatch(parts.path)
+        if is_valid and not parts.fragment:
+            return f"{parts.scheme}://{parts.hostname}:{parts.port or 6379}{parts.path}"
+    except ValueError:
+        pass
+    # The URL is not repeated: the mistake may be in the password.
+    raise StorageError(
+        "CALLBOARD_REDIS_URL cannot be read: it is to be redis://host:6379/0, rediss://name:password@host:6379/0 or "
+        "unix:///run/redis.sock, with % codes for special characters in a password (%2F for /, %23 for #, %40 for @)"
+    )

@@ -1,0 +1,79 @@
+"""The runs that the database could not store yet, in the order in which that began."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import structlog
+
+from callboard._history import HistoryCall
+from callboard.errors import StorageError
+
+if TYPE_CHECKING:
+    from callboard.storage.sql.run_record import RunRecord
+
+MAX_ENDED = 500
+MAX_ENDED_BYTES = 64 * 1024 * 1024
+"""The bounds for late runs that have ended; beyond them the oldest are lost."""
+
+_log = structlog.get_logger(__name__)
+
+
+class LateRecords:
+    """The late records of one database."""
+
+    def __init__(self) -> None:
+        self._records: dict[RunRecord, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def add(self, record: "RunRecord") -> None:
+        """Add a record that has become late."""
+        self._records[record] = None
+        while ended := self._find_excess():
+            _log.warning("turn_lost", chat_id=ended.chat_id, reason="too many runs wait to be stored")
+            ended.stop()
+
+    def discard(self, record: "RunRecord") -> None:
+        """Remove a record that is stored, or never will be."""
+        self._records.pop(record, None)
+
+    def retry(self) -> None:
+        """Have all tried again now: the database has taken a write."""
+        for record in self._records:
+            record.retry()
+
+    def calls(self, chat_id: str, user_id: object) -> Sequence[HistoryCall]:
+        """Return the calls of a user's chat that are not stored, oldest first."""
+        return [
+            call
+            for record in self._records
+            if (record.chat_id, record.user_id) == (chat_id, user_id)
+            for call in record.calls
+        ]
+
+    async def store(self, chat_id: str | None = None, before: "RunRecord | None" = None) -> None:
+        """Store the late records of a chat, or all, in order, those after `before` left out.
+
+        Raises `StorageError` if the database does not take one.
+        """
+        for record in tuple(self._records):
+            if record is before:
+                return
+            if chat_id in (None, record.chat_id):
+                await record.store_now()
+
+    async def close(self) -> None:
+        """Store what can be stored; the rest is lost."""
+        try:
+            await self.store()
+        except StorageError:
+            _log.warning("turns_lost", turns=len(self._records))
+        for record in tuple(self._records):
+            record.stop()
+
+    def _find_excess(self) -> "RunRecord | None":
+        """Return the oldest of the ended records if they are too many or too large together."""
+        ended = [record for record in self._records if record.has_ended]
+        is_too_much = len(ended) > MAX_ENDED or sum(record.size_bytes for record in ended) > MAX_ENDED_BYTES
+        return ended[0] if is_too_much else None

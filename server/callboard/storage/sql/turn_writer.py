@@ -1,0 +1,166 @@
+"""Writes the rows of one turn, in the transaction of its events."""
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, assert_never
+
+import structlog
+from sqlalchemy import Connection, and_, bindparam, delete, insert, select, update
+
+from callboard._history.records import message_text
+from callboard._history.turn_rows import MAX_EVENTS, ChangedRow, NewRow, NewStatus, RowChange, Turn, TurnRows
+from callboard.storage.rows import read_history_call, write_brought
+from callboard.storage.sql.database import Database
+from callboard.storage.sql.tables import MESSAGE_WORDS, chats, messages, responses, tool_events
+
+# Made once: SQLAlchemy caches the compiled statement with the object.
+CHAT_CREATED_AT = (
+    select(chats.c.created_at)
+    .where(chats.c.id == bindparam("chat"))
+    # On PostgreSQL the chat cannot be deleted before the end of the transaction.
+    .with_for_update(read=True, key_share=True)
+)
+ADD_ROW = insert(messages).returning(messages.c.id)
+CHANGE_ROW = update(messages).where(messages.c.id == bindparam("row"))
+ADD_STATUS = insert(tool_events)
+
+_log = structlog.get_logger(__name__)
+
+
+class TurnWriter:
+    """Writes one turn into the tables and knows the ids of its rows.
+
+    If the chat is deleted meanwhile, or another user has begun a chat of that id, nothing more of the turn is stored
+    and `is_kept` is False.
+    """
+
+    def __init__(self, database: Database, rows: TurnRows) -> None:
+        self.rows = rows
+        self.is_kept = True
+        self._database = database
+        self._row_ids: dict[int, int] = {}
+        self._chat_created_at: float | None = None
+
+    async def restore(self) -> bool:
+        """Continue the turn from what is stored of it; return whether anything is."""
+        rows = await self._database.fetch(select(messages).where(self._is_of_turn).order_by(messages.c.id))
+        turn = self.rows.turn
+        created_at = await self._database.scalar(select(chats.c.created_at).where(chats.c.id == turn.chat_id))
+        if not rows or created_at is None:
+            return False
+        self._chat_created_at = created_at
+        self._row_ids = {number: row.id for number, row in enumerate(rows)}
+        self.rows.restore(rows, [read_history_call(row) for row in rows if row.role == "tool"])
+        return True
+
+    @property
+    def _is_of_turn(self) -> Any:
+        turn = self.rows.turn
+        return and_(messages.c.chat_id == turn.chat_id, messages.c.run_id == turn.run_id)
+
+    def write(self, connection: Connection, changes: Sequence[RowChange], *, may_be_written: bool = False) -> None:
+        """Write the changes that come next.
+
+        With `may_be_written` an earlier attempt may have committed the same changes: rows that are there are kept.
+        """
+        if not (self.is_kept and changes):
+            return
+        if not isinstance(changes[0], Turn) and not self._is_chat_there(connection):
+            self.drop()
+            return
+        rows_there = self.find_rows(connection) if may_be_written else 0
+        for change in changes:
+            match change:
+                case Turn():
+                    if not self._begin(connection, change):
+                        self.drop()
+                        return
+                case NewRow():
+                    if change.number >= rows_there:
+                        self._add_row(connection, change)
+                case ChangedRow():
+                    connection.execute(CHANGE_ROW, {**_columns(change), "row": self._row_ids[change.number]})
+                case NewStatus():
+                    self._add_status(connection, change)
+                case _:
+                    assert_never(change)
+
+    def drop(self) -> None:
+        """Store nothing more of the turn."""
+        self.is_kept = False
+        _log.info("turn_not_kept", chat_id=self.rows.turn.chat_id, run_id=self.rows.turn.run_id)
+
+    def find_rows(self, connection: Connection) -> int:
+        """Read the ids of the turn's rows, which a lost connection may have cost; return how many there are."""
+        ids = connection.scalars(select(messages.c.id).where(self._is_of_turn).order_by(messages.c.id)).all()
+        self._row_ids.update(enumerate(ids))
+        return len(ids)
+
+    def _is_chat_there(self, connection: Connection) -> bool:
+        """Return False if the chat is gone; a new one of the same id is another chat."""
+        created_at = connection.scalar(CHAT_CREATED_AT, {"chat": self.rows.turn.chat_id})
+        return created_at is not None and created_at == self._chat_created_at
+
+    def _begin(self, connection: Connection, turn: Turn) -> bool:
+        """Store the chat, the response and the results of the client's functions; False if the chat is another's."""
+        now = time.time()
+        row = self._database.dialect.insert(chats).values(
+            id=turn.chat_id, user_id=turn.user_id, user_name=turn.user_name, created_at=now, updated_at=now
+        )
+        changed = {"updated_at": now} if turn.user_name is None else {"updated_at": now, "user_name": turn.user_name}
+        # One statement: of two users who begin a chat at the same moment, one finds the other's.
+        mine = chats.c.user_id.is_not_distinct_from(turn.user_id)
+        begin = row.on_conflict_do_update(index_elements=["id"], set_=changed, where=mine)
+        self._chat_created_at = connection.scalar(begin.returning(chats.c.created_at))
+        if self._chat_created_at is None:
+            return False
+        if turn.response is not None:
+            # It is there if an earlier attempt was committed.
+            connection.execute(
+                delete(responses).where(responses.c.run_id == turn.run_id, responses.c.chat_id == turn.chat_id)
+            )
+            response = {"run_id": turn.run_id, "chat_id": turn.chat_id, "created_at": now}
+            connection.execute(
+                insert(responses).values(
+                    **response, previous=turn.response.previous, input=write_brought(turn.response)
+                )
+            )
+        for call_id, result in turn.results.items():
+            is_open = and_(
+                messages.c.chat_id == turn.chat_id, messages.c.tool_call_id == call_id, messages.c.ended_at.is_(None)
+            )
+            connection.execute(update(messages).where(is_open).values(tool_output=result, ended_at=now))
+        return True
+
+    def _add_row(self, connection: Connection, change: NewRow) -> None:
+        row = _columns(change)
+        row_id = int(connection.execute(ADD_ROW, row).scalar_one())
+        self._row_ids[change.number] = row_id
+        if row["role"] != "tool":
+            self._database.dialect.index(connection, MESSAGE_WORDS, row_id, message_text(row["content"]))
+
+    def _add_status(self, connection: Connection, change: NewStatus) -> None:
+        row_id = self._row_ids[change.number]
+        status = change.status
+        if change.replaces_one:
+            of_the_call = select(tool_events.c.id).where(tool_events.c.tool_message_id == row_id)
+            first_of_the_last = of_the_call.order_by(tool_events.c.id).offset(MAX_EVENTS // 2).limit(1)
+            connection.execute(delete(tool_events).where(tool_events.c.id == first_of_the_last.scalar_subquery()))
+        row = {
+            "tool_message_id": row_id,
+            "status": status.status,
+            "message": status.message,
+            "progress": status.progress,
+            "created_at": status.at,
+        }
+        connection.execute(ADD_STATUS, row)
+
+
+def _columns(change: NewRow | ChangedRow) -> dict[str, Any]:
+    """Return the values as they are stored."""
+    columns: Mapping[str, Any] = change.values
+    if "tool_calls" not in columns:
+        return dict(columns)
+    # Only now: each call of a round writes the list of the round's calls once more.
+    return {**columns, "tool_calls": json.dumps(columns["tool_calls"], ensure_ascii=False)}

@@ -1,0 +1,73 @@
+"""Servers of one database and their leases: a run has one owner, and a busy server keeps its runs."""
+
+import asyncio
+import time
+from contextlib import AsyncExitStack
+from dataclasses import replace
+
+import pytest
+
+from callboard.errors import RunLost
+from callboard.storage import LoggedFrame, LoggedRun, Store
+
+pytestmark = pytest.mark.timeout(60)
+
+on_postgresql = pytest.mark.parametrize(
+    "database_url", [pytest.param("postgresql", marks=pytest.mark.needs("postgresql"))], indirect=True
+)
+
+RUN = LoggedRun("run", "agent", "chat", "message", "ann")
+
+
+async def test_each_run_of_a_dead_server_is_taken_over_by_one_of_several(store: Store) -> None:
+    ids = {f"left-{number}" for number in range(30)}
+    gone = store.run_log("gone")
+    async with gone.open(60, print):
+        for run_id in ids:
+            await gone.begin(replace(RUN, run_id=run_id))
+    takers = [store.run_log(f"taker-{number}") for number in range(5)]
+    async with AsyncExitStack() as there:
+        for taker in takers:
+            await there.enter_async_context(taker.open(60, print))
+        taken = [run for runs in await asyncio.gather(*(taker.take_over() for taker in takers)) for run in runs]
+        assert sorted(run.run_id for run in taken) == sorted(ids)
+        assert {run.epoch for run in taken} == {2}
+        assert [run for taker in takers for run in await taker.take_over()] == []
+
+
+async def test_a_run_that_comes_back_to_its_first_server_is_written_in_its_new_epoch_alone(store: Store) -> None:
+    first = store.run_log("first")
+    second = store.run_log("second")
+    run = await first.begin(RUN)
+    [taken] = await second.take_over()
+    [again] = await first.take_over()
+    assert (taken.epoch, again.epoch) == (2, 3)
+    with pytest.raises(RunLost):
+        await first.append(run, [LoggedFrame(b"of the first epoch")])
+    await first.append(again, [LoggedFrame(b"1")])
+
+
+@on_postgresql
+async def test_a_lease_is_renewed_while_the_event_loop_is_busy(store: Store) -> None:
+    busy = store.run_log("busy")
+    async with busy.open(0.6, print):
+        await busy.begin(RUN)
+        time.sleep(1.5)  # noqa: ASYNC251 - as a tool may that blocks the event loop
+        assert await store.run_log("heir").take_over() == []
+
+
+@on_postgresql
+async def test_a_server_sees_that_another_starts_and_later_that_it_is_gone(store: Store) -> None:
+    first = store.run_log("first")
+    async with first.open(0.3, print):
+        assert first.was_alone()
+        # A log has the lease of its store's database, so each server needs a store.
+        other = await Store.open(store.database.where)
+        second = other.run_log("second")
+        async with second.open(60, print):
+            assert not second.was_alone()
+            while first.was_alone():  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0)
+        while not first.was_alone():  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0)
+        await other.close()

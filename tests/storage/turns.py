@@ -1,0 +1,66 @@
+"""Turns that a test stores step by step."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from callboard._history import HistoryCall, RowChange, Turn
+from callboard.storage import LoggedFrame, LoggedRun, RunRecord, Store
+
+
+class StoredSteps:
+    """Stores each step of a turn in a transaction of its own, without a run."""
+
+    def __init__(self, store: Store, turn: Turn) -> None:
+        self._store = store
+        self._asked = turn
+        self.turn = store.turn(turn)
+
+    async def begin(self) -> bool:
+        """Store the question; False if the chat is another user's."""
+        asked = self._asked
+        return await self._write(self.turn.rows.begin(asked.user_content, asked.results, asked.response))
+
+    async def call_started(self, call: HistoryCall, text_before: str) -> bool:
+        return await self._write(self.turn.rows.start_call(call, text_before))
+
+    async def call_progressed(self, tool_call_id: str, status: str, message: str, progress: float | None) -> bool:
+        return await self._write(self.turn.rows.add_status(tool_call_id, status, message, progress))
+
+    async def call_ended(self, tool_call_id: str, output: str, error_code: str | None, duration_ms: int | None) -> bool:
+        return await self._write(self.turn.rows.end_call(tool_call_id, output, error_code, duration_ms))
+
+    async def finish(
+        self,
+        text: str,
+        *,
+        is_answered: bool,
+        details: Mapping[str, Any] | None = None,
+        ending: str | None = None,
+    ) -> bool:
+        changes = self.turn.rows.finish(text, is_answered=is_answered, details=details, ending=ending)
+        return await self._write(changes)
+
+    async def _write(self, changes: list[RowChange]) -> bool:
+        await self._store.database.write(lambda connection: self.turn.write(connection, changes))
+        return self.turn.is_kept
+
+
+class RecordedSteps(StoredSteps):
+    """Stores each step of a turn in the record of a run, with an event."""
+
+    def __init__(self, store: Store, turn: Turn, record: RunRecord) -> None:
+        super().__init__(store, turn)
+        self.record = record
+        record.turn = self.turn
+
+    @classmethod
+    async def open(cls, store: Store, turn: Turn, server_id: str = "server") -> "RecordedSteps":
+        """Begin the run of a turn."""
+        run_log = store.run_log(server_id)
+        run = LoggedRun(turn.run_id, "agent", turn.chat_id, turn.message_id, turn.user_id)
+        return cls(store, turn, store.record(run_log, await run_log.begin(run), store.turn(turn)))
+
+    async def _write(self, changes: list[RowChange]) -> bool:
+        self.record.append(LoggedFrame(b"frame"), changes)
+        await self.record.settled()
+        return self.turn.is_kept
