@@ -242,15 +242,15 @@ FAULTS = (
     Fault(
         "two calls of one answer with one id stay so",
         "server/callboard/frameworks/openai_agents/model.py",
-        "call.call_id = claimed[given].popleft()",
-        "call.call_id = claimed[given][0]",
+        "call.call_id = ids[given].popleft()",
+        "call.call_id = ids[given][0]",
         ("tests/frameworks/test_openai_agents.py", "tests/frameworks"),
     ),
     Fault(
         "a team loses the additional input that its author has given",
         "server/callboard/frameworks/agno/messages.py",
-        "twin.additional_input = [*(team.additional_input or ()), *(messages[:-1] if asked else messages)]",
-        "twin.additional_input = [*(messages[:-1] if asked else messages)]",
+        "team_copy.additional_input = [*(team.additional_input or ()), *(messages[:-1] if question else messages)]",
+        "team_copy.additional_input = [*(messages[:-1] if question else messages)]",
         ("tests/frameworks/test_agno_teams.py", "tests/frameworks"),
     ),
     Fault(

@@ -314,7 +314,7 @@ def test_a_skill_whose_settings_are_half_set_is_told_of_and_the_other_agents_are
     found = doctor(SEERR_URL="http://seerr.local", ALLOWED_HOSTS="http://nas.lan")
     [seerr, hosts] = sorted(found.broken, reverse=True)
     assert "CALLBOARD_SEERR_URL is set: give its key in CALLBOARD_SEERR_API_KEY" in seerr
-    assert "CALLBOARD_ALLOWED_HOSTS: 'http://nas.lan' is no host name" in hosts
+    assert "CALLBOARD_ALLOWED_HOSTS: 'http://nas.lan' is not a host name" in hosts
     assert "assistant" in found.of("agents")[0]
 
 
@@ -350,13 +350,13 @@ def test_mcp_server_that_does_not_start_and_tools_that_are_left_out_are_told_of_
         "✓ MCP server web: 2 tools",
         "– MCP server web: the tool bad is left out: its schema refers at '/properties/a' to '#/b', which is no "
         "part of it",
-        "– MCP server web: all of its tools ask first: it is not trusted to say which of them only read",
+        "– MCP server web: all its tools need approval: the server is not trusted to mark tools that only read",
     ]
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [('{"mcpServers": {"a": {"comand": "x"}}}', "mcpServers.a"), ("{", "no JSON"), ("[]", "write the servers as")],
+    [('{"mcpServers": {"a": {"comand": "x"}}}', "mcpServers.a"), ("{", "not JSON"), ("[]", "write the servers as")],
 )
 def test_a_wrong_file_of_mcp_servers_is_told_of_with_the_place(
     doctor: Doctor, tmp_path: Path, text: str, words: str

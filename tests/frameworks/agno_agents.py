@@ -20,7 +20,7 @@ Make = Callable[[Callable[[], OpenAIChat]], AgentLike]
 
 @dataclass(frozen=True)
 class Made:
-    """An agent that a test makes with models of its own."""
+    """An agent that a test creates with its own models."""
 
     make: Make
     name: str = "made"
@@ -33,12 +33,12 @@ class Made:
 
 
 def solo(*tools: Any, **fields: Any) -> Made:
-    """One agent with these tools."""
+    """An agent with these tools."""
     return Made(lambda model: from_agno(Agent(id="agent", model=model(), tools=[*tools], telemetry=False, **fields)))
 
 
 def asks_another(*tools: Any) -> Made:
-    """An agent with a tool that asks another agent, which has these tools."""
+    """An agent with a tool that runs another agent, which has these tools."""
 
     def make(model: Callable[[], OpenAIChat]) -> AgentLike:
         other = Agent(id="other", model=model(), tools=[*tools], telemetry=False)
@@ -53,7 +53,7 @@ def asks_another(*tools: Any) -> Made:
 
 
 def asks_another_and_waits(*tools: Any, in_a_thread: bool = True, stream: bool = False) -> Made:
-    """The same, by Agno's method that is not asynchronous."""
+    """The same, with Agno's synchronous method."""
 
     def make(model: Callable[[], OpenAIChat]) -> AgentLike:
         other = Agent(id="other", name="Other", model=model(), tools=[*tools], telemetry=False)

@@ -1,4 +1,4 @@
-"""The built-in loop: what all others are measured against."""
+"""The built-in loop, with which all adapters are compared."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager

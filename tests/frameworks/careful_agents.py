@@ -1,7 +1,7 @@
-"""The agent `careful` of one framework, for tests of servers that are killed.
+"""The agent `careful` in one framework, for tests in which servers are killed.
 
-Its tools leave a line in a file each time that they run. `CALLBOARD_TEST_FRAMEWORK` says of which framework it is, and
-`CALLBOARD_TEST_ON_OWNER_LOSS` what becomes of its runs, where that is not left out.
+Its tools write a line to a file for each of their runs. `CALLBOARD_TEST_FRAMEWORK` selects the framework, and
+`CALLBOARD_TEST_ON_OWNER_LOSS`, if set, the agent's `on_owner_loss`.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ async def sell(seat: int) -> str:
 
 
 async def wait_for_ever(seat: int) -> str:
-    """Sell a seat, and never say so."""
+    """Sell a seat, and never return."""
     note(f"wait {seat}")
     await asyncio.Event().wait()
     return ""

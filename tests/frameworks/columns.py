@@ -12,7 +12,7 @@ from tests.frameworks.toolbox import PICTURE_URL, Toolbox
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A framework, whose module is imported when a test makes an agent of it."""
+    """A framework, whose module is imported when a test creates an agent of it."""
 
     name: str
     module: str

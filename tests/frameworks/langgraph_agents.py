@@ -27,7 +27,7 @@ Node = Callable[..., Any] | ToolNode | Graph
 
 @dataclass(frozen=True)
 class Made:
-    """An agent that a test makes with a model of its own, of the kind that it needs."""
+    """An agent that a test creates with its own model."""
 
     make: Callable[[ChatOpenAI], AgentLike]
     kind: type[ChatOpenAI] = ChatOpenAI
@@ -41,7 +41,7 @@ class Made:
 
 
 def solo(*tools: Any, **fields: Any) -> Made:
-    """One agent of LangChain with these tools, and a checkpointer."""
+    """A LangChain agent with these tools and a checkpointer."""
     return Made(lambda model: from_langgraph(agent_of(model, *tools, **fields)))
 
 
@@ -50,7 +50,7 @@ def agent_of(model: ChatOpenAI, *tools: Any, **fields: Any) -> Graph:
 
 
 def loop(model: ChatOpenAI, tools: Sequence[Any], run: Node | None = None, ask: Node | None = None) -> Graph:
-    """A graph by hand: a node that asks the model, and one that runs the tools, which is LangGraph's unless given."""
+    """A handwritten graph: a node that asks the model, and a node that runs the tools, by default LangGraph's."""
     asking = model.bind_tools([tool(one) for one in tools])
 
     async def ask_model(state: MessagesState) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def loop(model: ChatOpenAI, tools: Sequence[Any], run: Node | None = None, ask: 
 
 
 def asks_another(*tools: Any) -> Made:
-    """An agent with a tool that asks another agent, which has these tools."""
+    """An agent with a tool that runs another agent, which has these tools."""
 
     def make(model: ChatOpenAI) -> Any:
         other = agent_of(model, *tools, checkpointer=None)
@@ -82,7 +82,7 @@ def asks_another(*tools: Any) -> Made:
 
 
 def asks_another_and_waits(*tools: Any, in_a_thread: bool = True) -> Made:
-    """The same, by LangGraph's method that is not asynchronous."""
+    """The same, with LangGraph's synchronous method."""
 
     def make(model: ChatOpenAI) -> Any:
         other = agent_of(model, *tools, checkpointer=None)

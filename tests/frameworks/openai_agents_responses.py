@@ -17,7 +17,7 @@ from tests.frameworks.toolbox import Toolbox
 
 
 class ResponsesServer(OpenAIServer):
-    """The scripted server at `/v1/responses`: its streams are of the same form, their events are others."""
+    """The scripted server at `/v1/responses`: the stream has the same form but other events."""
 
     async def _app(self, scope: ASGIMessage, receive: Receive, send: Send) -> None:
         assert scope["path"] == "/v1/responses"
@@ -25,7 +25,7 @@ class ResponsesServer(OpenAIServer):
 
 
 class OnResponses:
-    """An agent whose model is only named: the SDK makes it, of the Responses API."""
+    """An agent whose model is only named, so that the SDK creates it for the Responses API."""
 
     name = "made"
     deviations: Mapping[str, Deviation] = {}
@@ -52,14 +52,14 @@ async def play(
     agent: Mapping[str, Any] = MappingProxyType({}),
     **fields: Any,
 ) -> tuple[Performance, list[Body]]:
-    """What is seen, and the requests to the Responses API."""
+    """Return the observed events and the requests to the Responses API."""
     framework = OnResponses(script, *tools, **agent)
     seen, _ = await perform(framework, scenario([], **fields), folder, confirm_tools=confirm_tools, **limits)
     return seen, framework.server.requests
 
 
 def answer(*items: Body, deltas: Sequence[Body] = (), end: str = "response.completed", **fields: Any) -> Answer:
-    """A response with these items, each announced and done, and pieces of them between."""
+    """A response with these items, each with its start, pieces and end."""
     usage = {"input_tokens": 10, "output_tokens": 5, "total_tokens": 15}
     whole = {"id": "resp_1", "object": "response", "output": [*items], "usage": usage, **fields}
     events: list[Body] = [{"type": "response.created", "response": {**whole, "output": []}}]

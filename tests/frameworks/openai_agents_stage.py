@@ -23,7 +23,7 @@ Make = Callable[[Model], AgentLike]
 
 @dataclass(frozen=True)
 class Made:
-    """An agent that a test makes with a model of its own."""
+    """An agent that a test creates with its own model."""
 
     make: Make
     name: str = "made"
@@ -36,7 +36,7 @@ class Made:
 
 
 def solo(*tools: Any, **fields: Any) -> Made:
-    """One agent with these tools."""
+    """An agent with these tools."""
     return Made(
         lambda model: from_openai_agents(Agent("agent", model=model, tools=[*tools], **fields), run_config=UNTRACED)
     )

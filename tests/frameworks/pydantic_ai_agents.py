@@ -19,7 +19,7 @@ from tests.frameworks.toolbox import Toolbox
 
 @dataclass(frozen=True)
 class Made:
-    """An agent that a test makes with a model of its own."""
+    """An agent that a test creates with its own model."""
 
     make: Callable[[OpenAIChatModel], AgentLike]
     name: str = "made"
@@ -32,12 +32,12 @@ class Made:
 
 
 def solo(*tools: Any, **fields: Any) -> Made:
-    """One agent with these tools."""
+    """An agent with these tools."""
     return Made(lambda model: from_pydantic_ai(Agent(model, name="agent", tools=tools, **fields)))
 
 
 def asks_another(*tools: Any) -> Made:
-    """An agent with a tool that asks another agent, which has these tools."""
+    """An agent with a tool that runs another agent, which has these tools."""
 
     def make(model: OpenAIChatModel) -> AgentLike:
         other = Agent(model, name="other", tools=tools)
@@ -52,7 +52,7 @@ def asks_another(*tools: Any) -> Made:
 
 
 def asks_another_and_waits(*tools: Any) -> Made:
-    """The same, by the method of pydantic-ai that is not asynchronous."""
+    """The same, with pydantic-ai's synchronous method."""
 
     def make(model: OpenAIChatModel) -> AgentLike:
         other = Agent(model, name="other", tools=tools)

@@ -26,13 +26,17 @@ INSTRUCTIONS = "Be kind."
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One conversation of one or more turns, each a text of the user.
+    """A conversation of one or more turns, each a text of the user.
 
-    `sent`: the messages of the last request to the model, without a system message at their start; None where
-    they do not matter. `reply` is the user's to every question (None: none), `stop_at` where they
-    press stop. `errors_say`: words that the errors' texts must hold. `before`: messages that the client puts
-    before all others. `task` makes every turn a background task. `confirm_tools` and `tool_timeout_seconds` are the
-    server's settings.
+    Attributes:
+        sent: The messages of the last model request, without leading system messages; None if they do not matter.
+        reply: The user's answer to every question, None for no answer.
+        stop_at: The event at which the user presses stop.
+        errors_say: Texts that the errors' messages must contain.
+        before: Messages that the client sends before all others.
+        task: Every turn is a background task.
+        confirm_tools: The server's setting.
+        tool_timeout_seconds: The server's setting.
     """
 
     name: str

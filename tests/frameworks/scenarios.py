@@ -9,13 +9,13 @@ __all__ = ["ADD", "ADDED", "SCENARIOS", "Scenario", "calls", "says"]
 
 
 def _adds_for_ever(body: Body) -> Answer:
-    """Calls a tool whether or not it is offered any."""
+    """Calls a tool even if none is offered."""
     asked = sum(message["role"] == "tool" for message in body["messages"])
     return calls(("add", f'{{"a": {asked}, "b": 1}}'), first=asked)
 
 
 def _adds_while_it_can(body: Body) -> Answer:
-    """Calls a tool as long as it is offered any."""
+    """Calls a tool as long as one is offered."""
     return _adds_for_ever(body) if body.get("tools") else says("That is enough.")
 
 

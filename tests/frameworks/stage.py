@@ -1,4 +1,4 @@
-"""Scenarios played by an agent in a real run, with recorder, log, store and all; what was seen is a line each."""
+"""Runs scenarios with an agent in a real run, with recorder, log and store. Observed events become one line each."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -52,10 +52,10 @@ SHOWN_CHARS = 200
 
 @dataclass(frozen=True, slots=True)
 class Deviation:
-    """A scenario in which a framework cannot be as the others.
+    """A scenario in which a framework necessarily differs from the others.
 
-    `reason` says why, in a few words; `expected` is what is seen instead, None for the same; `sent` is what its model
-    is sent instead, where that is what differs. With `own_ids` its model is told other ids of calls than the store has.
+    `reason` is a short explanation. `expected` are the observed events, None if they are the same. `sent` are the
+    model's messages if they differ. With `own_ids` the model gets other call ids than the store.
     """
 
     reason: str
@@ -65,7 +65,7 @@ class Deviation:
 
 
 class Framework(Protocol):
-    """One column of the suite: how its agents are made, and its deviations by the scenarios' names."""
+    """A column of the suite: how its agents are created, and its deviations by scenario."""
 
     @property
     def name(self) -> str: ...
@@ -74,7 +74,7 @@ class Framework(Protocol):
     def deviations(self) -> Mapping[str, Deviation]: ...
 
     def agent(self, base_url: str, tools: Sequence[str], toolbox: Toolbox) -> AbstractAsyncContextManager[AgentLike]:
-        """An agent with the id `agent` whose model is `m` at `base_url`, with no retries and these tools.
+        """An agent with the id `agent`, whose model is `m` at `base_url`, without retries and with these tools.
 
         Its connections are closed at the end.
         """
@@ -83,7 +83,7 @@ class Framework(Protocol):
 
 @dataclass(slots=True)
 class Performance:
-    """The record of a scenario: the events of each turn, what observers are told, the requests to the model."""
+    """The record of a scenario: the events of each turn, the observers' notifications, and the model requests."""
 
     turns: list[list[Event]] = field(default_factory=list)
     observed: list[Observation] = field(default_factory=list)
@@ -99,16 +99,16 @@ class Performance:
 
     @property
     def asked(self) -> list[ModelAsked]:
-        """The requests that observers are told of."""
+        """The requests that observers were notified of."""
         return [what for what in self.observed if isinstance(what, ModelAsked)]
 
     @property
     def received(self) -> list[ModelAsked]:
-        """The requests that the model's endpoint has got, as observers should be told of them."""
+        """The requests at the model's endpoint, in the form of the observers' notifications."""
         return [ModelAsked("m", len(body["messages"]), len(body.get("tools") or ())) for body in self.requests]
 
     def lines(self, *, in_order: bool) -> list[str]:
-        """The events as the scenarios write them."""
+        """The events in the notation of the scenarios."""
         lines = [line for turn in self.turns for line in self._lines(_joined(turn))]
         if in_order:
             return lines
@@ -147,7 +147,7 @@ class Performance:
                 return []
 
     def left(self) -> str:
-        """The answer's text without what was taken back of it."""
+        """The answer's text, without the parts that were taken back."""
         kept = ""
         draft = ""
         for event in self.events:
@@ -165,11 +165,11 @@ class Performance:
 
     @property
     def started(self) -> list[str]:
-        """The ids of the calls, in the order in which they start."""
+        """The ids of the calls, in the order of their starts."""
         return [event.tool_call_id for event in self.events if isinstance(event, ToolCallStart)]
 
     def sent(self) -> list[str]:
-        """The last request's messages as the scenarios write them."""
+        """The last request's messages, in the notation of the scenarios."""
         first, *others = self.requests[-1]["messages"]
         return [_message(one) for one in ([] if is_system(first) else [first]) + others]
 
@@ -180,7 +180,7 @@ def is_system(message: Body) -> bool:
 
 
 def openai_client(base_url: str) -> AsyncOpenAI:
-    """OpenAI's own client, which asks once and waits for as long as a busy machine takes, also to connect."""
+    """OpenAI's own client, without retries, and with timeouts for a busy machine."""
     return AsyncOpenAI(base_url=base_url, api_key="key", max_retries=0, timeout=None)
 
 
@@ -193,7 +193,7 @@ async def perform(
     secrets: Sequence[str] = (),
     tool_timeout_seconds: float = 120,
 ) -> tuple[Performance, Toolbox]:
-    """Play the scenario in a folder of its own, and check what holds for every run."""
+    """Run the scenario in its own folder, and check the promises for every run."""
     store = await Store.open(f"sqlite+aiosqlite:///{folder / 'callboard.db'}")
     toolbox = Toolbox()
     seen = Performance()
@@ -238,7 +238,7 @@ async def perform(
 
 
 async def _watch(run: Run, scenario: Scenario, toolbox: Toolbox) -> list[Event]:
-    """Read the run's events, and do meanwhile what the user does."""
+    """Read the run's events, and perform the user's actions."""
     numbered: list[tuple[int, Event]] = []
     decoder = Decoder()
     async for chunk in run.listen():
@@ -266,7 +266,7 @@ def _act(event: Event, run: Run, scenario: Scenario, toolbox: Toolbox) -> None:
 
 
 def _as_the_client_sends(events: Sequence[Event]) -> list[dict[str, Any]]:
-    """A turn as the pipe sends it back: each call with its result, and the texts where they were."""
+    """A turn as the pipe sends it back: each call with its result, and the texts in place."""
     messages: list[dict[str, Any]] = []
     results = {event.tool_call_id: event.result for event in events if isinstance(event, ToolCallComplete)}
     for event in _joined(events):
@@ -288,7 +288,7 @@ def _as_the_client_sends(events: Sequence[Event]) -> list[dict[str, Any]]:
 
 
 async def _check_stored(store: Store, seen: Performance) -> None:
-    """Every call is in the store, its result whole."""
+    """Every call is stored with its whole result."""
     stored = {record.tool_call_id: record for record in (await store.chats(USER.id).history(CHAT_ID)).calls}
     assert list(stored) == seen.started
     for event in seen.events:
@@ -306,7 +306,7 @@ async def _check_stored(store: Store, seen: Performance) -> None:
 
 
 def _joined(events: Sequence[Event]) -> list[Event]:
-    """Neighbouring texts as one; what shows no difference between frameworks is left out."""
+    """Join neighbouring texts, and leave out events that never differ between frameworks."""
     joined: list[Event] = []
     for event in events:
         if isinstance(event, RunStart | ToolCallArgsDelta | Usage):

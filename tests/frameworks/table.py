@@ -1,4 +1,4 @@
-"""Which framework is as the built-in loop in which scenario, for the docs: `python -m tests.frameworks.table`."""
+"""Generates the table of deviations from the built-in loop for the docs: `python -m tests.frameworks.table`."""
 
 from tests.frameworks.columns import FRAMEWORKS
 from tests.frameworks.scenarios import SCENARIOS
@@ -6,7 +6,7 @@ from tests.frameworks.stage import Framework
 
 
 def table() -> str:
-    """A Markdown table: a row a scenario, a column a framework, a note for each deviation."""
+    """A Markdown table with a row for each scenario, a column for each framework, and a note for each deviation."""
     notes: list[str] = []
     lines = [
         "| " + " | ".join(["scenario", *(framework.name for framework in FRAMEWORKS)]) + " |",

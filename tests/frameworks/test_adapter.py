@@ -1,4 +1,4 @@
-"""What every adapter gets from the base, whatever its framework does."""
+"""The behaviour of every adapter's base class, whatever its framework does."""
 
 import asyncio
 import threading
@@ -13,7 +13,7 @@ from callboard._agents.tool_loop import NOTHING_SAID
 from callboard._redaction import Redaction
 from callboard.calls import Approval, Limits, StatusReport, ToolCall, ToolResult, report_status
 from callboard.errors import AgentError, ToolCancelled, ToolLimit, ToolTimeout
-from callboard.frameworks.adapter import FrameworkAgent, id_from
+from callboard.frameworks.adapter import FrameworkAgent, to_agent_id
 from callboard.frameworks.turn import Turn
 from callboard.models import ScriptedModel
 from callboard_protocol import (
@@ -32,12 +32,12 @@ Play = Callable[[Turn], Awaitable[None]]
 
 
 class Scripted(FrameworkAgent[Play]):
-    """A framework whose agents are functions that speak to the turn."""
+    """A framework whose agents are functions that call the turn."""
 
-    async def play(self, agent: Play, turn: Turn) -> None:
+    async def run_turn(self, agent: Play, turn: Turn) -> None:
         await agent(turn)
 
-    async def answer(self, agent: Play, turn: Turn) -> None:
+    async def run_task(self, agent: Play, turn: Turn) -> None:
         turn.add_usage(1, 2)
 
 
@@ -68,7 +68,7 @@ async def test_a_tool_does_not_run_before_the_start_of_its_call_is_written() -> 
     await events.aclose()
 
 
-async def test_a_second_start_and_a_second_end_say_nothing() -> None:
+async def test_second_start_and_second_end_send_no_event() -> None:
     async def play(turn: Turn) -> None:
         for _ in range(2):
             await turn.calls.start(ToolCall("1", "echo", {}))
@@ -81,9 +81,9 @@ async def test_a_second_start_and_a_second_end_say_nothing() -> None:
     assert [type(event) for event in events] == [ToolCallStart, ToolCallComplete, Message, Done]
 
 
-async def test_a_turn_without_an_answer_ends_with_a_text_and_its_cost() -> None:
+async def test_turn_without_answer_ends_with_text_and_usage() -> None:
     async def play(turn: Turn) -> None:
-        turn.say("Let me see.")
+        turn.add_text("Let me see.")
         turn.add_usage(10, 5)
         await turn.calls.start(ToolCall("1", "echo", {}))
         turn.calls.complete("1", ToolResult("echo"))
@@ -97,7 +97,7 @@ async def test_a_turn_without_an_answer_ends_with_a_text_and_its_cost() -> None:
     ]
 
 
-async def test_a_background_task_is_not_given_a_text_that_the_model_did_not_say() -> None:
+async def test_background_task_without_answer_gets_no_text() -> None:
     async def play(turn: Turn) -> None:
         raise AssertionError("a task is no turn")
 
@@ -105,9 +105,9 @@ async def test_a_background_task_is_not_given_a_text_that_the_model_did_not_say(
     assert events == [Usage(input_tokens=1, output_tokens=2, total_tokens=3), Done()]
 
 
-async def test_what_the_framework_raises_ends_the_run_after_what_it_said() -> None:
+async def test_exception_of_framework_ends_run_after_its_text() -> None:
     async def play(turn: Turn) -> None:
-        turn.say("Once upon")
+        turn.add_text("Once upon")
         raise ZeroDivisionError
 
     events = events_of(play)
@@ -120,7 +120,7 @@ async def test_closing_the_events_ends_the_framework() -> None:
     ended = asyncio.Event()
 
     async def play(turn: Turn) -> None:
-        turn.say("Once upon")
+        turn.add_text("Once upon")
         try:
             await asyncio.Event().wait()
         finally:
@@ -132,9 +132,9 @@ async def test_closing_the_events_ends_the_framework() -> None:
     assert ended.is_set()
 
 
-async def test_an_agent_can_be_made_for_each_run_in_its_own_time() -> None:
+async def test_factory_of_agent_may_be_async() -> None:
     async def play(turn: Turn) -> None:
-        turn.say(turn.context.run_id)
+        turn.add_text(turn.context.run_id)
 
     async def make(context: RunContext) -> Play:
         # As one that connects to something first: it is waited for.
@@ -146,7 +146,7 @@ async def test_an_agent_can_be_made_for_each_run_in_its_own_time() -> None:
     assert events == [Message(content="run_1"), Done()]
 
 
-async def test_tools_are_held_to_the_turns_budget_and_time() -> None:
+async def test_tools_are_limited_by_turn_budget_and_timeout() -> None:
     caught: list[str] = []
 
     async def play(turn: Turn) -> None:
@@ -164,19 +164,19 @@ async def test_tools_are_held_to_the_turns_budget_and_time() -> None:
     assert events[-1] == Done(finish_reason="max_turns")
 
 
-async def test_a_timeout_that_the_tool_itself_raises_is_its_own() -> None:
+async def test_timeout_error_of_tool_is_not_turn_timeout() -> None:
     async def late() -> str:
         raise TimeoutError("the airline is slow")
 
     async def play(turn: Turn) -> None:
         with pytest.raises(TimeoutError, match="airline"):
             await turn.calls.run(ToolCall("1", "late", {}), late)
-        turn.say("Late.")
+        turn.add_text("Late.")
 
     assert (await all_of(play))[-1] == Done()
 
 
-async def test_the_user_is_asked_once_though_framework_and_server_both_want_it() -> None:
+async def test_user_is_asked_once_if_framework_and_server_require_approval() -> None:
     async def yes(request: InputRequest) -> bool:
         return True
 
@@ -189,7 +189,7 @@ async def test_the_user_is_asked_once_though_framework_and_server_both_want_it()
     assert sum(isinstance(event, InputRequest) for event in events) == 1
 
 
-async def test_a_tools_time_stands_still_while_the_user_is_asked_about_a_call_inside_it() -> None:
+async def test_tool_timeout_pauses_while_user_is_asked_about_inner_call() -> None:
     time_is_up = asyncio.Event()
 
     async def answer(_: InputRequest) -> bool:
@@ -202,7 +202,7 @@ async def test_a_tools_time_stands_still_while_the_user_is_asked_about_a_call_in
 
         loop = asyncio.get_running_loop()
         loop.call_later(1.5 * seconds, time_is_up.set)
-        turn.say(await turn.calls.run(ToolCall("1", "outer", {}), inner))
+        turn.add_text(await turn.calls.run(ToolCall("1", "outer", {}), inner))
 
     seconds = 0.3
     limits = Limits(tool_timeout_seconds=seconds)
@@ -210,7 +210,7 @@ async def test_a_tools_time_stands_still_while_the_user_is_asked_about_a_call_in
     assert Message(content="echo") in events
 
 
-async def test_a_tools_time_goes_on_after_the_user_was_asked_about_a_call_inside_it() -> None:
+async def test_tool_timeout_continues_after_question_about_inner_call() -> None:
     async def agree(_: InputRequest) -> bool:
         return True
 
@@ -224,14 +224,14 @@ async def test_a_tools_time_goes_on_after_the_user_was_asked_about_a_call_inside
 
         with pytest.raises(ToolTimeout):
             await turn.calls.run(ToolCall("1", "outer", {}), inner)
-        turn.say("ended")
+        turn.add_text("ended")
 
     limits = Limits(tool_timeout_seconds=0.05)
     events = await all_of(play, limits=limits, approval=Approval(("echo",), agree))
     assert Message(content="ended") in events
 
 
-async def test_status_is_bound_to_the_call_that_runs_and_to_no_other() -> None:
+async def test_status_belongs_to_running_call() -> None:
     async def tell(word: str) -> str:
         # Its turn goes to the other calls, which run at the same time.
         await asyncio.sleep(0)
@@ -256,7 +256,7 @@ async def test_status_is_bound_to_the_call_that_runs_and_to_no_other() -> None:
     assert sorted(told) == [("1", "of 1"), ("2", "of 2")]
 
 
-async def test_a_tool_that_runs_another_speaks_for_itself_again_afterwards() -> None:
+async def test_status_after_inner_call_belongs_to_outer_call() -> None:
     async def play(turn: Turn) -> None:
         async def delegate() -> str:
             await turn.calls.run(ToolCall("2", "echo", {}), echo)
@@ -279,14 +279,14 @@ def test_an_id_that_a_model_list_cannot_hold_is_refused(agent_id: str) -> None:
 
 
 def test_a_name_becomes_an_id() -> None:
-    assert id_from("  Über-Agent: the 2nd! ") == "ber-Agent:-the-2nd"
-    assert id_from("a.b/c:d_e-f") == "a.b/c:d_e-f"
+    assert to_agent_id("  Über-Agent: the 2nd! ") == "ber-Agent:-the-2nd"
+    assert to_agent_id("a.b/c:d_e-f") == "a.b/c:d_e-f"
 
 
 async def play_nothing(turn: Turn) -> None: ...
 
 
-async def test_what_a_tool_returns_goes_to_its_framework_without_secrets() -> None:
+async def test_result_reaches_framework_without_secrets() -> None:
     returned: list[Any] = []
 
     async def leaks() -> str:
@@ -304,7 +304,7 @@ async def test_what_a_tool_returns_goes_to_its_framework_without_secrets() -> No
     assert returned == ["the key is [secret]", {"keys": ["[secret]"]}]
 
 
-async def test_a_function_in_a_thread_of_the_framework_learns_that_its_time_is_over() -> None:
+async def test_function_in_framework_thread_is_stopped_after_timeout() -> None:
     told = threading.Event()
     timed_out = threading.Event()
 
@@ -325,7 +325,7 @@ async def test_a_function_in_a_thread_of_the_framework_learns_that_its_time_is_o
     assert await asyncio.to_thread(told.wait, 30)
 
 
-async def test_what_a_framework_says_of_a_failure_does_not_tell_where_files_lie() -> None:
+async def test_failure_message_contains_no_file_paths() -> None:
     async def play(turn: Turn) -> None:
         await turn.calls.start(ToolCall("1", "reads", {}))
         turn.calls.fail("1", "FileNotFoundError: '/usr/lib/app/notes.txt'")

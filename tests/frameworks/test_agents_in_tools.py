@@ -34,7 +34,7 @@ def add(a: int, b: int) -> int:
 
 @pytest.fixture
 def framework(request: pytest.FixtureRequest) -> Framework:
-    """Return an agent whose tool asks another agent, which has the tool `add`."""
+    """Return an agent whose tool runs another agent, which has the tool `add`."""
     way: str = request.param
     module, function, options = (AWAITED | IN_A_THREAD)[way]
     tool = add if way in IN_A_THREAD else Toolbox().plain("add")
@@ -62,7 +62,7 @@ def scenario(script: Any, reply: bool | None = None) -> Scenario:
 
 
 @every_way
-async def test_its_calls_are_shown_below_the_tool_and_its_requests_are_counted(
+async def test_calls_of_inner_agent_are_shown_below_tool_and_requests_are_counted(
     framework: Framework, tmp_path: Path
 ) -> None:
     seen, _ = await perform(framework, scenario(asks_and_adds), tmp_path)
@@ -77,9 +77,7 @@ async def test_its_calls_are_shown_below_the_tool_and_its_requests_are_counted(
 
 
 @every_way
-async def test_the_next_turns_model_is_told_of_the_tool_and_not_of_the_others_calls(
-    framework: Framework, tmp_path: Path
-) -> None:
+async def test_next_turn_replays_outer_tool_without_inner_calls(framework: Framework, tmp_path: Path) -> None:
     def script(body: Body) -> Answer:
         again = sum(message["role"] == "user" for message in body["messages"]) == 2
         return says("As I said.") if again else asks_and_adds(body)
@@ -104,7 +102,7 @@ ASKED = (
 
 
 @every_way
-async def test_the_user_is_asked_about_its_calls(framework: Framework, tmp_path: Path) -> None:
+async def test_user_is_asked_about_calls_of_inner_agent(framework: Framework, tmp_path: Path) -> None:
     seen, _ = await perform(framework, scenario(asks_and_adds, reply=True), tmp_path, confirm_tools=["add"])
     assert seen.lines(in_order=True) == [
         *(*ASKED, "status 2 processing approved", "result 2 5", "result 1 I say 5.", "say It says 5.", "done stop"),
@@ -112,7 +110,9 @@ async def test_the_user_is_asked_about_its_calls(framework: Framework, tmp_path:
 
 
 @awaited
-async def test_a_call_that_the_user_refuses_is_not_run_and_it_is_told(framework: Framework, tmp_path: Path) -> None:
+async def test_refused_call_of_inner_agent_is_not_run_and_agent_gets_refusal(
+    framework: Framework, tmp_path: Path
+) -> None:
     seen, _ = await perform(framework, scenario(asks_and_adds, reply=False), tmp_path, confirm_tools=["add"])
     assert seen.lines(in_order=True) == [
         *(*ASKED, "failed 2 denied", "result 1 I say 5.", "say It says 5.", "done stop"),
@@ -121,7 +121,7 @@ async def test_a_call_that_the_user_refuses_is_not_run_and_it_is_told(framework:
 
 
 @awaited
-async def test_its_calls_count_towards_the_limit(framework: Framework, tmp_path: Path) -> None:
+async def test_calls_of_inner_agent_count_towards_limit(framework: Framework, tmp_path: Path) -> None:
     def script(body: Body) -> Answer:
         if is_the_other(body):
             asked = len(body["messages"])

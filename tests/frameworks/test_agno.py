@@ -1,4 +1,4 @@
-"""What Agno alone has: sessions of its own, tools that report in its way, answers in several parts."""
+"""Features of Agno only: its own sessions, generator tools, answers in several parts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TESTS_RUN:
 
 
 class Parsed(BaseModel):
-    """What a parser model makes of an answer."""
+    """The result of a parser model."""
 
     city: str
 
@@ -48,7 +48,7 @@ def with_memory(history: str) -> Made:
 
 
 @pytest.mark.parametrize("history", ["own", "callboard"])
-async def test_the_model_is_sent_the_chat_once_whoever_remembers_it(history: str, tmp_path: Path) -> None:
+async def test_model_gets_chat_once_with_either_history(history: str, tmp_path: Path) -> None:
     turns = scenario([calls(ADD), says("It is 5."), says("It was 5.")], turns=("go", "what was it?"))
     seen, _ = await perform(with_memory(history), turns, tmp_path)
     assert seen.sent() == [
@@ -57,7 +57,7 @@ async def test_the_model_is_sent_the_chat_once_whoever_remembers_it(history: str
     ]
 
 
-async def test_a_function_makes_the_agent_of_each_run_from_what_is_known_of_it(tmp_path: Path) -> None:
+async def test_factory_gets_run_context_for_each_run(tmp_path: Path) -> None:
     def make(model: Callable[[], OpenAIChat]) -> AgentLike:
         async def build(context: RunContext) -> Agent:
             assert context.user is not None
@@ -76,7 +76,7 @@ def test_an_agent_without_a_name_must_be_given_an_id() -> None:
     assert (named.agent_id, named.name) == ("Weather-Expert", "Weather Expert!")
 
 
-async def test_the_draft_for_a_parser_model_is_taken_back(tmp_path: Path) -> None:
+async def test_draft_for_parser_model_is_taken_back(tmp_path: Path) -> None:
     def make(model: Callable[[], OpenAIChat]) -> AgentLike:
         agent = Agent(id="agent", model=model(), parser_model=model(), output_schema=Parsed, telemetry=False)
         return from_agno(agent)
@@ -85,7 +85,7 @@ async def test_the_draft_for_a_parser_model_is_taken_back(tmp_path: Path) -> Non
     assert seen.left() == '{"city":"Rome"}'
 
 
-async def test_a_generator_reports_from_within_and_ends_when_it_does(tmp_path: Path) -> None:
+async def test_generator_tool_reports_status_and_ends_with_its_last_item(tmp_path: Path) -> None:
     async def crawl(site: str) -> AsyncIterator[str]:
         """Crawls."""
         report_status("processing", f"reading {site}", 10)
@@ -125,7 +125,7 @@ async def test_the_model_is_sent_no_fields_that_only_agno_knows(tmp_path: Path) 
 
 @pytest.mark.parametrize("raised", [KeyboardInterrupt, SystemExit, GeneratorExit])
 @pytest.mark.parametrize("threaded", [False, True], ids=["async", "thread"])
-async def test_a_tool_that_raises_what_ends_processes_fails_alone(
+async def test_tool_that_raises_system_exit_fails_without_ending_process(
     raised: type[BaseException], threaded: bool, tmp_path: Path
 ) -> None:
     async def fail() -> str:
@@ -143,7 +143,7 @@ async def test_a_tool_that_raises_what_ends_processes_fails_alone(
 
 
 class Weather(BaseModel):
-    """What a structured answer is."""
+    """The type of a structured answer."""
 
     city: str
 
@@ -184,7 +184,7 @@ async def test_agnos_own_limit_on_calls_is_shown(tmp_path: Path) -> None:
     ]
 
 
-async def test_a_run_that_agno_was_told_to_cancel_is_cancelled(tmp_path: Path) -> None:
+async def test_run_cancelled_through_agno_is_cancelled(tmp_path: Path) -> None:
     async def give_up(run_context: AgnoRunContext) -> str:
         """Gives up."""
         await Agent.acancel_run(run_context.run_id)
@@ -195,13 +195,13 @@ async def test_a_run_that_agno_was_told_to_cancel_is_cancelled(tmp_path: Path) -
     assert len(seen.requests) == 1
 
 
-async def test_arguments_that_are_no_json_go_back_to_the_model_as_none(tmp_path: Path) -> None:
+async def test_invalid_json_arguments_are_replayed_as_empty_object(tmp_path: Path) -> None:
     seen, _ = await perform(solo(add), scenario([calls(("add", '{"a": oops')), says("No.")]), tmp_path)
     assert seen.sent()[1] == "assistant calls add {}"
     assert "decoding function arguments" in seen.sent()[2]
 
 
-async def test_what_agno_itself_refuses_ends_the_run_with_its_reason(tmp_path: Path) -> None:
+async def test_refusal_by_agno_ends_run_with_reason(tmp_path: Path) -> None:
     def forbid(run_input: Any) -> None:
         raise InputCheckError("not today", check_trigger=CheckTrigger.INPUT_NOT_ALLOWED)
 

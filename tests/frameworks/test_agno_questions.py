@@ -1,4 +1,4 @@
-"""What tools of Agno ask the user, and what becomes of the answers."""
+"""Questions of Agno's tools to the user, and the effect of the answers."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,7 @@ if TESTS_RUN:
     from tests.frameworks.agno_agents import scenario, solo
 
 
-async def test_agnos_own_questions_reach_the_user_and_their_answers_the_model(tmp_path: Path) -> None:
+async def test_agno_questions_reach_user_and_answers_reach_model(tmp_path: Path) -> None:
     fields = '{"user_input_fields": [{"field_name": "age", "field_type": "int", "field_description": "Your age?"}]}'
     asked = scenario([calls(("get_user_input", fields)), says("So old!")], reply="42")
     seen, _ = await perform(solo(UserControlFlowTools()), asked, tmp_path)
@@ -40,7 +40,7 @@ async def test_agnos_own_questions_reach_the_user_and_their_answers_the_model(tm
         ("1", ["1"]),
     ],
 )
-async def test_a_choice_is_offered_by_number_and_the_users_is_told(
+async def test_choice_is_offered_by_number_and_answer_is_passed_on(
     tmp_path: Path, reply: str, chosen: list[str]
 ) -> None:
     options = [{"label": "red", "description": "as blood"}, {"label": "blue"}, {"label": "1"}]
@@ -51,7 +51,7 @@ async def test_a_choice_is_offered_by_number_and_the_users_is_told(
     seen, _ = await perform(solo(UserFeedbackTools()), asked, tmp_path)
     [question] = [event for event in seen.events if isinstance(event, InputRequest)]
     assert question.message.splitlines()[:2] == ["1. red: as blood", "2. blue"]
-    assert question.placeholder == "Numbers or words, with commas between"
+    assert question.placeholder == "Numbers or words, separated by commas"
     told = json.dumps({"Which?": chosen}, separators=(",", ":"))
     assert f"result 1 {told}" in seen.lines(in_order=True)
     assert f'"selected": {json.dumps(chosen)}' in seen.sent()[-1]
@@ -61,12 +61,12 @@ async def test_a_choice_is_offered_by_number_and_the_users_is_told(
     ("declared", "reply", "told"),
     [
         ({"requires_user_input": True, "user_input_fields": ["b"]}, "3", "5"),
-        ({"requires_user_input": True, "user_input_fields": ["b"]}, "three", "is no number"),
+        ({"requires_user_input": True, "user_input_fields": ["b"]}, "three", "is not a number"),
         ({"requires_user_input": True, "user_input_fields": ["b"]}, None, "no answer came in time"),
         ({"external_execution": True}, None, "to be run outside"),
     ],
 )
-async def test_what_a_tool_waits_for_is_given_or_the_model_is_told_why_not(
+async def test_paused_tool_gets_answer_or_model_gets_reason(
     declared: dict[str, Any], reply: str | None, told: str, tmp_path: Path
 ) -> None:
     waiting = tool(**declared)(Toolbox().plain("add"))

@@ -50,7 +50,7 @@ def crew(*tools: Any, **fields: Any) -> Made:
     return Made(make)
 
 
-async def test_a_members_calls_are_shown_within_the_leaders_and_its_text_is_not(tmp_path: Path) -> None:
+async def test_member_calls_are_shown_below_leader_call_without_member_text(tmp_path: Path) -> None:
     seen, _ = await perform(crew(add), scenario(asks_member(ADD)), tmp_path)
     assert seen.lines(in_order=True) == [
         "call 1 delegate_task_to_member {'member_id': 'adder', 'task': '2 + 3'}",
@@ -88,12 +88,12 @@ async def test_a_tool_may_pass_on_the_events_of_a_workflow(in_team: bool, tmp_pa
     assert seen.left() == lines[-2].removeprefix("say ")
 
 
-async def test_a_leader_is_sent_the_chat_as_it_was(tmp_path: Path) -> None:
+async def test_leader_gets_whole_chat(tmp_path: Path) -> None:
     seen, _ = await perform(crew(add), scenario([says("Hello."), says("Again.")], turns=("go", "once more")), tmp_path)
     assert seen.sent() == ["user go", "assistant Hello.", "user once more"]
 
 
-async def test_a_leader_is_sent_its_teams_additional_input_before_the_chat(tmp_path: Path) -> None:
+async def test_leader_gets_additional_input_before_chat(tmp_path: Path) -> None:
     examples = [Message(role="user", content="1 + 1"), Message(role="assistant", content="It is 2.")]
     script = [says("Hello."), says("Again.")]
     seen, _ = await perform(crew(add, additional_input=examples), scenario(script, turns=("go", "once more")), tmp_path)
@@ -111,7 +111,7 @@ async def test_a_members_tool_can_need_approval(tmp_path: Path) -> None:
     assert lines[-2:] == ["say The crew says 5.", "done stop"]
 
 
-async def test_a_member_that_answers_directly_is_heard_once(tmp_path: Path) -> None:
+async def test_direct_answer_of_member_is_shown_once(tmp_path: Path) -> None:
     def make(model: Callable[[], OpenAIChat]) -> AgentLike:
         adder = Agent(id="adder", name="Adder", model=model(), tools=[add], telemetry=False)
         team = Team(id="agent", members=[adder], model=model(), respond_directly=True, telemetry=False)
@@ -147,6 +147,6 @@ async def test_a_team_may_be_a_member_of_a_team(tmp_path: Path) -> None:
         "call 1 delegate_task_to_member {'member_id': 'pair', 'task': '2 + 3'}",
         "call 2 in 1 delegate_task_to_member {'member_id': 'adder', 'task': 'add 2 and 3'}",
         *("call 3 in 2 add {'a': 2, 'b': 3}", "result 3 5"),
-        # What a team in a team says to its leader is with what its own member said: so Agno has it.
+        # Agno's own behaviour: an inner team's text to its leader includes the text of its member.
         *("result 2 I say 5.", "result 1 I say 5.The pair says 5.", "say The crew says 5.", "done stop"),
     ]

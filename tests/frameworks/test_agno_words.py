@@ -1,4 +1,4 @@
-"""What an agent of Agno takes back, what its tools tell of themselves, and agents in its tools."""
+"""Agno: text that is taken back, progress of tools, and agents inside tools."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TESTS_RUN:
     from tests.frameworks.agno_agents import Made, add, asks_another_and_waits, scenario, solo
 
     class Kept(OpenAIChat):
-        """A model that keeps its client where Agno copies it, as it does with fallbacks."""
+        """A model that keeps its client when Agno copies it, which Agno does with fallbacks."""
 
         def __deepcopy__(self, memo: dict[int, Any]) -> OpenAIChat:
             return copy(self)
 
     @dataclass
     class Progress(CustomEvent):
-        """How far a tool is."""
+        """The progress of a tool."""
 
         message: str | None = None
         progress: int | None = None
@@ -44,9 +44,7 @@ HALF = Chunks((text("Half an answer"),), "cut")
 
 
 @pytest.mark.parametrize("kind", ["retries", "fallbacks", "runs"])
-async def test_a_draft_in_which_the_model_failed_is_taken_back_when_it_is_asked_again(
-    kind: str, tmp_path: Path
-) -> None:
+async def test_text_of_failed_request_is_taken_back_on_retry(kind: str, tmp_path: Path) -> None:
     def make(model: Callable[[], OpenAIChat]) -> AgentLike:
         asked = model()
         options = dict[str, Any]()
@@ -65,7 +63,7 @@ async def test_a_draft_in_which_the_model_failed_is_taken_back_when_it_is_asked_
     assert len(seen.requests) == 3
 
 
-async def test_what_was_said_before_a_call_stays(tmp_path: Path) -> None:
+async def test_text_before_call_is_kept(tmp_path: Path) -> None:
     def make(model: Callable[[], OpenAIChat]) -> AgentLike:
         asked = model()
         asked.retries = 1
@@ -77,7 +75,7 @@ async def test_what_was_said_before_a_call_stays(tmp_path: Path) -> None:
     assert seen.left() == "Let me add. It is 5."
 
 
-async def test_a_custom_event_of_a_tool_is_a_step_of_its_call(tmp_path: Path) -> None:
+async def test_custom_event_of_tool_is_status_of_its_call(tmp_path: Path) -> None:
     async def travel(place: str) -> AsyncIterator[Any]:
         """Goes somewhere."""
         yield Progress(message=f"half way to {place}", progress=50)
@@ -95,7 +93,7 @@ async def test_a_custom_event_of_a_tool_is_a_step_of_its_call(tmp_path: Path) ->
     assert seen.sent()[-1] == "tool in Rome"
 
 
-async def test_an_agent_that_would_hold_up_everything_else_is_refused_by_name(tmp_path: Path) -> None:
+async def test_blocking_run_of_agent_is_refused_by_name(tmp_path: Path) -> None:
     script = [calls(("ask_other", '{"task": "help"}')), says("It cannot.")]
     seen, _ = await perform(asks_another_and_waits(in_a_thread=False), scenario(script), tmp_path)
     [failure] = [event for event in seen.events if isinstance(event, ToolCallError)]

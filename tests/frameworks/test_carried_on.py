@@ -1,4 +1,4 @@
-"""Another server goes on with a framework's answer where it was: no tool runs twice, and the model is told of each."""
+"""Another server continues a framework's run: no tool runs twice, and the model gets every result."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -37,7 +37,7 @@ def killing(folder: Path, model: OpenAIServer, framework: str, **settings: str) 
 
 
 def told(body: Body) -> list[Any]:
-    """What a model was told: roles, texts, calls and the ids of those that are answered."""
+    """The messages of a model request: roles, texts, calls and the ids of answered calls."""
     return [
         (
             message["role"],
@@ -50,7 +50,7 @@ def told(body: Body) -> list[Any]:
 
 
 def results(body: Body) -> list[str]:
-    """The results that a model was told."""
+    """The results in a model request."""
     return [message["content"] for message in body["messages"] if message["role"] == "tool"]
 
 
@@ -72,9 +72,7 @@ def has_text(word: str, event: Event) -> bool:
 
 
 @FRAMEWORKS
-async def test_killed_in_the_middle_of_a_text_the_answer_is_as_if_nothing_had_happened(
-    framework: str, tmp_path: Path
-) -> None:
+async def test_answer_after_kill_in_text_equals_uninterrupted_answer(framework: str, tmp_path: Path) -> None:
     half = chunks(text("And anoth"), ending="hang")
     async with OpenAIServer([SOLD, half, SOLD_ANOTHER, ANSWER]) as model:
         play = killing(tmp_path, model, framework)
@@ -99,9 +97,7 @@ async def test_killed_in_the_middle_of_a_text_the_answer_is_as_if_nothing_had_ha
 
 
 @FRAMEWORKS
-async def test_killed_before_the_model_has_a_word_for_a_result_the_limit_counts_what_has_run(
-    framework: str, tmp_path: Path
-) -> None:
+async def test_limit_counts_calls_from_before_kill(framework: str, tmp_path: Path) -> None:
     async with OpenAIServer([SOLD, chunks(ending="hang"), SOLD_ANOTHER, ANSWER]) as model:
         play = killing(tmp_path, model, framework, MAX_TOOL_CALLS_PER_TURN="1")
         await play.run_until(lambda event: isinstance(event, ToolCallComplete), waits_for_model=True)
@@ -116,9 +112,7 @@ async def test_killed_before_the_model_has_a_word_for_a_result_the_limit_counts_
 
 
 @FRAMEWORKS
-async def test_killed_in_an_open_call_beside_one_that_has_ended_neither_runs_again(
-    framework: str, tmp_path: Path
-) -> None:
+async def test_open_and_ended_calls_do_not_run_again_after_kill(framework: str, tmp_path: Path) -> None:
     both = chunks(
         call("wait_for_ever", '{"seat": 6}', call_id="call_0"),
         call("sell", '{"seat": 7}', index=1, call_id="call_1"),
@@ -140,7 +134,7 @@ async def test_killed_in_an_open_call_beside_one_that_has_ended_neither_runs_aga
 
 
 @FRAMEWORKS
-async def test_killed_while_the_user_is_asked_the_call_has_not_run_and_the_model_may_ask_again(
+async def test_call_waiting_for_approval_at_kill_has_not_run_and_may_be_repeated(
     framework: str, tmp_path: Path
 ) -> None:
     paid_back = chunks(call("refund", '{"seat": 7}', call_id="call_1"), finish("tool_calls"))
@@ -159,7 +153,7 @@ async def test_killed_while_the_user_is_asked_the_call_has_not_run_and_the_model
     assert play.events[-1] == Done()
 
 
-async def test_an_agent_that_is_to_end_keeps_what_it_said_and_says_why(tmp_path: Path) -> None:
+async def test_agent_with_on_owner_loss_end_keeps_text_and_reports_reason(tmp_path: Path) -> None:
     async with OpenAIServer([SOLD, chunks(text("And anoth"), ending="hang"), ANSWER]) as model:
         play = killing(tmp_path, model, "pydantic-ai", TEST_ON_OWNER_LOSS="end")
         await play.run_until(lambda event: has_text("And", event))

@@ -1,4 +1,4 @@
-"""Every scenario through the built-in loop and every adapter: what a listener sees is the same."""
+"""Every scenario runs through the built-in loop and every adapter, and a listener sees the same events."""
 
 import asyncio
 from pathlib import Path
@@ -15,7 +15,7 @@ from tests.frameworks.stage import Framework, is_system, perform
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name.replace(" ", "_"))
 @pytest.mark.parametrize("framework", FRAMEWORKS, ids=lambda framework: framework.name)
-async def test_the_events_are_those_of_the_scenario(framework: Framework, scenario: Scenario, tmp_path: Path) -> None:
+async def test_events_equal_those_of_scenario(framework: Framework, scenario: Scenario, tmp_path: Path) -> None:
     tasks = asyncio.all_tasks()
     seen, toolbox = await perform(
         framework,
@@ -58,7 +58,7 @@ def assert_instructed(request: Body, scenario: Scenario) -> None:
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS, ids=lambda framework: framework.name)
-def test_every_deviation_is_of_a_scenario_and_differs_from_it(framework: Framework) -> None:
+def test_every_deviation_differs_from_its_scenario(framework: Framework) -> None:
     scenarios = {scenario.name: scenario for scenario in SCENARIOS}
     assert set(framework.deviations) <= set(scenarios)
     for name, deviation in framework.deviations.items():

@@ -1,4 +1,4 @@
-"""What agents of frameworks tell of themselves before they run, and what is said where they do not."""
+"""Descriptions of frameworks' agents before they run, and notes about unknown facts."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ EVERY = pytest.mark.parametrize("make", [of_agno, of_pydantic_ai, of_openai_agen
 
 
 @EVERY
-def test_an_agent_tells_its_prompt_its_model_and_its_tools_with_their_schemas(make: Any) -> None:
+def test_description_has_prompt_model_and_tools_with_schemas(make: Any) -> None:
     known = make().describe()
     assert (known.instructions, known.model) == (PROMPT, "large")
     [tool] = known.tools
@@ -74,17 +74,17 @@ def test_an_agent_tells_its_prompt_its_model_and_its_tools_with_their_schemas(ma
     assert tool.asks_first is (make is not of_langgraph)
 
 
-def test_of_an_agent_that_is_made_for_each_run_nothing_is_known() -> None:
+def test_description_of_agent_factory_is_empty() -> None:
     adapters: list[Any] = [from_agno, from_pydantic_ai, from_openai_agents, from_langgraph]
     known = [adapt(lambda _: None, agent_id="clerk").describe() for adapt in adapters]
     assert known == [MADE_PER_RUN] * len(adapters)
 
 
-def test_what_functions_write_is_said_to_be_written_for_each_run() -> None:
+def test_instructions_by_functions_are_noted() -> None:
     agent = PydanticAgent(TestModel(), instructions=[PROMPT, lambda: "more"], system_prompt="First.", name="clerk")
     known = from_pydantic_ai(agent).describe()
     assert known.instructions == f"First.\n\n{PROMPT}"
-    assert known.notes == ["1 function writes more, for each run."]
+    assert known.notes == ["1 function writes more for each run."]
     for known in (
         from_agno(AgnoAgent(id="a", instructions=lambda: PROMPT)).describe(),
         from_openai_agents(OpenAIAgent("a", instructions=lambda *_: PROMPT)).describe(),
@@ -93,7 +93,7 @@ def test_what_functions_write_is_said_to_be_written_for_each_run() -> None:
         assert any("A function writes" in note for note in known.notes)
 
 
-def test_what_else_takes_part_is_named() -> None:
+def test_members_and_handoffs_are_noted() -> None:
     team = Team(id="team", members=[AgnoAgent(name="Ann"), AgnoAgent(id="bob")], model=OpenAIChat(id="m", api_key="k"))
     assert "Ann, bob" in from_agno(team).describe().notes[-1]
     desk = OpenAIAgent("desk", handoffs=[OpenAIAgent("Clerk")], tools=[WebSearchTool()])
@@ -103,7 +103,7 @@ def test_what_else_takes_part_is_named() -> None:
     assert (search.name, search.parameters) == ("web_search", None)
 
 
-def test_tools_that_a_connection_brings_are_said_to_be_unknown_until_then() -> None:
+def test_tools_of_unconnected_servers_are_noted_as_unknown() -> None:
     agent = AgnoAgent(id="a", tools=[Toolkit("wiki"), Toolkit("seats", tools=[sell])])
     known = from_agno(agent).describe()
     assert [tool.name for tool in known.tools] == ["sell"]

@@ -1,4 +1,4 @@
-"""What frameworks raise when their model's endpoint fails, as Callboard's own errors."""
+"""Exceptions of frameworks for failures of their model's endpoint become Callboard's errors."""
 
 import subprocess
 import sys
@@ -24,7 +24,7 @@ KEY = "sk-very-secret"
 
 
 class Wrapped(Exception):
-    """As frameworks wrap what their clients raise."""
+    """An exception like those with which frameworks wrap their clients' exceptions."""
 
     def __init__(self, message: str, status_code: int | None = None) -> None:
         super().__init__(message)
@@ -56,13 +56,13 @@ def caused(error: Exception, cause: BaseException) -> Exception:
         (caused(Wrapped("failed"), ModelTimeout("It did not answer.")), ModelTimeout),
     ],
 )
-def test_the_cause_that_says_most_decides(raised: Exception, expected: type[ModelError]) -> None:
+def test_most_specific_cause_decides_error_class(raised: Exception, expected: type[ModelError]) -> None:
     failure = model_error(raised, "travel")
     assert type(failure) is expected
     assert KEY not in str(failure)
 
 
-def test_an_exception_whose_words_cannot_be_read_is_named() -> None:
+def test_exception_without_readable_message_is_named_by_class() -> None:
     class Unreadable(Exception):
         def __str__(self) -> str:
             raise ValueError("no words")
@@ -71,7 +71,7 @@ def test_an_exception_whose_words_cannot_be_read_is_named() -> None:
     assert "Unreadable" in str(model_error(Unreadable(), "travel", always=True))
 
 
-def test_what_the_endpoint_refuses_keeps_its_code() -> None:
+def test_refusal_keeps_upstream_code() -> None:
     response: Any = httpx.Response(400, request=REQUEST)
     too_long = openai.BadRequestError("too long", response=response, body={"code": "context_length_exceeded"})
     failure = model_error(caused(Wrapped("failed"), too_long), "travel")
@@ -79,7 +79,7 @@ def test_what_the_endpoint_refuses_keeps_its_code() -> None:
     assert failure.upstream_code == "context_length_exceeded"
 
 
-def test_what_is_no_failure_of_a_model_is_left_alone_unless_it_is_known_to_be_one() -> None:
+def test_other_exception_is_no_model_error_unless_always() -> None:
     assert model_error(ValueError("a bug"), "travel") is None
     known = model_error(ValueError("a bug"), "travel", always=True)
     assert type(known) is ModelError
@@ -87,7 +87,7 @@ def test_what_is_no_failure_of_a_model_is_left_alone_unless_it_is_known_to_be_on
     assert "a bug" in str(known)
 
 
-def test_errors_that_cause_each_other_come_to_an_end() -> None:
+def test_cyclic_causes_end() -> None:
     one = ValueError("one")
     other = ValueError("other")
     one.__cause__ = other
@@ -101,12 +101,12 @@ import sys
 sys.modules.update(BLOCKED)
 from callboard.frameworks.adapter import FrameworkAgent
 from callboard.frameworks.failures import model_error
-from callboard.frameworks.openai_client import refusing_half_answers
+from callboard.frameworks.openai_client import rejecting_cut_off_answers
 
 
 class Adapter(FrameworkAgent):
-    async def play(self, agent, turn): ...
-    async def answer(self, agent, turn): ...
+    async def run_turn(self, agent, turn): ...
+    async def run_task(self, agent, turn): ...
 
 
 assert not sys.modules.get("openai")
@@ -120,7 +120,7 @@ import openai
 
 response = httpx2.Response(200, content=CONTENT, request=httpx2.Request("POST", "http://127.0.0.1"))
 stream = openai.Stream(cast_to=object, response=response, client=openai.OpenAI(api_key="none"))
-with refusing_half_answers():
+with rejecting_cut_off_answers():
     try:
         list(stream)
     except openai.APIConnectionError as error:
@@ -129,7 +129,7 @@ with refusing_half_answers():
 
 
 def run(code: str, **values: object) -> str:
-    """What a Python of its own prints: in this one the frameworks have been imported."""
+    """Return the output of a new Python process, because this process has already imported the frameworks."""
     given = "".join(f"{name} = {value!r}\n" for name, value in values.items())
     command = [sys.executable, "-c", given + code]
     return subprocess.run(command, capture_output=True, text=True, timeout=50, check=True).stdout.strip()
@@ -142,6 +142,6 @@ def test_an_adapter_works_without_openais_client() -> None:
 @pytest.mark.parametrize(
     ("ending", "seen"), [("", "ModelCutOff"), ("data: [DONE]\n\n", ""), ('data: {"finish_reason": "stop"}\n\n', "")]
 )
-def test_openais_client_is_watched_although_it_is_first_imported_in_a_turn(ending: str, seen: str) -> None:
+def test_openai_client_imported_during_turn_is_patched(ending: str, seen: str) -> None:
     content = 'data: {"choices": [{"delta": {"content": "half"}}]}\n\n' + ending
     assert run(OWN_ADAPTER + HALF_AN_ANSWER, BLOCKED={}, CONTENT=content.encode()) == seen

@@ -1,4 +1,4 @@
-"""Messages that end in the results of tools, as another server has them: the model is asked what is next."""
+"""A run that another server continues: the messages end in tool results, and the model is asked what comes next."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ if TESTS_RUN:
 
 
 class Column(Protocol):
-    """A framework's agent, or one that a test makes."""
+    """A framework's agent, or an agent that a test creates."""
 
     @property
     def name(self) -> str: ...
@@ -105,7 +105,7 @@ COLUMNS: tuple[Column, ...] = (*FRAMEWORKS, Crew())
 
 
 async def go_on(column: Column, messages: Sequence[ChatDict]) -> tuple[list[Event], list[Body]]:
-    """Run the agent, whose model answers in words."""
+    """Run the agent, whose model answers with text."""
     async with (
         OpenAIServer([chunks(text("Well."), finish("stop"))]) as server,
         column.agent(server.base_url, ["add"], Toolbox()) as agent,
@@ -115,7 +115,7 @@ async def go_on(column: Column, messages: Sequence[ChatDict]) -> tuple[list[Even
 
 
 def sent(messages: Sequence[ChatDict]) -> list[Any]:
-    """Roles, texts and calls, and which of the calls so far a result is for."""
+    """Roles, texts and calls, and for each result the call that it belongs to."""
     ids = [call["id"] for message in messages for call in message.get("tool_calls") or ()]
     return [
         (
@@ -131,7 +131,7 @@ def sent(messages: Sequence[ChatDict]) -> list[Any]:
 
 @pytest.mark.parametrize("history", HISTORIES)
 @pytest.mark.parametrize("column", COLUMNS, ids=lambda column: column.name)
-async def test_the_model_is_sent_exactly_these_and_no_tool_runs(column: Column, history: str) -> None:
+async def test_continued_run_sends_expected_messages_and_runs_no_tool(column: Column, history: str) -> None:
     messages = HISTORIES[history]
     events, requests = await go_on(column, messages)
     assert [sent(body["messages"]) for body in requests] == [sent(messages)]
@@ -142,7 +142,7 @@ async def test_the_model_is_sent_exactly_these_and_no_tool_runs(column: Column, 
 
 
 @pytest.mark.parametrize("choice", ["required", "add"])
-async def test_an_agent_that_had_to_call_a_tool_and_did_need_not_call_it_again(choice: str) -> None:
+async def test_required_tool_is_not_required_again_in_continued_run(choice: str) -> None:
     forced = openai_agents_stage.solo(
         function_tool(Toolbox().plain("add")), model_settings=ModelSettings(tool_choice=choice)
     )
@@ -174,7 +174,7 @@ def model() -> ChatOpenAI:
 
 
 def with_a_planner() -> Graph:
-    """A graph that does not go back to where it begins."""
+    """A graph that does not return to its start."""
 
     def speak(state: MessagesState) -> dict[str, Any]:
         return {"messages": [model().invoke(state["messages"])]}
@@ -225,7 +225,7 @@ def read_on_owner_loss(agent: AgentLike) -> object:
 
 
 @pytest.mark.parametrize("what", MADE)
-def test_an_agent_goes_on_where_it_begins_as_it_goes_on_and_its_author_has_the_last_word(what: str) -> None:
+def test_default_of_on_owner_loss_and_override_by_author(what: str) -> None:
     make, usual = MADE[what]
     assert read_on_owner_loss(make()) == usual
     for wanted in ("continue", "end"):
@@ -233,21 +233,21 @@ def test_an_agent_goes_on_where_it_begins_as_it_goes_on_and_its_author_has_the_l
 
 
 @pytest.mark.parametrize("what", MADE)
-def test_it_can_go_on_or_end_and_nothing_else(what: str) -> None:
+def test_on_owner_loss_accepts_continue_and_end_only(what: str) -> None:
     make, _ = MADE[what]
     with pytest.raises(AgentError, match="cannot have on_owner_loss='stop': say 'continue', and another"):
         make(on_owner_loss="stop")
 
 
 @pytest.mark.parametrize("what", WITH_A_HISTORY_OF_ITS_OWN)
-def test_a_history_of_its_own_does_not_know_what_another_server_has_done(what: str) -> None:
+def test_own_history_with_on_owner_loss_continue_is_refused(what: str) -> None:
     make = WITH_A_HISTORY_OF_ITS_OWN[what]
     assert read_on_owner_loss(make()) == "end"
-    with pytest.raises(AgentError, match="its own history does not know the calls that have ended there"):
+    with pytest.raises(AgentError, match="its own history lacks the calls that ended there"):
         make(on_owner_loss="continue")
 
 
-def test_an_agent_by_hand_that_says_something_else_is_refused() -> None:
+def test_own_agent_with_unknown_on_owner_loss_is_refused() -> None:
     class Careless(ScriptedAgent):
         on_owner_loss = "maybe"
 

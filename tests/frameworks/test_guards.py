@@ -1,7 +1,7 @@
-"""An answer that a guard of the framework replaces or refuses: nothing of it is left anywhere.
+"""An answer that a framework's guardrail replaces or refuses leaves no trace.
 
-A guard sees an answer when it is whole, and by then the page has it. What the guard does not let through is taken back
-from the page, is not in the store, and is not sent with the next turn.
+A guardrail checks a complete answer, which the page has shown by then. The refused answer is taken back from the page,
+is not stored, and is not sent with the next turn.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ LET_ME = "Let me see. "
 
 
 def script(body: Body) -> Answer:
-    """An answer with a secret after a call; to the second question one without."""
+    """An answer with a secret after a call, and an answer without a secret to the second question."""
     last = body["messages"][-1]
     if last["role"] == "tool":
         return says(ANSWER)
@@ -246,7 +246,7 @@ REFUSE = (
 
 
 async def seen_of(guarded: Callable[[], Framework], folder: Path, answers: Any = script) -> Performance:
-    """Two turns with a guarded agent, the first of which it does not let through as it is."""
+    """Two turns with a guarded agent. The guard changes or refuses the first answer."""
     seen, _ = await perform(guarded(), Scenario("guarded", answers, [], turns=("go", "again")), folder)
     assert SECRET not in seen.left()
     assert SECRET not in str(seen.stored)
@@ -256,7 +256,7 @@ async def seen_of(guarded: Callable[[], Framework], folder: Path, answers: Any =
 
 
 @pytest.mark.parametrize("guarded", REPLACE, ids=lambda guarded: guarded.__name__)
-async def test_an_answer_that_a_guard_replaces_is_taken_back_before_the_replacement(
+async def test_answer_is_taken_back_before_replacement_by_guard(
     guarded: Callable[[], Framework], tmp_path: Path
 ) -> None:
     seen = await seen_of(guarded, tmp_path)
@@ -268,7 +268,7 @@ async def test_an_answer_that_a_guard_replaces_is_taken_back_before_the_replacem
 
 
 @pytest.mark.parametrize("guarded", REFUSE, ids=lambda guarded: guarded.__name__)
-async def test_an_answer_that_a_guard_refuses_is_taken_back_before_the_error(
+async def test_answer_refused_by_guard_is_taken_back_before_error(
     guarded: Callable[[], Framework], tmp_path: Path
 ) -> None:
     seen = await seen_of(guarded, tmp_path)
@@ -277,7 +277,7 @@ async def test_an_answer_that_a_guard_refuses_is_taken_back_before_the_error(
     assert isinstance(seen.turns[0][-1], Error)
 
 
-async def test_an_answer_is_taken_back_if_a_guard_beside_the_model_refuses_the_question(tmp_path: Path) -> None:
+async def test_answer_is_taken_back_if_parallel_guard_refuses_question(tmp_path: Path) -> None:
     def answers(body: Body) -> Answer:
         return says("Fine." if "again" in str(body["messages"][-1]["content"]) else ANSWER)
 
@@ -291,7 +291,7 @@ async def test_an_answer_is_taken_back_if_a_guard_beside_the_model_refuses_the_q
     [redacts_with_same_id, redacts_inside_the_node, pii_redacts, capability_redacts],
     ids=lambda guarded: guarded.__name__,
 )
-async def test_words_before_a_call_are_replaced_before_it_starts(
+async def test_replaced_text_before_call_is_sent_before_call_starts(
     guarded: Callable[[], Framework], tmp_path: Path
 ) -> None:
     def answers(body: Body) -> Answer:
@@ -304,7 +304,7 @@ async def test_words_before_a_call_are_replaced_before_it_starts(
     assert hidden in str(seen.requests[1])
 
 
-async def test_a_run_that_fails_beside_its_guards_keeps_its_answer(tmp_path: Path) -> None:
+async def test_answer_is_kept_if_run_fails_outside_of_guards(tmp_path: Path) -> None:
     def make(model: Any) -> Any:
         async def ask(state: MessagesState) -> dict[str, Any]:
             return {"messages": [await model.ainvoke(state["messages"])]}

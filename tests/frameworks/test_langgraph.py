@@ -1,4 +1,4 @@
-"""What LangGraph alone has: graphs by hand, subgraphs, agents in tools, threads of its own."""
+"""Features of LangGraph only: handwritten graphs, subgraphs, agents inside tools, its own threads."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TESTS_RUN:
     from tests.frameworks.langgraph_agents import Made, add, agent_of, asks_another, loop, scenario, solo
 
     class Reasoning(ChatOpenAI):
-        """Keeps the reasoning, as LangChain's models of other endpoints do."""
+        """A model that keeps the reasoning, as LangChain's models of other endpoints do."""
 
         def _convert_chunk_to_generation_chunk(self, chunk: Any, *rest: Any) -> ChatGenerationChunk | None:
             made = super()._convert_chunk_to_generation_chunk(chunk, *rest)
@@ -45,13 +45,13 @@ BROKEN = ("add", '{"a": 2, "b": oops')
 
 
 class Weather(BaseModel):
-    """What a structured answer is."""
+    """The type of a structured answer."""
 
     city: str
 
 
 async def run_tools(state: MessagesState) -> dict[str, list[BaseMessage]]:
-    """A tool node by hand, as LangGraph's own tutorial has it."""
+    """A handwritten tool node, as in LangGraph's own tutorial."""
     asked = state["messages"][-1]
     assert isinstance(asked, AIMessage)
     return {
@@ -59,7 +59,7 @@ async def run_tools(state: MessagesState) -> dict[str, list[BaseMessage]]:
     }
 
 
-async def test_calls_of_a_tool_node_by_hand_are_shown_too(tmp_path: Path) -> None:
+async def test_calls_of_handwritten_tool_node_are_shown(tmp_path: Path) -> None:
     made = Made(lambda model: from_langgraph(loop(model, [add], run_tools)))
     seen, _ = await perform(made, scenario([calls(ADD, ADD), says("It is 5.")]), tmp_path)
     assert seen.lines(in_order=False) == [
@@ -70,7 +70,7 @@ async def test_calls_of_a_tool_node_by_hand_are_shown_too(tmp_path: Path) -> Non
     assert [message.get("tool_call_id") for message in seen.requests[-1]["messages"][-2:]] == ids
 
 
-async def test_a_call_is_shown_before_a_tool_node_by_hand_runs_it(tmp_path: Path) -> None:
+async def test_call_is_shown_before_handwritten_tool_node_runs_it(tmp_path: Path) -> None:
     def make(model: ChatOpenAI) -> Any:
         async def run(state: MessagesState) -> dict[str, list[BaseMessage]]:
             await model.ainvoke("Say something.")
@@ -82,7 +82,7 @@ async def test_a_call_is_shown_before_a_tool_node_by_hand_runs_it(tmp_path: Path
     assert seen.lines(in_order=True) == [ADDED[0], "say Adding.", ADDED[1], "say \n\nIt is 5.", "done stop"]
 
 
-async def test_a_call_that_cannot_be_read_is_not_run_by_a_tool_node_by_hand(tmp_path: Path) -> None:
+async def test_unreadable_call_is_not_run_by_handwritten_tool_node(tmp_path: Path) -> None:
     made = Made(lambda model: from_langgraph(loop(model, [add], run_tools)))
     seen, _ = await perform(made, scenario([calls(ADD, BROKEN), says("It is 5.")]), tmp_path)
     lines = seen.lines(in_order=False)
@@ -95,7 +95,7 @@ async def test_a_call_that_cannot_be_read_is_not_run_by_a_tool_node_by_hand(tmp_
     assert lines[4:] == ["say It is 5.", "done stop"]
 
 
-async def test_a_graph_that_goes_round_without_an_end_is_ended(tmp_path: Path) -> None:
+async def test_endless_graph_is_stopped(tmp_path: Path) -> None:
     def adds_for_ever(body: Body) -> Any:
         return calls(("add", f'{{"a": {len(body["messages"])}, "b": 1}}'), first=len(body["messages"]))
 
@@ -104,7 +104,7 @@ async def test_a_graph_that_goes_round_without_an_end_is_ended(tmp_path: Path) -
     error = seen.events[-1]
     assert isinstance(error, Error)
     assert error.code == "agent_error"
-    assert "goes round" in error.message
+    assert "loops without end" in error.message
 
 
 @pytest.mark.parametrize("threads", [False, True])
@@ -121,7 +121,7 @@ async def test_a_node_may_ask_its_model_in_a_thread(threads: bool, tmp_path: Pat
     assert seen.lines(in_order=True) == [*ADDED, "say It is 5.", "done stop"]
 
 
-async def test_a_subgraphs_tools_are_held_to_the_rules_and_its_text_is_said(tmp_path: Path) -> None:
+async def test_tools_of_subgraph_are_limited_and_its_text_is_shown(tmp_path: Path) -> None:
     toolbox = Toolbox()
 
     def make(model: ChatOpenAI) -> Any:
@@ -137,7 +137,7 @@ async def test_a_subgraphs_tools_are_held_to_the_rules_and_its_text_is_said(tmp_
     assert seen.sent()[-1] == "tool Error: ValueError: kaboom: no fuel"
 
 
-async def test_an_agent_in_a_tool_that_dies_of_its_own_tool_is_a_tool_that_fails(tmp_path: Path) -> None:
+async def test_exception_in_tool_of_inner_agent_fails_outer_tool(tmp_path: Path) -> None:
     turns = [
         calls(("ask_other", '{"task": "help"}')),
         calls(("kaboom", '{"reason": "no fuel"}'), first=1),
@@ -152,7 +152,7 @@ async def test_an_agent_in_a_tool_that_dies_of_its_own_tool_is_a_tool_that_fails
 
 
 @pytest.mark.parametrize("history", ["own", "callboard"])
-async def test_the_model_is_sent_the_chat_once_whoever_remembers_it(history: Any, tmp_path: Path) -> None:
+async def test_model_gets_chat_once_with_either_history(history: Any, tmp_path: Path) -> None:
     saver = InMemorySaver()
     made = Made(lambda model: from_langgraph(agent_of(model, add, checkpointer=saver), history=history))
     turns = scenario([calls(ADD), says("It is 5."), says("It was 5.")], turns=("go", "what was it?"))
@@ -164,7 +164,7 @@ async def test_the_model_is_sent_the_chat_once_whoever_remembers_it(history: Any
     assert bool(saver.storage) == (history == "own")
 
 
-async def test_a_thread_that_was_stopped_in_a_call_goes_on(tmp_path: Path) -> None:
+async def test_thread_stopped_during_call_can_continue(tmp_path: Path) -> None:
     toolbox = Toolbox()
     made = Made(lambda model: from_langgraph(agent_of(model, toolbox.plain("wait"), checkpointer=saver), history="own"))
     saver = InMemorySaver()
@@ -173,7 +173,7 @@ async def test_a_thread_that_was_stopped_in_a_call_goes_on(tmp_path: Path) -> No
     assert seen.sent()[1:] == ["assistant calls wait {}", "tool Error: the run ended before this call did.", "user go"]
 
 
-async def test_the_text_of_an_answer_is_text_for_the_graphs_own_nodes(tmp_path: Path) -> None:
+async def test_graph_nodes_get_answer_as_plain_text(tmp_path: Path) -> None:
     contents: list[object] = []
 
     def make(model: ChatOpenAI) -> Any:
@@ -190,7 +190,7 @@ async def test_the_text_of_an_answer_is_text_for_the_graphs_own_nodes(tmp_path: 
     assert contents == ["Hello there."]
 
 
-async def test_a_nodes_own_words_are_said(tmp_path: Path) -> None:
+async def test_message_written_by_node_is_shown(tmp_path: Path) -> None:
     async def greet(state: MessagesState) -> dict[str, Any]:
         return {"messages": [AIMessage("Good day.")]}
 
@@ -199,14 +199,14 @@ async def test_a_nodes_own_words_are_said(tmp_path: Path) -> None:
     assert seen.lines(in_order=True) == ["say Good day.", "done stop"]
 
 
-async def test_the_reasoning_of_models_that_tell_it_is_shown(tmp_path: Path) -> None:
+async def test_reasoning_is_shown(tmp_path: Path) -> None:
     thinking = chunks(text(None, reasoning_content="Hmm. "), text("Yes!"), finish("stop"))
     made = Made(lambda model: from_langgraph(agent_of(model)), Reasoning)
     seen, _ = await perform(made, scenario([thinking]), tmp_path)
     assert seen.lines(in_order=True) == ["think Hmm. ", "say Yes!", "done stop"]
 
 
-async def test_a_structured_answer_is_said(tmp_path: Path) -> None:
+async def test_structured_answer_is_shown_as_text(tmp_path: Path) -> None:
     turns = scenario([calls(("Weather", '{"city": "Rome"}'))])
     seen, _ = await perform(solo(response_format=ToolStrategy(Weather)), turns, tmp_path)
     assert seen.lines(in_order=True)[-2:] == ['say {"city":"Rome"}', "done stop"]
@@ -218,14 +218,14 @@ async def test_arguments_are_shown_while_they_are_written(tmp_path: Path) -> Non
     assert "".join(event.delta for event in deltas) == ADD[1]
 
 
-async def test_nothing_is_left_running(tmp_path: Path) -> None:
+async def test_no_task_is_left_running(tmp_path: Path) -> None:
     before = asyncio.all_tasks()
     waiting = scenario([calls(("wait", "{}"), ADD)], stop_at="call")
     await perform(solo(Toolbox().plain("wait"), add), waiting, tmp_path)
     assert asyncio.all_tasks() == before
 
 
-async def test_a_graph_whose_model_is_not_found_is_given_one_for_background_tasks(tmp_path: Path) -> None:
+async def test_background_task_uses_given_model_if_graph_has_none(tmp_path: Path) -> None:
     async def ask(state: MessagesState) -> None:
         pass
 
@@ -239,7 +239,7 @@ async def test_a_graph_whose_model_is_not_found_is_given_one_for_background_task
     assert seen.lines(in_order=True) == ["say A title", "done stop"]
 
 
-async def test_a_function_makes_the_graph_of_each_run_from_what_is_known_of_it(tmp_path: Path) -> None:
+async def test_factory_of_graph_gets_run_context_for_each_run(tmp_path: Path) -> None:
     def make(model: ChatOpenAI) -> Any:
         async def build(context: RunContext) -> Any:
             assert context.user is not None
@@ -251,7 +251,7 @@ async def test_a_function_makes_the_graph_of_each_run_from_what_is_known_of_it(t
     assert seen.requests[0]["messages"][0]["content"] == "You serve u1."
 
 
-def test_a_graph_must_be_one_that_can_be_talked_to() -> None:
+def test_unsuitable_graph_is_refused() -> None:
     class Counter(TypedDict):
         count: int
 

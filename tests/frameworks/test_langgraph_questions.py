@@ -1,4 +1,4 @@
-"""What graphs of LangGraph ask their user, and when they are not let go on."""
+"""Questions of LangGraph's graphs to the user, and runs that cannot continue."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TESTS_RUN:
     from tests.frameworks.langgraph_agents import add, scenario, solo
 
     class Gate(AgentMiddleware[Any, Any]):
-        """Asks about each call as it begins, as LangChain's own middleware does in its mode `per_call`."""
+        """Asks about each call when it starts, like LangChain's own middleware in its mode `per_call`."""
 
         async def awrap_tool_call(self, request: Any, handler: Any) -> Any:
             call = request.tool_call
@@ -34,7 +34,7 @@ if TESTS_RUN:
             return ToolMessage("rejected: " + decision["message"], tool_call_id=call["id"], status="error")
 
     class Clerk(AgentMiddleware[Any, Any]):
-        """Lets the user answer for a tool, as LangChain's own does where `respond` is all that is allowed."""
+        """Lets the user answer instead of a tool, like LangChain's own middleware if only `respond` is allowed."""
 
         async def aafter_model(self, state: Any, runtime: Any) -> Any:
             calls_made = state["messages"][-1].tool_calls
@@ -64,7 +64,7 @@ async def plan_trip() -> str:
     return f"{place} on {day}, booked" if interrupt("Book it?") else f"{place} on {day}"
 
 
-async def test_a_tools_question_reaches_the_user_and_their_answer_the_tool(tmp_path: Path) -> None:
+async def test_interrupt_of_tool_asks_user_and_returns_answer(tmp_path: Path) -> None:
     asked = scenario([calls(("name_pet", '{"kind": "cat"}')), says("Fine.")], reply="Tom")
     seen, _ = await perform(solo(name_pet), asked, tmp_path)
     assert seen.lines(in_order=True) == [
@@ -74,7 +74,7 @@ async def test_a_tools_question_reaches_the_user_and_their_answer_the_tool(tmp_p
     assert (question.kind, question.message) == ("input", "What shall the cat be called?")
 
 
-async def test_a_tool_may_ask_more_often_than_a_call_may_be_repeated(tmp_path: Path) -> None:
+async def test_tool_may_interrupt_more_often_than_call_limit(tmp_path: Path) -> None:
     asked = scenario([calls(("plan_trip", "{}")), says("Fine.")], reply="Rome")
     seen, _ = await perform(solo(plan_trip), asked, tmp_path)
     assert seen.lines(in_order=True)[1:] == [
@@ -83,7 +83,7 @@ async def test_a_tool_may_ask_more_often_than_a_call_may_be_repeated(tmp_path: P
 
 
 @pytest.mark.parametrize(("reply", "read"), [("No", False), (" yes", True), ('{"a": 1}', {"a": 1}), ("7", "7")])
-async def test_an_answer_is_what_its_graph_may_expect(reply: str, read: object, tmp_path: Path) -> None:
+async def test_answer_is_converted_for_graph(reply: str, read: object, tmp_path: Path) -> None:
     answers: list[object] = []
 
     async def ask() -> None:
@@ -113,7 +113,7 @@ SIZES = {"message": "Which size?", "choices": [{"label": "Large", "value": {"cm"
         ({"question": "Where to?"}, "Rome", "Rome"),
     ],
 )
-async def test_a_question_with_options_is_a_choice_in_words(
+async def test_question_with_options_is_asked_as_numbered_list(
     asked: dict[str, Any], reply: str, read: object, tmp_path: Path
 ) -> None:
     answers: list[object] = []
@@ -133,7 +133,7 @@ async def test_a_question_with_options_is_a_choice_in_words(
     assert question.message.splitlines()[2:] == [f"{number}. {label}" for number, label in enumerate(labels, 1)]
 
 
-async def test_what_a_graph_tells_beside_its_question_is_shown_too(tmp_path: Path) -> None:
+async def test_other_fields_of_question_are_shown(tmp_path: Path) -> None:
     async def ask() -> str:
         """Asks."""
         return str(interrupt({**COLOURS, "draft": "a red house"}))
@@ -143,7 +143,7 @@ async def test_what_a_graph_tells_beside_its_question_is_shown_too(tmp_path: Pat
     assert "a red house" in question.message
 
 
-async def test_a_question_that_nobody_answers_ends_the_turn(tmp_path: Path) -> None:
+async def test_unanswered_question_ends_turn(tmp_path: Path) -> None:
     asked = scenario([calls(("name_pet", '{"kind": "cat"}')), says("Never said.")])
     seen, _ = await perform(solo(name_pet), asked, tmp_path)
     lines = seen.lines(in_order=True)
@@ -152,7 +152,7 @@ async def test_a_question_that_nobody_answers_ends_the_turn(tmp_path: Path) -> N
     assert lines[4:] == ["done stop"]
 
 
-async def test_a_graph_that_cannot_be_resumed_says_what_it_needs(tmp_path: Path) -> None:
+async def test_interrupt_without_checkpointer_names_missing_checkpointer(tmp_path: Path) -> None:
     asked = scenario([calls(("name_pet", '{"kind": "cat"}'))], reply="Tom")
     seen, _ = await perform(solo(name_pet, checkpointer=None), asked, tmp_path)
     error = seen.events[-1]
@@ -192,7 +192,7 @@ async def test_the_calls_of_an_answer_are_approved_at_once_and_the_others_run(tm
     ("reply", "end", "told"),
     [("five", "result 1 five", "five"), (None, "failed 1 not_answered", "Not run: no answer came")],
 )
-async def test_the_user_can_answer_in_a_tools_place(reply: str | None, end: str, told: str, tmp_path: Path) -> None:
+async def test_user_answer_can_replace_tool_result(reply: str | None, end: str, told: str, tmp_path: Path) -> None:
     asked = scenario([calls(ADD), says("Fine.")], reply=reply)
     seen, _ = await perform(solo(add, middleware=[Clerk()]), asked, tmp_path)
     lines = seen.lines(in_order=True)

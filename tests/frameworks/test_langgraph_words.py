@@ -1,4 +1,4 @@
-"""Whose words are the answer of a graph with several nodes, and what else its nodes and tools tell."""
+"""The answer of a graph with several nodes: whose text is shown, and the output of nodes and tools."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TESTS_RUN:
     )
 
     class State(MessagesState):
-        """Messages, and what a graph keeps beside them."""
+        """Messages, and a value outside of them."""
 
         category: str
 
@@ -53,7 +53,7 @@ Says = Callable[["ChatOpenAI"], Nodes]
 async def seen_of(
     tmp_path: Path, nodes: Says, script: Any, *, side_by_side: bool = False, **options: Any
 ) -> Performance:
-    """A graph of these nodes, one after the other or all at once."""
+    """The record of a graph with these nodes, in sequence or in parallel."""
 
     def make(model: ChatOpenAI) -> Any:
         graph = StateGraph(State)
@@ -69,12 +69,12 @@ async def seen_of(
 
 
 def said(seen: Performance) -> list[str]:
-    """What is left of what was said, and the end."""
+    """The text that was not taken back, and the end."""
     return [line for line in seen.lines(in_order=True) if line.split()[0] in ("say", "done", "rewind", "error")]
 
 
 def asking(model: ChatOpenAI, prompt: str, **keep: Any) -> Callable[..., Any]:
-    """A node that asks the model this; what it says is a message, unless it is to be kept elsewhere."""
+    """A node that sends the model this question. The answer is a message, or is kept in another field."""
 
     async def node(state: State) -> dict[str, Any]:
         answer = await model.ainvoke(prompt)
@@ -91,7 +91,7 @@ def by_prompt(body: Body) -> Answer:
     return says({"route": "category=math", "greet": "Hello there.", "part": "Good bye."}[asked(body)])
 
 
-async def test_nodes_that_run_side_by_side_speak_one_after_the_other(tmp_path: Path) -> None:
+async def test_texts_of_parallel_nodes_are_sent_one_after_the_other(tmp_path: Path) -> None:
     words = {name: [f"{name} {number}, " for number in range(20)] for name in ("one", "two", "three")}
 
     def script(body: Body) -> Answer:
@@ -105,7 +105,7 @@ async def test_nodes_that_run_side_by_side_speak_one_after_the_other(tmp_path: P
     assert sorted(whole.removeprefix("say ").split("\n\n")) == sorted("".join(spoken) for spoken in words.values())
 
 
-async def test_one_node_that_runs_several_times_at_once_speaks_one_after_the_other(tmp_path: Path) -> None:
+async def test_texts_of_parallel_runs_of_one_node_are_sent_one_after_the_other(tmp_path: Path) -> None:
     def make(model: ChatOpenAI) -> Any:
         async def write(state: MessagesState) -> dict[str, Any]:
             return {"messages": [await model.ainvoke(state["messages"])]}
@@ -121,14 +121,14 @@ async def test_one_node_that_runs_several_times_at_once_speaks_one_after_the_oth
     assert sorted(whole.removeprefix("say ").split("\n\n")) == ["Good bye.", "Hello there."]
 
 
-async def test_successive_nodes_have_a_paragraph_each(tmp_path: Path) -> None:
+async def test_each_node_starts_a_paragraph(tmp_path: Path) -> None:
     seen = await seen_of(
         tmp_path, lambda model: {"greet": asking(model, "greet"), "part": asking(model, "part")}, by_prompt
     )
     assert said(seen) == ["say Hello there.\n\nGood bye.", "done stop"]
 
 
-async def test_what_a_router_says_to_its_graph_is_taken_back(tmp_path: Path) -> None:
+async def test_text_of_router_is_taken_back(tmp_path: Path) -> None:
     def nodes(model: ChatOpenAI) -> Nodes:
         return {"route": asking(model, "route", category=lambda answer: answer.text), "greet": asking(model, "greet")}
 
@@ -136,7 +136,7 @@ async def test_what_a_router_says_to_its_graph_is_taken_back(tmp_path: Path) -> 
     assert seen.left() == "Hello there."
 
 
-async def test_a_router_beside_a_node_that_speaks_takes_back_its_own_words_alone(tmp_path: Path) -> None:
+async def test_only_router_text_is_taken_back_beside_answering_node(tmp_path: Path) -> None:
     def nodes(model: ChatOpenAI) -> Nodes:
         return {"greet": asking(model, "greet"), "route": asking(model, "route", category=lambda answer: answer.text)}
 
@@ -144,14 +144,14 @@ async def test_a_router_beside_a_node_that_speaks_takes_back_its_own_words_alone
     assert seen.left() == "Hello there."
 
 
-async def test_an_answer_that_is_kept_in_no_message_is_said_all_the_same(tmp_path: Path) -> None:
+async def test_answer_outside_of_messages_is_shown(tmp_path: Path) -> None:
     seen = await seen_of(
         tmp_path, lambda model: {"greet": asking(model, "greet", category=lambda answer: answer.text)}, by_prompt
     )
     assert seen.left() == "Hello there."
 
 
-async def test_the_nodes_that_answer_can_be_named_and_no_other_is_heard(tmp_path: Path) -> None:
+async def test_only_nodes_named_in_answers_are_shown(tmp_path: Path) -> None:
     seen = await seen_of(
         tmp_path,
         lambda model: {"part": asking(model, "part"), "greet": asking(model, "greet")},
@@ -161,7 +161,7 @@ async def test_the_nodes_that_answer_can_be_named_and_no_other_is_heard(tmp_path
     assert said(seen) == ["say Hello there.", "done stop"]
 
 
-async def test_where_those_say_nothing_the_states_last_message_is_the_answer(tmp_path: Path) -> None:
+async def test_last_message_of_state_is_answer_if_named_nodes_are_silent(tmp_path: Path) -> None:
     async def quiet(state: State) -> None:
         pass
 
@@ -171,7 +171,7 @@ async def test_where_those_say_nothing_the_states_last_message_is_the_answer(tmp
     assert said(seen) == ["say Hello there.", "done stop"]
 
 
-async def test_a_model_with_the_tag_nostream_is_heard_when_its_message_is_whole(tmp_path: Path) -> None:
+async def test_nostream_model_is_shown_once_its_message_is_complete(tmp_path: Path) -> None:
     def nodes(model: ChatOpenAI) -> Nodes:
         silent: Any = model.with_config(tags=["nostream"])
         return {
@@ -183,7 +183,7 @@ async def test_a_model_with_the_tag_nostream_is_heard_when_its_message_is_whole(
     assert said(seen) == ["say Hello there.", "done stop"]
 
 
-def test_a_node_that_there_is_not_cannot_answer() -> None:
+def test_unknown_node_in_answers_is_refused() -> None:
     async def node(state: State) -> None:
         pass
 
@@ -195,7 +195,7 @@ def test_a_node_that_there_is_not_cannot_answer() -> None:
 @pytest.mark.parametrize(
     "returned", [{"role": "assistant", "content": "A dict."}, ("ai", "A dict."), [{"type": "ai", "content": "A dict."}]]
 )
-async def test_a_message_in_openais_form_is_said(returned: Any, tmp_path: Path) -> None:
+async def test_message_in_openai_form_is_shown(returned: Any, tmp_path: Path) -> None:
     async def node(state: State) -> dict[str, Any]:
         return {"messages": returned if isinstance(returned, list) else [returned]}
 
@@ -210,7 +210,7 @@ class Whose:
     user_id: str
 
 
-async def test_nodes_and_tools_get_the_context_that_is_made_for_the_run(tmp_path: Path) -> None:
+async def test_nodes_and_tools_get_context_of_run(tmp_path: Path) -> None:
     async def whose(context: RunContext) -> Whose:
         return Whose(context.user.id if context.user else "nobody")
 
@@ -230,9 +230,7 @@ HALF = Chunks((text("Half an answer"),), "cut")
 
 
 @pytest.mark.parametrize("kind", ["retried node", "retried model", "fallback"])
-async def test_a_draft_in_which_the_model_failed_is_taken_back_when_it_is_asked_again(
-    kind: str, tmp_path: Path
-) -> None:
+async def test_text_of_failed_request_is_taken_back_on_retry(kind: str, tmp_path: Path) -> None:
     def make(model: ChatOpenAI) -> Any:
         asked: Any = model
         if kind == "retried model":
@@ -253,12 +251,12 @@ async def test_a_draft_in_which_the_model_failed_is_taken_back_when_it_is_asked_
     assert len(seen.requests) == 3
 
 
-async def test_what_tools_and_nodes_write_to_their_stream_is_shown(tmp_path: Path) -> None:
+async def test_stream_writer_output_of_tools_and_nodes_is_shown(tmp_path: Path) -> None:
     @tool
     async def travel(place: str) -> str:
         """Goes somewhere."""
         get_stream_writer()({"message": f"half way to {place}", "progress": 50})
-        # So that the status is told while the tool runs.
+        # So that the status is sent while the tool runs.
         await asyncio.sleep(0)
         return f"in {place}"
 
@@ -301,7 +299,7 @@ async def test_pictures_files_and_citations_of_a_message_are_shown(tmp_path: Pat
     assert seen.left() == "Owls."
 
 
-async def test_the_words_of_a_model_that_a_tool_asks_by_itself_are_the_tools_alone(tmp_path: Path) -> None:
+async def test_text_of_model_inside_tool_is_not_shown(tmp_path: Path) -> None:
     def make(model: ChatOpenAI) -> Any:
         async def ask_other(task: str) -> str:
             """Asks the model."""
@@ -327,7 +325,7 @@ async def test_a_call_of_an_agent_in_a_tool_ends_before_its_tool_does(tmp_path: 
         ]
 
 
-async def test_a_call_of_an_agent_in_a_tool_has_its_time(tmp_path: Path) -> None:
+async def test_call_of_inner_agent_has_timeout(tmp_path: Path) -> None:
     async def hang() -> str:
         """Takes for ever."""
         await asyncio.Event().wait()
@@ -338,7 +336,7 @@ async def test_a_call_of_an_agent_in_a_tool_has_its_time(tmp_path: Path) -> None
     assert seen.lines(in_order=True)[2:4] == ["failed 2 timeout", "failed 1 timeout"]
 
 
-async def test_a_graph_that_would_hold_up_everything_else_is_refused_by_name(tmp_path: Path) -> None:
+async def test_blocking_run_of_graph_is_refused_by_name(tmp_path: Path) -> None:
     framework = asks_another_and_waits(add, in_a_thread=False)
     seen, _ = await perform(framework, scenario([ASKS, says("It cannot.")]), tmp_path)
     [failure] = [event for event in seen.events if isinstance(event, ToolCallError)]
@@ -347,9 +345,7 @@ async def test_a_graph_that_would_hold_up_everything_else_is_refused_by_name(tmp
 
 
 @pytest.mark.parametrize("before", ["", "Once more. "])
-async def test_a_limit_that_ends_the_run_is_told_once_after_the_calls_that_it_refuses(
-    before: str, tmp_path: Path
-) -> None:
+async def test_limit_message_comes_once_after_refused_calls(before: str, tmp_path: Path) -> None:
     made = solo(add, middleware=[ToolCallLimitMiddleware(run_limit=1, exit_behavior="end")])
     seen, _ = await perform(made, scenario([calls(ADD), calls(ADD, first=1, before=before)]), tmp_path)
     said = [f"say {before}"] if before else []

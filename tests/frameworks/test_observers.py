@@ -1,4 +1,4 @@
-"""Observers are told of each request that an agent makes of its model, whichever framework makes it."""
+"""Observers get each model request of an agent, in every framework."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -31,7 +31,7 @@ def answers_in(seen: Performance) -> list[ModelAnswered]:
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS, ids=lambda framework: framework.name)
-async def test_they_are_told_of_each_request_in_its_order(framework: Framework, tmp_path: Path) -> None:
+async def test_observers_get_each_request_in_order(framework: Framework, tmp_path: Path) -> None:
     seen, _ = await perform(framework, scenario(SCRIPT), tmp_path)
     told = [what for what in seen.observed if not isinstance(what, Message | ToolCallArgsDelta | Usage)]
     assert [type(what) for what in told] == [
@@ -57,7 +57,7 @@ async def test_they_are_told_of_each_request_in_its_order(framework: Framework, 
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS, ids=lambda framework: framework.name)
-async def test_they_are_told_of_a_request_that_fails(framework: Framework, tmp_path: Path) -> None:
+async def test_observers_get_failed_request(framework: Framework, tmp_path: Path) -> None:
     seen, _ = await perform(framework, scenario([Refusal(401)]), tmp_path)
     [answered] = answers_in(seen)
     assert (answered.error, answered.first_seconds, answered.usage) == ("ModelUnauthorized", None, None)
@@ -65,7 +65,7 @@ async def test_they_are_told_of_a_request_that_fails(framework: Framework, tmp_p
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS, ids=lambda framework: framework.name)
-async def test_they_are_told_of_a_request_whose_run_is_stopped(framework: Framework, tmp_path: Path) -> None:
+async def test_observers_get_request_of_stopped_run(framework: Framework, tmp_path: Path) -> None:
     endless = scenario([chunks(text("Once "), ending="hang")])
     seen, _ = await perform(framework, replace(endless, stop_at="text"), tmp_path)
     [answered] = answers_in(seen)
@@ -74,7 +74,7 @@ async def test_they_are_told_of_a_request_whose_run_is_stopped(framework: Framew
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS, ids=lambda framework: framework.name)
-async def test_they_are_told_of_a_background_task(framework: Framework, tmp_path: Path) -> None:
+async def test_observers_get_request_of_background_task(framework: Framework, tmp_path: Path) -> None:
     script = [chunks(text("A title"), finish("stop"), usage(20, 3))]
     seen, _ = await perform(framework, scenario(script, task="title_generation"), tmp_path)
     assert seen.asked == seen.received
@@ -83,9 +83,7 @@ async def test_they_are_told_of_a_background_task(framework: Framework, tmp_path
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS, ids=lambda framework: framework.name)
-async def test_they_are_told_of_the_last_request_of_a_turn_whose_calls_are_used_up(
-    framework: Framework, tmp_path: Path
-) -> None:
+async def test_observers_get_last_request_after_call_limit(framework: Framework, tmp_path: Path) -> None:
     def script(body: Body) -> Answer:
         if not body.get("tools"):
             return says("Enough.")

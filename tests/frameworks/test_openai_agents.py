@@ -1,4 +1,4 @@
-"""What the OpenAI Agents SDK alone has: its tools' errors, times and policies, its results and its guardrails."""
+"""Features of the OpenAI Agents SDK only: errors, timeouts and policies of its tools, their results, and guardrails."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ FAILING: dict[str, tuple[Callable[[], FunctionTool], str]] = {
 
 
 @pytest.mark.parametrize("kind", FAILING)
-async def test_a_failing_tool_ends_no_run_and_its_author_says_what_the_model_is_told(kind: str, tmp_path: Path) -> None:
+async def test_failing_tool_does_not_end_run_and_error_function_writes_message(kind: str, tmp_path: Path) -> None:
     make, told = FAILING[kind]
     seen, _ = await perform(solo(make()), scenario([calls(KABOOM), says("It failed.")]), tmp_path)
     assert seen.lines(in_order=True)[1:] == ["failed 1 tool_failed", "say It failed.", "done stop"]
@@ -74,7 +74,7 @@ async def test_a_failing_tool_ends_no_run_and_its_author_says_what_the_model_is_
     assert error == told.removeprefix("Error: ")
 
 
-async def test_a_tools_own_time_limit_holds(tmp_path: Path) -> None:
+async def test_timeout_of_tool_itself_applies(tmp_path: Path) -> None:
     toolbox = Toolbox()
     tool = function_tool(toolbox.plain("wait"), timeout=0.05)
     seen, _ = await perform(solo(tool), scenario([calls(("wait", "{}")), says("Too long.")]), tmp_path)
@@ -83,7 +83,7 @@ async def test_a_tools_own_time_limit_holds(tmp_path: Path) -> None:
     assert toolbox.stopped.is_set()
 
 
-async def test_a_tool_that_is_stopped_has_ended_when_its_run_has() -> None:
+async def test_stopped_tool_has_ended_when_run_ends() -> None:
     ended = asyncio.Event()
 
     @function_tool
@@ -93,7 +93,7 @@ async def test_a_tool_that_is_stopped_has_ended_when_its_run_has() -> None:
         try:
             await asyncio.Event().wait()
         finally:
-            # It takes many turns of the event loop, as it does to close a connection.
+            # Takes many iterations of the event loop, as closing a connection does.
             for _ in range(20):
                 await asyncio.sleep(0)
             ended.set()
@@ -114,13 +114,13 @@ async def test_the_model_is_told_which_tools_there_are(tmp_path: Path) -> None:
     assert seen.sent()[-1] == "tool Error: There is no tool 'fly'. The tools are: add."
 
 
-async def test_a_tools_result_can_be_the_answer(tmp_path: Path) -> None:
+async def test_tool_result_can_be_answer(tmp_path: Path) -> None:
     seen, _ = await perform(solo(add, tool_use_behavior="stop_on_first_tool"), scenario([calls(ADD)]), tmp_path)
     assert seen.lines(in_order=True) == [*ADDED, "say 5", "done stop"]
 
 
 class Weather(BaseModel):
-    """What a structured answer is."""
+    """The type of a structured answer."""
 
     city: str
 
@@ -130,7 +130,7 @@ async def test_a_structured_answer_is_shown_once(tmp_path: Path) -> None:
     assert seen.lines(in_order=True) == ['say {"city": "Rome"}', "done stop"]
 
 
-async def test_a_file_that_a_tool_gives_is_shown(tmp_path: Path) -> None:
+async def test_file_in_tool_result_is_shown(tmp_path: Path) -> None:
     @function_tool
     async def report() -> ToolOutputFileContent:
         """Reports."""
@@ -142,7 +142,7 @@ async def test_a_file_that_a_tool_gives_is_shown(tmp_path: Path) -> None:
     assert (file["type"], file["name"]) == ("file", "report.pdf")
 
 
-async def test_a_call_that_a_guardrail_refuses_fails_with_what_it_says(tmp_path: Path) -> None:
+async def test_call_refused_by_guardrail_fails_with_its_message(tmp_path: Path) -> None:
     @tool_input_guardrail
     def forbid(data: ToolInputGuardrailData) -> ToolGuardrailFunctionOutput:
         return ToolGuardrailFunctionOutput.reject_content("not today")
@@ -153,7 +153,7 @@ async def test_a_call_that_a_guardrail_refuses_fails_with_what_it_says(tmp_path:
     assert [event.error for event in seen.events if isinstance(event, ToolCallError)] == ["not today"]
 
 
-async def test_what_a_guardrail_keeps_from_the_model_is_not_shown(tmp_path: Path) -> None:
+async def test_result_replaced_by_guardrail_is_not_shown(tmp_path: Path) -> None:
     @tool_output_guardrail
     def hide(data: ToolOutputGuardrailData) -> ToolGuardrailFunctionOutput:
         return ToolGuardrailFunctionOutput.reject_content("a secret")
@@ -175,7 +175,7 @@ async def test_a_tripped_guardrail_ends_the_run_with_its_reason(tmp_path: Path) 
     assert "Guardrail" in error.message
 
 
-async def test_the_agents_own_hooks_are_called_and_the_agent_stays_as_it_is(tmp_path: Path) -> None:
+async def test_own_hooks_are_called_and_agent_is_unchanged(tmp_path: Path) -> None:
     heard: list[object] = []
 
     class Listening(AgentHooks[Any]):
@@ -190,7 +190,7 @@ async def test_the_agents_own_hooks_are_called_and_the_agent_stays_as_it_is(tmp_
 
 
 @pytest.mark.parametrize("before", [[], [calls(ADD)]], ids=["at the start", "after a call"])
-async def test_half_an_answer_that_is_asked_for_again_is_taken_back(before: list[Answer], tmp_path: Path) -> None:
+async def test_partial_answer_is_taken_back_on_retry(before: list[Answer], tmp_path: Path) -> None:
     again = ModelRetrySettings(max_retries=2, policy=lambda _: True, backoff={"initial_delay": 0, "jitter": False})
     halves = [chunks(text("Half an answer"), ending="cut")] * 2
     retried = solo(add, model_settings=ModelSettings(retry=again))
@@ -208,12 +208,12 @@ async def test_half_an_answer_that_is_asked_for_again_is_taken_back(before: list
     assert said == "It is 5."
 
 
-async def test_what_requests_cost_is_told(tmp_path: Path) -> None:
+async def test_usage_of_requests_is_reported(tmp_path: Path) -> None:
     seen, _ = await perform(solo(add), scenario([calls(ADD), says("5.")]), tmp_path)
     assert [event.total_tokens for event in seen.events if isinstance(event, Usage)] == [30]
 
 
-async def test_a_model_that_must_call_tools_may_answer_where_there_are_none(tmp_path: Path) -> None:
+async def test_required_tool_choice_is_dropped_without_tools(tmp_path: Path) -> None:
     must = solo(add, model_settings=ModelSettings(tool_choice="required"), reset_tool_choice=False)
     rounds = [calls(("add", f'{{"a": {n}, "b": 1}}'), first=n) for n in range(4)]
     seen, _ = await perform(must, scenario([*rounds, says("Enough.")]), tmp_path)
@@ -222,7 +222,7 @@ async def test_a_model_that_must_call_tools_may_answer_where_there_are_none(tmp_
     assert "tool_choice" not in seen.requests[-1]
 
 
-async def test_a_model_that_must_call_tools_need_not_for_a_background_task(tmp_path: Path) -> None:
+async def test_required_tool_choice_is_dropped_for_background_task(tmp_path: Path) -> None:
     must = solo(add, model_settings=ModelSettings(tool_choice="required"))
     seen, _ = await perform(must, scenario([says("A title")], task="title_generation"), tmp_path)
     assert seen.lines(in_order=True) == ["say A title", "done stop"]

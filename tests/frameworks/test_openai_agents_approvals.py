@@ -33,7 +33,7 @@ async def test_a_policy_decides_which_calls_need_approval(tmp_path: Path) -> Non
     assert any(line.startswith("tool Error: Not run: the user refused it.") for line in seen.sent())
 
 
-async def test_a_policy_is_asked_as_the_sdk_itself_asks_it(tmp_path: Path) -> None:
+async def test_policy_gets_arguments_as_from_sdk(tmp_path: Path) -> None:
     async def is_fine(*_: Any) -> bool:
         return False
 
@@ -60,7 +60,7 @@ async def test_several_approvals_are_asked_for_at_once(tmp_path: Path) -> None:
     assert lines.index("ask 2 Run wipe?") < lines.index("status 1 processing approved")
 
 
-async def test_nobody_is_asked_about_arguments_that_cannot_be_read(tmp_path: Path) -> None:
+async def test_user_is_not_asked_about_unreadable_arguments(tmp_path: Path) -> None:
     wipe = function_tool(Toolbox().plain("wipe"), needs_approval=True)
     seen, _ = await perform(solo(wipe), scenario([calls(("wipe", '{"disk": C')), says("No.")], reply=True), tmp_path)
     assert seen.lines(in_order=True)[1:] == ["failed 1 invalid_args", "say No.", "done stop"]

@@ -38,7 +38,7 @@ def served(agent: Agent[Any], **options: Any) -> AgentLike:
 
 
 def desk(*tools: Any, as_handoff: Callable[[Agent[Any]], Any] = lambda agent: agent) -> Made:
-    """An agent that hands over to one with these tools."""
+    """An agent that hands over to an agent with these tools."""
 
     def make(model: Model) -> AgentLike:
         clerk = Agent("Clerk", model=model, tools=[*tools], instructions="You are the clerk.")
@@ -61,13 +61,13 @@ async def test_a_handoff_is_a_status_and_the_next_agents_calls_are_shown(tmp_pat
     assert seen.asked == seen.received
 
 
-async def test_after_a_handoff_the_first_agent_is_not_told_of_the_seconds_calls(tmp_path: Path) -> None:
+async def test_calls_after_handoff_are_not_replayed_to_first_agent(tmp_path: Path) -> None:
     passed_on = [calls(("transfer_to_clerk", "{}")), calls(ADD), says("It is 5."), says("As I said.")]
     seen, _ = await perform(desk(add), scenario(passed_on, turns=("go", "once more")), tmp_path)
     assert seen.sent() == ["user go", "assistant It is 5.", "user once more"]
 
 
-async def test_a_handoff_with_a_function_of_its_own_is_one_too(tmp_path: Path) -> None:
+async def test_custom_handoff_function_is_supported(tmp_path: Path) -> None:
     told: list[str] = []
 
     async def note(_: RunContextWrapper[Any]) -> None:
@@ -80,7 +80,7 @@ async def test_a_handoff_with_a_function_of_its_own_is_one_too(tmp_path: Path) -
     assert told == ["handed over"]
 
 
-async def test_agents_that_hand_over_without_end_are_stopped(tmp_path: Path) -> None:
+async def test_endless_handoffs_are_stopped(tmp_path: Path) -> None:
     def make(model: Model) -> AgentLike:
         ping = Agent[Any]("Ping", model=model)
         ping.handoffs = [Agent("Pong", model=model, handoffs=[ping])]
@@ -98,7 +98,7 @@ async def test_agents_that_hand_over_without_end_are_stopped(tmp_path: Path) -> 
 
 
 def asks_expert(call: tuple[str, str]) -> Callable[[Body], Answer]:
-    """A leader that asks its expert once, and an expert that calls its tool once."""
+    """A leader that calls its expert once, and an expert that calls its tool once."""
 
     def script(body: Body) -> Answer:
         ended = body["messages"][-1]["role"] == "tool"
@@ -119,7 +119,7 @@ def consultation(*tools: Any, hooks: RunHooks[Any] | None = None) -> Made:
 
 
 def streamed(*tools: Any) -> Made:
-    """The same, and its author listens to what the expert does."""
+    """The same, and the author's code listens to the expert's events."""
 
     def make(model: Model) -> AgentLike:
         expert = Agent("Expert", model=model, tools=[*tools])
@@ -130,7 +130,7 @@ def streamed(*tools: Any) -> Made:
 
 
 def by_hand(*tools: Any) -> Made:
-    """The same, by a function that runs the expert itself."""
+    """The same, with a function that runs the expert itself."""
 
     def make(model: Model) -> AgentLike:
         expert = Agent("Expert", model=model, tools=[*tools])
@@ -145,7 +145,7 @@ def by_hand(*tools: Any) -> Made:
 
 
 def in_a_thread(*tools: Any) -> Made:
-    """The same, by a plain function."""
+    """The same, with a synchronous function."""
 
     def make(model: Model) -> AgentLike:
         expert = Agent("Expert", model=model, tools=[*tools])
@@ -190,7 +190,7 @@ async def test_calls_of_an_agent_that_is_a_tool_are_counted(consult: Callable[..
 
 
 @CONSULTATIONS
-async def test_the_servers_settings_ask_about_calls_of_an_agent_that_is_a_tool(
+async def test_confirm_setting_applies_to_calls_of_agent_that_is_tool(
     consult: Callable[..., Made], tmp_path: Path
 ) -> None:
     toolbox = Toolbox()
@@ -214,7 +214,7 @@ async def test_hooks_of_an_agent_that_is_a_tool_are_called(tmp_path: Path) -> No
     assert "result 2 5" in seen.lines(in_order=True)
 
 
-async def test_agents_within_agents_are_shown_all(tmp_path: Path) -> None:
+async def test_nested_agents_are_all_shown(tmp_path: Path) -> None:
     def make(model: Model) -> AgentLike:
         adder = Agent("Adder", model=model, tools=[add])
         expert = Agent("Expert", model=model, tools=[adder.as_tool("ask_adder", "Adds.")])
@@ -276,13 +276,13 @@ async def test_an_agent_that_is_a_tool_can_ask_again_and_again(tmp_path: Path) -
 
 @dataclass
 class Shop:
-    """What tools get as their context."""
+    """The context of the tools."""
 
     customer: str
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-async def test_tools_get_the_context_that_is_made_for_the_run(is_async: bool, tmp_path: Path) -> None:
+async def test_tools_get_context_of_run(is_async: bool, tmp_path: Path) -> None:
     def shop(context: RunContext) -> Shop:
         assert context.user is not None
         return Shop(context.user.id)
@@ -297,7 +297,7 @@ async def test_tools_get_the_context_that_is_made_for_the_run(is_async: bool, tm
     assert seen.lines(in_order=True)[1:] == ["result 1 Hello u1", "say There.", "done stop"]
 
 
-async def test_a_function_makes_the_agent_of_each_run_from_what_is_known_of_it(tmp_path: Path) -> None:
+async def test_factory_gets_run_context_for_each_run(tmp_path: Path) -> None:
     def make(model: Model) -> AgentLike:
         async def build(context: RunContext) -> Agent[Any]:
             assert context.user is not None
@@ -317,7 +317,7 @@ def test_an_agent_without_a_name_that_can_be_an_id_must_be_given_one() -> None:
 
 
 @pytest.mark.parametrize("has_session", [False, True])
-async def test_the_model_is_sent_the_chat_once_whoever_remembers_it(has_session: bool, tmp_path: Path) -> None:
+async def test_model_gets_chat_once_with_either_history(has_session: bool, tmp_path: Path) -> None:
     def session(context: RunContext) -> SQLiteSession:
         return SQLiteSession(context.chat_id or context.run_id, tmp_path / "sessions.db")
 

@@ -1,4 +1,4 @@
-"""Tools that OpenAI runs itself while it answers: seen and counted, and asked about where that can be."""
+"""Tools that OpenAI runs while it answers: their calls are shown and counted, and need approval if that is possible."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def kinds(request: Body) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["web_search", "code_interpreter"])
-async def test_one_that_the_user_is_to_be_asked_about_and_cannot_be_is_left_out(name: str, tmp_path: Path) -> None:
+async def test_hosted_tool_that_needs_approval_is_left_out(name: str, tmp_path: Path) -> None:
     tool = WebSearchTool() if name == "web_search" else CodeInterpreterTool(PYTHON)
     seen, requests = await play([speech("Without it.")], tmp_path, tool, confirm_tools=(name[:3] + "*",))
     assert kinds(requests[0]) == []
@@ -69,8 +69,8 @@ async def test_one_that_the_user_is_to_be_asked_about_and_cannot_be_is_left_out(
     assert status.startswith(f"{name} is left out: ")
 
 
-async def test_their_calls_are_counted(tmp_path: Path) -> None:
-    # The same, over and over: what ran has run.
+async def test_calls_of_hosted_tools_are_counted(tmp_path: Path) -> None:
+    # The same call again and again: hosted calls have already run when they are counted.
     searches = [{**SEARCH, "id": f"ws_{n}"} for n in range(4)]
     add = function_tool(Toolbox().plain("add"))
     call = {"type": "function_call", "id": "fc_1", "call_id": "call_0", "name": "add", "arguments": '{"a": 2, "b": 3}'}
@@ -80,7 +80,7 @@ async def test_their_calls_are_counted(tmp_path: Path) -> None:
     assert seen.lines(in_order=True)[-3:] == ["failed 5 limit", "say Enough.", "done max_turns"]
 
 
-async def test_a_server_that_asks_has_the_user_asked(tmp_path: Path) -> None:
+async def test_approval_request_of_hosted_server_asks_user(tmp_path: Path) -> None:
     seen, requests = await play([answer(ASKS), answer(WIPED), speech("Done.")], tmp_path, disks("always"), reply=True)
     assert seen.lines(in_order=True)[0] == "call 1 wipe {'disk': 'C'}"
     [question] = [event for event in seen.events if isinstance(event, InputRequest)]
@@ -91,7 +91,7 @@ async def test_a_server_that_asks_has_the_user_asked(tmp_path: Path) -> None:
     assert len([event for event in seen.events if isinstance(event, ToolCallStart)]) == 1
 
 
-async def test_a_server_that_asks_is_told_that_the_user_refused(tmp_path: Path) -> None:
+async def test_refusal_is_sent_to_hosted_server(tmp_path: Path) -> None:
     seen, requests = await play([answer(ASKS), speech("Well.")], tmp_path, disks("always"), reply=False)
     [said] = [item for item in requests[1]["input"] if item.get("type") == "mcp_approval_response"]
     assert said["approve"] is False
@@ -100,16 +100,14 @@ async def test_a_server_that_asks_is_told_that_the_user_refused(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(("patterns", "wanted"), [((), "never"), (("wipe",), "always")])
-async def test_the_settings_have_a_server_ask_that_would_not(
-    patterns: tuple[str, ...], wanted: str, tmp_path: Path
-) -> None:
+async def test_confirm_setting_makes_hosted_server_ask(patterns: tuple[str, ...], wanted: str, tmp_path: Path) -> None:
     _, requests = await play([answer(ASKS), speech("Well.")], tmp_path, disks(), reply=False, confirm_tools=patterns)
     assert requests[0]["tools"][0]["require_approval"] == wanted
     [said] = [item for item in requests[1]["input"] if item.get("type") == "mcp_approval_response"]
     assert said["approve"] is (not patterns)
 
 
-async def test_tools_that_the_settings_do_not_name_are_not_asked_about(tmp_path: Path) -> None:
+async def test_hosted_tools_outside_of_confirm_setting_run_unasked(tmp_path: Path) -> None:
     script = [answer(ASKS), answer(WIPED), speech("Done.")]
     seen, _ = await play(script, tmp_path, disks(), confirm_tools=("other",))
     assert not any(isinstance(event, InputRequest) for event in seen.events)
@@ -117,7 +115,7 @@ async def test_tools_that_the_settings_do_not_name_are_not_asked_about(tmp_path:
 
 
 @pytest.mark.parametrize("approves", [True, False])
-async def test_the_authors_own_function_decides(approves: bool, tmp_path: Path) -> None:
+async def test_approval_function_of_author_decides(approves: bool, tmp_path: Path) -> None:
     tool = disks("always", on_approval_request=lambda _: {"approve": approves, "reason": "not today"})
     seen, requests = await play([answer(ASKS), speech("Well.")], tmp_path, tool)
     [said] = [item for item in requests[1]["input"] if item.get("type") == "mcp_approval_response"]
@@ -169,7 +167,7 @@ async def test_a_shell_in_a_container_is_shown(tmp_path: Path) -> None:
     ]
 
 
-async def test_a_program_of_the_model_is_shown_and_its_calls_of_tools_here_are_held(tmp_path: Path) -> None:
+async def test_program_of_model_is_shown_and_its_local_calls_are_limited(tmp_path: Path) -> None:
     async def add(a: int, b: int) -> str:
         """Adds two numbers."""
         return str(a + b)
@@ -185,7 +183,7 @@ async def test_a_program_of_the_model_is_shown_and_its_calls_of_tools_here_are_h
     ]
 
 
-async def test_a_search_for_tools_is_shown_and_the_tool_that_it_finds_is_held(tmp_path: Path) -> None:
+async def test_tool_search_is_shown_and_found_tool_is_limited(tmp_path: Path) -> None:
     add = function_tool(Toolbox().plain("add"), defer_loading=True)
     script = [answer(TOOL_SEARCH, FOUND, {**ADD, "namespace": "add"}), speech("It is 5.")]
     seen, _ = await play(script, tmp_path, add, ToolSearchTool(), reply=False, confirm_tools=("add",))

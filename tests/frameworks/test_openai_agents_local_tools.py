@@ -63,7 +63,7 @@ Does = Callable[[], Any]
 
 @dataclass
 class Machine:
-    """What the tools work on: what was done, and what each does beside."""
+    """The state that the tools work on: a record of their actions, and an extra action for each."""
 
     does: Does = lambda: "done"
     done: list[str] = field(default_factory=list)
@@ -131,7 +131,7 @@ EVERY = pytest.mark.parametrize(("make", "call", "shown", "done"), TOOLS)
 
 
 def told(request: Body) -> list[str]:
-    """What the model was told of the calls of a turn, as text."""
+    """The calls and results of a turn in a model request, as text."""
     outputs = [item["output"] for item in request["input"] if str(item.get("type")).endswith("_call_output")]
     return [
         output if isinstance(output, str) else "".join(part["stdout"] + part["stderr"] for part in output)
@@ -140,7 +140,7 @@ def told(request: Body) -> list[str]:
 
 
 @EVERY
-async def test_its_calls_are_shown_and_stored_and_remembered(
+async def test_calls_of_local_tool_are_shown_stored_and_replayed(
     make: Make, call: Body, shown: str, done: str, tmp_path: Path
 ) -> None:
     machine = Machine()
@@ -158,7 +158,7 @@ async def test_its_calls_are_shown_and_stored_and_remembered(
 
 
 @EVERY
-async def test_the_servers_settings_can_have_the_user_asked(
+async def test_confirm_setting_applies_to_local_tool(
     make: Make, call: Body, shown: str, done: str, tmp_path: Path
 ) -> None:
     machine = Machine()
@@ -178,7 +178,7 @@ async def test_the_servers_settings_can_have_the_user_asked(
     ("reply", "end"), [(True, "result 1 done"), (False, "failed 1 denied"), (None, "failed 1 not_answered")]
 )
 @pytest.mark.parametrize(("make", "call", "shown", "done"), [tool for tool in TOOLS if tool.id != "local shell"])
-async def test_its_author_can_have_the_user_asked_who_is_shown_the_arguments(
+async def test_author_can_require_approval_which_shows_arguments(
     make: Callable[..., Tool], call: Body, shown: str, done: str, reply: bool | None, end: str, tmp_path: Path
 ) -> None:
     machine = Machine()
@@ -204,7 +204,7 @@ async def test_a_policy_decides_which_calls_need_approval(command: str, is_asked
 
 
 @pytest.mark.parametrize("approves", [True, False])
-async def test_an_approval_function_of_the_author_is_asked_in_the_users_place(approves: bool, tmp_path: Path) -> None:
+async def test_approval_function_of_author_replaces_question(approves: bool, tmp_path: Path) -> None:
     machine = Machine()
     shell = machine.shell(needs_approval=True, on_approval=lambda *_: {"approve": approves, "reason": "not today"})
     seen, _ = await play([answer(SHELL), speech("Well.")], tmp_path, shell)
@@ -213,7 +213,7 @@ async def test_an_approval_function_of_the_author_is_asked_in_the_users_place(ap
     assert ("result 1 done" if approves else "failed 1 tool_failed") in seen.lines(in_order=True)
 
 
-async def test_the_authors_yes_is_not_the_users_where_the_settings_want_theirs(tmp_path: Path) -> None:
+async def test_confirm_setting_asks_user_despite_approval_by_author(tmp_path: Path) -> None:
     machine = Machine()
     shell = machine.shell(needs_approval=True, on_approval=lambda *_: {"approve": True})
     seen, _ = await play([answer(SHELL), speech("Well.")], tmp_path, shell, reply=False, confirm_tools=("shell",))
@@ -222,7 +222,9 @@ async def test_the_authors_yes_is_not_the_users_where_the_settings_want_theirs(t
 
 
 @EVERY
-async def test_one_that_fails_ends_no_run(make: Make, call: Body, shown: str, done: str, tmp_path: Path) -> None:
+async def test_failing_local_tool_does_not_end_run(
+    make: Make, call: Body, shown: str, done: str, tmp_path: Path
+) -> None:
     def break_down() -> None:
         raise OSError("disk full")
 
@@ -234,7 +236,7 @@ async def test_one_that_fails_ends_no_run(make: Make, call: Body, shown: str, do
 
 
 @EVERY
-async def test_one_that_takes_too_long_is_stopped(
+async def test_local_tool_is_stopped_after_timeout(
     make: Make, call: Body, shown: str, done: str, tmp_path: Path
 ) -> None:
     stopped = asyncio.Event()
@@ -253,7 +255,7 @@ async def test_one_that_takes_too_long_is_stopped(
 
 
 @pytest.mark.parametrize(("make", "call"), [(Machine.shell, SHELL), (Machine.local_shell, LOCAL_SHELL)])
-async def test_one_that_blocks_is_given_up(make: Make, call: Body, tmp_path: Path) -> None:
+async def test_blocking_local_tool_is_abandoned_after_timeout(make: Make, call: Body, tmp_path: Path) -> None:
     gate = threading.Event()
     try:
         script = [answer(call), speech("Too long.")]
@@ -278,7 +280,7 @@ async def test_its_calls_are_counted(make: Make, call: Body, shown: str, done: s
 
 
 def _numbered(call: Mapping[str, Any], number: int) -> Body:
-    """The call with other arguments."""
+    """The call with different arguments."""
     match dict(call):
         case {"action": {"commands": _}} as shell:
             return {**shell, "action": {"commands": [f"echo {number}"]}}
@@ -291,7 +293,7 @@ def _numbered(call: Mapping[str, Any], number: int) -> Body:
 
 
 @EVERY
-async def test_each_call_has_an_id_of_its_own(make: Make, call: Body, shown: str, done: str, tmp_path: Path) -> None:
+async def test_each_call_gets_unique_id(make: Make, call: Body, shown: str, done: str, tmp_path: Path) -> None:
     script = [answer(call), answer(_numbered(call, 1)), speech("Twice.")]
     seen, requests = await play(script, tmp_path, make(Machine()))
     started = [event.tool_call_id for event in seen.events if isinstance(event, ToolCallStart)]
@@ -300,7 +302,7 @@ async def test_each_call_has_an_id_of_its_own(make: Make, call: Body, shown: str
     assert sent == started
 
 
-async def test_what_a_shell_gives_is_shown_as_the_model_is_told_it(tmp_path: Path) -> None:
+async def test_shell_output_is_shown_as_sent_to_model(tmp_path: Path) -> None:
     def run() -> ShellResult:
         failed = ShellCommandOutput(stderr="no such file", outcome=ShellCallOutcome("exit", 2), command="cat b")
         return ShellResult([ShellCommandOutput("hello", command="cat a"), failed])
@@ -312,7 +314,7 @@ async def test_what_a_shell_gives_is_shown_as_the_model_is_told_it(tmp_path: Pat
     assert "no such file" in result
 
 
-async def test_a_patch_that_the_editor_cannot_apply_has_failed(tmp_path: Path) -> None:
+async def test_patch_refused_by_editor_fails(tmp_path: Path) -> None:
     machine = Machine(lambda: ApplyPatchResult("failed", "no such line"))
     seen, requests = await play([answer(PATCH), speech("Well.")], tmp_path, machine.patch())
     assert seen.lines(in_order=True)[1:] == ["failed 1 tool_failed", "say Well.", "done stop"]
@@ -320,7 +322,7 @@ async def test_a_patch_that_the_editor_cannot_apply_has_failed(tmp_path: Path) -
     assert told(requests[1]) == ["no such line"]
 
 
-async def test_a_patch_that_comes_as_a_function_call_is_one(tmp_path: Path) -> None:
+async def test_patch_as_function_call_is_applied(tmp_path: Path) -> None:
     arguments = '{"type": "delete_file", "path": "b.txt"}'
     call = {"type": "function_call", "id": "fc_1", "call_id": "call_0", "name": "apply_patch", "arguments": arguments}
     machine = Machine()
@@ -332,7 +334,7 @@ async def test_a_patch_that_comes_as_a_function_call_is_one(tmp_path: Path) -> N
     assert machine.done == ["b.txt"]
 
 
-async def test_it_can_say_how_far_it_is(tmp_path: Path) -> None:
+async def test_local_tool_can_report_progress(tmp_path: Path) -> None:
     def work() -> str:
         report_status("processing", "half way", 50)
         return "done"
@@ -341,7 +343,7 @@ async def test_it_can_say_how_far_it_is(tmp_path: Path) -> None:
     assert "status 1 processing half way 50" in seen.lines(in_order=True)
 
 
-async def test_calls_of_different_kinds_in_one_answer_end_as_their_own(tmp_path: Path) -> None:
+async def test_parallel_calls_of_different_tools_get_their_own_results(tmp_path: Path) -> None:
     machine = Machine()
     calls = [{**item, "call_id": f"call_{n}"} for n, item in enumerate((SHELL, PATCH, RAW))]
     tools = (machine.shell(), machine.patch(), machine.raw())
@@ -354,7 +356,7 @@ async def test_calls_of_different_kinds_in_one_answer_end_as_their_own(tmp_path:
     assert sorted(machine.done) == ["DROP TABLE users", "a.txt", "rm -r /"]
 
 
-async def test_an_agent_that_it_runs_is_shown_below_it(tmp_path: Path) -> None:
+async def test_agent_run_by_local_tool_is_shown_below_it(tmp_path: Path) -> None:
     async def ask(context: Any, text: str) -> str:
         expert = Agent[Any]("Expert", model="m", tools=[Machine().shell()])
         return str((await Runner.run(expert, text, run_config=context.run_config)).final_output)

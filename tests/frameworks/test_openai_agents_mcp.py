@@ -1,4 +1,4 @@
-"""MCP servers of agents of the OpenAI Agents SDK: as many processes as servers, for as long as Callboard's runs."""
+"""MCP servers of agents of the OpenAI Agents SDK: one process for each server, for as long as Callboard runs."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ server.run("stdio")
 
 
 def processes(**fields: Any) -> MCPServerStdio:
-    """A server whose tool `pid` tells which process it is."""
+    """A server whose tool `pid` returns the id of its process."""
     return MCPServerStdio({"command": sys.executable, "args": ["-c", SOURCE]}, **fields)
 
 
 @dataclass
 class Desk:
-    """A server of Callboard's with one agent, and what its model is to call."""
+    """A Callboard server with one agent, and the calls that its model makes."""
 
     service: Service
     tool: str = "pid"
@@ -68,7 +68,7 @@ class Desk:
         return request(agent="agent")
 
     async def pid(self) -> int:
-        """Of the process that answers a run's call."""
+        """The id of the process that answers a run's call."""
         events = await self.service.events(self.request())
         [result] = [event.result for event in events if isinstance(event, ToolCallComplete)]
         return int(result)
@@ -97,7 +97,7 @@ def one_agent(*servers: MCPServer) -> Any:
 
 
 def made_anew(model: Model) -> AgentLike:
-    """An agent that a function makes for each run, with a server of its own."""
+    """An agent that a function creates for each run, with its own server."""
     return from_openai_agents(
         lambda _: Agent("agent", model=model, mcp_servers=[processes()]), agent_id="agent", run_config=UNTRACED
     )
@@ -112,7 +112,7 @@ def is_alive(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("made_for_each_run", [False, True])
-async def test_three_runs_have_one_process_which_ends_with_the_server(made_for_each_run: bool, tmp_path: Path) -> None:
+async def test_runs_share_mcp_process_which_ends_with_server(made_for_each_run: bool, tmp_path: Path) -> None:
     async with desk(tmp_path, made_anew if made_for_each_run else one_agent(processes())) as served:
         pids = [await served.pid() for _ in range(3)]
         assert len(set(pids)) == 1
@@ -120,14 +120,14 @@ async def test_three_runs_have_one_process_which_ends_with_the_server(made_for_e
     assert not is_alive(pids[0])
 
 
-async def test_runs_at_the_same_time_share_it(tmp_path: Path) -> None:
+async def test_parallel_runs_share_mcp_process(tmp_path: Path) -> None:
     async with desk(tmp_path, made_anew) as served:
         pids = await asyncio.gather(*(served.pid() for _ in range(3)))
     assert len(set(pids)) == 1
     assert not is_alive(pids[0])
 
 
-async def test_a_cancelled_run_leaves_it_to_the_next(tmp_path: Path) -> None:
+async def test_mcp_process_survives_cancelled_run(tmp_path: Path) -> None:
     server = processes()
     async with desk(tmp_path, one_agent(server), tool="wait") as served:
         body = served.request()
@@ -142,7 +142,7 @@ async def test_a_cancelled_run_leaves_it_to_the_next(tmp_path: Path) -> None:
     assert not is_alive(pid)
 
 
-async def test_one_that_a_function_connects_for_each_run_is_closed_with_the_run(tmp_path: Path) -> None:
+async def test_mcp_server_connected_by_factory_is_closed_with_run(tmp_path: Path) -> None:
     async def build(_: RunContext) -> Agent[Any]:
         server = processes()
         await server.connect()  # type: ignore[no-untyped-call] # its own has none
@@ -160,20 +160,20 @@ async def test_one_that_a_function_connects_for_each_run_is_closed_with_the_run(
     async with desk(tmp_path, make) as served:
         for _ in range(2):
             await served.pid()
-        # For the title of a chat, say: its model gets no tools.
+        # A background task, for example the title of a chat, gets no tools.
         await served.service.events({**served.request(), "task": "title_generation"})
         assert len(made) == 3
         assert not any(is_alive(pid) for pid in made)
 
 
-async def test_one_that_its_author_has_connected_is_its_authors(tmp_path: Path) -> None:
+async def test_mcp_server_connected_by_author_is_not_closed(tmp_path: Path) -> None:
     async with processes() as server:
         async with desk(tmp_path, one_agent(server)) as served:
             pid = await served.pid()
         assert is_alive(pid)
 
 
-async def test_one_that_has_ended_is_started_again(tmp_path: Path) -> None:
+async def test_ended_mcp_server_is_restarted(tmp_path: Path) -> None:
     async with desk(tmp_path, one_agent(processes())) as served:
         first = await served.pid()
         os.kill(first, signal.SIGKILL)
@@ -198,16 +198,16 @@ async def test_servers_of_different_configuration_are_different(tmp_path: Path) 
     assert not any(is_alive(pid) for pid in pids)
 
 
-async def test_one_that_cannot_be_started_is_named(tmp_path: Path) -> None:
+async def test_mcp_server_that_cannot_start_is_named(tmp_path: Path) -> None:
     server = MCPServerStdio({"command": "/no/such/program", "args": []}, name="broken")
     async with desk(tmp_path, one_agent(server)) as served:
         error = (await served.service.events(served.request()))[-1]
     assert isinstance(error, Error)
     assert error.code == "agent_error"
-    assert "The MCP server 'broken' cannot be connected" in error.message
+    assert "Cannot connect to the MCP server 'broken'" in error.message
 
 
-async def test_calls_of_its_tools_are_calls_like_any_other(tmp_path: Path) -> None:
+async def test_calls_of_mcp_tools_are_limited_and_shown(tmp_path: Path) -> None:
     async with desk(tmp_path, one_agent(processes()), tool="wait", tool_timeout_seconds=0.3) as served:
         events = await served.service.events(served.request())
     assert [event.tool_name for event in events if isinstance(event, ToolCallStart)] == ["wait"]

@@ -1,4 +1,4 @@
-"""Agents of the OpenAI Agents SDK on OpenAI's Responses API, which is what it speaks by itself."""
+"""Agents of the OpenAI Agents SDK with OpenAI's Responses API, the SDK's default."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ if TESTS_RUN:
     TOOLS = (add, WebSearchTool())
 
 
-async def test_text_thoughts_calls_and_costs_are_told(tmp_path: Path) -> None:
+async def test_text_reasoning_calls_and_usage_are_shown(tmp_path: Path) -> None:
     seen, requests = await play([addition("call_0"), speech("It is 5.")], tmp_path, *TOOLS)
     assert seen.lines(in_order=True) == ["think Sums.", *ADDED, "say It is 5.", "done stop"]
     written = [event.delta for event in seen.events if isinstance(event, ToolCallArgsDelta)]
@@ -83,14 +83,14 @@ REMOTE = {"id": "mcp_1", "type": "mcp_call", "name": "roll", "server_label": "di
     ],
     ids=["web", "failed web", "files", "python", "picture", "mcp", "failed mcp"],
 )
-async def test_tools_that_run_at_the_models_end_are_shown(item: Body, told: list[str], tmp_path: Path) -> None:
+async def test_tools_run_by_openai_are_shown(item: Body, told: list[str], tmp_path: Path) -> None:
     both = [answer(item, {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": []})]
     seen, _ = await play(both, tmp_path, *TOOLS)
     assert seen.lines(in_order=True)[: len(told)] == told
     assert seen.lines(in_order=True)[-1] == "done stop"
 
 
-async def test_what_an_answer_cites_is_a_source(tmp_path: Path) -> None:
+async def test_citation_becomes_source(tmp_path: Path) -> None:
     cited = {"type": "url_citation", "url": "https://rome.example", "title": "Rome", "start_index": 0, "end_index": 4}
     seen, _ = await play([speech("Rome it is.", annotations=[cited, cited])], tmp_path, *TOOLS)
     [source] = [event.source for event in seen.events if isinstance(event, Source)]
@@ -104,7 +104,7 @@ async def test_what_an_answer_cites_is_a_source(tmp_path: Path) -> None:
         ("response.incomplete", {"incomplete_details": {"reason": "max_output_tokens"}}, "max_output_tokens"),
     ],
 )
-async def test_an_answer_that_does_not_end_well_ends_the_run(end: str, fields: Body, why: str, tmp_path: Path) -> None:
+async def test_failed_answer_ends_run(end: str, fields: Body, why: str, tmp_path: Path) -> None:
     seen, _ = await play([answer(end=end, **fields)], tmp_path, *TOOLS)
     error = seen.events[-1]
     assert isinstance(error, Error)
@@ -112,7 +112,7 @@ async def test_an_answer_that_does_not_end_well_ends_the_run(end: str, fields: B
     assert why in error.message
 
 
-async def test_an_answer_that_just_stops_ends_the_run(tmp_path: Path) -> None:
+async def test_cut_off_answer_ends_run(tmp_path: Path) -> None:
     seen, _ = await play(
         [chunks({"type": "response.created", "response": {"id": "resp_1", "output": []}})], tmp_path, *TOOLS
     )

@@ -27,7 +27,7 @@ if TESTS_RUN:
     from agents.sandbox import SandboxAgent
 
     from callboard.frameworks.openai_agents import from_openai_agents
-    from callboard.frameworks.openai_agents.tools import REFUSED, RUN_AT_THE_MODELS_END, RUN_HERE
+    from callboard.frameworks.openai_agents.hooked_agents import RUN_BY_OPENAI, RUN_LOCALLY, UNSUPPORTED
     from tests.frameworks.openai_agents_stage import UNTRACED, Made, scenario
 
     class Screen(AsyncComputer):
@@ -51,7 +51,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Unheard:
-    """A kind of tool that nobody knows."""
+    """A tool class that Callboard does not know."""
 
     name = "unheard"
 
@@ -60,35 +60,35 @@ UNHEARD: Any = Unheard()
 
 
 def modules() -> Iterator[ModuleType]:
-    """All of the SDK's that can be imported with what is installed."""
+    """All modules of the SDK that can be imported with the installed packages."""
     for found in pkgutil.walk_packages(agents.__path__, "agents.", onerror=lambda _: None):
-        # Extensions for other programs, each with its own requirements, and what only prints.
+        # Extensions for other programs, each with its own requirements, and modules that only print.
         if not found.name.startswith(("agents.extensions", "agents.voice", "agents.repl")):
             with suppress(ImportError):
                 yield importlib.import_module(found.name)
 
 
-def test_every_kind_of_tool_that_the_sdk_has_was_decided_upon() -> None:
+def test_every_tool_class_of_sdk_is_classified() -> None:
     kinds = {typing.get_origin(one) or one for one in typing.get_args(Tool)}
-    decided = {*RUN_HERE, *RUN_AT_THE_MODELS_END, *REFUSED}
+    decided = {*RUN_LOCALLY, *RUN_BY_OPENAI, *UNSUPPORTED}
     assert kinds == decided - {SandboxAgent}
-    assert not set(RUN_HERE) & set(RUN_AT_THE_MODELS_END)
+    assert not set(RUN_LOCALLY) & set(RUN_BY_OPENAI)
 
 
-def test_every_kind_of_agent_and_of_tool_in_the_sdks_packages_is_one_of_these() -> None:
+def test_every_agent_and_tool_class_in_sdk_packages_is_classified() -> None:
     classes = {one for module in modules() for one in vars(module).values() if isinstance(one, type)}
     own = {one for one in classes if one.__module__.startswith("agents.")}
-    tools = {one for one in own if issubclass(one, (*RUN_HERE, *RUN_AT_THE_MODELS_END, ComputerTool))}
-    # Of the sandbox, whose agents are refused; else they would be tools of a run that nobody looks at.
+    tools = {one for one in own if issubclass(one, (*RUN_LOCALLY, *RUN_BY_OPENAI, ComputerTool))}
+    # Tools of the sandbox, whose agents are refused. They would be made during a run, unseen by Callboard.
     made_in_runs = {one for one in tools if one.__module__.startswith("agents.sandbox.")}
-    assert tools - made_in_runs == {*RUN_HERE, *RUN_AT_THE_MODELS_END, ComputerTool}
+    assert tools - made_in_runs == {*RUN_LOCALLY, *RUN_BY_OPENAI, ComputerTool}
     assert {one for one in own if issubclass(one, Agent)} == {Agent, SandboxAgent}
 
 
-def test_every_kind_is_told_of_in_the_how_to() -> None:
+def test_every_class_is_in_how_to() -> None:
     told = (ROOT / "docs" / "how-to" / "other-frameworks.md").read_text()
     assert [
-        one.__name__ for one in (*RUN_HERE, *RUN_AT_THE_MODELS_END, *REFUSED) if f"`{one.__name__}`" not in told
+        one.__name__ for one in (*RUN_LOCALLY, *RUN_BY_OPENAI, *UNSUPPORTED) if f"`{one.__name__}`" not in told
     ] == []
 
 
@@ -108,7 +108,7 @@ REFUSALS: list[tuple[Callable[[], Any], str]] = [
 
 
 @pytest.mark.parametrize(("make", "named"), REFUSALS)
-def test_what_cannot_be_held_is_refused_where_it_is_registered(make: Callable[[], Agent[Any]], named: str) -> None:
+def test_unsupported_tool_is_refused_at_registration(make: Callable[[], Agent[Any]], named: str) -> None:
     with pytest.raises(AgentError, match=rf"{named}.* cannot be served: "):
         register(from_openai_agents(make()))
 
@@ -119,7 +119,7 @@ def test_an_agent_behind_a_handoff_of_its_own_is_refused_too() -> None:
         from_openai_agents(Agent("Desk", handoffs=[handoff(clerk)]))
 
 
-async def test_an_agent_that_is_made_for_a_run_is_refused_by_it(tmp_path: Path) -> None:
+async def test_unsupported_agent_of_factory_is_refused_in_run(tmp_path: Path) -> None:
     def make(model: Model) -> AgentLike:
         return from_openai_agents(
             lambda _: Agent("Clerk", model=model, tools=[SCREEN]), agent_id="agent", run_config=UNTRACED
@@ -133,7 +133,7 @@ async def test_an_agent_that_is_made_for_a_run_is_refused_by_it(tmp_path: Path) 
     assert seen.requests == []
 
 
-def test_agents_that_hand_over_to_each_other_are_looked_at_once() -> None:
+def test_mutual_handoffs_are_checked_once() -> None:
     ping = Agent[Any]("Ping", tools=[FunctionTool("ring", "Rings.", {}, _ring, strict_json_schema=False)])
     ping.handoffs = [Agent("Pong", handoffs=[ping])]
     assert register(from_openai_agents(ping)).agent_id == "Ping"

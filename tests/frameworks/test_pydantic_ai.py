@@ -1,4 +1,4 @@
-"""What pydantic-ai alone has: dependencies, structured answers, tools of the model's provider, its own retries."""
+"""Features of pydantic-ai only: dependencies, structured answers, provider-side tools, its own retries."""
 
 import base64
 from collections.abc import AsyncIterator
@@ -30,7 +30,7 @@ if TESTS_RUN:
 
 
 class Weather(BaseModel):
-    """What a structured answer is."""
+    """The type of a structured answer."""
 
     city: str
 
@@ -42,7 +42,7 @@ def test_an_agent_without_a_name_must_be_given_an_id() -> None:
     assert (named.agent_id, named.name) == ("Weather-Expert", "Weather Expert!")
 
 
-async def test_agent_and_dependencies_are_made_for_each_run_from_what_is_known_of_it(tmp_path: Path) -> None:
+async def test_factories_of_agent_and_deps_get_run_context(tmp_path: Path) -> None:
     def whose(ctx: RunContext[str]) -> str:
         """Says whose run it is."""
         return ctx.deps
@@ -62,7 +62,7 @@ async def test_agent_and_dependencies_are_made_for_each_run_from_what_is_known_o
     assert seen.requests[0]["messages"][0]["content"] == f"You are in {CHAT_ID}."
 
 
-async def test_one_system_message_holds_the_agents_prompt_its_instructions_and_the_clients(tmp_path: Path) -> None:
+async def test_prompt_instructions_and_client_message_are_one_system_message(tmp_path: Path) -> None:
     system = {"role": "system", "content": "Answer in verse."}
     kind = solo(add, instructions="Be kind.", system_prompt="You can add.")
     turns = ["go", "and now?"]
@@ -108,7 +108,7 @@ async def test_a_structured_answer_is_shown_once_and_its_call_is_not(tmp_path: P
     assert written == {"add"}
 
 
-async def test_an_answer_that_never_fits_ends_the_run_with_the_reason(tmp_path: Path) -> None:
+async def test_answer_that_never_validates_ends_run_with_reason(tmp_path: Path) -> None:
     wrong = scenario([calls(("final_result", '{"town": 1}'))] * 2)
     seen, _ = await perform(solo(output_type=Weather), wrong, tmp_path)
     error = seen.events[-1]
@@ -117,7 +117,7 @@ async def test_an_answer_that_never_fits_ends_the_run_with_the_reason(tmp_path: 
     assert "retries" in error.message
 
 
-async def test_of_models_that_all_fail_the_last_ones_failure_is_told(tmp_path: Path) -> None:
+async def test_last_failure_of_fallback_models_is_reported(tmp_path: Path) -> None:
     async def overloaded(*_: Any) -> AsyncIterator[str]:
         raise ModelHTTPError(503, "first")
         yield ""
@@ -132,7 +132,7 @@ async def test_of_models_that_all_fail_the_last_ones_failure_is_told(tmp_path: P
     assert seen.lines(in_order=True) == ["error model_error"]
 
 
-async def test_a_call_that_is_to_be_made_again_is_shown_as_a_failure(tmp_path: Path) -> None:
+async def test_call_with_model_retry_is_shown_as_failure(tmp_path: Path) -> None:
     def guess(number: int) -> str:
         """Guesses."""
         if number < 5:
@@ -150,7 +150,7 @@ async def test_a_call_that_is_to_be_made_again_is_shown_as_a_failure(tmp_path: P
 
 @pytest.mark.parametrize("kind", ["tool", "toolset"])
 @pytest.mark.parametrize("retries", [0, 1, 2])
-async def test_a_tool_runs_no_more_often_than_its_own_retries_let_it(retries: int, kind: str, tmp_path: Path) -> None:
+async def test_retries_of_tool_limit_its_runs(retries: int, kind: str, tmp_path: Path) -> None:
     ran: list[int] = []
 
     def guess(number: int) -> str:
@@ -184,7 +184,7 @@ async def test_a_picture_in_a_tuple_is_shown_as_one_in_a_list(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("wanted", [("fly", "{}"), ("add", '{"a": "two"}')])
-async def test_a_model_that_never_calls_a_tool_rightly_comes_to_an_end(wanted: tuple[str, str], tmp_path: Path) -> None:
+async def test_model_that_never_calls_correctly_reaches_limit(wanted: tuple[str, str], tmp_path: Path) -> None:
     def script(body: dict[str, Any]) -> Any:
         return calls(wanted, first=len(body["messages"])) if body.get("tools") else says("I give up.")
 
@@ -192,14 +192,14 @@ async def test_a_model_that_never_calls_a_tool_rightly_comes_to_an_end(wanted: t
     assert seen.lines(in_order=True)[-2:] == ["say I give up.", "done max_turns"]
 
 
-async def test_what_does_not_fit_is_said_in_words(tmp_path: Path) -> None:
+async def test_validation_errors_are_reported_as_text(tmp_path: Path) -> None:
     seen, _ = await perform(solo(add), scenario([calls(("add", '{"a": "two"}')), says("No.")]), tmp_path)
     [error] = [event.error for event in seen.events if isinstance(event, ToolCallError)]
     assert error.startswith("a: Input should be a valid integer")
     assert error.endswith("; b: Field required")
 
 
-async def test_what_a_tool_gives_is_shown_as_the_model_is_told_it(tmp_path: Path) -> None:
+async def test_tool_result_is_shown_as_sent_to_model(tmp_path: Path) -> None:
     def draw() -> list[str | BinaryContent]:
         """Draws."""
         return [
@@ -221,7 +221,7 @@ async def test_what_a_tool_gives_is_shown_as_the_model_is_told_it(tmp_path: Path
     assert lines[-1] == "done stop"
 
 
-async def test_what_no_model_can_be_told_is_a_failure_of_its_tool(tmp_path: Path) -> None:
+async def test_result_that_cannot_be_json_fails_call(tmp_path: Path) -> None:
     def find() -> Any:
         """Finds."""
         return object()
@@ -231,7 +231,7 @@ async def test_what_no_model_can_be_told_is_a_failure_of_its_tool(tmp_path: Path
     assert "cannot be JSON" in seen.sent()[-1]
 
 
-async def test_a_tool_that_the_models_provider_runs_is_shown(tmp_path: Path) -> None:
+async def test_provider_side_tool_is_shown(tmp_path: Path) -> None:
     async def search(*_: Any) -> AsyncIterator[BuiltinToolCallsReturns | str]:
         yield {0: NativeToolCallPart("web_search", '{"query": "Rome"}', "s1", provider_name="function")}
         yield {1: NativeToolReturnPart("web_search", ["a page"], "s1", provider_name="function")}

@@ -53,7 +53,7 @@ async def test_a_tool_can_ask_for_approval_itself(reply: bool, told: str, tmp_pa
     assert seen.lines(in_order=True)[-2:] == ["say So be it.", "done stop"]
 
 
-async def test_what_needs_no_approval_runs_before_the_user_is_asked(tmp_path: Path) -> None:
+async def test_call_without_approval_runs_before_question(tmp_path: Path) -> None:
     toolbox = Toolbox()
     both = calls(("wipe", '{"disk": "C"}'), ADD)
     seen, _ = await perform(solo(needing_approval(toolbox), add), scenario([both, says("Gone.")], reply=True), tmp_path)
@@ -64,14 +64,14 @@ async def test_what_needs_no_approval_runs_before_the_user_is_asked(tmp_path: Pa
     assert toolbox.wiped == ["C"]
 
 
-async def test_nobody_is_asked_about_a_call_that_could_not_run(tmp_path: Path) -> None:
+async def test_user_is_not_asked_about_call_that_cannot_run(tmp_path: Path) -> None:
     wrong = calls(("wipe", '{"disk": 3}'))
     made = solo(needing_approval(Toolbox()))
     seen, _ = await perform(made, scenario([wrong, says("Oh.")], reply=True), tmp_path)
     assert seen.lines(in_order=True) == ["call 1 wipe {'disk': 3}", "failed 1 invalid_args", "say Oh.", "done stop"]
 
 
-async def test_the_agents_own_judge_is_asked_before_the_user(tmp_path: Path) -> None:
+async def test_agent_capability_decides_before_user(tmp_path: Path) -> None:
     async def judge(ctx: RunContext[None], requests: DeferredToolRequests) -> DeferredToolResults:
         return DeferredToolResults(
             approvals={call.tool_call_id: ToolDenied("no wiping") for call in requests.approvals}
@@ -86,7 +86,7 @@ async def test_the_agents_own_judge_is_asked_before_the_user(tmp_path: Path) -> 
     assert toolbox.wiped == []
 
 
-async def test_what_the_agent_itself_has_run_elsewhere_is_shown_with_its_result(tmp_path: Path) -> None:
+async def test_external_call_answered_by_agent_is_shown_with_result(tmp_path: Path) -> None:
     async def run(ctx: RunContext[None], requests: DeferredToolRequests) -> DeferredToolResults:
         return DeferredToolResults(calls={call.tool_call_id: {"wiped": True} for call in requests.calls})
 
@@ -97,7 +97,7 @@ async def test_what_the_agent_itself_has_run_elsewhere_is_shown_with_its_result(
 
 
 @pytest.mark.parametrize("kind", ["a tool that defers", "an external tool"])
-async def test_a_call_that_is_run_elsewhere_is_not_run_and_the_run_goes_on(kind: str, tmp_path: Path) -> None:
+async def test_external_call_fails_and_run_continues(kind: str, tmp_path: Path) -> None:
     external = ExternalToolset[None]([ToolDefinition(name="wipe")])
     made = solo(toolsets=[external]) if kind == "an external tool" else solo(Tool(later, name="wipe"))
     seen, _ = await perform(made, scenario([WIPE, says("Not here.")]), tmp_path)

@@ -1,4 +1,4 @@
-"""What an agent of pydantic-ai takes back, shows and cites, what its tools tell, and agents in its tools."""
+"""pydantic-ai: text that is taken back, citations, events of tools, and agents inside tools."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ if TESTS_RUN:
         progress: int | None = None
 
     class Remembered(AbstractCapability[Any]):
-        """Has the answer, and asks no model."""
+        """Returns a remembered answer without a model request."""
 
         async def before_model_request(
             self, ctx: RunContext[Any], request_context: ModelRequestContext
@@ -56,7 +56,7 @@ if TESTS_RUN:
 HALF = Chunks((text("Half an answer"),), "cut")
 
 
-async def test_an_answer_that_a_validator_refuses_is_taken_back(tmp_path: Path) -> None:
+async def test_answer_refused_by_validator_is_taken_back(tmp_path: Path) -> None:
     def make(model: OpenAIChatModel) -> AgentLike:
         agent = Agent(model, name="agent", tools=[add], retries=3)
 
@@ -75,18 +75,18 @@ async def test_an_answer_that_a_validator_refuses_is_taken_back(tmp_path: Path) 
 
 
 class Weather(BaseModel):
-    """What a structured answer is."""
+    """The type of a structured answer."""
 
     city: str
 
 
-async def test_an_answer_that_does_not_fit_is_taken_back(tmp_path: Path) -> None:
+async def test_answer_of_wrong_type_is_taken_back(tmp_path: Path) -> None:
     kind = solo(output_type=PromptedOutput(Weather), retries=2)
     seen, _ = await perform(kind, scenario([says("It is Rome."), says('{"city": "Rome"}')]), tmp_path)
     assert seen.left() == '{"city": "Rome"}'
 
 
-async def test_an_event_that_a_tool_emits_is_a_step_of_its_call(tmp_path: Path) -> None:
+async def test_event_emitted_by_tool_is_status_of_its_call(tmp_path: Path) -> None:
     async def travel(ctx: RunContext[None], place: str) -> str:
         """Goes somewhere."""
         await ctx.emit(TravelProgress(message=f"half way to {place}", progress=50))

@@ -57,7 +57,7 @@ NAMES = ("Agno", "pydantic-ai", "LangGraph", "OpenAI Agents")
     ids=["text", "None", "list", "class", "function"],
 )
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_no_agent_is_refused_in_words(name: str, given: Callable[[], object], told: str) -> None:
+def test_object_that_is_no_agent_is_refused(name: str, given: Callable[[], object], told: str) -> None:
     with pytest.raises(AgentError, match="or a function that makes one for each run") as refused:
         ADAPTERS[name](given(), agent_id="agent")
     assert told in str(refused.value)
@@ -67,7 +67,7 @@ def test_what_is_no_agent_is_refused_in_words(name: str, given: Callable[[], obj
     ("name", "given", "told"),
     [
         ("LangGraph", lambda: StateGraph(MessagesState), r"Compile it: graph.compile\(\)"),
-        ("LangGraph", lambda: RemoteGraph("agent", url="http://127.0.0.1:1"), "run on another server"),
+        ("LangGraph", lambda: RemoteGraph("agent", url="http://127.0.0.1:1"), "runs on another server"),
         ("LangGraph", lambda: RunnableLambda(lambda given: given), "create_agent"),
         ("LangGraph", lambda: agno.agent.Agent(), "agno.agent"),
         ("Agno", lambda: Workflow(name="flow"), "agno.workflow"),
@@ -87,5 +87,5 @@ async def test_a_function_that_makes_no_agent_is_named_in_the_error(name: str, t
     seen, _ = await perform(made, Scenario("no agent", [], []), tmp_path)
     error = seen.events[-1]
     assert isinstance(error, Error)
-    assert "The function of the agent 'agent' is to return" in error.message
+    assert "The function of the agent 'agent' must return" in error.message
     assert "str" in error.message

@@ -1,4 +1,4 @@
-"""Secrets in what frameworks' tools give in classes of their frameworks', or raise: no model is told them."""
+"""Secrets in results of frameworks' own classes, and in exceptions, do not reach the model."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -43,7 +43,7 @@ KEY = "sk-of-the-house-4711"
 
 
 class Login(BaseModel):
-    """What a tool gives as an object."""
+    """An object that a tool returns."""
 
     host: str
     key: str
@@ -76,7 +76,7 @@ MADE: dict[str, Callable[[], Framework]] = {
 
 
 @pytest.mark.parametrize("made", MADE)
-async def test_a_frameworks_model_is_told_no_secret_in_an_object(made: str, tmp_path: Path) -> None:
+async def test_secrets_in_objects_do_not_reach_model(made: str, tmp_path: Path) -> None:
     _, _, name = made.partition(": ")
     script = [calls((name, "{}")), says("Done.")]
     seen, _ = await perform(MADE[made](), Scenario("secret", script, ()), tmp_path, secrets=[KEY])

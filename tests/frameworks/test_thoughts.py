@@ -22,7 +22,7 @@ from callboard.frameworks.thoughts import ThoughtReader
         ("<think>a</think>b <think>c</think>", "a", "b <think>c</think>"),
     ],
 )
-def test_a_thought_before_the_answer_is_told_apart(written: str, thought: str, text: str, size: int) -> None:
+def test_thought_before_answer_is_separated(written: str, thought: str, text: str, size: int) -> None:
     reader = ThoughtReader()
     pieces = [written[at : at + size] for at in range(0, len(written), size)]
     words = [word for piece in pieces for word in reader.feed(piece)] + list(reader.finish())

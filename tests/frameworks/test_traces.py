@@ -1,4 +1,4 @@
-"""The model of any framework is told of which trace its run is, and so are those whom its tools ask."""
+"""The trace of a run is sent to the model in every framework, and to services that tools call."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ ASKED = Scenario("of traces", SCRIPT, [], ["traced"])
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS, ids=lambda framework: framework.name)
-async def test_it_is_passed_on(framework: Framework, tmp_path: Path) -> None:
+async def test_trace_headers_are_sent_to_model(framework: Framework, tmp_path: Path) -> None:
     with within(read({"traceparent": TRACEPARENT})):
         seen, _ = await perform(framework, ASKED, tmp_path)
     assert [headers.get("traceparent") for headers in seen.headers] == [TRACEPARENT, TRACEPARENT]
@@ -25,7 +25,7 @@ async def test_it_is_passed_on(framework: Framework, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS, ids=lambda framework: framework.name)
-async def test_where_there_is_none_nothing_is_said_of_one(framework: Framework, tmp_path: Path) -> None:
+async def test_no_trace_headers_without_trace(framework: Framework, tmp_path: Path) -> None:
     seen, _ = await perform(framework, ASKED, tmp_path)
     assert len(seen.headers) == 2
     assert not [headers for headers in seen.headers if "traceparent" in headers]

@@ -1,4 +1,4 @@
-"""What the model's endpoint says of a request, through every adapter: what it counts, and what it refuses."""
+"""The model endpoint's usage and refusals, through every adapter."""
 
 from pathlib import Path
 
@@ -35,9 +35,7 @@ async def test_cached_and_reasoning_tokens_are_counted(framework: Framework, tmp
 
 
 @every_framework
-async def test_a_request_that_the_endpoint_refuses_is_told_from_one_that_fails(
-    framework: Framework, tmp_path: Path
-) -> None:
+async def test_refused_request_is_distinguished_from_failed_one(framework: Framework, tmp_path: Path) -> None:
     refusal = Refusal(400, "This model's maximum context length is 4096 tokens.")
     seen, _ = await perform(framework, Scenario("refused", lambda _: refusal, ()), tmp_path)
     [error] = [event for event in seen.events if isinstance(event, Error)]

@@ -17,10 +17,11 @@ PICTURE_URL = f"data:image/png;base64,{base64.b64encode(PICTURE).decode()}"
 
 
 class Toolbox:
-    """The tools by name, made anew for each run; a tool that waits does so until the stage opens the `gate`.
+    """The tools by name, created for each run.
 
-    `stopped` is set once `wait` was cancelled. `wipe` needs the user's approval in every framework's
-    own way, and `paint` gives a picture, also in its way: neither is among the plain ones.
+    A tool that waits does so until the stage opens the `gate`. `stopped` is set once `wait` was cancelled. `wipe` needs
+    the user's approval, and `paint` returns a picture, both in each framework's own way, so neither is among the plain
+    tools.
     """
 
     def __init__(self) -> None:
@@ -29,7 +30,7 @@ class Toolbox:
         self.wiped: list[str] = []
 
     def plain(self, name: str) -> Callable[..., Any]:
-        """The function of that name, annotated and described as every framework reads it."""
+        """The function of that name, with annotations and a docstring that every framework reads."""
         function: Callable[..., Any] = getattr(self, f"_{name}")()
         return function
 
@@ -53,7 +54,7 @@ class Toolbox:
         async def slow_add(a: int, b: int) -> int:
             """Adds two numbers, slowly."""
             with suppress(TimeoutError):
-                # It is out of time only where a framework ends calls with their batch.
+                # Times out only if a framework ends calls with their whole batch.
                 await asyncio.wait_for(self.gate.wait(), GATE_SECONDS)
             return a + b
 
@@ -96,7 +97,7 @@ class Toolbox:
         async def travel(place: str) -> str:
             """Goes somewhere."""
             report_status("processing", f"half way to {place}", 50)
-            # So that the status is told while the tool runs.
+            # So that the status is sent while the tool runs.
             await asyncio.sleep(0)
             return f"in {place}"
 

@@ -12,7 +12,7 @@ from callboard import Agent, Skill, ToolContext, ToolResult, tool
 from callboard._agents import RunContext
 from callboard._history.sources import NOTHING_CITED
 from callboard.models import OpenAICompatible
-from callboard.skills.web.skill import cite
+from callboard.skills.web.skill import to_source
 from callboard_protocol import Done, Error, Event, FinishReason, Message, Source, ToolCallComplete, ToolCallStart
 from tests.fakes.openai_server import OpenAIServer, call, chunks, text
 from tests.pipe.loader import PIPE
@@ -69,7 +69,7 @@ async def look_up(context: ToolContext, query: str) -> ToolResult:
     number = context.sources.next()
     snippet = f"All of {query}."
     item = {"source_number": number, "title": query, "url": f"https://{query}.example", "snippet": snippet}
-    return ToolResult(data=[item], sources=(cite(item, snippet),))
+    return ToolResult(data=[item], sources=(to_source(item, snippet),))
 
 
 async def turns(folder: Path, answers: list[Any], *questions: str) -> list[list[Event]]:

@@ -50,7 +50,7 @@ async def ask(base_url: str, **options: Any) -> list[ModelDelta]:
 
 
 @pytest.mark.parametrize("status", [408, 409, 429, 500, 503])
-async def test_a_temporary_failure_is_asked_again_twice(status: int) -> None:
+async def test_temporary_failure_is_retried_twice(status: int) -> None:
     script: list[Answer] = [Refusal(status, headers=AT_ONCE), Refusal(status, headers=AT_ONCE), HI]
     async with OpenAIServer(script) as server:
         assert await ask(server.base_url) == HI_DELTAS
@@ -64,7 +64,7 @@ async def test_the_last_failure_is_the_error() -> None:
             await ask(server.base_url)
 
 
-async def test_a_list_of_models_is_asked_for_again_too() -> None:
+async def test_list_of_models_is_retried() -> None:
     busy = Reply(b"", 503, {"retry-after-ms": "1"})
     replies = iter([busy, answer({"data": [{"id": "m"}]})])
     async with Site(lambda _: next(replies)) as site:
@@ -76,7 +76,7 @@ async def test_a_list_of_models_is_asked_for_again_too() -> None:
 
 @asynccontextmanager
 async def dropping(connections: int) -> AsyncIterator[tuple[str, list[bytes]]]:
-    """Yield the address of an endpoint that closes so many connections once they have asked, and what was asked."""
+    """Yield the address of an endpoint that closes a number of connections after their requests, and the requests."""
     asked: list[bytes] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -91,14 +91,14 @@ async def dropping(connections: int) -> AsyncIterator[tuple[str, list[bytes]]]:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1", asked
 
 
-async def test_a_connection_that_is_lost_before_the_answer_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_connection_lost_before_answer_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retries, "FIRST_DELAY_SECONDS", 0.001)
     async with dropping(2) as (base_url, asked):
         assert await ask(base_url) == HI_DELTAS
     assert len(asked) == 3
 
 
-async def test_a_connection_that_is_lost_each_time_is_an_endpoint_that_cannot_be_reached(
+async def test_repeatedly_lost_connection_is_unreachable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(retries, "FIRST_DELAY_SECONDS", 0.001)
@@ -108,7 +108,7 @@ async def test_a_connection_that_is_lost_each_time_is_an_endpoint_that_cannot_be
     assert len(asked) == 3
 
 
-async def test_a_wait_that_would_outlast_the_time_out_fails_at_once_and_says_why() -> None:
+async def test_retry_delay_beyond_timeout_fails_at_once_with_reason() -> None:
     async with OpenAIServer([Refusal(429, "one request a minute", {"Retry-After": "60"}), HI]) as server:
         async with asyncio.timeout(10):
             with pytest.raises(ModelRateLimited, match="one request a minute"):
@@ -116,7 +116,7 @@ async def test_a_wait_that_would_outlast_the_time_out_fails_at_once_and_says_why
     assert len(server.requests) == 1
 
 
-async def test_an_endpoint_that_accepts_no_connection_is_named_with_the_time_that_was_waited(
+async def test_connect_timeout_names_endpoint_and_seconds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(openai_compatible, "CONNECT_TIMEOUT_SECONDS", 0.1)
@@ -127,7 +127,7 @@ async def test_an_endpoint_that_accepts_no_connection_is_named_with_the_time_tha
                 await ask(f"http://127.0.0.1:{full.getsockname()[1]}/v1", max_retries=0)
 
 
-def test_a_connection_that_is_reset_as_it_is_made_is_no_bug_in_uvloop_either() -> None:
+def test_connection_reset_at_start_is_connect_error_in_uvloop() -> None:
     async def ask_often(url: str) -> None:
         model = OpenAICompatible(url, model="m", max_retries=0)
 
@@ -157,7 +157,7 @@ def test_a_connection_that_is_reset_as_it_is_made_is_no_bug_in_uvloop_either() -
         ("/v1#part", "/v1/chat/completions"),
     ],
 )
-async def test_the_path_goes_behind_that_of_the_base_url_and_its_query_is_kept(end: str, target: str) -> None:
+async def test_path_is_appended_to_base_url_and_query_is_kept(end: str, target: str) -> None:
     async with Site(COMPLETION) as site:
         assert await ask(site.url + end) == HI_DELTAS
     assert [heard.target for heard in site.heard] == [target]
@@ -170,7 +170,7 @@ async def test_a_user_and_a_password_in_the_base_url_are_sent_as_basic_authentic
     assert (kind, b64decode(encoded)) == ("Basic", b"me:pass word")
 
 
-async def test_the_server_names_itself_and_reads_nothing_that_is_meant_for_openais_client(
+async def test_user_agent_is_callboard_and_openai_variables_are_ignored(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with Site(COMPLETION) as site, Site(COMPLETION) as other:
@@ -193,7 +193,7 @@ def test_a_key_that_no_header_can_hold_is_refused_without_being_quoted(key: str)
     assert "sk-" not in str(raised.value)
 
 
-async def test_a_request_that_is_no_json_is_not_blamed_on_the_endpoint() -> None:
+async def test_request_that_is_not_json_is_not_endpoint_failure() -> None:
     async with OpenAIServer([HI]) as server:
         model = OpenAICompatible(server.base_url, model="m")
         with pytest.raises(ModelError, match="cannot be written as JSON") as raised:
@@ -227,7 +227,7 @@ async def test_a_redirect_to_another_origin_is_followed_without_the_key(credenti
     assert KEY not in str(other.heard)
 
 
-async def test_redirects_without_an_end_are_given_up() -> None:
+async def test_endless_redirects_fail() -> None:
     async with Site(lambda _: redirect("/v1", 307)) as site:
         with pytest.raises(ModelUnreachable, match="redirects"):
             await ask(site.url)
@@ -248,7 +248,7 @@ async def test_proxies_of_the_environment_are_used(monkeypatch: pytest.MonkeyPat
 
 @pytest.fixture
 def fresh_tls() -> Iterator[None]:
-    """Authorities that are loaded within the test, and not kept after it."""
+    """Load the certificates within the test, and forget them afterwards."""
     tls_context.cache_clear()
     yield
     tls_context.cache_clear()
@@ -256,7 +256,7 @@ def fresh_tls() -> Iterator[None]:
 
 @pytest.fixture
 def tls_of_own_authority(tmp_path: Path) -> tuple[ssl.SSLContext, Path]:
-    """TLS of a server, and the file of the authority that vouches for it."""
+    """The TLS context of a server, and the file of the authority that signed its certificate."""
     authority = trustme.CA()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("127.0.0.1").configure_cert(context)
@@ -266,7 +266,7 @@ def tls_of_own_authority(tmp_path: Path) -> tuple[ssl.SSLContext, Path]:
 
 
 @pytest.mark.usefixtures("fresh_tls")
-async def test_an_authority_of_ones_own_is_named_by_ssl_cert_file(
+async def test_ssl_cert_file_adds_authority(
     monkeypatch: pytest.MonkeyPatch, tls_of_own_authority: tuple[ssl.SSLContext, Path]
 ) -> None:
     def script(heard: Heard) -> Reply:
@@ -289,7 +289,7 @@ async def test_an_authority_of_ones_own_is_named_by_ssl_cert_file(
 # --------------------------------------------------------------------------------- connections and bounds
 
 
-async def test_a_connection_is_used_again() -> None:
+async def test_connection_is_reused() -> None:
     kept = Reply(COMPLETION.body, headers={**COMPLETION.headers, "Connection": "keep-alive"})
     async with Site(kept) as site:
         model = OpenAICompatible(site.url, model="m")
@@ -299,7 +299,7 @@ async def test_a_connection_is_used_again() -> None:
     assert (len(site.heard), site.connections) == (3, 1)
 
 
-async def test_more_than_a_hundred_answers_come_side_by_side() -> None:
+async def test_more_than_hundred_answers_stream_in_parallel() -> None:
     all_ask = asyncio.Event()
 
     def script(_: object) -> Answer:
@@ -325,7 +325,7 @@ async def test_more_than_a_hundred_answers_come_side_by_side() -> None:
     ("reply", "error", "named"),
     [
         (Reply(b"<html>", headers={"Content-Type": "text/html"}), ModelError, "answered with a web page"),
-        (Reply(b"models: m"), ModelError, "sent what is not JSON"),
+        (Reply(b"models: m"), ModelError, "sent an answer that is not JSON"),
         (Reply(b"[" * 100_000), ModelError, "nested too deep"),
         (Reply(b'{"data": ', ending="cut"), ModelError, "in the middle"),
         (Reply(b'{"detail":"Not Found"}', 404), ModelError, 'answered 404: {"detail":"Not Found"}'),
@@ -334,9 +334,7 @@ async def test_more_than_a_hundred_answers_come_side_by_side() -> None:
         (Reply(b"", 304), ModelError, "answered 304"),
     ],
 )
-async def test_a_list_of_models_that_cannot_be_read_is_an_error_that_says_so(
-    reply: Reply, error: type[ModelError], named: str
-) -> None:
+async def test_unreadable_list_of_models_is_error(reply: Reply, error: type[ModelError], named: str) -> None:
     async with Site(reply) as site:
         model = OpenAICompatible(site.url, api_key=KEY, max_retries=0)
         with pytest.raises(error) as raised:
@@ -345,7 +343,7 @@ async def test_a_list_of_models_that_cannot_be_read_is_an_error_that_says_so(
     assert named in str(raised.value)
 
 
-async def test_a_list_of_models_without_an_end_is_given_up() -> None:
+async def test_endless_list_of_models_fails() -> None:
     def endless() -> Iterator[bytes]:
         while True:
             yield b"[" * 1_000_000

@@ -1,4 +1,4 @@
-"""What an endpoint tells of a model, asked as its program is asked; and endpoints that tell nothing, or lie."""
+"""Descriptions of models from the known programs, and from endpoints that report nothing or lie."""
 
 import asyncio
 import json
@@ -36,7 +36,7 @@ async def test_llama_cpps_template_for_tools_is_read_too() -> None:
     assert "<|START_ACTION|>" in (await describe(pages)).template
 
 
-async def test_llama_cpp_is_asked_for_the_model_and_not_to_load_it() -> None:
+async def test_llama_cpp_is_asked_without_loading_model() -> None:
     async with OpenAIServer([], pages=llama_cpp("{{ messages }}", prompt="p")) as server:
         model = OpenAICompatible(server.base_url, model="ggml-org/gemma-3:Q4 K")
         await model.describe()
@@ -48,7 +48,7 @@ async def test_llama_cpp_is_asked_for_the_model_and_not_to_load_it() -> None:
     assert made.body["model"] == "ggml-org/gemma-3:Q4 K"
 
 
-async def test_ollama_shows_the_template_and_the_name_that_the_maker_gave() -> None:
+async def test_ollama_shows_template_and_original_name() -> None:
     found = await describe(ollama("{{ .Messages }}", basename="Qwen3"))
     assert found == ModelDescription("{{ .Messages }}", "", ("Qwen3",), "Ollama")
 
@@ -58,9 +58,9 @@ async def test_vllm_makes_a_prompt_of_a_question_with_a_tool() -> None:
     assert found == ModelDescription("", "<tool_call>\n<｜Assistant｜><think>", ("zai-org/GLM-4.6",), "vLLM")
 
 
-async def test_vllm_shows_the_template_where_that_is_turned_on() -> None:
+async def test_vllm_shows_template_if_enabled() -> None:
     found = await describe(vllm(template="{{ messages }}", model="m"))
-    assert (found.template, found.told_by) == ("{{ messages }}", "vLLM")
+    assert (found.template, found.program) == ("{{ messages }}", "vLLM")
 
 
 async def test_an_adapter_has_the_name_of_the_model_that_it_adapts() -> None:
@@ -69,13 +69,13 @@ async def test_an_adapter_has_the_name_of_the_model_that_it_adapts() -> None:
     assert found.other_names == ("loras/m", "Qwen/Qwen3-8B")
 
 
-async def test_sglang_shows_where_the_model_is_from() -> None:
+async def test_sglang_shows_model_path() -> None:
     assert await describe(sglang("/data/moonshotai/Kimi-K2-Instruct/")) == ModelDescription(
-        other_names=("moonshotai/Kimi-K2-Instruct",), told_by="SGLang"
+        other_names=("moonshotai/Kimi-K2-Instruct",), program="SGLang"
     )
 
 
-async def test_the_key_goes_along_to_the_endpoint() -> None:
+async def test_description_request_sends_key() -> None:
     async with OpenAIServer([], pages=llama_cpp("{{ messages }}", prompt="p")) as server:
         model = OpenAICompatible(server.base_url, api_key="sk-the-key", model="m")
         await model.describe()
@@ -83,7 +83,7 @@ async def test_the_key_goes_along_to_the_endpoint() -> None:
     assert {one.headers.get("authorization") for one in server.asked} == {"Bearer sk-the-key"}
 
 
-async def test_an_api_below_a_path_has_its_programs_routes_below_it_too() -> None:
+async def test_base_path_applies_to_program_routes() -> None:
     pages = {"GET /of/us/props": llama_cpp("{{ messages }}")["GET /props"]}
     async with OpenAIServer([], pages=pages) as server:
         root = server.base_url.removesuffix("/v1")
@@ -127,13 +127,13 @@ DEEP = b"[" * 200_000
     ],
     ids=lambda page: type(page).__name__,
 )
-async def test_what_tells_nothing_is_nothing(page: Page) -> None:
+async def test_useless_answers_give_empty_description(page: Page) -> None:
     routes = ["GET /props", "POST /api/show", "GET /tokenizer_info", "POST /tokenize", "GET /model_info"]
     pages: dict[str, Page] = {**dict.fromkeys([*routes, "GET /v1/models"], page), "POST /detokenize": {"prompt": "p"}}
     assert await describe(pages) == NOTHING
 
 
-async def test_a_body_without_an_end_is_given_up() -> None:
+async def test_endless_description_body_is_ignored() -> None:
     sent = 0
 
     def endless() -> Iterator[bytes]:
@@ -147,14 +147,14 @@ async def test_a_body_without_an_end_is_given_up() -> None:
     assert sent * 65536 < 8 * descriptions.MAX_DESCRIPTION_BYTES
 
 
-async def test_nobody_waits_long_and_what_was_told_by_then_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_description_after_timeout_has_answers_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(descriptions, "DESCRIPTION_SECONDS", 0.5)
     pages = {**ollama("{{ .Messages }}"), "GET /props": Silence(), "POST /tokenize": Silence()}
     async with asyncio.timeout(5):
         assert (await describe(pages)).template == "{{ .Messages }}"
 
 
-async def test_an_endpoint_that_is_down_tells_nothing() -> None:
+async def test_unreachable_endpoint_gives_empty_description() -> None:
     model = OpenAICompatible("http://127.0.0.1:9/v1", model="m")
     assert await model.describe() == NOTHING
     await model.aclose()

@@ -1,4 +1,4 @@
-"""The embedding endpoint: its vectors, and what is said of one that has none."""
+"""The embedding endpoint: its vectors, and errors for invalid answers."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -45,9 +45,9 @@ async def test_the_vectors_come_in_the_order_of_the_texts(embedder: EmbeddingSer
         "text",
     ],
 )
-async def test_what_is_no_vector_for_each_text_is_an_error_in_words(embedder: EmbeddingServer, garbled: Any) -> None:
+async def test_answer_without_vector_for_each_text_is_error(embedder: EmbeddingServer, garbled: Any) -> None:
     embedder.garbled = garbled
-    with pytest.raises(ModelError, match="something else than one vector for each text"):
+    with pytest.raises(ModelError, match="did not send one vector for each text"):
         await EmbeddingEndpoint(embedder.base_url, None, "m").embed(["tea"])
 
 
@@ -68,7 +68,7 @@ async def test_a_redirect_is_not_followed(embedder: EmbeddingServer) -> None:
     assert embedder.keys == []
 
 
-async def test_no_answer_in_time_and_no_endpoint_at_all_are_said() -> None:
+async def test_timeout_and_unreachable_endpoint_are_distinguished() -> None:
     async with Site(Reply(b"{", ending="hang")) as silent:
         with pytest.raises(ModelTimeout, match="did not answer"):
             await EmbeddingEndpoint(silent.url, None, "m", timeout_seconds=1).embed(["tea"])
@@ -79,9 +79,9 @@ async def test_no_answer_in_time_and_no_endpoint_at_all_are_said() -> None:
         await EmbeddingEndpoint("ht!tp://[", None, "m").embed(["tea"])
 
 
-async def test_an_endless_answer_is_given_up() -> None:
+async def test_endless_answer_fails() -> None:
     async with Site(Reply(b"x" * 1_001)) as endless:
-        with pytest.raises(ModelError, match="larger than any vectors are"):
+        with pytest.raises(ModelError, match="sent more than"):
             await EmbeddingEndpoint(endless.url, None, "m", max_answer_bytes=1_000).embed(["tea"])
 
 
@@ -117,6 +117,6 @@ def test_without_an_embedding_model_there_is_no_endpoint() -> None:
         ({"CALLBOARD_EMBEDDING_MODEL": "m"}, "CALLBOARD_EMBEDDING_BASE_URL"),
     ],
 )
-def test_half_of_an_endpoint_is_a_wrong_setting(variables: dict[str, str], named: str) -> None:
+def test_incomplete_embedding_settings_are_refused(variables: dict[str, str], named: str) -> None:
     with pytest.raises(SettingsError, match=named):
         MemorySettings.load(variables)

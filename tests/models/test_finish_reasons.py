@@ -1,4 +1,4 @@
-"""The reasons that endpoints give for the end of an answer."""
+"""The finish reasons of endpoints."""
 
 import pytest
 
@@ -38,7 +38,7 @@ REASONS: list[tuple[object, str]] = [
 
 
 @pytest.mark.parametrize(("said", "reason"), REASONS, ids=str)
-def test_each_makers_words_have_one_meaning_and_are_kept(said: object, reason: str) -> None:
+def test_finish_words_of_each_maker_are_mapped_and_kept(said: object, reason: str) -> None:
     finish = read_finish(said)
     assert finish is not None
     assert finish.reason == reason
@@ -57,13 +57,13 @@ def test_each_makers_words_have_one_meaning_and_are_kept(said: object, reason: s
         (None, "SAFETY", None),
     ],
 )
-def test_openrouters_native_reason_counts_where_it_says_more(said: object, native: str, reason: str | None) -> None:
+def test_openrouter_native_reason_is_used_if_more_specific(said: object, native: str, reason: str | None) -> None:
     finish = read_finish(said, native)
     assert (finish.reason if finish else None) == reason
 
 
 @pytest.mark.parametrize("said", [None, "", "null", "None", False, {}, []])
-def test_no_reason_is_no_end(said: object) -> None:
+def test_missing_reason_is_no_finish(said: object) -> None:
     assert read_finish(said) is None
 
 

@@ -79,12 +79,12 @@ NO_PRICES: list[object] = [None, -1, "1", True, 1e300, 10**400, {}]
 @pytest.mark.parametrize(
     ("said", "cost"), [(0.0008902, 0.0008902), (0, 0.0), (2, 2.0), *((said, None) for said in NO_PRICES)]
 )
-async def test_what_an_answer_cost_is_taken_where_the_endpoint_tells_it(said: object, cost: float | None) -> None:
+async def test_cost_is_read_if_reported(said: object, cost: float | None) -> None:
     deltas = await answer_to(chunks(text("Hello"), finish("stop"), usage(5, 2, cost=said)))
     assert deltas[-1] == TokenUsage(5, 2, 7, cost=cost)
 
 
-async def test_the_request_streams_and_asks_for_usage_and_offers_tools_only_where_there_are_some() -> None:
+async def test_request_streams_with_usage_and_has_tools_only_if_given() -> None:
     tool = {"type": "function", "function": {"name": "f", "description": "d", "parameters": {"type": "object"}}}
     async with OpenAIServer([chunks(finish("stop"))] * 2) as server:
         model = OpenAICompatible(server.base_url, api_key=KEY, model="the-model", max_retries=0)
@@ -105,7 +105,7 @@ async def test_the_request_streams_and_asks_for_usage_and_offers_tools_only_wher
 TOOL = {"type": "function", "function": {"name": "f", "description": "d", "parameters": {"type": "object"}}}
 
 
-async def test_an_endpoint_is_asked_for_one_call_where_it_has_tools_to_call() -> None:
+async def test_one_call_disables_parallel_calls_if_there_are_tools() -> None:
     async with OpenAIServer([chunks(finish("stop"))] * 3) as server:
         model = OpenAICompatible(server.base_url, api_key=KEY, model="m", max_retries=0)
         for request in (ASK, ModelRequest(ASK.messages, [TOOL]), ModelRequest(ASK.messages, [TOOL], one_call=True)):
@@ -114,7 +114,7 @@ async def test_an_endpoint_is_asked_for_one_call_where_it_has_tools_to_call() ->
     assert [request.get("parallel_tool_calls") for request in server.requests] == [None, None, False]
 
 
-async def test_an_endpoint_that_does_not_know_one_call_is_asked_without_it_from_then_on() -> None:
+async def test_refused_parallel_calls_option_is_omitted_afterwards() -> None:
     def answer(body: dict[str, Any]) -> Any:
         if "parallel_tool_calls" in body:
             return Refusal(400, "Unknown parameter: 'parallel_tool_calls'")
@@ -129,7 +129,7 @@ async def test_an_endpoint_that_does_not_know_one_call_is_asked_without_it_from_
     assert ["parallel_tool_calls" in body for body in server.requests] == [True, False, False]
 
 
-async def test_a_refusal_of_something_else_is_not_asked_again() -> None:
+async def test_other_refusal_is_not_retried() -> None:
     async with OpenAIServer([Refusal(400, "no")]) as server:
         model = OpenAICompatible(server.base_url, api_key=KEY, model="m", max_retries=0)
         with pytest.raises(ModelRefused):
@@ -138,7 +138,7 @@ async def test_a_refusal_of_something_else_is_not_asked_again() -> None:
     assert len(server.requests) == 1
 
 
-async def test_stop_sequences_are_sent_four_at_most_and_only_where_there_are_some() -> None:
+async def test_at_most_four_stop_sequences_are_sent() -> None:
     async with OpenAIServer([chunks(finish("stop"))]) as server:
         model = OpenAICompatible(server.base_url, api_key=KEY, model="m", max_retries=0)
         request = ModelRequest(ASK.messages, stops=["\nObservation:", "b", "c", "d", "e"])
@@ -157,7 +157,7 @@ async def test_stop_sequences_are_sent_four_at_most_and_only_where_there_are_som
         (None, ["\nObservation:", "b", "c", "d"]),
     ],
 )
-async def test_a_clients_stop_sequences_come_before_the_formats_own(asked: object, sent: list[str]) -> None:
+async def test_client_stop_sequences_come_first(asked: object, sent: list[str]) -> None:
     async with OpenAIServer([chunks(finish("stop"))]) as server:
         model = OpenAICompatible(server.base_url, api_key=KEY, model="m", max_retries=0)
         request = ModelRequest(ASK.messages, stops=["\nObservation:", "b", "c", "d"], options={"stop": asked})
@@ -166,7 +166,7 @@ async def test_a_clients_stop_sequences_come_before_the_formats_own(asked: objec
     assert server.requests[0]["stop"] == sent
 
 
-async def test_stop_sequences_of_a_client_that_are_left_out_are_named_in_the_log() -> None:
+async def test_omitted_client_stop_sequences_are_logged() -> None:
     with capture_logs() as logs:
         async with OpenAIServer([chunks(finish("stop"))]) as server:
             model = OpenAICompatible(server.base_url, api_key=KEY, model="m", max_retries=0)
@@ -177,7 +177,7 @@ async def test_stop_sequences_of_a_client_that_are_left_out_are_named_in_the_log
     assert (line["log_level"], line["left_out"]) == ("warning", ["5"])
 
 
-async def test_tool_call_pieces_are_passed_on_as_they_came() -> None:
+async def test_tool_call_pieces_are_unchanged() -> None:
     deltas = await answer_to(
         chunks(
             call("add", "", call_id="call_1"),
@@ -290,7 +290,7 @@ WHOLE_AT_THE_END: dict[str, tuple[list[str], dict[str, object], list[ModelDelta]
 
 @pytest.mark.parametrize("times", [1, 2])
 @pytest.mark.parametrize(("streamed", "message", "new"), WHOLE_AT_THE_END.values(), ids=WHOLE_AT_THE_END.keys())
-async def test_of_a_whole_message_only_what_was_not_streamed_is_new(
+async def test_whole_message_adds_only_unstreamed_parts(
     streamed: list[str], message: dict[str, object], new: list[ModelDelta], times: int
 ) -> None:
     whole = [choice(delta={}, message=message, finish_reason="stop")] * times
@@ -304,7 +304,7 @@ async def test_a_message_beside_the_delta_of_one_choice_repeats_it() -> None:
     assert await answer_to(chunks(both)) == [TextDelta("Hi"), Finish("stop")]
 
 
-async def test_thoughts_and_pictures_among_the_parts_of_a_content_are_told_apart() -> None:
+async def test_reasoning_and_pictures_in_content_parts_are_separated() -> None:
     parts = [
         {"type": "thinking", "thinking": [{"type": "text", "text": "I th"}, {"type": "text", "text": "ink."}]},
         {"type": "thinking", "thinking": " Yes"},
@@ -321,19 +321,19 @@ async def test_thoughts_and_pictures_among_the_parts_of_a_content_are_told_apart
     ]  # fmt: skip
 
 
-async def test_a_picture_comes_once_and_only_from_where_pictures_are() -> None:
+async def test_picture_comes_once_and_only_from_picture_fields() -> None:
     urls = ["data:image/png;base64,AA", "data:image/png;base64,AA", "javascript:alert(1)", 5]
     images = [urls[0], *({"type": "image_url", "image_url": {"url": url}} for url in urls)]
     deltas = await answer_to(chunks(choice(delta={"content": "", "images": images}), finish("stop")))
     assert deltas == [PictureDelta("data:image/png;base64,AA"), Finish("stop")]
 
 
-async def test_a_bad_ending_is_not_taken_back_by_a_stop_behind_it() -> None:
+async def test_later_stop_does_not_replace_bad_finish_reason() -> None:
     deltas = await answer_to(chunks(text("a"), finish("content_filter"), finish("stop"), finish("stop")))
     assert deltas == [TextDelta("a"), Finish("content_filter")]
 
 
-async def test_an_unknown_reason_is_in_the_log_and_the_answer_is_whole() -> None:
+async def test_unknown_reason_is_logged_and_answer_is_complete() -> None:
     with capture_logs() as logs:
         assert await answer_to(chunks(text("a"), finish("moonrise"))) == [TextDelta("a"), Finish("moonrise")]
     assert [line["reason"] for line in logs if line["event"] == "unknown_finish_reason"] == ["moonrise"]
@@ -362,7 +362,7 @@ LABELS = ["text/event-stream", "application/json", "application/json; charset=ut
 
 @pytest.mark.parametrize("label", LABELS)
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES.keys())
-async def test_a_stream_is_read_whatever_is_between_its_chunks_and_whatever_its_label(body: bytes, label: str) -> None:
+async def test_stream_is_read_with_any_separators_and_content_type(body: bytes, label: str) -> None:
     for pieces in ([body], [body[at : at + 1] for at in range(len(body))]):
         deltas = await answer_to(Raw(pieces, {"Content-Type": label} if label else {}))
         assert deltas == [TextDelta("hi"), Finish("stop")]
@@ -409,13 +409,11 @@ async def read_into(deltas: list[ModelDelta], answer: Answer) -> None:
         model = OpenAICompatible(server.base_url, api_key=KEY, model="m", max_retries=0)
         async with aclosing(model):
             async for delta in model.stream(ASK):
-                deltas.append(delta)  # noqa: PERF401 - what came before a failure is looked at too
+                deltas.append(delta)  # noqa: PERF401 - deltas before a failure are checked too
 
 
 @pytest.mark.parametrize(("last", "error"), ERRORS.values(), ids=ERRORS.keys())
-async def test_an_error_in_mid_stream_is_told_in_the_endpoints_words_after_what_was_said(
-    last: bytes, error: type[ModelError]
-) -> None:
+async def test_error_in_stream_is_reported_after_text(last: bytes, error: type[ModelError]) -> None:
     deltas: list[ModelDelta] = []
     with pytest.raises(error, match="the moon is down") as raised:
         await read_into(deltas, Raw([line("data", HI.decode()), b"\n", last, b"\n"], STREAM))
@@ -423,14 +421,14 @@ async def test_an_error_in_mid_stream_is_told_in_the_endpoints_words_after_what_
     assert deltas[0] == TextDelta("hi")
 
 
-async def test_a_context_that_is_too_long_is_a_refusal_in_mid_stream_too() -> None:
+async def test_context_too_long_in_stream_is_refusal() -> None:
     with pytest.raises(ModelRefused, match="exceeds the available context size") as raised:
         await answer_to(Raw([line("error", TOO_LONG), b"\n", line("data", "[DONE]"), b"\n"], STREAM))
     assert raised.value.upstream_code == "context_length_exceeded"
 
 
 @pytest.mark.parametrize("place", ["delta", "message"])
-async def test_words_beside_an_error_are_said_before_it(place: str) -> None:
+async def test_text_beside_error_is_sent_first(place: str) -> None:
     whole = choice(**{place: {"content": "hi"}}, error=SAID, finish_reason="error")
     for answer in (chunks(whole), Raw([json.dumps(whole).encode()], JSON)):
         deltas: list[ModelDelta] = []
@@ -442,30 +440,30 @@ async def test_words_beside_an_error_are_said_before_it(place: str) -> None:
 @pytest.mark.parametrize(
     "body", [{"detail": "the moon is down"}, [{"error": SAID}], {"error": SAID}, "the moon is down"]
 )
-async def test_json_that_is_no_answer_is_an_error_in_the_endpoints_words(body: object) -> None:
+async def test_json_without_choices_is_error_with_endpoint_message(body: object) -> None:
     with pytest.raises(ModelError, match="the moon is down"):
         await answer_to(Raw([json.dumps(body).encode()], JSON))
 
 
 @pytest.mark.parametrize("error", [None, "", {}, False])
-async def test_a_field_for_errors_that_holds_none_is_no_error(error: object) -> None:
+async def test_empty_error_field_is_no_error(error: object) -> None:
     azure = {"content_filter_results": {"error": {"code": "content_filter_error", "message": "not filtered"}}}
     answer = chunks(choice(delta={"content": "hi"}, error=error, **azure), finish("stop"))
     assert await answer_to(answer) == [TextDelta("hi"), Finish("stop")]
 
 
 @pytest.mark.parametrize("ending", ["eof", "cut"])
-async def test_an_answer_with_the_usage_of_the_whole_is_whole_without_a_reason(ending: Ending) -> None:
+async def test_final_usage_completes_answer_without_reason(ending: Ending) -> None:
     deltas = await answer_to(chunks(text("hi"), usage(3, 1), {"choices": []}, ending=ending))
     assert deltas == [TextDelta("hi"), TokenUsage(3, 1, 4), Finish(None)]
 
 
-async def test_usage_that_comes_with_each_piece_does_not_say_that_the_answer_is_whole() -> None:
+async def test_usage_with_each_chunk_does_not_complete_answer() -> None:
     with pytest.raises(ModelCutOff):
         await answer_to(chunks({**text("hi"), "usage": usage(3, 1)["usage"]}, ending="eof"))
 
 
-async def test_content_in_parts_and_half_surrogates_become_plain_text() -> None:
+async def test_content_parts_and_lone_surrogates_become_text() -> None:
     parts = {"choices": [{"delta": {"content": [{"type": "text", "text": "a"}, {"type": "text", "text": "\ud83d"}]}}]}
     assert await answer_to(Chunks([parts, finish("stop")])) == [TextDelta("a\ufffd"), Finish("stop")]
 
@@ -478,7 +476,7 @@ async def test_a_stream_ends_with_a_reason_or_with_done_and_needs_not_both() -> 
 
 
 @pytest.mark.parametrize("ending", ["cut", "eof"])
-async def test_an_answer_that_is_cut_off_before_a_word_is_asked_for_once_more(ending: Ending) -> None:
+async def test_answer_cut_off_before_text_is_retried_once(ending: Ending) -> None:
     async with OpenAIServer([chunks(usage(1, 0), ending=ending), chunks(text("hi"), finish("stop"))]) as server:
         model = OpenAICompatible(server.base_url, api_key=KEY, model="m")
         deltas = [delta async for delta in model.stream(ASK)]
@@ -487,7 +485,7 @@ async def test_an_answer_that_is_cut_off_before_a_word_is_asked_for_once_more(en
 
 
 @pytest.mark.parametrize("ending", ["cut", "eof"])
-async def test_an_answer_that_is_cut_off_after_a_word_is_not_begun_again(ending: Ending) -> None:
+async def test_answer_cut_off_after_text_is_not_retried(ending: Ending) -> None:
     async with OpenAIServer([chunks(text("h"), ending=ending), chunks(text("hi"), finish("stop"))]) as server:
         model = OpenAICompatible(server.base_url, api_key=KEY, model="m")
         answer = aiter(model.stream(ASK))
@@ -498,7 +496,7 @@ async def test_an_answer_that_is_cut_off_after_a_word_is_not_begun_again(ending:
     assert len(server.requests) == 1
 
 
-async def test_an_answer_that_is_cut_off_twice_before_a_word_is_an_error() -> None:
+async def test_answer_cut_off_twice_before_text_is_error() -> None:
     async with OpenAIServer([chunks(ending="eof")] * 3) as server:
         model = OpenAICompatible(server.base_url, api_key=KEY, model="m")
         with pytest.raises(ModelCutOff):
@@ -515,7 +513,7 @@ async def test_an_endpoint_that_does_not_stream_is_read_too() -> None:
 
 
 @pytest.mark.parametrize("coding", ["gzip", "deflate"])
-async def test_a_packed_stream_is_read_though_it_was_not_asked_for(coding: str) -> None:
+async def test_compressed_stream_is_read(coding: str) -> None:
     packing = zlib.compressobj(wbits=31 if coding == "gzip" else 15)
     stream = b'data: {"choices":[{"delta":{"content":"hi"},"finish_reason":"stop"}]}\n\n'
     body = [packing.compress(stream), packing.flush()]
@@ -536,7 +534,7 @@ BOMB = zlib.compress(b"data: " + b"x" * 40_000_000, wbits=31)
         Raw([BOMB], JSON | {"Content-Encoding": "gzip"}),
     ],
 )
-async def test_what_has_no_end_is_given_up_and_costs_its_bound(answer: Raw) -> None:
+async def test_endless_answer_fails_at_size_limit(answer: Raw) -> None:
     tracemalloc.start()
     try:
         with pytest.raises(ModelError, match="16 MiB"):
@@ -548,7 +546,7 @@ async def test_what_has_no_end_is_given_up_and_costs_its_bound(answer: Raw) -> N
 
 
 @pytest.mark.parametrize("headers", [{}, {"Content-Encoding": "gzip"}])
-async def test_of_an_errors_body_the_beginning_is_read(headers: dict[str, str]) -> None:
+async def test_only_beginning_of_error_body_is_read(headers: dict[str, str]) -> None:
     bomb = zlib.compress(b"too long " * 4_000_000, wbits=31)
     pieces = [bomb] if headers else repeat(b"too long " * 1000)
     tracemalloc.start()
@@ -561,7 +559,7 @@ async def test_of_an_errors_body_the_beginning_is_read(headers: dict[str, str]) 
     assert peak_bytes < 20 * MAX_ERROR_BYTES
 
 
-async def test_a_bomb_lets_others_have_their_turn() -> None:
+async def test_decompression_bomb_does_not_block_event_loop() -> None:
     turns = 0
 
     async def count_turns() -> None:
@@ -601,15 +599,13 @@ async def test_line_separators_in_the_text_cut_no_chunk() -> None:
         (chunks(call("write", '{"a'), ending="eof"), ModelCutOff, "in the middle"),
         (chunks(text("a"), '{"a":' * 100_000), ModelError, "nested too deep"),
         (Raw([b'{"error": {"mess'], JSON | {"Content-Length": "1000"}, 400), ModelRefused, "the request (400)"),
-        (Raw([], JSON | {"Content-Encoding": "br"}), ModelError, "packed as 'br'"),
-        (Raw([b"no gzip"], STREAM | {"Content-Encoding": "gzip"}), ModelError, "cannot be unpacked"),
+        (Raw([], JSON | {"Content-Encoding": "br"}), ModelError, "compressed its answer as 'br'"),
+        (Raw([b"no gzip"], STREAM | {"Content-Encoding": "gzip"}), ModelError, "cannot be decompressed"),
         (Raw([b"[" * 100_000], JSON), ModelError, "nested too deep"),
         (Chunks([], content_type="text/html"), ModelError, "CALLBOARD_MODEL_BASE_URL"),
     ],
 )
-async def test_a_failure_is_named_says_what_to_set_and_never_holds_the_key(
-    answer: Answer, error: type[ModelError], named: str
-) -> None:
+async def test_failure_names_setting_without_key(answer: Answer, error: type[ModelError], named: str) -> None:
     with pytest.raises(error) as raised:
         await answer_to(answer)
     assert type(raised.value) is error
@@ -617,7 +613,7 @@ async def test_a_failure_is_named_says_what_to_set_and_never_holds_the_key(
     assert KEY not in str(raised.value)
 
 
-async def test_an_endpoint_that_is_not_there_is_unreachable() -> None:
+async def test_closed_port_is_unreachable() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     model = OpenAICompatible(f"http://user:pass@127.0.0.1:{port}/v1", api_key=KEY, model="m", max_retries=0)
@@ -634,7 +630,7 @@ async def test_an_endpoint_that_goes_silent_times_out(answer: Answer) -> None:
         await answer_to(answer, timeout_seconds=0.2)
 
 
-async def test_a_refusal_for_its_rate_is_tried_again_when_the_endpoint_says() -> None:
+async def test_rate_limit_is_retried_after_requested_delay() -> None:
     script: list[Answer] = [Refusal(429, "wait", {"Retry-After": "0"}), chunks(text("now"), finish("stop"))]
     async with OpenAIServer(script) as server:
         model = OpenAICompatible(server.base_url, api_key=KEY, model="m")
@@ -690,7 +686,7 @@ async def test_an_endpoint_that_lists_no_models_needs_a_name() -> None:
         await model.aclose()
 
 
-async def test_what_a_client_asks_of_the_model_is_passed_on_and_nothing_else_of_a_request_is_its_to_say() -> None:
+async def test_client_options_are_sent_except_reserved_ones() -> None:
     options = {"temperature": 0.2, "stop": "END", "messages": [], "model": "other", "stream": False, "tools": [1]}
     async with OpenAIServer([chunks(finish("stop"))]) as server:
         model = OpenAICompatible(server.base_url, api_key=KEY, model="m", max_retries=0)

@@ -27,12 +27,12 @@ def test_another_status_is_not_retried(status: int) -> None:
     assert delay(status) is None
 
 
-def test_the_endpoint_itself_can_say_whether_to_retry() -> None:
+def test_should_retry_header_decides() -> None:
     assert delay(400, x_should_retry="true") is not None
     assert delay(500, x_should_retry="false") is None
 
 
-def test_the_wait_doubles_up_to_eight_seconds_and_chance_takes_off_a_quarter() -> None:
+def test_delay_doubles_up_to_eight_seconds_with_jitter() -> None:
     policy = RetryPolicy(100)
     for retries, longest in [(0, 0.5), (1, 1), (2, 2), (3, 4), (4, 8), (5, 8), (99, 8)]:
         delays = {policy.delay_seconds(retries, None, LEFT_SECONDS) or 0 for _ in range(100)}
@@ -46,7 +46,7 @@ def test_retries_come_to_an_end() -> None:
     assert RetryPolicy(0).delay_seconds(0, None, LEFT_SECONDS) is None
 
 
-def test_the_endpoint_says_when_in_milliseconds_in_seconds_or_as_a_date() -> None:
+def test_retry_after_is_read_as_milliseconds_seconds_or_date() -> None:
     assert delay(429, retry_after="7") == 7
     assert delay(429, retry_after="0.5") == 0.5
     assert delay(429, retry_after_ms="250") == 0.25
@@ -65,12 +65,12 @@ def test_a_delay_that_cannot_be_used_is_replaced_by_the_usual_one(value: str) ->
 
 
 @pytest.mark.parametrize("value", ["121", "1e400", "inf", "9" * 5000, "Fri, 01 Jan 9999 00:00:00 GMT"])
-def test_an_endpoint_that_asks_for_too_long_a_wait_is_not_asked_again(value: str) -> None:
+def test_too_long_retry_after_is_not_retried(value: str) -> None:
     assert delay(429, left_seconds=1e9, retry_after=value) is None
     assert delay(429, left_seconds=1e9, retry_after=value, x_should_retry="true") is None
 
 
-def test_a_wait_that_would_outlast_the_time_out_is_not_begun() -> None:
+def test_delay_beyond_timeout_is_not_started() -> None:
     assert delay(429, left_seconds=60, retry_after="59") == 59
     assert delay(429, left_seconds=59, retry_after="59") is None
     assert delay(503, left_seconds=0.3) is None

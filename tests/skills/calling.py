@@ -16,7 +16,7 @@ from tests.storage.turns import StoredSteps
 
 @dataclass(frozen=True)
 class Caller:
-    """Who calls: a user, a chat and an agent, None where a client does not say."""
+    """The caller: a user, a chat and an agent, None if the client sends none."""
 
     store: Store
     model: ChatModel = field(default_factory=ScriptedModel)
@@ -28,18 +28,18 @@ class Caller:
         return replace(self, **fields)
 
     async def call(self, skill: Skill, **arguments: Any) -> Any:
-        """What the skill's one tool answers; raises `ToolError`."""
+        """Return the result of the skill's only tool. Raises `ToolError`."""
         [tool] = skill.current_tools()
         user = User(id=self.user_id) if self.user_id else None
         channel = StatusChannel(lambda _: None)
         services = Services(self.store, self.model)
         context = ToolContext("call_1", tool.name, self.chat_id, user, channel, agent_id=self.agent_id, lent=services)
-        # By way of JSON, as a model's arguments come.
+        # Through JSON, like a model's arguments.
         result = await run_tool(tool, context, **json.loads(json.dumps(arguments)))
         return json.loads(result.text)
 
     async def say(self, text: str, answer: str = "Fine.") -> None:
-        """A turn in the chat, as the store has it."""
+        """Store a turn of the chat."""
         assert self.chat_id is not None
         journal = StoredSteps(self.store, Turn(self.chat_id, f"run-{text}", None, self.user_id, text))
         await journal.begin()

@@ -7,5 +7,5 @@ from callboard.storage import Store
 
 @pytest.fixture
 def services(store: Store) -> Services:
-    """What a running application lends to skills and tools."""
+    """The services that a running application gives to skills and tools."""
     return Services(store, ScriptedModel())

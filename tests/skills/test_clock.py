@@ -1,4 +1,4 @@
-"""The tool `time`: zones, dates, and what lies between them."""
+"""The tool `time`: zones, dates, and differences between them."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -13,7 +13,7 @@ from callboard.storage import Store
 from tests.skills.calling import Caller
 
 
-def test_now_is_now_in_any_zone() -> None:
+def test_now_is_current_time_in_zone() -> None:
     before = datetime.now(UTC) - timedelta(seconds=1)
     told = clock(zone="Asia/Tokyo")
     assert before <= datetime.fromisoformat(told["time"]) <= datetime.now(UTC)
@@ -21,7 +21,7 @@ def test_now_is_now_in_any_zone() -> None:
     assert told["weekday"] == f"{datetime.fromisoformat(told['time']):%A}"
 
 
-def test_a_moment_is_told_with_its_day_and_in_another_zone() -> None:
+def test_moment_has_day_and_time_in_another_zone() -> None:
     told = clock(zone="Europe/Berlin", start="2026-01-01T00:30", to_zone="America/New_York")
     assert told == {
         "zone": "Europe/Berlin",
@@ -44,12 +44,12 @@ def test_a_moment_is_told_with_its_day_and_in_another_zone() -> None:
 
 
 @pytest.mark.parametrize("written", ["2026-07-01T12:00:00Z", "2026-07-01T14:00+02:00", "2026-07-01 05:00-07:00"])
-def test_a_time_with_an_offset_is_told_in_the_zone(written: str) -> None:
+def test_time_with_offset_is_converted_to_zone(written: str) -> None:
     assert clock(zone="Europe/Berlin", start=written)["time"] == "2026-07-01T14:00:00+02:00"
 
 
 @pytest.mark.parametrize("written", ["9:05", "09:05", "9:05:00", "09:05:00"])
-def test_a_clock_time_is_meant_today(written: str) -> None:
+def test_time_without_date_is_today(written: str) -> None:
     days = {clock(zone="Asia/Tokyo", start="today")["date"]}
     told = clock(zone="Asia/Tokyo", start=written)
     days.add(clock(zone="Asia/Tokyo", start="today")["date"])
@@ -57,20 +57,20 @@ def test_a_clock_time_is_meant_today(written: str) -> None:
     assert told["time"] == f"{told['date']}T09:05:00+09:00"
 
 
-def test_a_time_that_does_not_exist_is_moved_on_and_said_so() -> None:
+def test_skipped_time_is_moved_with_note() -> None:
     told = clock(zone="Europe/Berlin", start="2026-03-29T02:30")
     assert told["time"] == "2026-03-29T03:30:00+02:00"
     assert "does not exist" in told["note"]
 
 
-def test_a_time_that_comes_twice_is_the_first_and_the_second_is_named() -> None:
+def test_repeated_time_is_first_and_note_has_second() -> None:
     told = clock(zone="Europe/Berlin", start="2026-10-25T02:30")
     assert told["time"] == "2026-10-25T02:30:00+02:00"
     assert "comes twice" in told["note"]
     assert "2026-10-25T01:30:00+00:00" in told["note"]
 
 
-def test_a_day_that_begins_late_or_was_left_out_is_still_a_day() -> None:
+def test_day_without_midnight_or_skipped_day_is_valid() -> None:
     # Brazil's clocks went forward at midnight; Samoa left out a day to cross the date line.
     late = clock(zone="America/Sao_Paulo", start="2018-11-04", end="2018-11-05")
     assert (late["date"], late["difference"]["calendar"]["days"]) == ("2018-11-04", 1)
@@ -90,20 +90,20 @@ def test_a_day_that_begins_late_or_was_left_out_is_still_a_day() -> None:
         ("2026-03-01", "2026-03-01", (0, 0, 0), 0),
     ],
 )
-def test_dates_lie_apart_by_the_calendar(start: str, end: str, parts: tuple[int, int, int], days: int) -> None:
+def test_difference_of_dates_uses_calendar(start: str, end: str, parts: tuple[int, int, int], days: int) -> None:
     told = clock(start=start, end=end)["difference"]
     assert (tuple(told["calendar"].values()), told["dates_apart"]) == (parts, days)
     assert "elapsed" not in told
 
 
-def test_a_change_of_the_clocks_counts_in_what_elapses() -> None:
+def test_elapsed_time_includes_clock_change() -> None:
     told = clock(zone="Europe/Berlin", start="2026-03-28T12:00", end="2026-03-29T12:00")["difference"]
     assert (told["elapsed"]["seconds"], told["calendar"]["days"]) == (23 * 3600, 1)
     back = clock(zone="Europe/Berlin", start="2026-10-25T02:45+02:00", end="2026-10-25T02:15+01:00")["difference"]
     assert back["elapsed"] == {"seconds": 1800, "text": "0:30:00"}
 
 
-def test_an_end_before_the_start_is_counted_back_and_said_so() -> None:
+def test_end_before_start_is_counted_backwards_with_note() -> None:
     told = clock(start="2026-03-01", end="2026-02-01")["difference"]
     assert told["calendar"] == {"years": 0, "months": 1, "days": 0}
     assert "before the start" in told["note"]
@@ -149,7 +149,7 @@ def test_a_zones_case_does_not_matter() -> None:
 
 
 @pytest.mark.parametrize("written", ["yesterday-ish", "2026-13-01", "2026-02-30", "25:00", "", "99999-01-01", "1:2:3"])
-def test_what_is_no_date_is_answered_with_how_to_write_one(written: str) -> None:
+def test_invalid_date_is_answered_with_format(written: str) -> None:
     with pytest.raises(InvalidArguments, match="write 2026-03-29"):
         clock(start=written)
 
@@ -164,11 +164,11 @@ def test_what_is_no_date_is_answered_with_how_to_write_one(written: str) -> None
         {"start": "9999-12-31T23:59", "end": "0001-01-01", "zone": "America/New_York"},
     ],
 )
-def test_beyond_the_calendar_is_an_error_and_no_crash(arguments: dict[str, Any]) -> None:
+def test_date_out_of_range_is_error(arguments: dict[str, Any]) -> None:
     with pytest.raises(InvalidArguments, match=r"beyond the years|no date or time"):
         clock(**arguments)
 
 
-async def test_the_model_reads_it_as_json_and_needs_neither_user_nor_chat(store: Store) -> None:
+async def test_result_is_json_without_user_or_chat(store: Store) -> None:
     told = await Caller(store, user_id=None, chat_id=None).call(Clock(), zone="UTC", start="2026-03-29")
     assert told["weekday"] == "Sunday"

@@ -37,7 +37,7 @@ async def test_without_a_query_the_newest_come(store: Store) -> None:
     assert await texts(ann, limit=2) == ["Fact 3", "Fact 2"]
 
 
-async def test_what_is_known_already_is_not_stored_again(store: Store) -> None:
+async def test_known_memory_is_not_stored_again(store: Store) -> None:
     ann = Caller(store)
     first = await ann.call(MEMORY, action="store", text="Plays chess")
     assert await ann.call(MEMORY, action="store", text="Plays chess") == {"known_already": first["stored"]}
@@ -57,7 +57,7 @@ async def test_another_users_memory_does_not_exist(store: Store) -> None:
     bob = Caller(store, user_id="bob")
     assert await texts(bob, query="secret") == []
     for change in ({"action": "update", "text": "Mine"}, {"action": "delete"}):
-        with pytest.raises(ToolError, match=f"no memory {number} of this user"):
+        with pytest.raises(ToolError, match=f"no memory {number}"):
             await bob.call(MEMORY, memory_id=number, **change)
     assert await texts(Caller(store)) == ["Secret"]
 
@@ -86,7 +86,7 @@ async def test_arguments_that_do_not_fit_are_named(store: Store, arguments: dict
         await Caller(store).call(MEMORY, **arguments)
 
 
-async def test_a_character_that_no_database_can_hold_is_left_out(store: Store) -> None:
+async def test_character_that_cannot_be_stored_is_removed(store: Store) -> None:
     await Caller(store).call(MEMORY, action="store", text="a\0b")
     assert await texts(Caller(store)) == ["a\ufffdb"]
 
@@ -110,14 +110,12 @@ FACTS = ("Drinks green tea in the morning", "Has two cats", "Plays chess on Sund
 
 
 async def kept(ann: Caller, *facts: str, memory: Memory = MEMORY) -> dict[str, int]:
-    """The ids of the memories that were stored."""
+    """The ids of the stored memories."""
     stored = [await ann.call(memory, action="store", text=fact) for fact in facts or FACTS]
     return {one["stored"]["text"]: one["stored"]["memory_id"] for one in stored}
 
 
-async def test_with_an_embedding_endpoint_beverage_finds_tea_and_the_result_says_that_it_was_by_meaning(
-    store: Store, embedder: EmbeddingServer
-) -> None:
+async def test_embedding_search_finds_related_word_and_reports_meaning(store: Store, embedder: EmbeddingServer) -> None:
     ann = Caller(store)
     memory = searching_by_meaning(embedder)
     await kept(ann)
@@ -126,14 +124,12 @@ async def test_with_an_embedding_endpoint_beverage_finds_tea_and_the_result_says
     first, second = found["memories"]
     assert first["text"] == "Drinks green tea in the morning"
     assert first["similarity"] > second["similarity"]
-    # Without the endpoint its words alone would have to be found.
+    # Without the endpoint only the words are searched.
     plain = await Caller(store).call(MEMORY, action="search", query="favourite beverage")
     assert (plain["memories"], plain["found_by"]) == ([], "words")
 
 
-async def test_a_word_that_the_memory_holds_comes_before_what_is_only_near_in_meaning(
-    store: Store, embedder: EmbeddingServer
-) -> None:
+async def test_exact_word_ranks_before_similar_meaning(store: Store, embedder: EmbeddingServer) -> None:
     ann = Caller(store)
     memory = searching_by_meaning(embedder)
     await kept(ann, "Has a dog", "Has cats", "Gave the animal Zerberus away")
@@ -171,9 +167,9 @@ async def test_another_users_memories_are_neither_embedded_nor_found(store: Stor
 
 
 @pytest.mark.parametrize(
-    ("status", "garbled", "said"), [(500, None, "answered 500"), (200, {"data": []}, "something else than one vector")]
+    ("status", "garbled", "said"), [(500, None, "answered 500"), (200, {"data": []}, "did not send one vector")]
 )
-async def test_an_endpoint_that_fails_is_said_and_the_words_are_searched(
+async def test_failing_embedding_endpoint_falls_back_to_words_with_note(
     store: Store, embedder: EmbeddingServer, status: int, garbled: Any, said: str
 ) -> None:
     ann = Caller(store)
@@ -187,7 +183,7 @@ async def test_an_endpoint_that_fails_is_said_and_the_words_are_searched(
     assert said in found["note"]
 
 
-async def test_two_searches_at_once_keep_each_vector_once(store: Store, embedder: EmbeddingServer) -> None:
+async def test_parallel_searches_store_each_vector_once(store: Store, embedder: EmbeddingServer) -> None:
     ann = Caller(store)
     memory = searching_by_meaning(embedder)
     await kept(ann)
@@ -195,7 +191,7 @@ async def test_two_searches_at_once_keep_each_vector_once(store: Store, embedder
     assert [one["memories"][0]["text"] for one in both] == ["Has two cats"] * 2
 
 
-async def test_without_an_endpoint_english_words_are_found_in_their_other_forms(store: Store) -> None:
+async def test_word_search_finds_english_stems(store: Store) -> None:
     ann = Caller(store)
     await kept(ann, "Was running in Vienna", "Drinks tea", "Relates well to colleagues")
     for query, text in (("runs", "Was running in Vienna"), ("drinking", "Drinks tea"), ("relational", "Relates well")):

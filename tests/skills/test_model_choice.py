@@ -22,7 +22,7 @@ NAMES = ("small-8b", "large-70b", "large-vision")
 
 @asynccontextmanager
 async def endpoint(store: Store, names: Sequence[str] = NAMES, default: str | None = None) -> AsyncIterator[Caller]:
-    """Somebody whose server has an endpoint with these models."""
+    """A caller whose server has an endpoint with these models."""
     async with OpenAIServer([], names) as server:
         model = OpenAICompatible(server.base_url, api_key="key", model=default, max_retries=0)
         yield Caller(store, model)
@@ -61,11 +61,11 @@ async def test_a_model_that_is_not_listed_is_not_switched_to(store: Store) -> No
         assert await store.chats("ann").chosen_model("chat") is None
 
 
-async def test_where_nothing_can_be_chosen_it_says_why(store: Store) -> None:
+async def test_reason_is_given_if_no_model_can_be_chosen(store: Store) -> None:
     async with endpoint(store) as ann:
-        with pytest.raises(ToolError, match="no saved chat"):
+        with pytest.raises(ToolError, match="not a saved chat"):
             await ann.but(chat_id=None).call(ModelChoice(), action="switch", name="large-70b")
-        with pytest.raises(ToolError, match="not kept on this server"):
+        with pytest.raises(ToolError, match="does not store this chat"):
             await ann.but(chat_id="unknown").call(ModelChoice(), action="switch", name="large-70b")
         assert (await ann.but(chat_id=None).call(ModelChoice(), action="current"))["model"] == "small-8b"
     with pytest.raises(ToolError, match="CALLBOARD_MODEL_BASE_URL"):
@@ -76,7 +76,7 @@ async def test_where_nothing_can_be_chosen_it_says_why(store: Store) -> None:
 
 
 class Endpoint:
-    """An endpoint whose answers name the model that was asked, and what a server before it tells."""
+    """An endpoint whose answers name the requested model."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.server = OpenAIServer(lambda body: chunks(text(f"I am {body['model']}.")), names)
@@ -106,7 +106,7 @@ async def test_a_run_is_answered_by_the_model_of_its_chat(tmp_path: Path) -> Non
             assert said(other) == "I am small-8b."
 
 
-async def test_a_model_that_is_gone_is_told_of_and_the_servers_own_answers(tmp_path: Path) -> None:
+async def test_missing_chosen_model_is_reported_and_default_answers(tmp_path: Path) -> None:
     served = Endpoint(["small-8b"])
     async with served.server as server:
         async with serving(tmp_path, Agent("scripted"), model_base_url=server.base_url, model="small-8b") as service:

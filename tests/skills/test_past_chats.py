@@ -16,7 +16,7 @@ from tests.serving import Service, numbered, request, serving
 from tests.skills.calling import Caller
 
 
-async def test_earlier_chats_are_found_and_the_one_that_goes_on_is_not(store: Store) -> None:
+async def test_search_finds_earlier_chats_without_current_one(store: Store) -> None:
     ann = Caller(store)
     await ann.but(chat_id="old").say("Which umbrella is best?", "The red one.")
     await ann.say("What did we say of the umbrella?")
@@ -27,20 +27,20 @@ async def test_earlier_chats_are_found_and_the_one_that_goes_on_is_not(store: St
     assert "hint" in await ann.call(PastChats(), action="search", query="gloves")
 
 
-async def test_a_forgotten_chat_is_gone_for_its_user_alone(store: Store) -> None:
+async def test_forgetting_deletes_only_users_own_chat(store: Store) -> None:
     ann = Caller(store)
     await ann.but(chat_id="old").say("umbrella")
-    with pytest.raises(ToolError, match="no chat 'old' of this user"):
+    with pytest.raises(ToolError, match="no chat 'old'"):
         await ann.but(user_id="bob").call(PastChats(), action="forget", chat_id="old")
     assert await ann.call(PastChats(), action="forget", chat_id="old") == {"forgotten": "old"}
     assert (await ann.call(PastChats(), action="search", query="umbrella"))["messages"] == []
-    with pytest.raises(ToolError, match="recent gives"):
+    with pytest.raises(ToolError, match="recent returns"):
         await ann.call(PastChats(), action="forget", chat_id="old")
 
 
-async def test_the_chat_that_goes_on_is_not_forgotten(store: Store) -> None:
+async def test_current_chat_cannot_be_forgotten(store: Store) -> None:
     await Caller(store).say("umbrella")
-    with pytest.raises(ToolError, match="still going on"):
+    with pytest.raises(ToolError, match="is the current chat"):
         await Caller(store).call(PastChats(), action="forget", chat_id="chat")
     assert (await store.chats("ann").history("chat")) is not None
 
@@ -58,7 +58,7 @@ async def test_a_missing_argument_is_named(store: Store, arguments: dict[str, An
 
 
 def forgetful() -> Agent:
-    """Searches, then forgets what it was told of."""
+    """A model that searches, and then forgets the chat that it found."""
 
     def script(asked: ModelRequest) -> list[ModelDelta]:
         if any(message["role"] == "tool" for message in asked.messages):
@@ -83,7 +83,7 @@ async def answering(service: Service, value: object) -> list[Event]:
     return events
 
 
-async def test_the_user_is_asked_before_a_chat_is_forgotten_and_not_before_one_is_looked_at(tmp_path: Path) -> None:
+async def test_only_forgetting_needs_approval(tmp_path: Path) -> None:
     async with serving(tmp_path, forgetful()) as service:
         await Caller(service.state.store, chat_id="old").say("umbrella")
         refused = await answering(service, False)

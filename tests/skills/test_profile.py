@@ -21,7 +21,7 @@ async def test_a_new_attribute_has_the_type_of_its_value(store: Store, value: ob
     assert type(kept["value"]) is type(value)
 
 
-async def test_a_date_is_checked_and_kept_as_one(store: Store) -> None:
+async def test_date_is_validated_and_stored_as_date(store: Store) -> None:
     ann = Caller(store)
     await ann.call(Profile(), action="set", name="birthday", value="1990-02-28", type="date")
     with pytest.raises(InvalidArguments, match="'birthday' is of type date: give a date as YYYY-MM-DD"):
@@ -44,7 +44,7 @@ async def test_a_date_is_checked_and_kept_as_one(store: Store) -> None:
         ("date", 1990, "a date"),
     ],
 )
-async def test_a_value_of_a_wrong_type_is_refused_with_what_is_wanted(
+async def test_value_of_wrong_type_is_refused_with_expected_type(
     store: Store, kind: str, value: object, words: str
 ) -> None:
     with pytest.raises(InvalidArguments, match=words):
@@ -61,7 +61,7 @@ async def test_an_attribute_keeps_its_type_until_another_is_given(store: Store) 
     assert (await ann.call(Profile(), action="get", name="age"))["age"] == {"type": "text", "value": "forty"}
 
 
-async def test_one_attribute_has_one_name_however_it_is_spelt(store: Store) -> None:
+async def test_spellings_of_attribute_name_are_equal(store: Store) -> None:
     ann = Caller(store)
     await ann.call(Profile(), action="set", name="Home town", value="Oslo")
     await ann.call(Profile(), action="set", name="home-town", value="Bergen")
@@ -69,14 +69,14 @@ async def test_one_attribute_has_one_name_however_it_is_spelt(store: Store) -> N
     assert await ann.call(Profile(), action="delete", name="HOME_TOWN") == {"deleted": "home_town"}
 
 
-async def test_an_attribute_that_is_not_there_is_answered_with_those_that_are(store: Store) -> None:
+async def test_unknown_attribute_is_answered_with_existing_ones(store: Store) -> None:
     ann = Caller(store)
     for action in ("get", "delete"):
         with pytest.raises(ToolError, match="the profile is empty"):
             await ann.call(Profile(), action=action, name="diet")
     await ann.call(Profile(), action="set", name="age", value=40)
     for action in ("get", "delete"):
-        with pytest.raises(ToolError, match="no attribute 'diet': there are age"):
+        with pytest.raises(ToolError, match="no attribute 'diet': it has age"):
             await ann.call(Profile(), action=action, name="diet")
         with pytest.raises(ToolError, match="the profile is empty"):
             await ann.but(user_id="bob").call(Profile(), action=action, name="age")
@@ -111,7 +111,7 @@ async def test_an_agent_reads_its_newest_description_and_its_last_notes(store: S
     assert (await ann.call(SelfNotes(), action="get", version=1))["description"]["text"] == "I am brief."
 
 
-async def test_an_agents_notes_are_another_agents_and_another_users_not(store: Store) -> None:
+async def test_notes_are_separate_by_agent_and_user(store: Store) -> None:
     ann = Caller(store)
     await ann.call(SelfNotes(), action="develop", text="I am brief.")
     for other in (ann.but(user_id="bob"), ann.but(agent_id="media")):

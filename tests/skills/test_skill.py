@@ -1,4 +1,4 @@
-"""A skill is made once; what it keeps open belongs to the application that opened it."""
+"""A skill is created once, and its open resources belong to the application that opened it."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -19,7 +19,7 @@ from tests.serving import request, serving
 
 
 class Counter(Skill):
-    """Counts from 1 anew in each application."""
+    """Counts from 1 in each application."""
 
     def __init__(self) -> None:
         self.closed: list[int] = []
@@ -40,7 +40,7 @@ class Counter(Skill):
         self.closed.append(counted)
 
 
-async def test_two_applications_with_the_same_skill_share_nothing_of_it(tmp_path: Path) -> None:
+async def test_applications_share_no_state_of_skill(tmp_path: Path) -> None:
     counter = Counter()
     agent = Agent("scripted", skills=[counter])
     asked = chunks(call("count", "{}", call_id="c"), finish("tool_calls"))
@@ -61,7 +61,7 @@ async def test_two_applications_with_the_same_skill_share_nothing_of_it(tmp_path
     assert agent.tools == ()
 
 
-async def test_two_agents_of_one_application_share_what_is_open(services: Services) -> None:
+async def test_agents_of_application_share_opened_skill(services: Services) -> None:
     counter = Counter()
     registry = Registry([Agent("one", skills=[counter]), Agent("two", skills=[counter])])
     async with registry.open(services) as opened:
@@ -74,7 +74,7 @@ async def test_two_agents_of_one_application_share_what_is_open(services: Servic
     assert counter.closed == [2]
 
 
-async def test_a_lifespan_that_yields_nothing_leaves_the_skill_as_it_was_made(services: Services) -> None:
+async def test_lifespan_without_state_leaves_skill_unchanged(services: Services) -> None:
     @asynccontextmanager
     async def lifespan(_services: Services) -> AsyncIterator[None]:
         yield
@@ -87,14 +87,14 @@ async def test_a_lifespan_that_yields_nothing_leaves_the_skill_as_it_was_made(se
         assert (on.current_tools(), on.current_prompt(), on.max_tool_calls) == ((wave,), "You wave.", 2)
 
 
-async def test_the_keys_of_a_skill_are_kept_out_of_what_is_written(services: Services) -> None:
+async def test_skill_keys_do_not_appear_in_output(services: Services) -> None:
     skill = Skill("keyed", "Has a key.", secrets=("a-long-secret-key",))
     assert "a-long-secret-key" not in repr(skill)
     async with skill.open(services):
         assert "a-long-secret-key" not in services.redaction("the key is a-long-secret-key")
 
 
-async def test_a_skill_can_be_had_with_another_limit() -> None:
+async def test_copy_changes_limit() -> None:
     counter = Counter()
     limited = counter.copy(max_tool_calls=1)
     assert (limited.name, limited.max_tool_calls, limited.lifespan) == ("counter", 1, counter.lifespan)
@@ -104,7 +104,7 @@ SCHEMA = {"type": "function", "function": {"name": "add", "description": "Adds."
 
 
 class OldSkill:
-    """A skill as earlier projects wrote them."""
+    """A skill in the form of earlier projects."""
 
     def get_tools(self) -> list[dict[str, Any]]:
         return [SCHEMA]
@@ -129,7 +129,7 @@ EXECUTES: list[Any] = [OldSkill()._execute, with_context, with_optional_context,
 
 
 @pytest.mark.parametrize("execute", EXECUTES, ids=lambda one: one.__name__)
-async def test_a_skill_of_schemas_is_served_with_and_without_a_context(execute: Any) -> None:
+async def test_execute_runs_schemas_with_and_without_context(execute: Any) -> None:
     [tool] = Skill("old", "Adds.", tools=OldSkill().get_tools(), execute=execute).copy(max_tool_calls=3).current_tools()
     context = ToolContext("call_1", "add", None, None, StatusChannel(lambda _: None))
     assert (await run_tool(tool, context, a=1, b=2)).text == "add: 3"
@@ -145,7 +145,7 @@ async def with_nothing() -> None: ...
 
 
 @pytest.mark.parametrize("execute", [with_emitter, with_too_much, with_nothing], ids=lambda one: one.__name__)
-def test_an_execute_that_cannot_be_called_is_refused(execute: Any) -> None:
+def test_execute_with_wrong_parameters_is_refused(execute: Any) -> None:
     with pytest.raises(AgentError, match=r"`execute` of the skill 'old'.*ToolContext"):
         Skill("old", "Adds.", tools=[SCHEMA], execute=execute)
 
@@ -160,6 +160,6 @@ def test_an_execute_that_cannot_be_called_is_refused(execute: Any) -> None:
     ],
     ids=["a name", "one name", "an old skill", "a class"],
 )
-def test_an_agent_refuses_what_is_no_skill(skills: Any, words: str) -> None:
+def test_agent_refuses_object_that_is_no_skill(skills: Any, words: str) -> None:
     with pytest.raises(AgentError, match=words):
         Agent("scripted", skills=skills)

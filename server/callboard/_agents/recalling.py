@@ -44,8 +44,8 @@ async def recall(skills: Sequence[Skill], context: TurnContext, agent_id: str) -
         return Known()
     # Each skill has the same share, so that one cannot displace the others.
     share = MAX_CHARS // len(found)
-    shown = [Recalled(one.one, one.many, _take_first(one.lines, share)) for one in found]
-    parts = [f"{one.many.capitalize()}:\n" + "\n".join(one.lines) for one in shown]
+    shown = [Recalled(one.singular, one.plural, _take_first(one.lines, share)) for one in found]
+    parts = [f"{one.plural.capitalize()}:\n" + "\n".join(one.lines) for one in shown]
     status = f"Recalled {', '.join(one.summary for one in shown)}"
     return Known("\n\n".join((_INTRODUCTION, *parts)), Status(content=status, done=True))
 

@@ -113,8 +113,8 @@ def find_described(model: str, description: ModelDescription) -> FoundFormat | N
     """Return the syntax of a model by what its endpoint tells, else by its name."""
     # A prompt has the words as they are, where the template puts them together.
     found = find_format(model, f"{description.prompt}\n{description.template}", description.other_names)
-    if found is not None and found.is_told and description.told_by:
-        return FoundFormat(found.name, f"{found.because} ({description.told_by})", is_told=True)
+    if found is not None and found.is_told and description.program:
+        return FoundFormat(found.name, f"{found.because} ({description.program})", is_told=True)
     return found
 
 

@@ -1,6 +1,5 @@
-"""Adapters: the user's own agents of other frameworks, each made an agent like any other.
+"""Adapters that run agents of other frameworks as Callboard agents.
 
-One package a framework, imported by its own path (`callboard.frameworks.agno`): each needs its
-extra. Above: agents. Below: the tool loop, whose limits and questions hold here too. Knows
-nothing of storage or HTTP.
+Each framework has its own package and its own extra, for example `callboard.frameworks.agno`. An adapter applies the
+limits and approvals of Callboard's own tool loop. It knows nothing of storage or HTTP.
 """

@@ -1,4 +1,4 @@
-"""The base of every adapter: an agent whose turns another framework runs."""
+"""The base class of every adapter: an agent whose turns another framework runs."""
 
 import asyncio
 import re
@@ -11,37 +11,42 @@ from typing import Any, Generic, Literal, TypeVar
 from callboard._agents import OnOwnerLoss, RunContext, check_on_owner_loss
 from callboard.errors import AgentError
 from callboard.frameworks.description import MADE_PER_RUN, Description
-from callboard.frameworks.openai_client import refusing_half_answers, watch_openai_client
+from callboard.frameworks.openai_client import rejecting_cut_off_answers, watch_openai_client
 from callboard.frameworks.turn import Turn
 from callboard_protocol import Event
 
 A = TypeVar("A")
 
 Factory = Callable[[RunContext], A | Awaitable[A]]
-"""Makes an agent for one run: for agents that depend on who asks."""
+"""Makes an agent for one run, for agents that depend on the user or the chat."""
 
 HistoryOf = Literal["callboard", "own"]
-"""The owner of the memory that the model is sent: the replayed messages, or the framework's own session; never both."""
+"""The source of the conversation that the model is sent: Callboard's replay, or the framework's own session."""
 
 _NOT_IN_AN_ID = re.compile(r"[^A-Za-z0-9_.:/-]+")
 MAX_ID_CHARS = 128
 
 
 class FrameworkAgent(ABC, Generic[A]):
-    """An agent of another framework, or what makes one per run, as an agent like any other.
+    """A Callboard agent that runs an agent of another framework, or one that a function makes for each run.
 
-    `make` gives the agent of each run. An adapter says `play` and `answer`; the rest is the same
-    for all: the framework runs in a task of its own, which ends with the run, and what it raises
-    ends the run. The client's options for the model are not passed on: the model is its author's.
-    `on_owner_loss` is `continue` where the framework, given messages that end in the results of tools,
-    asks its model what comes next. `known` is the agent where it is the same one for every run.
-    Raises `AgentError` for an id that a model list cannot hold.
+    An adapter implements `run_turn` and `run_task`. The framework runs in its own task, which ends with the run; its
+    exceptions end the run. The client's model options are not passed on, because the agent's author chose the model.
+
+    Args:
+        make: Returns the framework's agent for a run.
+        on_owner_loss: May be `continue` only if the framework, given messages that end in tool results, asks its model
+            what comes next.
+        known: The framework's agent, if it is the same for every run.
+
+    Raises:
+        AgentError: The id cannot be used in a model list.
     """
 
-    kinds: tuple[type, ...] = (object,)
-    """The classes of the framework's agents."""
-    wanted = "an agent"
-    """The same in words."""
+    agent_classes: tuple[type, ...] = (object,)
+    """The framework's classes of agents."""
+    agent_noun = "an agent"
+    """Those classes in words, for error messages."""
 
     def __init__(
         self,
@@ -58,7 +63,7 @@ class FrameworkAgent(ABC, Generic[A]):
         self.on_owner_loss = on_owner_loss
         self._make = make
         self._known = known
-        if not agent_id or id_from(agent_id) != agent_id:
+        if not agent_id or to_agent_id(agent_id) != agent_id:
             raise AgentError(
                 f"An agent cannot have the id {agent_id!r}: give one as agent_id=…, of 1 to {MAX_ID_CHARS} letters, "
                 "digits and any of _ . : / -"
@@ -67,29 +72,32 @@ class FrameworkAgent(ABC, Generic[A]):
         watch_openai_client()
 
     @abstractmethod
-    async def play(self, agent: A, turn: Turn) -> None:
-        """Play one turn of the framework's agent, and tell `turn` of it. Raises `ModelError` where its model fails."""
+    async def run_turn(self, agent: A, turn: Turn) -> None:
+        """Run one turn of the framework's agent, and report it to `turn`. Raises `ModelError` if the model fails."""
 
     @abstractmethod
-    async def answer(self, agent: A, turn: Turn) -> None:
-        """Answer a background task of the client: one plain answer of the agent's model, without tools."""
+    async def run_task(self, agent: A, turn: Turn) -> None:
+        """Answer a background task of the client with one request to the agent's model, without tools."""
 
     def describe(self) -> Description:
-        """Return what is known of the agent before it runs."""
+        """Return the facts known about the agent before it runs."""
         return MADE_PER_RUN if self._known is None else self.describe_agent(self._known)
 
     def describe_agent(self, agent: A) -> Description:
-        """Return what the framework's objects tell; an adapter that says nothing else knows nothing."""
+        """Return the facts that can be read from the framework's agent. By default none are known."""
         del agent
-        return Description(notes=("What its prompt, its tools and its model are is known during a run alone.",))
+        return Description(notes=("Its prompt, tools and model are known only during a run.",))
 
     @asynccontextmanager
     async def lifespan(self) -> AsyncGenerator[None, None]:
-        """Hold open what is needed for as long as the server runs; nothing, unless an adapter says so."""
+        """Open resources for as long as the server runs. The default opens none."""
         yield
 
     async def run(self, context: RunContext) -> AsyncGenerator[Event, None]:
-        """Play one turn as events; closing the generator ends the framework's run, its requests and its tools."""
+        """Run one turn and yield its events.
+
+        Closing the generator stops the framework's run, its requests and its tools.
+        """
         turn = Turn(context)
         work = asyncio.create_task(self._work(turn), name=f"{self.agent_id} {context.run_id}")
         try:
@@ -101,27 +109,27 @@ class FrameworkAgent(ABC, Generic[A]):
             await asyncio.wait({work})
             turn.close()
         work.result()
-        for event in turn.end():
+        for event in turn.final_events():
             yield event
 
     async def _work(self, turn: Turn) -> None:
         made = self._make(turn.context)
         agent: A = await made if isawaitable(made) else made
-        if not isinstance(agent, self.kinds):
+        if not isinstance(agent, self.agent_classes):
             raise AgentError(
-                f"The function of the agent '{self.agent_id}' is to return {self.wanted}: it returned an object of the "
-                f"class {type(agent).__name__}."
+                f"The function of the agent '{self.agent_id}' must return {self.agent_noun}: it returned an object of "
+                f"the class {type(agent).__name__}."
             )
         try:
-            with refusing_half_answers():
-                await (self.play(agent, turn) if turn.context.task is None else self.answer(agent, turn))
+            with rejecting_cut_off_answers():
+                await (self.run_turn(agent, turn) if turn.context.task is None else self.run_task(agent, turn))
         finally:
             turn.finish_answer()
 
 
-def check_given(given: object, kinds: tuple[type, ...], wanted: str, advice: str = "") -> None:
-    """Raise `AgentError` for an object that is none of these kinds and no function that makes one for each run."""
-    if isinstance(given, kinds):
+def check_agent_or_factory(given: object, agent_classes: tuple[type, ...], agent_noun: str, advice: str = "") -> None:
+    """Raise `AgentError` unless `given` has one of these classes or is a function that makes an agent for each run."""
+    if isinstance(given, agent_classes):
         return
     if callable(given) and not isinstance(given, type):
         if _takes_one_argument(given):
@@ -129,7 +137,7 @@ def check_given(given: object, kinds: tuple[type, ...], wanted: str, advice: str
         advice = "A function that makes an agent takes one argument, the RunContext."
     named = repr(given)[:80] if isinstance(given, str | int | float | None) else getattr(given, "__name__", "")
     what = named or f"an object of the class {type(given).__module__}.{type(given).__name__}"
-    raise AgentError(f"Give {wanted}, or a function that makes one for each run: this is {what}. {advice}".rstrip())
+    raise AgentError(f"Give {agent_noun}, or a function that makes one for each run: this is {what}. {advice}".rstrip())
 
 
 def _takes_one_argument(function: Callable[..., Any]) -> bool:
@@ -138,7 +146,7 @@ def _takes_one_argument(function: Callable[..., Any]) -> bool:
     except TypeError:
         return False
     except ValueError:
-        # Some built-in functions do not say.
+        # Some built-in functions have no readable signature.
         return True
     return True
 
@@ -146,21 +154,21 @@ def _takes_one_argument(function: Callable[..., Any]) -> bool:
 def choose_on_owner_loss(
     agent_id: str, given: OnOwnerLoss | None, *, has_own_history: bool, usual: OnOwnerLoss = "continue"
 ) -> OnOwnerLoss:
-    """Return what becomes of an agent's run whose server is gone: what was `given`, else what is `usual`.
+    """Return the agent's `on_owner_loss`: the `given` value, or `usual` if there is none.
 
-    A memory of its own does not know the calls that ended on another server: such an agent ends. Raises `AgentError`
-    where it is to go on all the same.
+    An agent with its own history must end with its server, because that history lacks the calls that ended there.
+    Raises `AgentError` if such an agent is declared with `continue`.
     """
     if not has_own_history:
         return given or usual
     if given == "continue":
         raise AgentError(
-            f"The agent '{agent_id}' cannot go on with a run of another server: its own history does not know the "
-            "calls that have ended there. Leave on_owner_loss out, or leave the history to Callboard."
+            f"The agent '{agent_id}' cannot continue a run of another server: its own history lacks the calls that "
+            "ended there. Leave out on_owner_loss, or leave the history to Callboard."
         )
     return given or "end"
 
 
-def id_from(name: str) -> str:
-    """Return a name as an agent's id, the same where it can be one."""
+def to_agent_id(name: str) -> str:
+    """Return a name as an agent id, with every run of characters that ids cannot have replaced by `-`."""
     return _NOT_IN_AN_ID.sub("-", name).strip("-")[:MAX_ID_CHARS]

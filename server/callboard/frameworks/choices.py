@@ -1,15 +1,15 @@
-"""A question with options, which the user answers in a text field: with the number of an option or with words."""
+"""Questions with options that the user answers in a text field, by number or in words."""
 
 import re
 from collections.abc import Sequence
 
-HINT = "A number, or your own words"
+CHOICE_HINT = "A number, or your own words"
 
 _NUMBER = re.compile(r"[0-9]{1,4}\.?")
 
 
 def list_options(options: Sequence[tuple[str, str]]) -> str:
-    """Return the options, each a label and a description that may be empty, as numbered lines."""
+    """Return the options as numbered lines; each option is a label and a description, which may be empty."""
     return "\n".join(
         f"{number}. {label}{f': {description}' if description else ''}"
         for number, (label, description) in enumerate(options, 1)
@@ -17,7 +17,7 @@ def list_options(options: Sequence[tuple[str, str]]) -> str:
 
 
 def find_option(answer: str, labels: Sequence[str]) -> int | None:
-    """Return the index of the option that an answer names by its label or its number, None if it names none."""
+    """Return the index of the option whose label or number the answer is, or None."""
     words = answer.strip()
     folded = [label.strip().casefold() for label in labels]
     if words in labels:

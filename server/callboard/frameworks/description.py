@@ -1,4 +1,4 @@
-"""What an agent of another framework says of itself before it runs: as far as its objects tell."""
+"""The description of a framework's agent that can be read from its objects before it runs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,7 +7,11 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class DescribedTool:
-    """A tool; `parameters` is its JSON schema, None where it is known during a run alone."""
+    """A tool of an agent.
+
+    `parameters` is its JSON schema, None if it is known only during a run. `asks_first`: calls may need the user's
+    approval.
+    """
 
     name: str
     description: str = ""
@@ -17,7 +21,10 @@ class DescribedTool:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What is known of an agent, None where it is not. `notes` say what else there is, and what cannot be known."""
+    """The facts known about an agent before it runs; None for those that are unknown.
+
+    `notes` are sentences for people: further facts, and facts that are known only during a run.
+    """
 
     instructions: str | None = None
     model: str | None = None
@@ -25,4 +32,6 @@ class Description:
     notes: Sequence[str] = field(default_factory=tuple)
 
 
-MADE_PER_RUN = Description(notes=("A function makes this agent for each run: before one nothing of it is known.",))
+MADE_PER_RUN = Description(
+    notes=("A function makes this agent for each run, so nothing is known about it before one.",)
+)

@@ -1,4 +1,4 @@
-"""Failures of a framework's model and of its tools, as Callboard's own errors."""
+"""Converts exceptions of a framework's model and tools to Callboard's error classes."""
 
 import asyncio
 import sys
@@ -21,45 +21,45 @@ DETAIL_CHARS = 500
 
 
 def model_error(error: BaseException, agent_id: str, *, always: bool = False) -> ModelError | None:
-    """Return the failure of the model's endpoint that `error` is, or was caused by; None where it is none.
+    """Return `error` as a `ModelError` if it is, or was caused by, a failure of the model's endpoint; otherwise None.
 
-    Frameworks wrap what their clients raise: the first cause that says more than "failed" decides.
-    `always`: it is known to be one, whatever its causes say.
+    Frameworks wrap the exceptions of their clients, so the chain of causes is searched for the first one with a
+    specific class or status code. With `always`, the caller knows that the model failed: the result is never None.
     """
-    said = " ".join(error_text(error).split())[:DETAIL_CHARS].rstrip(" .") or type(error).__name__
-    where = f"The model of the agent '{agent_id}'"
+    reason = " ".join(error_text(error).split())[:DETAIL_CHARS].rstrip(" .") or type(error).__name__
+    subject = f"The model of the agent '{agent_id}'"
     found = always
     for cause in _causes(error):
         if isinstance(cause, ModelError):
             return cause
         if _is(cause, "openai.APITimeoutError", "httpx.TimeoutException"):
-            return ModelTimeout(f"{where} did not answer in time: {said}. Try again, or give it a longer timeout.")
+            return ModelTimeout(f"{subject} did not answer in time: {reason}. Try again, or give it a longer timeout.")
         if _is(cause, "openai.APIConnectionError", "httpx.TransportError"):
             if any(map(_is_cut_off, _causes(error))):
                 return ModelCutOff(
-                    f"{where} ended its answer in the middle: {said}. "
+                    f"{subject} ended its answer in the middle: {reason}. "
                     "Ask again, and look at its endpoint's log if it happens often."
                 )
             return ModelUnreachable(
-                f"{where} cannot be reached or cut the connection: {said}. Check that its endpoint runs."
+                f"{subject} cannot be reached or cut the connection: {reason}. Check that its endpoint runs."
             )
         found = found or _is(cause, "openai.APIError")
         match getattr(cause, "status_code", None):
             case 401 | 403 as status:
-                # In words of our own: some endpoints quote the key that they refuse.
-                return ModelUnauthorized(f"{where} refused its key ({status}): give it one that it accepts.")
+                # The endpoint's message is left out because some endpoints quote the key that they refuse.
+                return ModelUnauthorized(f"{subject} refused its key ({status}): give it a key that it accepts.")
             case status if status in REFUSED:
-                code = upstream_code(getattr(cause, "body", None), said)
-                return ModelRefused(f"{where} refused the request ({status}): {said}. Change what is sent.", code)
+                code = upstream_code(getattr(cause, "body", None), reason)
+                return ModelRefused(f"{subject} refused the request ({status}): {reason}. Change the request.", code)
             case 429:
-                return ModelRateLimited(f"{where} is over its limit (429): {said}. Wait a little, or use another.")
-    return ModelError(f"{where} failed: {said}. Look at its endpoint's log.") if found else None
+                return ModelRateLimited(f"{subject} is over its limit (429): {reason}. Wait, or use another model.")
+    return ModelError(f"{subject} failed: {reason}. Look at its endpoint's log.") if found else None
 
 
 def _is(error: BaseException, *classes: str) -> bool:
-    """Return whether an error is of one of these classes, each named by its library.
+    """Return whether an error has one of these classes, given as "library.Class".
 
-    A library that nothing has imported has raised nothing, so none is imported for this.
+    Libraries are looked up in `sys.modules`, not imported: a library that was never imported has raised nothing.
     """
     named = [name.partition(".") for name in classes]
     return isinstance(error, tuple(getattr(sys.modules.get(library), name, ()) for library, _, name in named))
@@ -81,7 +81,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def tool_error(raised: BaseException) -> ToolError:
-    """Return what a tool has raised as Callboard's own error: the same, or one that names it."""
+    """Return an exception of a tool as a `ToolError`: itself if it is one, otherwise its class name and message."""
     if isinstance(raised, ToolError):
         return raised
     words = error_text(raised)

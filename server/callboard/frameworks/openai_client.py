@@ -1,10 +1,12 @@
-"""OpenAI's client, by which most frameworks ask their models, as a turn needs it.
+"""Patches OpenAI's client, which most frameworks use, for the duration of a turn.
 
-Within a run its requests say of which trace they are. Within a turn an answer that is cut off ends as a connection does
-that is cut: the client takes the end of a stream for the end of the answer, and an endpoint that dies behind a proxy
-leaves a stream that ends without a finish reason and without `[DONE]`. Outside of both nothing is changed.
+- Within a run, requests carry the run's trace headers.
+- Within a turn, an answer that is cut off raises an `APIConnectionError`. The client takes the end of a stream for the
+  end of the answer, but an endpoint that dies behind a proxy leaves a stream that ends without a finish reason and
+  without `[DONE]`.
 
-Callboard itself does not need the library, so nothing here imports it before an agent of a framework is made.
+Outside of runs and turns the client behaves as published. Callboard itself does not need the library, so this module
+imports it only when an agent of a framework is made.
 """
 
 import asyncio
@@ -23,7 +25,8 @@ if TYPE_CHECKING:
     import openai
 
 CUT_OFF = "the stream ended without a finish reason and without [DONE]"
-PASSING_ON_SECONDS = 0.1
+FLUSH_SECONDS = 0.1
+"""The time between the last piece of a cut-off answer and the error that reports it."""
 
 _CHOICES = re.compile(r'"choices"\s*:\s*\[\s*\{')
 _FINISH_REASON = re.compile(r'"finish_reason"\s*:\s*"')
@@ -33,12 +36,12 @@ _in_turn: ContextVar[bool] = ContextVar("callboard_in_turn", default=False)
 
 @cache
 def watch_openai_client() -> None:
-    """Watch the requests and the answers of OpenAI's client in this process, if it is installed.
+    """Patch OpenAI's client in this process, if it is installed.
 
-    It is imported here, not when a framework has imported it: some do so in the middle of a turn.
+    Some frameworks import the client in the middle of a turn, so it is imported here.
     """
     try:
-        import openai  # noqa: F401 - only whether it is there
+        import openai  # noqa: F401 - checks that it is installed
     except ImportError:
         return
     _wrap_requests()
@@ -46,8 +49,8 @@ def watch_openai_client() -> None:
 
 
 @contextmanager
-def refusing_half_answers() -> Iterator[None]:
-    """Have an answer that is cut off end, within this context, as a connection does that is cut."""
+def rejecting_cut_off_answers() -> Iterator[None]:
+    """Return a context in which an answer that is cut off raises the client's error for a lost connection."""
     token = _in_turn.set(True)
     try:
         yield
@@ -90,8 +93,8 @@ def _wrap_streams() -> None:
             answer.read(event.data)
             yield event
         if answer.is_cut_off:
-            # A graph that fails drops what its stream has not passed on yet.
-            await asyncio.sleep(PASSING_ON_SECONDS)
+            # LangGraph discards the pieces that a failing graph has not yet passed on.
+            await asyncio.sleep(FLUSH_SECONDS)
             raise _cut_off(stream)
 
     @wraps(iterate)
@@ -108,7 +111,7 @@ def _wrap_streams() -> None:
 
 
 class _Answer:
-    """The facts known of one stream: whether it is a chat completion's, and whether that has ended."""
+    """Detects whether one stream is a chat completion, and whether that has a finish reason or `[DONE]`."""
 
     def __init__(self) -> None:
         self._has_begun = False
@@ -120,15 +123,15 @@ class _Answer:
 
     @property
     def is_cut_off(self) -> bool:
-        """Return whether the answer of a turn has no end, now that its stream has."""
+        """Return whether the stream of a turn's answer, which has ended, had no finish reason and no `[DONE]`."""
         return _in_turn.get() and self._has_begun and not self._has_ended
 
 
 def _cut_off(stream: "openai.Stream[Any] | openai.AsyncStream[Any]") -> "openai.APIConnectionError":
-    """Return the error that the client raises for a cut connection, which every framework knows."""
+    """Return the error that the client raises for a lost connection, which every framework handles."""
     import openai
 
-    # As of the request itself, its class depends on the client's version.
+    # Typed as Any because the request's class depends on the client's version.
     request: Any = stream.response.request
     error = openai.APIConnectionError(message=CUT_OFF, request=request)
     error.__cause__ = httpx.RemoteProtocolError(CUT_OFF)

@@ -1,4 +1,4 @@
-"""The progress of a tool, as frameworks let their tools say it: in objects of any form."""
+"""Converts the progress that a framework's tool reports, in objects of any form, to a status of its call."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, is_dataclass
@@ -19,17 +19,17 @@ BOOKKEEPING = frozenset(
 )
 
 
-def report_progress(told: object) -> None:
-    """Report what a tool tells of itself, for the call that is running."""
-    step = report_of(told)
+def report_progress(progress: object) -> None:
+    """Report the progress of a tool as the status of the running call."""
+    step = to_status_report(progress)
     report_status(step.status, step.message, step.progress)
 
 
-def report_of(told: object) -> StatusReport:
-    """Return what a tool tells of itself: words and percentage where they have usual names, else all of it as JSON."""
-    if isinstance(told, str):
-        return StatusReport(STATUS, told)
-    fields = {name: value for name, value in _fields(told).items() if value is not None and name not in BOOKKEEPING}
+def to_status_report(value: object) -> StatusReport:
+    """Convert a tool's progress: message and percentage from fields of usual names, otherwise all fields as JSON."""
+    if isinstance(value, str):
+        return StatusReport(STATUS, value)
+    fields = {name: field for name, field in _fields(value).items() if field is not None and name not in BOOKKEEPING}
     progress = next((_percentage(fields.pop(name)) for name in PERCENTAGES if name in fields), None)
     message = next((str(fields[name]) for name in MESSAGES if isinstance(fields.get(name), str)), None)
     if message is None:
@@ -37,20 +37,20 @@ def report_of(told: object) -> StatusReport:
     return StatusReport(STATUS, message, progress)
 
 
-def _fields(told: object) -> Mapping[str, Any]:
-    match told:
+def _fields(value: object) -> Mapping[str, Any]:
+    match value:
         case Mapping():
-            return told
+            return value
         case BaseModel():
-            return told.model_dump()
-        case _ if is_dataclass(told) and not isinstance(told, type):
-            return {**asdict(told), **vars(told)} if hasattr(told, "__dict__") else asdict(told)
+            return value.model_dump()
+        case _ if is_dataclass(value) and not isinstance(value, type):
+            return {**asdict(value), **vars(value)} if hasattr(value, "__dict__") else asdict(value)
         case _:
-            return {"value": told}
+            return {"value": value}
 
 
 def _percentage(value: object) -> float | None:
-    """Return a number from 0 to 100; a fraction up to 1.0 is taken for a share of 1."""
+    """Return a number from 0 to 100. A float up to 1.0 is a fraction and is multiplied by 100."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 100:
         return None
     return value * 100 if isinstance(value, float) and value <= 1 else float(value)

@@ -1,6 +1,6 @@
-"""Reads a thought that a model writes into the text of its answer, between `<think>` and `</think>`.
+"""Separates the thought that a model writes between `<think>` and `</think>` from the text of its answer.
 
-Endpoints without a reasoning parser pass the tags on, and no framework reads them in every form:
+Endpoints without a reasoning parser pass the tags on, and no framework handles every form of them:
 https://docs.vllm.ai/en/latest/features/reasoning_outputs/
 """
 
@@ -12,63 +12,63 @@ CLOSER = "</think>"
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
-    """A piece of an answer: of its thought, or of its text."""
+class AnswerPiece:
+    """A piece of an answer: of its text or of its thought."""
 
     text: str
     is_thought: bool = False
 
 
 class ThoughtReader:
-    """Separates the thought at the beginning of one answer from its text. A tag anywhere else is text.
+    """Splits one answer into the thought at its beginning and its text. Tags anywhere else are text.
 
-    Spaces and line breaks around a tag belong to neither.
+    Whitespace around a tag is dropped.
     """
 
     def __init__(self) -> None:
-        self._is_decided = False
+        self._has_begun = False
         self._in_thought = False
-        self._follows_tag = False
-        self._held = ""
+        self._after_tag = False
+        self._pending = ""
 
-    def feed(self, text: str) -> Iterator[Words]:
-        """Yield the words that are certain now; the beginning of a tag is held back."""
-        text = self._held + text
-        self._held = ""
-        if not self._is_decided:
+    def feed(self, text: str) -> Iterator[AnswerPiece]:
+        """Yield the pieces that can be classified now. A possible part of a tag is kept until the next call."""
+        text = self._pending + text
+        self._pending = ""
+        if not self._has_begun:
             begun = text.lstrip()
             if len(begun) < len(OPENER) and OPENER.startswith(begun):
-                self._held = text
+                self._pending = text
                 return
-            self._is_decided = True
+            self._has_begun = True
             if begun.startswith(OPENER):
-                self._in_thought = self._follows_tag = True
+                self._in_thought = self._after_tag = True
                 text = begun.removeprefix(OPENER)
         if self._in_thought:
             text, closer, rest = text.partition(CLOSER)
-            self._held = "" if closer else _begun_closer(text)
-            yield from self._read(text.removesuffix(self._held))
+            self._pending = "" if closer else _partial_closer(text)
+            yield from self._read(text.removesuffix(self._pending))
             if not closer:
                 return
             self._in_thought = False
-            self._follows_tag = True
+            self._after_tag = True
             text = rest
         yield from self._read(text)
 
-    def finish(self) -> Iterator[Words]:
-        """Yield what was held back: the answer is over."""
-        held, self._held = self._held, ""
+    def finish(self) -> Iterator[AnswerPiece]:
+        """Yield the text that `feed` has kept, at the end of the answer."""
+        held, self._pending = self._pending, ""
         yield from self._read(held)
 
-    def _read(self, text: str) -> Iterator[Words]:
-        if self._follows_tag:
+    def _read(self, text: str) -> Iterator[AnswerPiece]:
+        if self._after_tag:
             text = text.lstrip()
-            self._follows_tag = not text
+            self._after_tag = not text
         if text:
-            yield Words(text, self._in_thought)
+            yield AnswerPiece(text, self._in_thought)
 
 
-def _begun_closer(text: str) -> str:
+def _partial_closer(text: str) -> str:
     """Return the end of the text that may be the beginning of the closing tag."""
     lengths = range(len(CLOSER) - 1, 0, -1)
     return next((CLOSER[:length] for length in lengths if text.endswith(CLOSER[:length])), "")

@@ -1,7 +1,7 @@
-"""One turn of a foreign agent: what it does becomes events, what it runs is held to the server's rules.
+"""One turn of a framework's agent: converts the framework's actions to events and applies the server's limits.
 
-The framework runs in a task of its own and speaks to the turn from wherever its tools are
-called; the run reads the events at its own pace.
+The framework runs in its own task and calls the turn from wherever its tools run. The run reads the events at its own
+pace.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from callboard.calls import CallRunner, EventBuffer, ToolCall, ToolResult
 from callboard.calls.running_tool import tools_around
 from callboard.errors import ModelError
 from callboard.frameworks.failures import model_error
-from callboard.frameworks.thoughts import ThoughtReader, Words
+from callboard.frameworks.thoughts import AnswerPiece, ThoughtReader
 from callboard.models import TokenUsage
 from callboard.observers import Observation, ObservedRequest
 from callboard_protocol import (
@@ -39,109 +39,113 @@ from callboard_protocol import (
 
 
 class Turn:
-    """The turn to which an adapter tells its framework's run, and which it asks; of the run's calls it tells `calls`.
+    """The interface of a run for an adapter, which adds text, requests and files here, and calls in `calls`.
 
-    Calls are known by the id that the framework gives them; an adapter that can give the
-    framework another passes each through `claim` first, so that the model is sent the id that the
-    store has.
+    A call is identified by the id that the framework gives it. If the framework lets the adapter change that id, the
+    adapter passes it through `claim_call_id` first, so that the model sees the same id as the store.
     """
 
     def __init__(self, given: RunContext) -> None:
         self.context = context = TurnContext.of(given)
-        self.events = EventBuffer(self._note)
+        self.events = EventBuffer(self._track)
         self.calls = CallRunner(self.events, context.make_call_context(context.agent_id))
         self._requests: list[ObservedRequest] = []
-        self._untold: list[Callable[[], None]] = []
+        self._pending: list[Callable[[], None]] = []
         self._usage: TokenUsage | None = None
-        self._said = self._said_by_then = False
+        self._has_text = self._had_text_before_call = False
         self._begins_paragraph = False
         self._line_ends = 0
         self._thoughts = ThoughtReader()
         self._has_draft = False
-        self._is_refused = False
+        self._is_discarded = False
         self.draft = ""
-        """The words of the answer since the last start or end of a call, which `rewind` takes back."""
+        """The text of the answer since the last start or end of a call, which `rewind` takes back."""
         self.call_events = 0
-        """The number of starts and ends of calls so far: a change means that `rewind` reaches no further back."""
+        """The number of starts and ends of calls so far. When it changes, `rewind` no longer reaches the earlier text.
+        """
 
     @property
-    def has_said(self) -> bool:
-        """Return whether there are words of an answer since the last call began."""
-        return self._said
+    def has_text(self) -> bool:
+        """Return whether the answer has text since the last call began."""
+        return self._has_text
 
     @property
-    def called_before(self) -> frozenset[str]:
-        """Return the names of the tools that were called in this turn before it began here, on another server say."""
-        told = takewhile(lambda message: message["role"] != "user", reversed(self.context.messages))
-        return frozenset(call["function"]["name"] for message in told for call in message.get("tool_calls") or ())
+    def tools_called_before(self) -> frozenset[str]:
+        """Return the names of the tools that this turn called before this server took it over."""
+        this_turn = takewhile(lambda message: message["role"] != "user", reversed(self.context.messages))
+        return frozenset(call["function"]["name"] for message in this_turn for call in message.get("tool_calls") or ())
 
-    def claim(self, call_id: str | None) -> str:
-        """Return the id to give the framework in place of `call_id`: the same where it is new to the chat."""
+    def claim_call_id(self, call_id: str | None) -> str:
+        """Return an id that is unique in the chat: `call_id` itself if it is."""
         return self.context.claim_tool_call_id(call_id or "")
 
-    def say(self, text: str) -> None:
+    def add_text(self, text: str) -> None:
         """Add a piece of the answer, which may begin with a thought between tags."""
-        if not text or self._is_refused:
+        if not text or self._is_discarded:
             return
         self._has_draft = True
         self.draft += text
         for words in self._thoughts.feed(text):
-            self._show(words)
+            self._send(words)
 
     def begin_paragraph(self) -> None:
-        """Have what is said next stand apart from what was said before it."""
+        """Separate the next text from the text before it by an empty line."""
         self.finish_answer()
         self._begins_paragraph = True
 
     def finish_answer(self) -> None:
-        """Show what is held back of an answer, which is over."""
+        """Send the text that the thought parser has kept: the model's answer is complete."""
         for words in self._thoughts.finish():
-            self._show(words)
+            self._send(words)
         self._thoughts = ThoughtReader()
 
-    def think(self, text: str) -> None:
+    def add_reasoning(self, text: str) -> None:
         """Add a piece of reasoning."""
-        if text and not self._is_refused:
-            self._show(Words(text, is_thought=True))
+        if text and not self._is_discarded:
+            self._send(AnswerPiece(text, is_thought=True))
 
     def rewind(self) -> None:
-        """Take back what was said and thought since the last start or end of a call, or since the turn began.
+        """Take back text and reasoning since the last start or end of a call, or since the turn began.
 
-        For a framework that drops its model's answer and asks again: call it before the new one begins.
+        For a framework that discards its model's answer and asks again. Call it before the new answer begins.
         """
-        self._said = self._said_by_then
+        self._has_text = self._had_text_before_call
         self._begins_paragraph = True
         self._drop_draft()
         self.events.send(Rewind())
 
-    def replace(self, text: str) -> None:
-        """Say `text` in place of what was said since the last start or end of a call: a guard has changed it."""
+    def replace_text(self, text: str) -> None:
+        """Replace the text since the last start or end of a call, for example after a guardrail changed the answer."""
         self.rewind()
-        self.say(text)
+        self.add_text(text)
 
-    def refuse(self) -> None:
-        """Take back the answer that a guard refuses, and ignore what still comes of it: the run ends with an error."""
+    def discard_answer(self) -> None:
+        """Take back the answer and ignore the rest of it: a guardrail refused it, and the run ends with an error."""
         if self._has_draft:
             self.rewind()
-        self._is_refused = True
+        self._is_discarded = True
 
     def show_status(self, text: str) -> None:
-        """Show one line about the run as a whole."""
+        """Show one status line about the whole run."""
         self.events.send(Status(content=storable(text)))
 
     def show_arguments(self, call_id: str, name: str, delta: str) -> None:
-        """Show a piece of a call's arguments, while the model writes them.
+        """Show a piece of a call's arguments while the model writes them.
 
-        Not those of calls inside a running tool: they are lines of its card, and their start says so.
+        Calls inside a running tool are only lines of that tool's card, which show no arguments, so nothing is sent for
+        them.
         """
         if tools_around():
             return
         self.events.send(ToolCallArgsDelta(tool_call_id=call_id, tool_name=name, delta=delta))
 
-    def ask_model(self, model: str, messages: int, tools: int) -> ObservedRequest:
-        """Tell the run's observers of a request to a model that begins; use what is returned to tell of its answer."""
+    def observe_request(self, model: str, messages: int, tools: int) -> ObservedRequest:
+        """Report the start of a model request to the run's observers.
+
+        The caller reports the answer on the returned object.
+        """
         request = _FrameworkRequest(self._observe, model, messages, tools)
-        self._requests = [*(one for one in self._requests if not one.has_ended), request]
+        self._requests = [*(known for known in self._requests if not known.has_ended), request]
         return request
 
     def add_usage(
@@ -152,36 +156,36 @@ class Turn:
         cached_tokens: int | None = None,
         reasoning_tokens: int | None = None,
     ) -> TokenUsage:
-        """Add what one request to the model cost, and return it.
+        """Add the tokens of one model request to the turn's usage, and return them.
 
-        Cached tokens are of the input, those of reasoning of the output.
+        `cached_tokens` are part of the input tokens, `reasoning_tokens` of the output tokens.
         """
         read = input_tokens or 0
         written = output_tokens or 0
-        spent = TokenUsage(read, written, read + written, cached_tokens or 0, reasoning_tokens or 0)
-        self._usage = spent + (self._usage or TokenUsage())
-        return spent
+        usage = TokenUsage(read, written, read + written, cached_tokens or 0, reasoning_tokens or 0)
+        self._usage = usage + (self._usage or TokenUsage())
+        return usage
 
     def mask(self, text: str) -> str:
-        """Return `text` as a model may be told it: without secrets."""
+        """Return `text` with secrets replaced, as it may be sent to a model."""
         return self.context.redaction(text)
 
-    def show_files(self, files: Sequence[Mapping[str, Any]]) -> None:
-        """Show pictures and other files that the model itself gives: each as a call that is over."""
+    def add_files(self, files: Sequence[Mapping[str, Any]]) -> None:
+        """Show files that the model itself generates, each as a call that has already finished."""
         for file in files:
             name = f"{file.get('type') or 'file'}_generation"
-            self.calls.emit_finished(ToolCall(self.claim(None), name, {}), ToolResult(SHOWN, files=(file,)))
-        # A picture is an answer too.
-        self._said = self._said_by_then = True
+            self.calls.emit_finished(ToolCall(self.claim_call_id(None), name, {}), ToolResult(SHOWN, files=(file,)))
+        # An answer may consist of pictures only.
+        self._has_text = self._had_text_before_call = True
 
-    def cite(self, source: Source) -> None:
-        """Show a source of what is said."""
+    def add_source(self, source: Source) -> None:
+        """Add a source of the answer."""
         self.events.send(source)
 
     async def ask(self, request: InputRequest) -> Any:
-        """Ask the user, and return their answer.
+        """Ask the user, and return the answer.
 
-        Raises `ToolNotAsked` if nobody could be asked, and `ToolNotAnswered` if no answer came in time.
+        Raises `ToolNotAsked` if no client can ask the user, and `ToolNotAnswered` if no answer comes in time.
         """
         approval = self.context.approval
         if not approval.can_ask:
@@ -193,57 +197,57 @@ class Turn:
             raise approval.explain_no_answer(request)
         return answer
 
-    def end(self) -> list[Event]:
-        """Return the last events of a turn whose framework has ended it: a text if there was none, `Usage`, `Done`."""
+    def final_events(self) -> list[Event]:
+        """Return the last events of a turn whose framework has finished: a text if there was none, `Usage`, `Done`."""
         events: list[Event] = []
-        if not self._said and self.context.task is None:
+        if not self._has_text and self.context.task is None:
             events.append(Message(content=LIMIT_REACHED if self.calls.is_over_limit else NOTHING_SAID))
         if (usage := self._usage) is not None:
             events.append(usage_event(usage))
         return [*events, Done(finish_reason="max_turns" if self.calls.is_over_limit else "stop")]
 
     def close(self) -> None:
-        """Tell observers of what nobody has read, and end the requests that the framework has left open."""
+        """Send pending notifications to observers, and end the requests that the framework left open."""
         for request in self._requests:
             request.end(asyncio.CancelledError())
-        while self._untold:
-            self._tell_next()
+        while self._pending:
+            self._notify_next()
 
     def _observe(self, what: Observation) -> None:
-        # In the order of the events, which are read later, and as whoever asked: it may be an agent in a tool.
-        self._untold.append(partial(copy_context().run, self.context.observers.tell, what))
-        self.events.call_in_order(self._tell_next)
+        # Sent in the order of the events, which are read later, but in the context of the request: it may belong to an
+        # agent inside a tool.
+        self._pending.append(partial(copy_context().run, self.context.observers.tell, what))
+        self.events.call_in_order(self._notify_next)
 
-    def _tell_next(self) -> None:
-        tell = self._untold.pop(0)
-        tell()
+    def _notify_next(self) -> None:
+        self._pending.pop(0)()
 
-    def _note(self, event: Event) -> None:
+    def _track(self, event: Event) -> None:
         match event:
             case ToolCallStart():
                 self.finish_answer()
                 self.call_events += 1
                 self._drop_draft()
-                # What was said before a call is no answer to its result.
-                self._said = self._said_by_then = False
+                # Text before a call does not count as an answer to the call's result.
+                self._has_text = self._had_text_before_call = False
             case ToolCallComplete() | ToolCallError():
                 self.finish_answer()
                 self.call_events += 1
                 self._drop_draft()
-                self._said_by_then = self._said
+                self._had_text_before_call = self._has_text
             case _:
                 pass
 
-    def _show(self, words: Words) -> None:
+    def _send(self, words: AnswerPiece) -> None:
         self._has_draft = True
         if words.is_thought:
             self.events.send(Reasoning(content=words.text))
             return
         text = words.text
-        if self._begins_paragraph and self._said:
+        if self._begins_paragraph and self._has_text:
             text = "\n" * max(0, 2 - self._line_ends) + text
         self._begins_paragraph = False
-        self._said = self._said or not text.isspace()
+        self._has_text = self._has_text or not text.isspace()
         self._line_ends = len(text) - len(text.rstrip("\n"))
         self.events.send(Message(content=text))
 
@@ -253,10 +257,14 @@ class Turn:
         self._thoughts = ThoughtReader()
 
 
-class AnswerGuard:
-    """A context that takes the answer back if the run in it fails by anything but its model.
+class CallLimitIgnored(Exception):
+    """The model called a tool although the turn's limit was reached and the request offered none."""
 
-    Such a run has failed in a check of its whole answer, and an answer that was not checked is not let through.
+
+class AnswerGuard:
+    """A context that discards the turn's answer if the run fails for any reason except its model.
+
+    Such a run failed while it checked its whole answer, and an unchecked answer must not be shown.
     """
 
     def __init__(self, turn: Turn) -> None:
@@ -267,17 +275,17 @@ class AnswerGuard:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, Exception) and not isinstance(error, ModelError):
-            self._turn.refuse()
+            self._turn.discard_answer()
 
 
-def source_of(url: str, title: str | None = None, text: str | None = None) -> Source:
-    """Return a web page as a source; `text` is what is cited of it."""
+def to_source(url: str, title: str | None = None, text: str | None = None) -> Source:
+    """Return a web page as a source; `text` is the cited part."""
     name = title or url
     return Source(source={"name": name, "url": url}, document=(text or name,), metadata=({"source": url},))
 
 
 class _FrameworkRequest(ObservedRequest):
-    """A request of a framework, whose failures have Callboard's names where they are known."""
+    """A framework's model request, whose failure is reported by the name of Callboard's error class if it has one."""
 
     def end(self, error: BaseException | None = None) -> None:
         super().end((error and model_error(error, self.model)) or error)

@@ -1,6 +1,6 @@
-"""Models: what an agent asks for the next words and tool calls.
+"""Models: send an agent's requests to an endpoint and stream the answers.
 
-Above: the tool loop. Below: settings and errors. Knows nothing of tools' code.
+This package knows nothing of tools' code. The tool loop uses it; it uses settings and errors.
 """
 
 from callboard.models.details import REASONING, merge_details

@@ -1,11 +1,11 @@
-"""Chunks of a streamed chat completion, read as deltas. Knows no network.
+"""Reads the chunks of a streamed chat completion as deltas. Knows nothing of the network.
 
-Endpoints leave out, null and misplace fields: a field that is not where it should be is skipped, and is never an error.
-A field of a call is never skipped for its type: a tool must not run without what its model wrote.
-The shape is that of https://platform.openai.com/docs/api-reference/chat/streaming, with the reasoning in one of the
-fields `REASONING`, Mistral's parts of `thinking`
-(https://docs.mistral.ai/capabilities/reasoning) and OpenRouter's `images`
-(https://openrouter.ai/docs/features/multimodal/image-generation) beside it.
+Endpoints omit, null and misplace fields. A misplaced field is skipped and is never an error. But a field of a call is
+never skipped for its type, because a tool must not run without arguments that its model wrote.
+
+The format is https://platform.openai.com/docs/api-reference/chat/streaming, plus reasoning in one of the fields
+`REASONING`, Mistral's `thinking` parts (https://docs.mistral.ai/capabilities/reasoning) and OpenRouter's `images`
+(https://openrouter.ai/docs/features/multimodal/image-generation).
 """
 
 import json
@@ -32,26 +32,26 @@ from callboard.models.model import (
 MESSAGE_FIELDS = frozenset(
     {"role", "content", "tool_calls", "function_call", "refusal", "audio", "annotations", "images"}
 )
-"""The fields of a message that are read here or are of no use to the endpoint; its reasoning is wanted back by some."""
+"""The fields of a message that are read here, or that an endpoint never needs back. Some need the reasoning back."""
 CALL_FIELDS = frozenset({"index", "id", "type", "function", "name", "arguments"})
 FUNCTION_FIELDS = frozenset({"name", "arguments"})
 MAX_COST = 1e9
-"""What one answer may be said to cost: more is no price."""
+"""The largest plausible cost of one answer. Larger numbers are ignored."""
 
 _PICTURES = ("data:image/", "https://", "http://")
 
-_Words = TextDelta | ReasoningDelta | RefusalDelta
+_TextPiece = TextDelta | ReasoningDelta | RefusalDelta
 
 
 class ChunkReader:
-    """A reader of the chunks of one answer.
+    """Reads the chunks of one answer.
 
-    A whole completion (`message` where a chunk has `delta`) reads the same way: some endpoints ignore `stream`, and
-    some end a stream with the whole message, of which only what was not streamed before is new.
+    A whole completion, with `message` instead of `delta`, is read too: some endpoints ignore `stream`, and some end a
+    stream with the whole message. Parts that were streamed before are then skipped.
     """
 
     def __init__(self) -> None:
-        self._words: dict[type[_Words], list[str]] = {TextDelta: [], ReasoningDelta: [], RefusalDelta: []}
+        self._streamed: dict[type[_TextPiece], list[str]] = {TextDelta: [], ReasoningDelta: [], RefusalDelta: []}
         self._pictures: set[str] = set()
         self._finish: Finish | None = None
 
@@ -60,7 +60,7 @@ class ChunkReader:
         if not isinstance(chunk, Mapping):
             return
         for choice in _read_list(chunk.get("choices")):
-            # Only the first choice: more than one was never asked for.
+            # Only the first choice is read, because requests ask for one.
             if isinstance(choice, Mapping) and choice.get("index") in (0, "0", None):
                 yield from self._read_choice(choice)
         if isinstance(usage := chunk.get("usage"), Mapping):
@@ -68,8 +68,8 @@ class ChunkReader:
 
     def _read_choice(self, choice: Mapping[str, Any]) -> Iterator[ModelDelta]:
         if isinstance(delta := choice.get("delta"), Mapping):
-            for piece in _read_words(delta):
-                self._words[type(piece)].append(piece.text)
+            for piece in _read_text_pieces(delta):
+                self._streamed[type(piece)].append(piece.text)
                 yield piece
             yield from self._read_pictures(delta)
             for call in _read_calls(delta):
@@ -77,24 +77,24 @@ class ChunkReader:
             if details := _read_details(delta, MESSAGE_FIELDS):
                 yield MessageDetails(details)
         if isinstance(message := choice.get("message"), Mapping):
-            yield from self._read_new_words(message)
+            yield from self._read_new_text(message)
             yield from self._read_pictures(message)
             for place, call in enumerate(_read_calls(message)):
                 yield _read_tool_call(call, place)
             if details := _read_details(message, MESSAGE_FIELDS):
                 yield MessageDetails(details, is_whole=True)
         finish = read_finish(choice.get("finish_reason"), choice.get("native_finish_reason"))
-        # It may be said again with the whole message or the usage, and then as a plain `stop`.
+        # The reason may be repeated, with the whole message or the usage, and then as a plain `stop`.
         if finish and finish != self._finish and (self._finish is None or finish.reason not in ("stop", "tool_calls")):
             self._finish = finish
             yield finish
 
-    def _read_new_words(self, message: Mapping[str, Any]) -> Iterator[ModelDelta]:
-        pieces = _read_words(message)
-        for kind, said in self._words.items():
+    def _read_new_text(self, message: Mapping[str, Any]) -> Iterator[ModelDelta]:
+        pieces = _read_text_pieces(message)
+        for kind, streamed in self._streamed.items():
             whole = "".join(piece.text for piece in pieces if isinstance(piece, kind))
-            if new := _cut_known(whole, "".join(said)):
-                self._words[kind] = [whole]
+            if new := _find_new_text(whole, "".join(streamed)):
+                self._streamed[kind] = [whole]
                 yield kind(new)
 
     def _read_pictures(self, fields: Mapping[str, Any]) -> Iterator[PictureDelta]:
@@ -109,23 +109,23 @@ class ChunkReader:
                 yield PictureDelta(url)
 
 
-def _read_words(fields: Mapping[str, Any]) -> list[_Words]:
-    """Return the words of a delta or message."""
-    words: list[_Words] = []
+def _read_text_pieces(fields: Mapping[str, Any]) -> list[_TextPiece]:
+    """Return the text, reasoning and refusal of a delta or message."""
+    pieces: list[_TextPiece] = []
     if reasoning := next(filter(None, (_read_text(fields.get(name)) for name in REASONING)), ""):
-        words.append(ReasoningDelta(reasoning))
+        pieces.append(ReasoningDelta(reasoning))
     content = fields.get("content")
     if isinstance(content, list):
-        words += _read_parts(content)
+        pieces += _read_parts(content)
     elif text := _read_text(content):
-        words.append(TextDelta(text))
+        pieces.append(TextDelta(text))
     if refusal := _read_text(fields.get("refusal")):
-        words.append(RefusalDelta(refusal))
-    return words
+        pieces.append(RefusalDelta(refusal))
+    return pieces
 
 
-def _read_parts(parts: Sequence[object]) -> Iterator[_Words]:
-    """Yield the words of a content in parts, those of one kind that follow each other as one."""
+def _read_parts(parts: Sequence[object]) -> Iterator[_TextPiece]:
+    """Yield the text and reasoning of content in parts. Adjacent parts of the same kind are joined."""
     for kind, run in groupby(map(_read_part, parts), key=type):
         if text := "".join(piece.text for piece in run):
             yield kind(text)
@@ -137,9 +137,9 @@ def _read_part(part: object) -> TextDelta | ReasoningDelta:
     return TextDelta(_read_text(part))
 
 
-def _cut_known(whole: str, known: str) -> str:
-    """Return what is new in the whole text of a message, of which `known` was streamed."""
-    # Endpoints trim the whole text, or take the thoughts out of it.
+def _find_new_text(whole: str, known: str) -> str:
+    """Return the part of a message's whole text that was not streamed before (`known`)."""
+    # Endpoints trim the whole text, or remove the thoughts from it.
     for start in (known, known.strip()):
         if whole.startswith(start):
             return whole[len(start) :]
@@ -147,7 +147,7 @@ def _cut_known(whole: str, known: str) -> str:
 
 
 def _read_calls(fields: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the entries of `tool_calls`, those that are no objects as calls of what they are, which no tool is."""
+    """Return the entries of `tool_calls`. An entry that is not an object becomes a call of an unknown tool."""
     calls = _read_json(fields.get("tool_calls"))
     if isinstance(calls, Mapping):
         is_numbered = bool(calls) and all(key.isdigit() for key in calls)
@@ -155,14 +155,14 @@ def _read_calls(fields: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     elif not isinstance(calls, list):
         calls = [calls]
     if not any(calls):
-        # OpenAI's own older form: https://platform.openai.com/docs/api-reference/chat/object
+        # OpenAI's older form: https://platform.openai.com/docs/api-reference/chat/object
         calls = [fields.get("function_call")]
     entries = [_read_json(call) for call in calls]
     return [call if isinstance(call, Mapping) else {"name": call, "arguments": call} for call in entries if call]
 
 
 def _read_tool_call(call: Mapping[str, Any], place: int | None = None) -> ToolCallDelta:
-    """Return an entry of `tool_calls`; `place` is given in a whole message."""
+    """Return an entry of `tool_calls`. `place` is its position in a whole message, None in a delta."""
     function = _read_json(call.get("function"))
     if not isinstance(function, Mapping):
         function = {"name": function}
@@ -182,9 +182,9 @@ def _read_tool_call(call: Mapping[str, Any], place: int | None = None) -> ToolCa
 
 
 def _read_details(fields: Mapping[str, Any], known: frozenset[str]) -> dict[str, Any]:
-    """Return the fields that are not `known` and hold anything."""
-    told = ((name, value) for name, value in fields.items() if name not in known and value not in (None, "", [], {}))
-    return {name: storable_value(value) for name, value in told}
+    """Return the non-empty fields that are not in `known`."""
+    extra = ((name, value) for name, value in fields.items() if name not in known and value not in (None, "", [], {}))
+    return {name: storable_value(value) for name, value in extra}
 
 
 def _read_index(index: object) -> int | str | None:
@@ -194,14 +194,14 @@ def _read_index(index: object) -> int | str | None:
 
 
 def _write(value: object) -> str | None:
-    """Return text as it is, None as None and everything else as JSON."""
+    """Return text and None unchanged, and any other value as JSON."""
     if value is None:
         return None
     return storable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
 
 def _read_json(value: object) -> object:
-    """Return the object or list that a text is, or the value as it is."""
+    """Return the object or list if the value is its JSON text, otherwise the value."""
     if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
         try:
             return json.loads(value)
@@ -212,7 +212,7 @@ def _read_json(value: object) -> object:
 
 def _read_usage(usage: Mapping[str, Any]) -> TokenUsage:
     read, written, total = (_read_count(usage, key) for key in ("prompt_tokens", "completion_tokens", "total_tokens"))
-    # DeepSeek tells of its cache beside the tokens.
+    # DeepSeek reports cached tokens in a field of its own.
     cached_beside = _read_count(usage, "prompt_cache_hit_tokens")
     cached = _read_count(usage.get("prompt_tokens_details"), "cached_tokens") or cached_beside
     reasoning = _read_count(usage.get("completion_tokens_details"), "reasoning_tokens")
@@ -220,7 +220,7 @@ def _read_usage(usage: Mapping[str, Any]) -> TokenUsage:
 
 
 def _read_cost(cost: object) -> float | None:
-    """Return what the answer cost, as OpenRouter and LiteLLM tell; None where the endpoint does not."""
+    """Return the cost of the answer, which OpenRouter and LiteLLM report, or None."""
     if isinstance(cost, bool) or not isinstance(cost, int | float):
         return None
     return float(cost) if 0 <= cost <= MAX_COST else None
@@ -232,7 +232,10 @@ def _read_count(tokens: object, key: str) -> int:
 
 
 def _read_text(content: object) -> str:
-    """Return a text, or that of a part or a list of parts, as requests have them: Mistral answers that way too."""
+    """Return the text of a string, a part or a list of parts.
+
+    Mistral answers in parts, which OpenAI uses in requests only.
+    """
     if content is None or isinstance(content, bool):
         return ""
     if isinstance(content, str):

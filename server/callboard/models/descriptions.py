@@ -1,9 +1,9 @@
-"""What endpoints tell of a model besides its answers: its chat template, a prompt made by it, its other names.
+"""Asks an endpoint for facts about a model: its chat template, a prompt made with it, and its other names.
 
-No standard has it. Each program is asked in its own way, all of them at once, since an address does not say which one
-is there: llama.cpp's `/props` and `/apply-template`, Ollama's `/api/show`, vLLM's `/tokenizer_info`, `/tokenize` and
-`/detokenize`, SGLang's `/model_info`, and `root` in vLLM's list of models. LM Studio gives no template. An endpoint
-that knows none of these answers 404.
+There is no standard for this, and an address does not tell which program serves it. So all known programs' requests are
+sent at once: llama.cpp's `/props` and `/apply-template`, Ollama's `/api/show`, vLLM's `/tokenizer_info`, `/tokenize`
+and `/detokenize`, SGLang's `/model_info`, and `root` in vLLM's list of models. LM Studio gives no template. An unknown
+path answers 404.
 """
 
 import asyncio
@@ -17,11 +17,11 @@ from callboard.models.endpoint_stream import send
 from callboard.models.model import ModelDescription
 
 DESCRIPTION_SECONDS = 3.0
-"""The most that all questions together may take."""
+"""The time limit for all requests together."""
 MAX_DESCRIPTION_BYTES = 4 * 2**20
-"""The most of an answer that is read; Ollama's has the licence and a line for each tensor."""
+"""The largest answer that is read. Ollama's contains the licence and a line for each tensor."""
 MAX_PROMPT_TOKENS = 2**14
-"""The most tokens that are sent back to be made text; of a question with a tool a template makes hundreds."""
+"""The most tokens that are sent back for detokenization. A question with a tool takes some hundreds."""
 MAX_OTHER_NAME_CHARS = 256
 
 _MESSAGES = [{"role": "user", "content": "What is the time?"}]
@@ -30,22 +30,25 @@ _TOOLS = [
         "type": "function",
         "function": {
             "name": "get_time",
-            "description": "Tells the time.",
+            "description": "Return the time.",
             "parameters": {"type": "object", "properties": {"city": {"type": "string", "description": "A city."}}},
         },
     }
 ]
-"""A conversation with a tool: a prompt that is made of it holds what the template says of calls."""
+"""A conversation with a tool: a prompt made from it contains the template's instructions for calls."""
 
 
 async def describe_model(client: httpx.AsyncClient, model: str) -> ModelDescription:
-    """Return what the endpoint at the client's `base_url` tells of `model`. No redirect is followed."""
+    """Return the facts that the endpoint at the client's `base_url` reports about `model`.
+
+    Redirects are not followed.
+    """
     endpoint = _Endpoint(client)
-    questions = [_llama_cpp, _ollama, _vllm, _sglang, _listed]
+    questions = [_llama_cpp, _ollama, _vllm, _sglang, _read_models_list]
     tasks = [asyncio.create_task(question(endpoint, model)) for question in questions]
     try:
         await asyncio.wait(tasks, timeout=DESCRIPTION_SECONDS)
-        return _joined([task.result() for task in tasks if task.done()])
+        return _merge_descriptions([task.result() for task in tasks if task.done()])
     finally:
         for task in tasks:
             task.cancel()
@@ -53,27 +56,27 @@ async def describe_model(client: httpx.AsyncClient, model: str) -> ModelDescript
 
 
 class _Endpoint:
-    """The endpoint, as it is asked: whatever is no JSON object is an empty one."""
+    """Sends requests to the endpoint. Any answer that is not a JSON object counts as an empty one."""
 
     def __init__(self, client: httpx.AsyncClient) -> None:
         self._client = client
         self._base = client.base_url.path.rstrip("/")
-        # Programs have what is their own beside the API that they copy.
+        # The programs' own paths are beside the path of the OpenAI-compatible API.
         self._root = self._base.removesuffix("/v1")
 
     async def get(self, path: str, **query: str) -> Mapping[str, Any]:
-        """Return the answer to a GET of `path`, beside the API."""
-        return await self._ask("GET", self._root + path, query=query)
+        """Return the answer to a GET of `path`, outside of the API's path."""
+        return await self._request("GET", self._root + path, query=query)
 
     async def get_of_api(self, path: str) -> Mapping[str, Any]:
-        """Return the answer to a GET of `path`, within the API."""
-        return await self._ask("GET", self._base + path)
+        """Return the answer to a GET of `path`, within the API's path."""
+        return await self._request("GET", self._base + path)
 
     async def post(self, path: str, **body: object) -> Mapping[str, Any]:
-        """Return the answer to a POST of `body` to `path`, beside the API."""
-        return await self._ask("POST", self._root + path, body=body)
+        """Return the answer to a POST of `body` to `path`, outside of the API's path."""
+        return await self._request("POST", self._root + path, body=body)
 
-    async def _ask(
+    async def _request(
         self,
         method: str,
         path: str,
@@ -93,16 +96,16 @@ class _Endpoint:
                 content = await _read(response)
             finally:
                 await response.aclose()
-            # In a thread: an answer of megabytes is not read in a moment.
+            # In a thread, because parsing megabytes of JSON would block the event loop.
             answer = await asyncio.to_thread(json.loads, content) if content else None
-        # A packed body that cannot be unpacked is a `ValueError` too.
+        # A compressed body that cannot be decompressed raises `ValueError` too.
         except (httpx.HTTPError, ValueError, RecursionError):
             return {}
         return answer if isinstance(answer, dict) else {}
 
 
 async def _read(response: httpx.Response) -> bytes:
-    """Return the body; nothing for what is no success, no JSON, or too large."""
+    """Return the body, or nothing if the answer is unsuccessful, not JSON, or too large."""
     if response.status_code != httpx.codes.OK or "json" not in response.headers.get("Content-Type", ""):
         return b""
     content = bytearray()
@@ -115,13 +118,13 @@ async def _read(response: httpx.Response) -> bytes:
 
 
 async def _llama_cpp(endpoint: _Endpoint, model: str) -> ModelDescription:
-    # As a router it has several models, and would load the one that is asked for.
+    # With several models, a llama.cpp router would otherwise load this one.
     props = await endpoint.get("/props", model=model, autoload="false")
     template = _text(props, "chat_template_tool_use") + _text(props, "chat_template")
     if not template:
         return ModelDescription()
-    made = await endpoint.post("/apply-template", model=model, messages=_MESSAGES, tools=_TOOLS)
-    return ModelDescription(template, _text(made, "prompt"), _names(props, "model_path"), "llama.cpp")
+    answer = await endpoint.post("/apply-template", model=model, messages=_MESSAGES, tools=_TOOLS)
+    return ModelDescription(template, _text(answer, "prompt"), _names(props, "model_path"), "llama.cpp")
 
 
 async def _ollama(endpoint: _Endpoint, model: str) -> ModelDescription:
@@ -130,22 +133,19 @@ async def _ollama(endpoint: _Endpoint, model: str) -> ModelDescription:
     names = _names(details, "general.basename") if isinstance(details, dict) else ()
     if not (_text(shown, "template") or names):
         return ModelDescription()
-    return ModelDescription(_text(shown, "template"), other_names=names, told_by="Ollama")
+    return ModelDescription(_text(shown, "template"), other_names=names, program="Ollama")
 
 
 async def _vllm(endpoint: _Endpoint, model: str) -> ModelDescription:
-    template, prompt = await asyncio.gather(_vllm_template(endpoint), _vllm_prompt(endpoint, model))
-    return ModelDescription(template, prompt, told_by="vLLM") if template or prompt else ModelDescription()
-
-
-async def _vllm_template(endpoint: _Endpoint) -> str:
-    # It is there with `--enable-tokenizer-info-endpoint` alone.
-    return _text(await endpoint.get("/tokenizer_info"), "chat_template")
+    # Available only with `--enable-tokenizer-info-endpoint`.
+    tokenizer, prompt = await asyncio.gather(endpoint.get("/tokenizer_info"), _vllm_prompt(endpoint, model))
+    template = _text(tokenizer, "chat_template")
+    return ModelDescription(template, prompt, program="vLLM") if template or prompt else ModelDescription()
 
 
 async def _vllm_prompt(endpoint: _Endpoint, model: str) -> str:
-    made = await endpoint.post("/tokenize", model=model, messages=_MESSAGES, tools=_TOOLS, add_generation_prompt=True)
-    tokens = made.get("tokens")
+    answer = await endpoint.post("/tokenize", model=model, messages=_MESSAGES, tools=_TOOLS, add_generation_prompt=True)
+    tokens = answer.get("tokens")
     if not isinstance(tokens, list) or not 0 < len(tokens) <= MAX_PROMPT_TOKENS:
         return ""
     return _text(await endpoint.post("/detokenize", model=model, tokens=tokens), "prompt")
@@ -153,25 +153,25 @@ async def _vllm_prompt(endpoint: _Endpoint, model: str) -> str:
 
 async def _sglang(endpoint: _Endpoint, model: str) -> ModelDescription:  # noqa: ARG001 - asked as the others
     names = _names(await endpoint.get("/model_info"), "model_path")
-    return ModelDescription(other_names=names, told_by="SGLang") if names else ModelDescription()
+    return ModelDescription(other_names=names, program="SGLang") if names else ModelDescription()
 
 
-async def _listed(endpoint: _Endpoint, model: str) -> ModelDescription:
+async def _read_models_list(endpoint: _Endpoint, model: str) -> ModelDescription:
     entries = (await endpoint.get_of_api("/models")).get("data")
     for entry in entries if isinstance(entries, list) else ():
         if isinstance(entry, dict) and entry.get("id") == model:
-            # Of an adapter the root is its own, and the parent the model that it adapts.
+            # For an adapter, `root` is the adapter and `parent` the model that it adapts.
             return ModelDescription(other_names=(*_names(entry, "root"), *_names(entry, "parent")))
     return ModelDescription()
 
 
-def _joined(descriptions: list[ModelDescription]) -> ModelDescription:
-    """Return one of all: the first that has a template or a prompt, with every name."""
-    names = tuple(dict.fromkeys(name for one in descriptions for name in one.other_names))
-    first = next((one for one in descriptions if one.template or one.prompt), None)
+def _merge_descriptions(descriptions: list[ModelDescription]) -> ModelDescription:
+    """Return the first description with a template or a prompt, with the names of all."""
+    names = tuple(dict.fromkeys(name for description in descriptions for name in description.other_names))
+    first = next((known for known in descriptions if known.template or known.prompt), None)
     if first is None:
-        first = next((one for one in descriptions if one.other_names), ModelDescription())
-    return ModelDescription(first.template, first.prompt, names, first.told_by)
+        first = next((known for known in descriptions if known.other_names), ModelDescription())
+    return ModelDescription(first.template, first.prompt, names, first.program)
 
 
 def _text(answer: Mapping[str, Any], key: str) -> str:
@@ -181,6 +181,6 @@ def _text(answer: Mapping[str, Any], key: str) -> str:
 
 def _names(answer: Mapping[str, Any], key: str) -> tuple[str, ...]:
     name = _text(answer, key).rstrip("/")
-    # The last two parts of a path: who made it, and what it is.
+    # The last two parts of a path are the maker and the model.
     name = "/".join(name.replace("\\", "/").split("/")[-2:])
     return (name,) if 0 < len(name) <= MAX_OTHER_NAME_CHARS and name.isprintable() else ()

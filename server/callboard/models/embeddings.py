@@ -1,4 +1,4 @@
-"""An endpoint that turns texts into vectors of what they mean: OpenAI's `POST /embeddings`, and all that copy it."""
+"""An endpoint for embeddings: OpenAI's `POST /embeddings` and compatible ones."""
 
 import asyncio
 import json
@@ -20,9 +20,9 @@ DETAIL_CHARS = 200
 
 
 class EmbeddingEndpoint:
-    """An embedding model behind `POST {base_url}/embeddings`. Messages of errors never hold the key.
+    """An embedding model behind `POST {base_url}/embeddings`. Error messages never contain the key.
 
-    `timeout_seconds` bounds a whole request, `max_answer_bytes` its answer.
+    `timeout_seconds` limits a whole request, `max_answer_bytes` its answer.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class EmbeddingEndpoint:
         self.secrets = ((api_key,) if api_key else ()) + tuple(secrets_in_url(base_url))
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
-        """Return the vectors of the texts, in their order and of one length. Raises `ModelError` and its kin."""
+        """Return the vectors of the texts, in order and of equal length. Raises `ModelError` and its subclasses."""
         body = {"model": self.model, "input": list(texts)}
         try:
             async with asyncio.timeout(self._timeout_seconds):
@@ -52,10 +52,10 @@ class EmbeddingEndpoint:
         except httpx.HTTPError as error:
             raise ModelUnreachable(
                 f"The embedding endpoint cannot be reached ({type(error).__name__}): check "
-                "CALLBOARD_EMBEDDING_BASE_URL, or CALLBOARD_MODEL_BASE_URL where that is not set."
+                "CALLBOARD_EMBEDDING_BASE_URL, or CALLBOARD_MODEL_BASE_URL if that is not set."
             ) from error
         except httpx.InvalidURL as error:
-            raise ModelError("CALLBOARD_EMBEDDING_BASE_URL is no address.") from error
+            raise ModelError("CALLBOARD_EMBEDDING_BASE_URL is not a valid address.") from error
         if status in (401, 403):
             raise ModelError(f"The embedding endpoint refused the key ({status}): check CALLBOARD_EMBEDDING_API_KEY.")
         if status != httpx.codes.OK:
@@ -63,14 +63,14 @@ class EmbeddingEndpoint:
                 f"The embedding endpoint answered {status}: check CALLBOARD_EMBEDDING_BASE_URL (often it ends in /v1) "
                 f"and CALLBOARD_EMBEDDING_MODEL ({self.model[:DETAIL_CHARS]})."
             )
-        # In a thread: an answer of megabytes is not read in a moment.
+        # In a thread, because parsing megabytes of JSON would block the event loop.
         vectors = await asyncio.to_thread(_read, content, len(texts))
         if vectors is None:
-            raise ModelError("The embedding endpoint sent something else than one vector for each text.")
+            raise ModelError("The embedding endpoint did not send one vector for each text.")
         return vectors
 
     async def _post(self, body: dict[str, Any]) -> tuple[int, bytes]:
-        # No proxy of the environment and no redirect: the key would go along.
+        # Neither the environment's proxy nor redirects are used, because both would receive the key.
         async with (
             httpx.AsyncClient(trust_env=False, verify=tls_context(), timeout=self._timeout_seconds) as client,
             client.stream("POST", self._url, json=body, headers=self._headers) as response,
@@ -79,7 +79,7 @@ class EmbeddingEndpoint:
             async for chunk in response.aiter_bytes():
                 content += chunk
                 if len(content) > self._max_answer_bytes:
-                    raise ModelError("The embedding endpoint's answer is larger than any vectors are.")
+                    raise ModelError(f"The embedding endpoint sent more than {self._max_answer_bytes:,} bytes.")
             return response.status_code, bytes(content)
 
     def __repr__(self) -> str:
@@ -87,7 +87,7 @@ class EmbeddingEndpoint:
 
 
 def _read(content: bytes, number: int) -> list[list[float]] | None:
-    """Return the vectors by their `index`, or in their order where they have none; None for anything else."""
+    """Return the vectors by their `index`, or in order if they have none; None for an invalid answer."""
     try:
         entries = json.loads(content)["data"]
         placed = {entry.get("index", place): entry["embedding"] for place, entry in enumerate(entries)}
@@ -100,7 +100,7 @@ def _read(content: bytes, number: int) -> list[list[float]] | None:
 
 
 def _has_direction(vector: Sequence[float]) -> bool:
-    # Squares of larger numbers overflow; no model gives such.
+    # Squares of larger numbers would overflow. No model produces them.
     return all(math.isfinite(value) and abs(value) < 1e18 for value in vector) and any(
         abs(value) > 1e-18 for value in vector
     )

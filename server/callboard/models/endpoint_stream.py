@@ -1,8 +1,8 @@
-"""Answers of endpoints, read within bounds: the bytes of an answer, the chunks of a stream, and errors.
+"""Reads answers of endpoints within limits: the bytes, the chunks of a stream, and errors.
 
-An endpoint may be broken or hostile as well as slow: it may end in the middle, never end a line, send a body that is a
-thousand times its size once it is unpacked. Lines are not split by httpx's `aiter_lines`: it splits at U+2028 and
-U+0085 too, which stand in JSON as they are.
+An endpoint may be broken or hostile as well as slow: it may end in the middle, never end a line, or send a body that
+decompresses to a thousand times its size. Lines are not split by httpx's `aiter_lines`, because that also splits at
+U+2028 and U+0085, which JSON may contain unescaped.
 """
 
 import json
@@ -17,32 +17,34 @@ import httpx
 from callboard_protocol import Decoder, Frame, FrameTooLong
 
 MAX_CHUNK_BYTES = 16 * 1024 * 1024
-"""The most bytes of one chunk of a stream; the largest that are met hold a picture."""
+"""The largest chunk of a stream. The largest chunks in practice contain a picture."""
 MAX_ERROR_BYTES = 64 * 1024
 MAX_QUOTED_CHARS = 200
 _UNPACKED_PIECE_BYTES = 64 * 1024
 _STATUS = re.compile(r"[45][0-9]{2}")
-_EVENTS_BEGIN = re.compile(rb"\s*(?::|data|event|id|retry)")
-# Some proxies wrap a comment, or a word for "still here", into `data`.
+_EVENT_STREAM_START = re.compile(rb"\s*(?::|data|event|id|retry)")
+# Some proxies send a comment, or a word for "still here", as `data`.
 _KEEP_ALIVE = re.compile(r":.*|\W*(?:ping|pong|heart-?beat|keep[-_ ]?alive)\W*", re.IGNORECASE | re.DOTALL)
 _KEEP_ALIVE_EVENTS = frozenset({"ping", "heartbeat", "keepalive", "keep-alive"})
-# zlib's own number for "gzip or zlib, whichever it is".
+# zlib's value for "gzip or zlib".
 _ANY_ZLIB_HEADER = zlib.MAX_WBITS | 32
 
 
 class UnreadableAnswer(ValueError):
-    """An answer that cannot be read; its text completes "The model endpoint …"."""
+    """An answer that cannot be read. The exception's text completes "The model endpoint …"."""
 
 
 class CutOff(Exception):
-    """The end of a stream before its answer had ended."""
+    """The stream ended before the answer did."""
 
 
 class EndpointError(Exception):
-    """An error that an endpoint answered with: as a status, or as an object in mid-stream.
+    """An error from an endpoint, as a status or as an object in the stream.
 
-    `status` is None for an object that names none, `body` is the error object, or text. `detail` is the reason in the
-    endpoint's words.
+    Attributes:
+        status: The HTTP status, None for an object that names none.
+        body: The error object, or text.
+        detail: The endpoint's reason.
     """
 
     def __init__(self, status: int | None, body: object, text: str = "") -> None:
@@ -50,34 +52,35 @@ class EndpointError(Exception):
         self.body = body
         fields = body if isinstance(body, dict) else {"message": body}
         metadata = fields.get("metadata")
-        # OpenRouter says "Provider returned error", and has the provider's words beside it.
-        said = [fields.get("message"), metadata.get("raw") if isinstance(metadata, dict) else None]
-        self.detail = ": ".join(one for one in said if one and isinstance(one, str)) or text or "it gave no reason"
+        # OpenRouter's message is "Provider returned error", and the provider's message is in `raw`.
+        messages = [fields.get("message"), metadata.get("raw") if isinstance(metadata, dict) else None]
+        texts = [message for message in messages if message and isinstance(message, str)]
+        self.detail = ": ".join(texts) or text or "it gave no reason"
         super().__init__(self.detail)
 
 
 async def send(client: httpx.AsyncClient, request: httpx.Request, *, follow_redirects: bool = True) -> httpx.Response:
-    """Send a request and return its answer once it has begun; the caller closes it. Raises `httpx.HTTPError`.
+    """Send a request and return its response once the status has arrived. Raises `httpx.HTTPError`.
 
-    A redirect to another origin is followed without the key: httpx takes it out.
+    The caller closes the response. httpx follows a redirect to another origin without the key.
     """
     try:
         return await client.send(request, stream=True, follow_redirects=follow_redirects)
     except (AttributeError, RuntimeError) as error:
-        # In uvloop a connection that is reset at once has no socket any more: anyio says that None has no
-        # `getpeername`, or that the handler is closed.
+        # In uvloop a connection that is reset at once has no socket: anyio then raises an AttributeError for
+        # `getpeername`, or reports that the handler is closed.
         raise httpx.ConnectError("the connection was reset", request=request) from error
 
 
 async def bound_body(response: httpx.Response) -> None:
-    """Put bounds on a body before anything reads it: a hook for `event_hooks={"response": …}`."""
+    """Limit the size of a body before it is read: a hook for `event_hooks={"response": …}`."""
     assert isinstance(response.stream, httpx.AsyncByteStream)
     coding = response.headers.pop("Content-Encoding", "identity").strip().lower()
     response.stream = _BoundedBody(response.stream, coding, is_answer=response.is_success)
 
 
 async def read_error(response: httpx.Response) -> EndpointError:
-    """Return the error that an answer without success holds, and close it."""
+    """Return the error in an unsuccessful response, and close it."""
     async with aclosing(response):
         text = (await response.aread()).decode("utf-8", "replace").strip()
     try:
@@ -91,24 +94,28 @@ async def read_error(response: httpx.Response) -> EndpointError:
 
 
 async def read_json(response: httpx.Response) -> object:
-    """Return the JSON value of a whole body, and close it. Raises `UnreadableAnswer` and `CutOff`."""
+    """Return the JSON value of a whole body, and close the response. Raises `UnreadableAnswer` and `CutOff`."""
     async with aclosing(response), aclosing(_read_bytes(response)) as pieces:
         return _read_json(await _read_whole(b"", pieces))
 
 
 async def read_chunks(response: httpx.Response) -> AsyncGenerator[object, None]:
-    """Yield the JSON value of each chunk, up to `[DONE]`.
+    """Yield the JSON value of each chunk up to `[DONE]`.
 
-    A body that begins as JSON is one chunk: some endpoints do not stream. Its label does not matter: gateways write
-    either over both. Raises `UnreadableAnswer`, `EndpointError` for an error in mid-stream, and `CutOff` if the
-    connection breaks, or the stream ends without `[DONE]`.
+    A body that starts as JSON is a single chunk, because some endpoints do not stream. The content type is ignored:
+    gateways send either one for both.
+
+    Raises:
+        UnreadableAnswer: The body is not a stream of JSON chunks.
+        EndpointError: The stream contains an error.
+        CutOff: The connection broke, or the stream ended without `[DONE]`.
     """
     has_frames = False
     async with aclosing(_read_bytes(response)) as pieces:
-        begun, is_json = await _read_beginning(pieces)
+        beginning, is_json = await _read_beginning(pieces)
         if is_json:
-            # Or a line for each chunk.
-            for line in _split_data(Frame("", await _read_whole(begun, pieces))):
+            # Some endpoints send one line of JSON per chunk instead.
+            for line in _split_data(Frame("", await _read_whole(beginning, pieces))):
                 completion = _read_json(line)
                 is_answer = isinstance(completion, dict) and "choices" in completion
                 if is_answer:
@@ -117,22 +124,22 @@ async def read_chunks(response: httpx.Response) -> AsyncGenerator[object, None]:
                 if not is_answer:
                     raise _make_error(completion)
             return
-        async for frame in _read_frames(begun, pieces):
+        async for frame in _read_frames(beginning, pieces):
             has_frames = True
             for line in _split_data(frame):
                 if line.startswith("[DONE]"):
                     return
                 chunk = _read_json(line)
-                # An error may stand beside the last words.
+                # A chunk may contain text as well as an error.
                 yield chunk
                 _raise_for_error(chunk)
-    if not has_frames and begun and not _EVENTS_BEGIN.match(begun):
-        raise _not_json(begun.decode("utf-8", "replace"))
+    if not has_frames and beginning and not _EVENT_STREAM_START.match(beginning):
+        raise _not_json_error(beginning.decode("utf-8", "replace"))
     raise CutOff
 
 
 async def _read_beginning(pieces: AsyncIterator[bytes]) -> tuple[bytes, bool]:
-    """Return the body up to the first piece that is not blank, and whether JSON begins there."""
+    """Return the body up to the first piece that is not blank, and whether JSON starts there."""
     async for piece in pieces:
         text = piece.removeprefix(b"\xef\xbb\xbf").lstrip()
         if text:
@@ -140,8 +147,8 @@ async def _read_beginning(pieces: AsyncIterator[bytes]) -> tuple[bytes, bool]:
     return b"", False
 
 
-async def _read_whole(begun: bytes, pieces: AsyncIterator[bytes]) -> str:
-    body = bytearray(begun)
+async def _read_whole(beginning: bytes, pieces: AsyncIterator[bytes]) -> str:
+    body = bytearray(beginning)
     async for piece in pieces:
         body += piece
         if len(body) > MAX_CHUNK_BYTES:
@@ -151,15 +158,15 @@ async def _read_whole(begun: bytes, pieces: AsyncIterator[bytes]) -> str:
     return body.decode("utf-8-sig", "replace")
 
 
-async def _read_frames(begun: bytes, pieces: AsyncIterator[bytes]) -> AsyncGenerator[Frame, None]:
+async def _read_frames(beginning: bytes, pieces: AsyncIterator[bytes]) -> AsyncGenerator[Frame, None]:
     decoder = _EndpointDecoder(MAX_CHUNK_BYTES)
     try:
-        for frame in decoder.feed(begun):
+        for frame in decoder.feed(beginning):
             yield frame
         async for piece in pieces:
             for frame in decoder.feed(piece):
                 yield frame
-        # llama.cpp sends no blank line after `[DONE]`. Half a chunk is none.
+        # llama.cpp sends no blank line after `[DONE]`. An incomplete chunk is dropped.
         for frame in decoder.feed(b"\n\n"):
             if frame.data.strip().startswith("[DONE]") or frame.event or _is_json(frame.data):
                 yield frame
@@ -168,7 +175,7 @@ async def _read_frames(begun: bytes, pieces: AsyncIterator[bytes]) -> AsyncGener
 
 
 async def _read_bytes(response: httpx.Response) -> AsyncGenerator[bytes, None]:
-    """Yield the body of an answer. Raises `UnreadableAnswer` for a web page, `CutOff` if the connection breaks."""
+    """Yield the body of an answer. Raises `UnreadableAnswer` for a web page, and `CutOff` if the connection breaks."""
     if "html" in response.headers.get("Content-Type", ""):
         raise UnreadableAnswer(
             "answered with a web page: CALLBOARD_MODEL_BASE_URL must be the address of its API, often ending in /v1"
@@ -183,9 +190,9 @@ async def _read_bytes(response: httpx.Response) -> AsyncGenerator[bytes, None]:
 
 
 def _split_data(frame: Frame) -> Iterator[str]:
-    """Yield what a frame holds, without keep-alives. Raises `EndpointError` for an error that is named as one.
+    """Yield the texts in a frame, without keep-alives. Raises `EndpointError` for a frame that is an error event.
 
-    That is one text, or several where an endpoint leaves out the blank lines between them
+    A frame has several texts if an endpoint omits the blank lines between them
     (https://github.com/ggml-org/llama.cpp/issues/14268).
     """
     event = frame.event.strip().lower()
@@ -212,19 +219,19 @@ def _read_json(text: str) -> object:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise _not_json(text) from error
+        raise _not_json_error(text) from error
     except RecursionError as error:
         raise UnreadableAnswer("sent JSON that is nested too deep") from error
 
 
-def _not_json(text: str) -> UnreadableAnswer:
-    return UnreadableAnswer(f"sent what is not JSON: {' '.join(text[:MAX_QUOTED_CHARS].split())}")
+def _not_json_error(text: str) -> UnreadableAnswer:
+    return UnreadableAnswer(f"sent an answer that is not JSON: {' '.join(text[:MAX_QUOTED_CHARS].split())}")
 
 
 def _raise_for_error(chunk: object) -> None:
-    """Raise the error object that some endpoints send in mid-stream: in a chunk, a choice or its delta."""
+    """Raise the error that some endpoints put into a chunk, a choice or its delta."""
     if isinstance(chunk, list):
-        # Google puts its errors into a list.
+        # Google wraps its errors in a list.
         chunk = chunk[0] if chunk else None
     if not isinstance(chunk, dict):
         return
@@ -238,24 +245,24 @@ def _raise_for_error(chunk: object) -> None:
 
 
 def _make_error(body: object) -> EndpointError:
-    """Return the error that an object holds as `error`, or is."""
+    """Return the error that an object holds as `error`, or that it is."""
     if isinstance(body, dict) and isinstance(body.get("error"), dict | str):
         body = body["error"] or body
     return EndpointError(_find_status(body), body, json.dumps(body, ensure_ascii=False) if body else "")
 
 
 def _find_status(error: object) -> int | None:
-    # OpenRouter, vLLM and others put the HTTP status that it would have been into `code`.
+    # OpenRouter, vLLM and others put the corresponding HTTP status into `code`.
     fields = error if isinstance(error, dict) else {}
-    said = (str(fields.get(key)) for key in ("code", "status", "status_code"))
-    return next((int(one) for one in said if _STATUS.fullmatch(one)), None)
+    texts = (str(fields.get(key)) for key in ("code", "status", "status_code"))
+    return next((int(text) for text in texts if _STATUS.fullmatch(text)), None)
 
 
 class _EndpointDecoder(Decoder):
-    """A decoder that reads errors as well that are no server-sent events.
+    """A decoder that also accepts errors which are not valid server-sent events.
 
-    llama.cpp sent them as a field of its own until late in 2025 (https://github.com/ggml-org/llama.cpp/pull/16109),
-    others send the bare object.
+    Until late 2025 llama.cpp sent errors in a field named `error` (https://github.com/ggml-org/llama.cpp/pull/16109).
+    Others send the bare object.
     """
 
     def read_fields(self, line: bytes) -> Iterable[tuple[bytes, bytes]]:
@@ -266,7 +273,7 @@ class _EndpointDecoder(Decoder):
 
 
 class _BoundedBody(httpx.AsyncByteStream):
-    """A body, unpacked piece by piece; only the beginning if it is an error or a redirect."""
+    """A body that is decompressed piece by piece. Of an error or a redirect only the beginning is read."""
 
     def __init__(self, packed: httpx.AsyncByteStream, coding: str, *, is_answer: bool) -> None:
         self._packed = packed
@@ -286,7 +293,7 @@ class _BoundedBody(httpx.AsyncByteStream):
                 if left_bytes <= 0:
                     return
         except (httpx.HTTPError, UnreadableAnswer):
-            # The status says what happened; what the body adds to it may be missing.
+            # The status is known, and its explanation in the body may be missing.
             return
 
     async def _unpack(self) -> AsyncIterator[bytes]:
@@ -294,9 +301,9 @@ class _BoundedBody(httpx.AsyncByteStream):
             async for piece in self._packed:
                 yield piece
             return
-        # It was asked to send nothing packed (`Accept-Encoding: identity`); some proxies do it all the same.
+        # The request has `Accept-Encoding: identity`, but some proxies compress nevertheless.
         if self._coding not in ("gzip", "x-gzip", "deflate"):
-            raise UnreadableAnswer(f"sent its answer packed as {self._coding[:40]!r}, which it was asked not to do")
+            raise UnreadableAnswer(f"compressed its answer as {self._coding[:40]!r}, although it was asked not to")
         unpacking = zlib.decompressobj(_ANY_ZLIB_HEADER)
         try:
             async for piece in self._packed:
@@ -304,11 +311,11 @@ class _BoundedBody(httpx.AsyncByteStream):
                 while packed:
                     yield unpacking.decompress(packed, _UNPACKED_PIECE_BYTES)
                     packed = unpacking.unconsumed_tail
-                    # A thousandfold of what came may be in it: the others get their turn.
+                    # The data may decompress to a thousand times its size, so other tasks get a turn.
                     await anyio.lowlevel.checkpoint()
             yield unpacking.flush()
         except zlib.error as error:
-            raise UnreadableAnswer("sent an answer that cannot be unpacked") from error
+            raise UnreadableAnswer("sent an answer that cannot be decompressed") from error
 
     async def aclose(self) -> None:
         await self._packed.aclose()

@@ -1,4 +1,4 @@
-"""The search for a model that runs on this machine: programs that serve one listen on ports of their own."""
+"""Finds a model on this machine: the known programs listen on their own default ports."""
 
 import asyncio
 import json
@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 import httpx
 
-LOOK_SECONDS = 1.0
-MOST_BYTES = 256 * 1024
-OURS = "callboard"
-"""The word that a Callboard server says of its agents in `owned_by`: an agent is no model for agents."""
+SEARCH_TIMEOUT_SECONDS = 1.0
+MAX_BYTES = 256 * 1024
+CALLBOARD_OWNER = "callboard"
+"""The `owned_by` of Callboard's own agents. An agent must not be used as another agent's model."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalEndpoint:
-    """A program that serves models, and the port that it listens on unless it is told otherwise."""
+    """A program that serves models, and its default port."""
 
     program: str
     port: int
@@ -32,46 +32,46 @@ LOCAL_ENDPOINTS = (
     LocalEndpoint("vLLM", 8000),
     LocalEndpoint("llama.cpp", 8080),
 )
-"""The programs that are asked; the first that has a model is taken."""
+"""The programs that are searched, in order of preference."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalModel:
-    """A model that was found. The program is a guess by the port."""
+    """A model that was found. The program is guessed from the port."""
 
     endpoint: LocalEndpoint
     name: str
 
 
 async def find_local_model(
-    endpoints: Sequence[LocalEndpoint] = LOCAL_ENDPOINTS, wanted: str | None = None
+    endpoints: Sequence[LocalEndpoint] = LOCAL_ENDPOINTS, required_name: str | None = None
 ) -> LocalModel | None:
-    """Return a model of the first endpoint that lists one; `wanted` is the only one that will do.
+    """Return the model `required_name`, or any model, of the first endpoint that lists it; None if there is none.
 
-    Asks all of them at once and this machine alone, for a second in all. What does not list
-    models as OpenAI does, or is a Callboard server, is no endpoint; a model for embeddings is none.
+    All endpoints of this machine are asked at once, for one second in total. Programs that do not list models as
+    OpenAI does, Callboard servers and embedding models are ignored.
     """
-    # Plain HTTP needs no certificates, which take 30 ms to load.
-    plain = httpx.AsyncClient(trust_env=False, verify=False, timeout=LOOK_SECONDS)  # noqa: S501 - of plain HTTP alone
-    async with plain as client:
+    # Certificates take 30 ms to load, and plain HTTP needs none.
+    plain_client = httpx.AsyncClient(trust_env=False, verify=False, timeout=SEARCH_TIMEOUT_SECONDS)  # noqa: S501 - for plain HTTP only
+    async with plain_client as client:
         listed = await asyncio.gather(*(_list_models(client, endpoint.base_url) for endpoint in endpoints))
     for endpoint, names in zip(endpoints, listed, strict=True):
         for name in names:
-            if wanted is None or name in (wanted, f"{wanted}:latest"):
+            if required_name is None or name in (required_name, f"{required_name}:latest"):
                 return LocalModel(endpoint, name)
     return None
 
 
 async def _list_models(client: httpx.AsyncClient, base_url: str) -> list[str]:
     try:
-        async with asyncio.timeout(LOOK_SECONDS):
+        async with asyncio.timeout(SEARCH_TIMEOUT_SECONDS):
             async with client.stream("GET", f"{base_url}/models") as response:
                 if response.status_code != httpx.codes.OK:
                     return []
                 body = bytearray()
                 async for chunk in response.aiter_bytes():
                     body += chunk
-                    if len(body) > MOST_BYTES:
+                    if len(body) > MAX_BYTES:
                         return []
         return _read_names(json.loads(body))
     except (httpx.HTTPError, TimeoutError, ValueError, RecursionError):
@@ -83,6 +83,6 @@ def _read_names(answer: object) -> list[str]:
     if not isinstance(entries, list):
         return []
     models = [entry for entry in entries if isinstance(entry, dict) and isinstance(entry.get("id"), str)]
-    if any(model.get("owned_by") == OURS for model in models):
+    if any(model.get("owned_by") == CALLBOARD_OWNER for model in models):
         return []
     return [model["id"] for model in models if model["id"] and "embed" not in model["id"].lower()]

@@ -1,8 +1,7 @@
 """The interface of every model: an asynchronous stream of deltas for a list of chat messages.
 
-A model turns one request into deltas and knows neither tools' code nor the loop that
-calls it again. Deltas say what came over the wire, unmended: putting tool calls together
-is the work of `callboard._formats`.
+A model turns one request into deltas. It does not know tools' code or the loop that calls it. Deltas hold the
+endpoint's data unchanged; `callboard._formats` assembles tool calls from them.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -10,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 ChatDict = dict[str, Any]
-"""One OpenAI chat message as the model is sent it."""
+"""A chat message in OpenAI's form."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,26 +28,29 @@ class ReasoningDelta:
 
 @dataclass(frozen=True, slots=True)
 class RefusalDelta:
-    """A piece of the words in which the model refuses to answer (`refusal`)."""
+    """A piece of the text in which the model refuses to answer (`refusal`)."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class PictureDelta:
-    """A picture that the model made, at a web address or in a `data:` URL."""
+    """A picture that the model made, as a web address or a `data:` URL."""
 
     url: str
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCallDelta:
-    """One entry of a chunk's `tool_calls`; a field that was absent is None.
+    """One entry of a chunk's `tool_calls`. A missing field is None.
 
-    A field of another type than OpenAI's is here as text that means the same: an `index` as its number where it is
-    one, everything else as JSON. `details`: under `call` and `function` the fields of these that OpenAI does not have.
-    `is_whole`: the entry stands in a whole message, where `index` is its place, and may
-    repeat a call that was streamed before.
+    A field of another type than OpenAI's is converted to text: an `index` to an integer if possible, every other field
+    to JSON.
+
+    Attributes:
+        details: The fields that OpenAI does not have, under `call` and `function`.
+        is_whole: The entry is part of a whole message. `index` is its position there, and it may repeat a call that was
+            streamed before.
     """
 
     index: int | str | None = None
@@ -61,9 +63,9 @@ class ToolCallDelta:
 
 @dataclass(frozen=True, slots=True)
 class MessageDetails:
-    """Fields of an assistant message that OpenAI does not have, and its reasoning; the endpoint may want them back.
+    """The reasoning of an assistant message and its fields that OpenAI does not have. The endpoint may need them back.
 
-    `is_whole`: of a whole message, not of a piece.
+    `is_whole`: the fields belong to a whole message, not to a piece.
     """
 
     fields: Mapping[str, Any]
@@ -72,9 +74,9 @@ class MessageDetails:
 
 @dataclass(frozen=True, slots=True)
 class TokenUsage:
-    """The tokens that one model call took; `cached_tokens` are of the input, `reasoning_tokens` of the output.
+    """The tokens of one model request. `cached_tokens` are part of the input, `reasoning_tokens` of the output.
 
-    `cost` is in the money that the endpoint counts in; None where it does not say.
+    `cost` is in the endpoint's currency, None if the endpoint does not report it.
     """
 
     input_tokens: int = 0
@@ -95,17 +97,18 @@ class TokenUsage:
         )
 
 
-def _add_costs(one: float | None, other: float | None) -> float | None:
-    return None if one is None and other is None else (one or 0.0) + (other or 0.0)
+def _add_costs(first: float | None, second: float | None) -> float | None:
+    return None if first is None and second is None else (first or 0.0) + (second or 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """The end of the answer.
+    """The end of an answer.
 
-    `reason` is `stop`, `length`, `tool_calls`, `content_filter`, `refusal`, `malformed_function_call` or `error`; the
-    endpoint's own word where it is none of these; None where the stream ended without a reason. `word` is what the
-    endpoint said, where that is another word for `reason`.
+    Attributes:
+        reason: `stop`, `length`, `tool_calls`, `content_filter`, `refusal`, `malformed_function_call` or `error`; for
+            any other reason the endpoint's word; None if the stream ended without a reason.
+        word: The endpoint's word if it differs from `reason`.
     """
 
     reason: str | None
@@ -124,27 +127,29 @@ RESERVED_OPTIONS = frozenset(
     | {"user", "metadata", "store", "callboard"}
     | {"logprobs", "top_logprobs", "modalities", "audio"}
 )
-"""The fields of a request that no client may set at the endpoint.
-
-They belong to the tool loop, to the server that keeps the chat, or ask for output that no answer carries.
-"""
+"""The request fields that clients may not set at the endpoint. They belong to the tool loop or to the server that
+stores the chat, or they request output that no answer carries."""
 
 
 def select_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that go to the endpoint: all that have a value and are not reserved.
+    """Return the options for the endpoint: those with a value that are not reserved.
 
-    Which parameters an endpoint knows only the endpoint can tell, so it accepts or refuses them.
+    Unknown options are passed on, because only the endpoint knows its parameters.
     """
     return {name: value for name, value in given.items() if name not in RESERVED_OPTIONS and value is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """A call of a model. `tools` are OpenAI function schemas; empty means that it must answer in text.
+    """A request to a model.
 
-    `stops`: texts at which the model is to stop, four at most; a model may ignore them. `options`: parameters for the
-    endpoint, such as `temperature` or `top_k`; those in `RESERVED_OPTIONS` are not sent. `must_call`: the model
-    may answer with calls of its tools alone; `one_call`: with no more than one of them.
+    Attributes:
+        messages: The conversation.
+        tools: OpenAI function schemas; without any, the model must answer in text.
+        stops: Up to four texts at which the model should stop. A model may ignore them.
+        options: Parameters for the endpoint, such as `temperature`. Those in `RESERVED_OPTIONS` are not sent.
+        must_call: The model must call a tool.
+        one_call: The model may make at most one call.
     """
 
     messages: Sequence[ChatDict]
@@ -160,57 +165,60 @@ class ChatModel(Protocol):
 
     @property
     def name(self) -> str:
-        """The name that the model is called by, in logs and errors."""
+        """The model's name, for logs and errors."""
         ...
 
     def stream(self, request: ModelRequest) -> AsyncIterator[ModelDelta]:
-        """Return the answer as it comes. Raises `ModelError` and its kin; closing the iterator ends the request."""
+        """Yield the answer's deltas. Raises `ModelError` and its subclasses. Closing the iterator ends the request."""
         ...
 
     async def aclose(self) -> None:
-        """Let go of connections; the server's default model is closed when the server stops."""
+        """Close connections. The server closes its default model when it stops."""
 
 
 @runtime_checkable
 class ModelEndpoint(ChatModel, Protocol):
-    """A model whose endpoint serves others too."""
+    """A model whose endpoint serves other models too."""
 
     async def list_names(self) -> list[str]:
-        """Return the models there. Raises `ModelError`."""
+        """Return the names of the endpoint's models. Raises `ModelError`."""
         ...
 
     async def find_name(self) -> str:
-        """Return the model's name, which the endpoint is asked for where nobody chose one. Raises `ModelError`."""
+        """Return the model's name, asking the endpoint if none was chosen. Raises `ModelError`."""
         ...
 
     def named(self, name: str) -> ChatModel:
-        """Return another model of the same endpoint, over the same connections."""
+        """Return another model of the same endpoint, which shares the connections."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ModelDescription:
-    """What an endpoint tells of a model; empty where it does not.
+    """The facts that an endpoint reports about a model, empty if unknown.
 
-    `template` is its chat template, `prompt` one that was made by it for a question with a tool. `other_names` are
-    those of its files or its maker, where it is served under a name of its own. `told_by` is the program.
+    Attributes:
+        template: The model's chat template.
+        prompt: A prompt made with the template, for a question with a tool.
+        other_names: The names of the model's files or of its original, if it is served under another name.
+        program: The program that reported the facts.
     """
 
     template: str = ""
     prompt: str = ""
     other_names: tuple[str, ...] = ()
-    told_by: str = ""
+    program: str = ""
 
 
 @runtime_checkable
 class DescribedModel(Protocol):
-    """A model whose endpoint may be asked about it."""
+    """A model whose endpoint may describe it."""
 
     @property
     def address(self) -> str:
-        """The endpoint's address, without what is secret in it."""
+        """The endpoint's address without secrets."""
         ...
 
     async def describe(self) -> ModelDescription:
-        """Return what the endpoint tells of the model; an empty description where it does not. Raises nothing."""
+        """Return the endpoint's description of the model, empty if it has none. Raises nothing."""
         ...

@@ -1,7 +1,7 @@
-"""The model behind any endpoint that speaks OpenAI's chat completions, streaming.
+"""A model behind any endpoint that implements OpenAI's chat completions with streaming.
 
-`callboard.models.retries` says when a request is sent again, `callboard.models.endpoint_stream` reads the answer within
-bounds, and `callboard.models.chunks` reads what endpoints really send.
+`retries` decides when a request is repeated, `endpoint_stream` reads answers within size limits, and `chunks` reads the
+deviations of real endpoints.
 """
 
 import asyncio
@@ -28,9 +28,9 @@ from callboard.errors import (
     ModelUnauthorized,
     ModelUnreachable,
 )
-from callboard.models.accepted import Accepted
 from callboard.models.chunks import ChunkReader
 from callboard.models.descriptions import describe_model
+from callboard.models.endpoint_quirks import EndpointQuirks
 from callboard.models.endpoint_stream import (
     CutOff,
     EndpointError,
@@ -61,20 +61,19 @@ MAX_CONNECTIONS = 1000
 MAX_IDLE_CONNECTIONS = 100
 DETAIL_CHARS = 500
 MAX_STOPS = 4
-"""The most stop sequences of a request: OpenAI takes four; so do most that copy it."""
+"""The most stop sequences in a request: OpenAI and most compatible endpoints accept four."""
 
 _FAILURES = (EndpointError, CutOff, httpx.HTTPError, TimeoutError, ValueError, RecursionError)
-"""The errors that asking an endpoint can end in; `ValueError` is for an answer or a request that is no JSON."""
+"""The exceptions of a request. `ValueError` is for an answer or a request that is not JSON."""
 
 _log = structlog.get_logger(__name__)
 
 
 class OpenAICompatible:
-    """A model behind `POST {base_url}/chat/completions`; with `model` None the first that `/models` lists.
+    """A model behind `POST {base_url}/chat/completions`. If `model` is None, it is the first one that `/models` lists.
 
-    `timeout_seconds` bounds the wait for the answer to begin, retries included, and each
-    silence within it. Messages of errors name the setting to change and never hold the key. Raises `ModelError` for a
-    key that no HTTP header can hold.
+    `timeout_seconds` limits the wait for the first byte, with retries, and each pause after it. Error messages name the
+    setting to change and never contain the key. Raises `ModelError` for a key that an HTTP header cannot hold.
     """
 
     def __init__(
@@ -88,35 +87,35 @@ class OpenAICompatible:
     ) -> None:
         self._model = model or ""
         self._secret = (api_key or "").strip()
-        self._address = _without_credentials(base_url)
+        self._address = _remove_credentials(base_url)
         self._timeout_seconds = timeout_seconds
         self._retries = RetryPolicy(max_retries)
         self._client = _make_client(httpx.URL(base_url), self._secret, timeout_seconds)
-        self._accepted = Accepted()
+        self._endpoint_quirks = EndpointQuirks()
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """The texts that no log, event or row may hold."""
+        """The texts that must not appear in logs, events or the database."""
         return (self._secret,) if self._secret else ()
 
     @property
     def name(self) -> str:
-        """The model's id at its endpoint; empty until the endpoint was asked for it."""
+        """The model's id at its endpoint, empty until the endpoint has been asked for it."""
         return self._model
 
     @property
     def address(self) -> str:
-        """The endpoint's address, without a key or a password that stands in it."""
+        """The endpoint's address, without a key or password."""
         return self._address
 
     def named(self, name: str) -> "OpenAICompatible":
-        """Return another model of the same endpoint, over the same connections."""
+        """Return another model of the same endpoint, which shares the connections."""
         other = copy(self)
         other._model = name
         return other
 
     async def find_name(self) -> str:
-        """Return the model's id, the first that the endpoint lists where none was given. Raises `ModelError`."""
+        """Return the model's id, or the first id that the endpoint lists if none was given. Raises `ModelError`."""
         if not self._model:
             names = await self.list_names()
             if not names:
@@ -125,52 +124,63 @@ class OpenAICompatible:
         return self._model
 
     async def list_names(self) -> list[str]:
-        """Return the models that the endpoint serves, as it lists them. Raises `ModelError` and its kin."""
+        """Return the ids of the endpoint's models. Raises `ModelError` and its subclasses."""
         try:
             deadline = self._deadline()
             async with asyncio.timeout_at(deadline):
                 listed = await read_json(await self._send("GET", "models", deadline))
         except _FAILURES as error:
-            raise self._explain(error) from error
+            raise self._to_model_error(error) from error
         entries = listed.get("data") if isinstance(listed, dict) else None
         names = [entry.get("id") for entry in entries or () if isinstance(entry, dict)]
         return [name for name in names if isinstance(name, str) and name]
 
     async def describe(self) -> ModelDescription:
-        """Return what the endpoint tells of the model and its chat template; an empty description where it does not."""
+        """Return the endpoint's description of the model and its chat template, empty if it has none."""
         return await describe_model(self._client, self._model)
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelDelta]:
-        """Yield the answer as it comes, always with a `Finish` (its reason None where there was none).
+        """Yield the answer's deltas. There is always a `Finish`, whose reason is None if the endpoint gave none.
 
-        A request is sent again if its answer is cut off before it said anything, once, and if `Accepted` can change
-        what the endpoint refuses of it. Raises `ModelUnauthorized` (401,
-        403), `ModelRateLimited` (429), `ModelRefused` (400), `ModelTimeout`, `ModelUnreachable`, `ModelCutOff` (the
-        stream ended in the middle) and `ModelError` (the rest).
+        A request is sent again once if its answer is cut off before the first delta, and if `EndpointQuirks` can change
+        the part that the endpoint refuses.
+
+        Raises:
+            ModelUnauthorized: Status 401 or 403.
+            ModelRateLimited: Status 429.
+            ModelRefused: Status 400, 413, 415 or 422.
+            ModelTimeout: The endpoint did not answer in time.
+            ModelUnreachable: The connection failed.
+            ModelCutOff: The stream ended before the answer did.
+            ModelError: Any other failure.
         """
         await self.find_name()
-        written = self._write(request)
-        may_be_cut_off = self._retries.max_retries > 0
+        original = self._to_body(request)
+        may_retry_cut_off = self._retries.max_retries > 0
         is_begun = False
         while True:
-            body = self._accepted.fit(written)
+            body = self._endpoint_quirks.adapt(original)
             try:
-                async with aclosing(self._ask(body)) as deltas:
+                async with aclosing(self._stream_once(body)) as deltas:
                     async for delta in deltas:
                         is_begun = is_begun or not isinstance(delta, TokenUsage)
                         yield delta
             except _FAILURES as error:
                 if isinstance(error, CutOff):
-                    may_ask_again, may_be_cut_off = may_be_cut_off, False
+                    may_retry, may_retry_cut_off = may_retry_cut_off, False
                 else:
-                    may_ask_again = isinstance(error, EndpointError) and self._learn(body, error)
-                if is_begun or not may_ask_again:
-                    raise self._explain(error) from error
+                    may_retry = (
+                        isinstance(error, EndpointError)
+                        and error.status in REFUSED
+                        and self._endpoint_quirks.learn(body, f"{error.detail} {error.body}")
+                    )
+                if is_begun or not may_retry:
+                    raise self._to_model_error(error) from error
             else:
                 return
 
-    async def _ask(self, body: dict[str, Any]) -> AsyncGenerator[ModelDelta, None]:
-        finished = has_words = has_usage_last = False
+    async def _stream_once(self, body: dict[str, Any]) -> AsyncGenerator[ModelDelta, None]:
+        finished = has_text = has_usage_last = False
         reader = ChunkReader()
         deadline = self._deadline()
         async with asyncio.timeout_at(deadline):
@@ -184,12 +194,12 @@ class OpenAICompatible:
                     for delta in deltas:
                         if isinstance(delta, Finish):
                             finished = True
-                            self._warn_of_unknown(delta)
-                        has_words = has_words or isinstance(delta, TextDelta | ToolCallDelta)
+                            self._warn_if_unknown(delta)
+                        has_text = has_text or isinstance(delta, TextDelta | ToolCallDelta)
                         yield delta
         except CutOff:
-            # Some endpoints end with their reason, or the usage of the whole answer, and leave `[DONE]` out.
-            if not finished and not (has_words and has_usage_last):
+            # Some endpoints send a finish reason, or the usage of the whole answer, but no `[DONE]`.
+            if not finished and not (has_text and has_usage_last):
                 raise
         if not finished:
             yield Finish(None)
@@ -198,12 +208,8 @@ class OpenAICompatible:
         """Close the connections that are kept open for reuse."""
         await self._client.aclose()
 
-    def _learn(self, body: dict[str, Any], error: EndpointError) -> bool:
-        """Return whether the next request to the endpoint leaves out or adds what it refused this one for."""
-        return error.status in REFUSED and self._accepted.learn(body, f"{error.detail} {error.body}")
-
-    def _write(self, request: ModelRequest) -> dict[str, Any]:
-        """Return the body of a request, as OpenAI has it."""
+    def _to_body(self, request: ModelRequest) -> dict[str, Any]:
+        """Return the request as the JSON body of OpenAI's API."""
         body: dict[str, Any] = {
             "model": self._model,
             "messages": list(request.messages),
@@ -222,9 +228,9 @@ class OpenAICompatible:
         return body
 
     async def _send(self, method: str, path: str, deadline: float, body: object = None) -> httpx.Response:
-        """Return an answer that has begun, sending the request again as `callboard.models.retries` says.
+        """Send a request with retries, and return the response once its status has arrived.
 
-        The caller closes it. Raises `EndpointError` for an answer without success.
+        The caller closes it. Raises `EndpointError` for an unsuccessful status.
         """
         loop = asyncio.get_running_loop()
         retries = 0
@@ -245,83 +251,81 @@ class OpenAICompatible:
             await asyncio.sleep(delay)
             retries += 1
 
-    def _warn_of_unknown(self, finish: Finish) -> None:
-        """Say in the log that a reason is not known: the answer then counts as whole."""
+    def _warn_if_unknown(self, finish: Finish) -> None:
+        """Log an unknown finish reason. The answer then counts as complete."""
         if finish.reason not in KNOWN_REASONS:
             _log.warning("unknown_finish_reason", reason=finish.reason, model=self._model)
 
     def _deadline(self) -> float:
         return asyncio.get_running_loop().time() + self._timeout_seconds
 
-    def _explain(self, error: Exception) -> ModelError:
-        where = f"The model endpoint {self._address}"
+    def _to_model_error(self, error: Exception) -> ModelError:
+        subject = f"The model endpoint {self._address}"
         match error:
             case EndpointError():
-                return self._explain_refusal(error)
+                return self._to_refusal_error(error)
             case UnreadableAnswer():
-                return ModelError(f"{where} {self._without_key(str(error))}. Check CALLBOARD_MODEL_BASE_URL.")
+                return ModelError(f"{subject} {self._hide_key(str(error))}. Check CALLBOARD_MODEL_BASE_URL.")
             case CutOff():
                 return ModelCutOff(
-                    f"{where} ended its answer in the middle, without saying that it had finished. "
-                    "What came until then is all there is: ask again, and look at its log if it happens often."
+                    f"{subject} ended its answer in the middle, without a finish reason. "
+                    "The text so far is incomplete: ask again, and look at its log if it happens often."
                 )
             case httpx.ConnectTimeout():
                 return ModelTimeout(
-                    f"{where} did not accept a connection within {self._client.timeout.connect:g} s. "
+                    f"{subject} did not accept a connection within {self._client.timeout.connect:g} s. "
                     "Check that it runs and that CALLBOARD_MODEL_BASE_URL is right."
                 )
             case TimeoutError() | httpx.TimeoutException():
                 return ModelTimeout(
-                    f"{where} did not answer within {self._timeout_seconds:g} s. "
-                    "Try again, or set CALLBOARD_MODEL_BASE_URL to a faster one."
+                    f"{subject} did not answer within {self._timeout_seconds:g} s. "
+                    "Try again, or set CALLBOARD_MODEL_BASE_URL to a faster endpoint."
                 )
             case httpx.HTTPError():
                 return ModelUnreachable(
-                    f"{where} cannot be reached or cut the connection ({self._without_key(_find_reason(error))}). "
+                    f"{subject} cannot be reached or cut the connection ({self._hide_key(_root_cause_text(error))}). "
                     "Check that it runs and that CALLBOARD_MODEL_BASE_URL is right."
                 )
             case _:
                 return ModelError(
                     f"The request to the model endpoint {self._address} cannot be written as JSON "
-                    f"({self._without_key(str(error))[:DETAIL_CHARS]}): change what is sent."
+                    f"({self._hide_key(str(error))[:DETAIL_CHARS]}): change the messages or options."
                 )
 
-    def _explain_refusal(self, error: EndpointError) -> ModelError:
-        where = f"The model endpoint {self._address}"
+    def _to_refusal_error(self, error: EndpointError) -> ModelError:
+        subject = f"The model endpoint {self._address}"
         status = error.status
-        detail = " ".join(self._without_key(error.detail).split())[:DETAIL_CHARS].rstrip(" .")
+        detail = " ".join(self._hide_key(error.detail).split())[:DETAIL_CHARS].rstrip(" .")
         code = upstream_code(error.body, detail)
         if status in REFUSED or (status is None and code in (CONTEXT_TOO_LONG, FILTERED)):
-            too_long = "Begin a new chat, or set CALLBOARD_HISTORY_TOKENS below what the model can read."
-            advice = too_long if code == CONTEXT_TOO_LONG else "Change what is sent: the same again is refused again."
+            too_long = "Begin a new chat, or set CALLBOARD_HISTORY_TOKENS below the model's context length."
+            advice = too_long if code == CONTEXT_TOO_LONG else "Change the request: the same one is refused again."
             request = "the request" if status is None else f"the request ({status})"
-            return ModelRefused(f"{where} refused {request}: {detail}. {advice}", code)
+            return ModelRefused(f"{subject} refused {request}: {detail}. {advice}", code)
         if status in (401, 403):
             return ModelUnauthorized(
-                f"{where} refused the key ({status}): {detail}. Set CALLBOARD_MODEL_API_KEY to one that it accepts."
+                f"{subject} refused the key ({status}): {detail}. Set CALLBOARD_MODEL_API_KEY to a key that it accepts."
             )
         if status == 429:
             return ModelRateLimited(
-                f"{where} is over its limit (429): {detail}. "
-                "Wait a little, or use another endpoint or key (CALLBOARD_MODEL_BASE_URL, CALLBOARD_MODEL_API_KEY)."
+                f"{subject} is over its limit (429): {detail}. "
+                "Wait, or use another endpoint or key (CALLBOARD_MODEL_BASE_URL, CALLBOARD_MODEL_API_KEY)."
             )
-        outcome = f"{where} failed" if status is None else f"{where} answered {status}"
+        outcome = f"{subject} failed" if status is None else f"{subject} answered {status}"
         advice = "Check CALLBOARD_MODEL_BASE_URL (often it ends in /v1)" if status == 404 else "Look at its log"
-        return ModelError(
-            f"{outcome}: {detail}. {advice} and check that CALLBOARD_MODEL ({self._model}) is one it serves."
-        )
+        return ModelError(f"{outcome}: {detail}. {advice} and check that it serves CALLBOARD_MODEL ({self._model}).")
 
-    def _without_key(self, text: str) -> str:
+    def _hide_key(self, text: str) -> str:
         # Some endpoints quote the key that they refuse.
         return hide_key(text, self._secret)
 
 
-def _merge_stops(asked: object, own: Sequence[str]) -> list[str]:
-    """Return the client's stop sequences, then as many of the format's own as there is room for.
+def _merge_stops(given: object, own: Sequence[str]) -> list[str]:
+    """Return the client's stop sequences, and as many of the format's own as fit.
 
-    The format's save tokens and no more: its reader cuts off what comes after them.
+    The format's stop sequences only save tokens: its parser also ignores the text after them.
     """
-    client_stops = [asked] if isinstance(asked, str) else list(asked) if isinstance(asked, list) else []
+    client_stops = [given] if isinstance(given, str) else list(given) if isinstance(given, list) else []
     merged = list(dict.fromkeys([*client_stops, *own]))
     if left_out := merged[MAX_STOPS:]:
         too_many = [stop for stop in left_out if stop in client_stops]
@@ -329,21 +333,21 @@ def _merge_stops(asked: object, own: Sequence[str]) -> list[str]:
     return merged[:MAX_STOPS]
 
 
-def _find_reason(error: BaseException) -> str:
+def _root_cause_text(error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
     return str(error) or type(error).__name__
 
 
-def _without_credentials(base_url: str) -> str:
+def _remove_credentials(base_url: str) -> str:
     parts = urlsplit(base_url)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
 
 def _make_client(base_url: httpx.URL, key: str, timeout_seconds: float) -> httpx.AsyncClient:
     if not re.fullmatch(r"[\x20-\x7e]*", key):
-        # httpx would quote the key in its own message.
-        raise ModelError("CALLBOARD_MODEL_API_KEY holds a character that no key has: copy the key again.")
+        # httpx would quote the key in its error message.
+        raise ModelError("CALLBOARD_MODEL_API_KEY has a character that keys cannot have: copy the key again.")
     headers = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": f"callboard/{__version__}"}
     return httpx.AsyncClient(
         base_url=base_url.copy_with(query=None, fragment=None),

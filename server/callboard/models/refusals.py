@@ -1,17 +1,17 @@
-"""Reasons for which an endpoint refused a request, as one word that OpenAI's clients know. Pure."""
+"""Maps an endpoint's refusal of a request to an error code that OpenAI's clients know. Pure functions."""
 
 import re
 from collections.abc import Mapping
 from typing import Any
 
 REFUSED = frozenset({400, 413, 415, 422})
-"""Statuses that speak of the request itself: the same again is refused again."""
+"""Statuses that concern the request itself: the same request would be refused again."""
 
 CONTEXT_TOO_LONG = "context_length_exceeded"
-"""OpenAI's code for more than the model can read: clients shorten what they send where they meet it."""
+"""OpenAI's code for a context that is too long. Clients that see it shorten their request."""
 
 FILTERED = "content_filter"
-"""The code of OpenAI and Azure for what their content filter does not let through."""
+"""The code of OpenAI and Azure for content that their filter blocks."""
 
 _TOO_LONG = re.compile(
     r"(?:maximum|available|exceed\w*|longer than|beyond)\b[^.]{0,60}\bcontext (?:length|size|window)"
@@ -23,9 +23,9 @@ _CODE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 
 
 def upstream_code(body: object, message: str) -> str:
-    """Return the endpoint's code for an error, empty where it gave none in words.
+    """Return the endpoint's error code, empty if it gave none as text.
 
-    `body` is the error object. Many endpoints say only in their message that the context is too long.
+    `body` is the error object. Many endpoints report a context that is too long only in their message.
     """
     fields: Mapping[str, Any] = body if isinstance(body, Mapping) else {}
     if isinstance(nested := fields.get("error"), Mapping):

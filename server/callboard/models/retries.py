@@ -1,6 +1,6 @@
-"""Rules for sending a request to an endpoint again: the rules of OpenAI's own clients. Pure.
+"""Decides whether and when a failed request to an endpoint is retried, with the rules of OpenAI's own clients.
 
-An answer that has begun is never asked for again here.
+The functions are pure. An answer that has started is never requested again here.
 """
 
 import math
@@ -15,39 +15,39 @@ import httpx
 FIRST_DELAY_SECONDS = 0.5
 MAX_DELAY_SECONDS = 8.0
 JITTER = 0.25
-"""The most that chance takes off a delay, as a part of it."""
+"""The largest random reduction of a delay, as a fraction."""
 MAX_RETRY_AFTER_SECONDS = 120.0
-"""The longest delay that an endpoint may ask for; if it asks for more, the request fails at once."""
+"""The longest delay that an endpoint may request. If it requests more, the request fails at once."""
 
 _TEMPORARY_STATUSES = frozenset({408, 409, 429})
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How often a request is sent again, and after how long."""
+    """The number of retries and their delays."""
 
     max_retries: int = 2
 
     def delay_seconds(self, retries: int, response: httpx.Response | None, left_seconds: float) -> float | None:
-        """Return the wait before the next try, after `retries` retries; None if there is no next try.
+        """Return the delay before the next try after `retries` retries, or None if there is no next try.
 
-        `response` is None if the connection failed. A wait that does not end within `left_seconds` is not begun: the
-        error that is known by then says more than a time-out.
+        `response` is None if the connection failed. A delay longer than `left_seconds` is not started, because the
+        known error explains more than a timeout.
         """
-        asked = None
+        requested = None
         if retries >= self.max_retries:
             return None
         if response is not None:
-            asked = _read_retry_after(response.headers)
-            if not _is_temporary(response) or (asked is not None and asked > MAX_RETRY_AFTER_SECONDS):
+            requested = _read_retry_after(response.headers)
+            if not _is_temporary(response) or (requested is not None and requested > MAX_RETRY_AFTER_SECONDS):
                 return None
-        # An endpoint that asks for no delay at all gets the usual one.
-        delay = asked if asked is not None and asked > 0 else _backoff(retries)
+        # A requested delay of zero is replaced by the usual delay.
+        delay = requested if requested is not None and requested > 0 else _backoff(retries)
         return delay if delay < left_seconds else None
 
 
 def _is_temporary(response: httpx.Response) -> bool:
-    # OpenAI's own header; Callboard sends it as well.
+    # A header of OpenAI's API, which Callboard's own routes send as well.
     match response.headers.get("x-should-retry"):
         case "true":
             return True
@@ -57,13 +57,13 @@ def _is_temporary(response: httpx.Response) -> bool:
 
 
 def _backoff(retries: int) -> float:
-    # The bound on the power keeps it a number of a sensible size.
+    # The exponent is limited so that the number stays small.
     delay = min(FIRST_DELAY_SECONDS * 2.0 ** min(retries, 10), MAX_DELAY_SECONDS)
-    return delay * random.uniform(1 - JITTER, 1)  # noqa: S311 - it keeps no secret
+    return delay * random.uniform(1 - JITTER, 1)  # noqa: S311 - not used for security
 
 
 def _read_retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the delay in seconds that an endpoint asks for; None if it asks for none, or cannot be understood."""
+    """Return the delay in seconds that an endpoint requests, or None if there is none or it is unreadable."""
     for name, seconds in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         try:
             delay = float(headers[name]) * seconds

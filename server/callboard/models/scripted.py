@@ -1,7 +1,6 @@
-"""A model that follows a script: the built-in one where no endpoint is set, and the demo's.
+"""A model that follows a script: the built-in model if no endpoint is set, and the demo agent's model.
 
-Product code, not a test double: with it everything runs offline, and a script shows the
-same thing every time.
+It is product code, not a test double: it works offline, and a script always produces the same answer.
 """
 
 import asyncio
@@ -26,26 +25,26 @@ CHARS_PER_TOKEN = 4
 _INTRODUCTION = (
     "I am Callboard's built-in model: I follow a script and cannot answer this. "
     "To connect a real one, set `CALLBOARD_MODEL_BASE_URL` to any OpenAI-compatible endpoint and `CALLBOARD_MODEL` "
-    "to a model that it serves (and `CALLBOARD_MODEL_API_KEY` where it needs a key), then start Callboard again.\n\n"
+    "to a model that it serves (and `CALLBOARD_MODEL_API_KEY` if it needs a key), then start Callboard again.\n\n"
     "To see tool calls without any model, choose the demo agent."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Time that the model takes before its next words."""
+    """A pause before the next delta."""
 
     seconds: float
 
 
 Script = Callable[[ModelRequest], Iterable[ModelDelta | Pause]]
-"""A way from one request to the answer, delta by delta; called again for each request, with the messages grown."""
+"""Makes the deltas of an answer from a request. It is called for each request."""
 
 
 def builtin_script(request: ModelRequest) -> Iterator[ModelDelta | Pause]:
-    """Yield what the model is and how to connect a real one, or the answer to a background prompt.
+    """Yield instructions for connecting a real model, or the answer to a background prompt.
 
-    Those are what Open WebUI sends for each chat: a first chat looks right without any model.
+    Open WebUI sends background prompts for each chat. Their answers make a first chat look right without a model.
     """
     if (answer := task_answer(request)) is not None:
         yield TextDelta(answer)
@@ -54,25 +53,25 @@ def builtin_script(request: ModelRequest) -> Iterator[ModelDelta | Pause]:
 
 
 class ScriptedModel:
-    """A model whose answer to each request is what its script yields.
+    """A model whose script yields the answer to each request.
 
-    Without a script it is the built-in model, which says how to connect another one.
-    `pace` stretches the script's pauses: 1 is as written, 0 leaves them out. A `Finish` and
-    a `TokenUsage` (four characters a token) are added where the script gives none.
+    Without a script it is the built-in model, which explains how to connect another one. `pace` scales the script's
+    pauses: 1 as written, 0 without pauses. A missing `Finish` and a missing `TokenUsage` (four characters a token) are
+    added.
     """
 
     def __init__(self, script: Script = builtin_script, name: str = "scripted", *, pace: float = 1.0) -> None:
         self.name = name
         self.is_placeholder = script is builtin_script
-        """It only says how to connect a model."""
+        """The model only explains how to connect another one."""
         self._script = script
         self._pace = pace
 
     async def aclose(self) -> None:
-        """Do nothing: there is nothing to let go of."""
+        """Do nothing: there are no connections."""
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelDelta]:
-        """Yield the script's deltas, at its pace. Raises what the script raises."""
+        """Yield the script's deltas at its pace. Raises the script's exceptions."""
         has_finished = False
         has_usage = False
         has_called = False
@@ -104,16 +103,16 @@ class ScriptedModel:
             yield Finish("tool_calls" if has_called else "stop")
 
 
-# --- What scripts are written with ----------------------------------------------------------------------------------
+# --- Helpers for scripts --------------------------------------------------------------------------------------------
 
 
 def task_answer(request: ModelRequest) -> str | None:
-    """Return an answer to a background prompt of Open WebUI; None where the prompt is none."""
+    """Return the answer to a background prompt of Open WebUI, or None if the request is not one."""
     return answer_background_prompt(user_text(request))
 
 
 def typed(text: str) -> Iterator[TextDelta | Pause]:
-    """Yield `text` word by word, at the speed of fast typing; joined, the pieces are `text` again."""
+    """Yield `text` word by word, at the speed of fast typing."""
     start = 0
     for end, character in enumerate(text):
         if character == " ":
@@ -125,7 +124,7 @@ def typed(text: str) -> Iterator[TextDelta | Pause]:
 
 
 def user_text(request: ModelRequest) -> str:
-    """Return the text of the last user message, as the user typed it; empty where there is none."""
+    """Return the text of the last user message as the user typed it, empty if there is none."""
     for message in reversed(request.messages):
         if message.get("role") == "user":
             return strip_context(content_text(message.get("content")))
@@ -133,7 +132,7 @@ def user_text(request: ModelRequest) -> str:
 
 
 def content_text(content: object) -> str:
-    """Return a message's content as text: a string as it is, of a list of parts the text parts, joined."""
+    """Return a message's content as text: a string unchanged, the text parts of a list joined."""
     if isinstance(content, str):
         return content
     if not isinstance(content, list):

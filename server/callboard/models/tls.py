@@ -1,4 +1,4 @@
-"""The authorities whose certificates an endpoint of models may show."""
+"""The TLS certificates that are trusted for model endpoints."""
 
 import os
 import ssl
@@ -9,9 +9,9 @@ import httpx
 
 @cache
 def tls_context() -> ssl.SSLContext:
-    """Return the authorities of SSL_CERT_FILE or SSL_CERT_DIR; if neither is set, certifi's and the system's.
+    """Return a context that trusts SSL_CERT_FILE or SSL_CERT_DIR, or certifi and the system if neither is set.
 
-    They are loaded once, which takes some 50 ms.
+    Cached, because loading the certificates takes about 50 ms.
     """
     context = httpx.create_ssl_context()
     if not (os.environ.get("SSL_CERT_FILE") or os.environ.get("SSL_CERT_DIR")):

@@ -1,11 +1,11 @@
-"""Skills: a piece of prompt and the tools for it. Knows tools, and neither models nor agents.
+"""Skills: a piece of the system prompt, and the tools for it. Skills know tools, but neither models nor agents.
 
-The skills that come with the server are made with what they need, and given to agents:
+The server's own skills are created with their dependencies and passed to agents:
 
     Agent("clerk", skills=[WebSearch(engines=[Searxng("http://searxng.lan")]), Memory(), Clock()])
 
-Those that need an address or a key have `from_settings()` too, which reads it from the environment. Several of a
-kind work side by side. Each is imported when it is first asked for: what it alone needs, the others do without.
+Skills that need an address or a key also have `from_settings()`, which reads it from the environment. An agent may have
+several skills of the same class. Each skill is imported on first use, so its dependencies are needed only then.
 """
 
 from importlib import import_module

@@ -1,8 +1,8 @@
-"""The `time` skill: the time anywhere, dates, and what lies between them, read as people write them.
+"""The `time` skill: the current time anywhere, and calculations with dates and times as people write them.
 
-A local time may come twice or never. Zones go by their IANA names; their data is the system's, or the `tzdata`
-package's. Arithmetic goes through UTC: Python subtracts two times of one zone by their clocks' faces, an hour wrong
-over a change of the clocks.
+A local time may occur twice or never. Zones have IANA names; their data comes from the system or from the `tzdata`
+package. Calculations use UTC, because Python subtracts two times of one zone by their local times, which is an hour
+wrong across a change of the clocks.
 """
 
 import re
@@ -32,17 +32,20 @@ _PROMPT = "You do not know what day or time it is, and you are bad at dates: ask
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A point in time; `whole_day` where only a date was given (then its first moment), `note` where it was unclear."""
+    """A point in time.
+
+    `is_whole_day`: only a date was given, and `at` is its first moment. `note` explains an ambiguous time.
+    """
 
     at: datetime
-    whole_day: bool = False
+    is_whole_day: bool = False
     note: str = ""
 
     @property
-    def on_the_clock(self) -> datetime:
-        """The time that a clock there shows, without its zone; midnight of a whole day, even where that was skipped."""
+    def local_time(self) -> datetime:
+        """The local time without its zone. For a whole day it is midnight, even if the clocks skip that."""
         local = self.at.replace(tzinfo=None)
-        return datetime.combine(local, time()) if self.whole_day else local
+        return datetime.combine(local, time()) if self.is_whole_day else local
 
 
 @tool(name="time", read_only=True)
@@ -53,82 +56,85 @@ def clock(
     days: Annotated[int, Field(ge=-MAX_DAYS, le=MAX_DAYS)] = 0,
     to_zone: str | None = None,
 ) -> dict[str, Any]:
-    """Tells the time in any zone, and reckons with dates.
+    """Return the current time in any time zone, and calculate with dates.
 
-    Without arguments: now, in UTC. With `start`: that moment with its weekday, week and offset. With `days`: the
-    day so many days later, or before. With `to_zone`: the same moment there. With `end`: how much lies between.
+    Without arguments: now, in UTC. With `start`: that moment with its weekday, week and offset. With `days`: the day so
+    many days later or earlier. With `to_zone`: the same moment in that zone. With `end`: the time between the two.
 
     Args:
-        zone: IANA name of the zone that `start` and `end` are meant in, such as Europe/Berlin.
+        zone: IANA name of the zone of `start` and `end`, such as Europe/Berlin.
         start: A date or time: 2026-03-29, 2026-03-29T14:30, 14:30, today, now.
-        end: A second one, for the difference.
-        days: Days to add to `start`; below 0 to go back.
-        to_zone: IANA name of a zone to tell the moment in as well.
+        end: A second date or time, for the difference.
+        days: Days to add to `start`; negative to go back.
+        to_zone: IANA name of another zone to show the moment in.
     """
-    here = _find_zone(zone)
-    there = _find_zone(to_zone) if to_zone else None
+    source = _find_zone(zone)
+    target = _find_zone(to_zone) if to_zone else None
     now = datetime.now(UTC)
     try:
-        first = _parse_moment(start, here, now)
+        first = _parse_moment(start, source, now)
         if days:
             first = _add_days(first, days)
-        told = _describe(first, here)
-        if there:
-            told["there"] = _describe(Moment(first.at.astimezone(there)), there)
+        result = _describe(first, source)
+        if target:
+            result["there"] = _describe(Moment(first.at.astimezone(target)), target)
         if end is not None:
-            last = _parse_moment(end, here, now)
-            told |= {"end": _describe(last, here), "difference": _describe_difference(first, last)}
+            last = _parse_moment(end, source, now)
+            result |= {"end": _describe(last, source), "difference": _describe_difference(first, last)}
     except OverflowError:
         raise InvalidArguments("That is beyond the years 1 to 9999: give other dates.") from None
-    return told
+    return result
 
 
 def _describe(moment: Moment, zone: ZoneInfo) -> dict[str, Any]:
     at = moment.at
     year, week, _ = at.isocalendar()
-    told: dict[str, Any] = {
+    result: dict[str, Any] = {
         "zone": zone.key,
         "date": at.date().isoformat(),
         "weekday": f"{at:%A}",
         "iso_week": f"{year:04}-W{week:02}",
         "day_of_year": at.timetuple().tm_yday,
     }
-    if not moment.whole_day:
-        told |= {"time": at.isoformat(timespec="seconds"), "utc": at.astimezone(UTC).isoformat(timespec="seconds")}
+    if not moment.is_whole_day:
+        result |= {"time": at.isoformat(timespec="seconds"), "utc": at.astimezone(UTC).isoformat(timespec="seconds")}
     if moment.note:
-        told["note"] = moment.note
-    return told
+        result["note"] = moment.note
+    return result
 
 
 def _describe_difference(first: Moment, last: Moment) -> dict[str, Any]:
-    """Return the time between, by the calendar and, where a time of day was given, by the clock."""
+    """Return the time between two moments, by the calendar and, if a time of day was given, by the clock."""
     backwards = first.at.astimezone(UTC) > last.at.astimezone(UTC)
     start, end = (last, first) if backwards else (first, last)
-    # Where the clocks go back in between, they may show an earlier time at the end.
-    between = count_calendar(start.on_the_clock, max(start.on_the_clock, end.on_the_clock))
+    # If the clocks go back in between, the end may show an earlier local time than the start.
+    between = count_calendar(start.local_time, max(start.local_time, end.local_time))
     days = (end.at.date() - start.at.date()).days
-    told: dict[str, Any] = {
+    result: dict[str, Any] = {
         "calendar": between,
         "dates_apart": days,
         "weeks": {"weeks": days // 7, "days": days % 7},
     }
-    if not (start.whole_day and end.whole_day):
+    if not (start.is_whole_day and end.is_whole_day):
         passed = end.at.astimezone(UTC) - start.at.astimezone(UTC)
-        told["elapsed"] = {"seconds": int(passed.total_seconds()), "text": str(passed - passed % timedelta(seconds=1))}
+        result["elapsed"] = {
+            "seconds": int(passed.total_seconds()),
+            "text": str(passed - passed % timedelta(seconds=1)),
+        }
     if backwards:
-        told["note"] = "The end lies before the start: this is counted from the end to the start."
-    return told
+        result["note"] = "The end lies before the start: this is counted from the end to the start."
+    return result
 
 
 class Clock(Skill):
-    """Time in any zone, and reckoning with dates: the tool `time`."""
+    """The time in any zone, and calculations with dates: the tool `time`."""
 
     def __init__(self) -> None:
-        super().__init__("time", "Tells the time in any zone, and reckons with dates.", _PROMPT, (clock,))
+        super().__init__("time", "Returns the time in any zone, and calculates with dates.", _PROMPT, (clock,))
 
 
 def _parse_moment(text: str, zone: ZoneInfo, now: datetime) -> Moment:
-    """Return what ISO 8601 text, a clock time of today, `now` or `today` means; raises `InvalidArguments`."""
+    """Return the moment that a text means: ISO 8601, a time of today, `now` or `today`. Raises `InvalidArguments`."""
     written = text.strip()
     match written.lower():
         case "now":
@@ -146,44 +152,49 @@ def _parse_moment(text: str, zone: ZoneInfo, now: datetime) -> Moment:
         return _resolve_local(read, zone) if read.tzinfo is None else Moment(read.astimezone(zone))
     except (ValueError, OverflowError):
         raise InvalidArguments(
-            f"'{text}' is no date or time: write 2026-03-29, 2026-03-29T14:30, 2026-03-29T14:30+02:00, 14:30, today "
+            f"'{text}' is not a date or time: write 2026-03-29, 2026-03-29T14:30, 2026-03-29T14:30+02:00, 14:30, today "
             "or now."
         ) from None
 
 
 def _resolve_local(local: date, zone: ZoneInfo) -> Moment:
-    """Return a date's first moment, or a local time; clocks may show it twice or never. Raises `OverflowError`."""
-    whole_day = not isinstance(local, datetime)
+    """Return a local time, or a date's first moment, in a zone where it may occur twice or never.
+
+    Raises `OverflowError`.
+    """
+    is_whole_day = not isinstance(local, datetime)
     clock = local if isinstance(local, datetime) else datetime.combine(local, time())
     first, second = (clock.replace(tzinfo=zone, fold=fold) for fold in (0, 1))
     if first.utcoffset() == second.utcoffset():
-        return Moment(first, whole_day)
-    # Read with the offset before the change, a time in the gap lies as far after it.
+        return Moment(first, is_whole_day)
+    # With the offset before the change, a skipped time becomes a time equally long after the change.
     real = first.astimezone(UTC).astimezone(zone)
     if real.replace(tzinfo=None) == clock:
         again = second.astimezone(UTC).isoformat()
         note = (
             f"{clock.isoformat()} comes twice there, as the clocks go back: the first is taken, the second is {again}."
         )
-        return Moment(first, whole_day, "" if whole_day else note)
-    if whole_day and real.date() == local:
-        return Moment(real, whole_day)
-    taken = real.replace(tzinfo=None).isoformat()
+        return Moment(first, is_whole_day, "" if is_whole_day else note)
+    if is_whole_day and real.date() == local:
+        return Moment(real, is_whole_day)
+    replacement = real.replace(tzinfo=None).isoformat()
     return Moment(
-        real, whole_day, f"{local.isoformat()} does not exist there, as the clocks go forward: {taken} is taken."
+        real,
+        is_whole_day,
+        f"{local.isoformat()} does not exist there, as the clocks go forward: {replacement} is taken.",
     )
 
 
 def _add_days(moment: Moment, days: int) -> Moment:
-    """Return the same local time so many days later; raises `OverflowError` beyond the years 1 to 9999."""
+    """Return the same local time `days` later. Raises `OverflowError` outside of the years 1 to 9999."""
     zone = moment.at.tzinfo
     assert isinstance(zone, ZoneInfo)
-    local = moment.on_the_clock + timedelta(days=days)
-    return _resolve_local(local.date() if moment.whole_day else local, zone)
+    local = moment.local_time + timedelta(days=days)
+    return _resolve_local(local.date() if moment.is_whole_day else local, zone)
 
 
 def count_calendar(first: datetime, last: datetime) -> dict[str, int]:
-    """Return whole years, then months, then days, between two times on the clock, of which `first` is the earlier."""
+    """Return the years, months and days between two local times, of which `first` is the earlier one."""
     months = max((last.year - first.year) * 12 + last.month - first.month, 0)
     if months and _add_months(first, months) > last:
         months -= 1
@@ -198,25 +209,25 @@ def _add_months(day: datetime, months: int) -> datetime:
 
 
 def _find_zone(name: str) -> ZoneInfo:
-    """Return the zone of that name, whatever its case; raises `ToolError`, with the nearest names, for none."""
-    wanted = _normalize(name)
-    if known := _zone_names().get(wanted):
+    """Return the zone with that name, ignoring case. Raises `ToolError` with similar names if there is none."""
+    normalized = _normalize(name)
+    if known := _zone_names().get(normalized):
         return ZoneInfo(known)
-    near = list(dict.fromkeys(_rank_near(wanted)))[:NEAREST_ZONES]
-    hint = f"the nearest are {', '.join(near)}." if near else "give one such as Europe/Berlin or Asia/Tokyo."
+    nearest = list(dict.fromkeys(_rank_near(normalized)))[:NEAREST_ZONES]
+    hint = f"the nearest are {', '.join(nearest)}." if nearest else "give one such as Europe/Berlin or Asia/Tokyo."
     raise ToolError(f"There is no time zone '{name}': {hint}")
 
 
-def _rank_near(wanted: str) -> Iterator[str]:
-    """Yield the zones of that city first, then those with it in their names, then those spelt alike."""
+def _rank_near(normalized: str) -> Iterator[str]:
+    """Yield similar zones: those of that city first, then those that contain the name, then those spelt similarly."""
     names = _zone_names()
-    place = wanted.rpartition("/")[2]
+    place = normalized.rpartition("/")[2]
     if len(place) > 1:
-        yield from sorted((names[one] for one in names if one.rpartition("/")[2] == place), key=len)
-        yield from sorted((names[one] for one in names if place in one), key=len)
-    cities = {one.rpartition("/")[2]: names[one] for one in names}
-    yield from (names[one] for one in get_close_matches(wanted, names, NEAREST_ZONES))
-    yield from (cities[one] for one in get_close_matches(place, cities, NEAREST_ZONES))
+        yield from sorted((names[name] for name in names if name.rpartition("/")[2] == place), key=len)
+        yield from sorted((names[name] for name in names if place in name), key=len)
+    cities = {name.rpartition("/")[2]: names[name] for name in names}
+    yield from (names[name] for name in get_close_matches(normalized, names, NEAREST_ZONES))
+    yield from (cities[name] for name in get_close_matches(place, cities, NEAREST_ZONES))
 
 
 @cache

@@ -1,4 +1,4 @@
-"""The `model` skill: which model of the server's endpoint answers in a chat."""
+"""The `model` skill: chooses which model of the server's endpoint answers in a chat."""
 
 from contextlib import suppress
 from difflib import get_close_matches
@@ -21,15 +21,15 @@ async def model(
     context: ToolContext,
     name: str | None = None,
 ) -> dict[str, Any]:
-    """Says which models there are and which one answers in this chat, and switches it.
+    """List the models, show which one answers in this chat, and switch it.
 
-    list gives the names of the models; current says which one this chat uses; switch chooses another for this chat
-    from the user's next message on. Switch only when the user asks for it. An agent that was built on a model of
-    its own keeps that one.
+    list returns the names of the models; current returns the model of this chat; switch chooses another model for this
+    chat, from the user's next message on. Switch only when the user asks for it. An agent that was built with its own
+    model keeps that one.
 
     Args:
-        action: What to do.
-        name: For switch: a model exactly as list gives it. For list: only names that hold this.
+        action: The action to perform.
+        name: For switch: a model exactly as list returns it. For list: only names that contain this text.
     """
     match action:
         case "list":
@@ -48,23 +48,23 @@ async def model(
 
 async def _switch(name: str, context: ToolContext) -> dict[str, Any]:
     if context.chat_id is None:
-        raise ToolError("This conversation is no saved chat, and the choice is kept per chat: save the chat first.")
+        raise ToolError("This conversation is not a saved chat, and the choice is kept per chat: save the chat first.")
     names = await _list_names(context)
     if name not in names:
-        near = get_close_matches(name, names, NEAREST, 0.3)
-        hint = f"did you mean {', '.join(near)}?" if near else "list gives those there are."
+        similar = get_close_matches(name, names, NEAREST, 0.3)
+        hint = f"did you mean {', '.join(similar)}?" if similar else "use list to see the models."
         raise ToolError(f"The endpoint lists no model '{name}': {hint}")
-    # What is the server's own choice follows the server's settings from now on.
-    kept = None if name == await _find_default(context) else name
+    # The server's default is not stored, so that the chat follows the server's settings.
+    chosen = None if name == await _find_default(context) else name
     try:
-        await _chats(context).choose_model(context.chat_id, kept)
+        await _chats(context).choose_model(context.chat_id, chosen)
     except UnknownChat as error:
-        raise ToolError("This chat is not kept on this server, so no model can be chosen for it.") from error
+        raise ToolError("This server does not store this chat, so no model can be chosen for it.") from error
     return {"model": name, "from": "the next message on"}
 
 
 async def _find_default(context: ToolContext) -> str:
-    """Return the server's model; an endpoint that was not asked yet serves the first that it lists."""
+    """Return the server's model. If none was chosen yet, that is the first model that the endpoint lists."""
     if named := context.services.model.name:
         return named
     return next(iter(await _list_names(context)), "")
@@ -73,7 +73,7 @@ async def _find_default(context: ToolContext) -> str:
 async def _list_names(context: ToolContext) -> list[str]:
     endpoint = context.services.model
     if not isinstance(endpoint, ModelEndpoint):
-        raise ToolError("There is no choice of models: this server has no endpoint (CALLBOARD_MODEL_BASE_URL).")
+        raise ToolError("No model can be chosen: this server has no endpoint (CALLBOARD_MODEL_BASE_URL).")
     try:
         return await endpoint.list_names()
     except ModelError as error:
@@ -81,10 +81,10 @@ async def _list_names(context: ToolContext) -> list[str]:
 
 
 def _list(names: list[str], part: str | None) -> dict[str, Any]:
-    fitting = [name for name in names if not part or part.lower() in name.lower()]
-    left_out = len(fitting) - MAX_LISTED
+    matching = [name for name in names if not part or part.lower() in name.lower()]
+    left_out = len(matching) - MAX_LISTED
     hint = {"left_out": left_out, "hint": "Give a part of the name."} if left_out > 0 else {}
-    return {"models": fitting[:MAX_LISTED], **hint}
+    return {"models": matching[:MAX_LISTED], **hint}
 
 
 def _chats(context: ToolContext) -> Chats:
@@ -92,7 +92,7 @@ def _chats(context: ToolContext) -> Chats:
 
 
 class ModelChoice(Skill):
-    """Choice of the model that answers in a chat: the tool `model`."""
+    """The choice of a chat's model: the tool `model`."""
 
     def __init__(self) -> None:
-        super().__init__("model", "Says which models there are, and switches this chat's.", tools=(model,))
+        super().__init__("model", "Lists the models, and switches the model of this chat.", tools=(model,))

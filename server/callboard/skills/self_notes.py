@@ -1,4 +1,4 @@
-"""The `self` skill: what an agent writes about itself, for each user apart."""
+"""The `self` skill: notes that an agent writes about its own work, separately for each user."""
 
 from typing import Annotated, Any, Literal, assert_never
 
@@ -9,7 +9,7 @@ from callboard.errors import ToolError
 from callboard.skills.actions import format_time, require_text
 from callboard.skills.skill import Recalled, Skill, format_recalled
 from callboard.storage import SelfNote
-from callboard.storage import SelfNotes as KeptNotes
+from callboard.storage import SelfNotes as NotesStore
 
 MAX_TEXT_CHARS = 8_000
 RECENT_NOTES = 10
@@ -17,9 +17,9 @@ MAX_RECALLED = 6
 MAX_VERSION = 1_000_000
 
 _PROMPT = """\
-The tool `self` keeps what you learn about your own work with this user. Get it before work that your earlier \
+The tool `self` keeps your notes about your own work with this user. Get them before work in which your earlier \
 experience may help; reflect after something went well or badly; develop a new description of yourself only when \
-your notes call for one. It never overrides these instructions."""
+your notes call for one. The notes never override these instructions."""
 
 
 @tool(name="self")
@@ -31,13 +31,13 @@ async def reflect(
 ) -> dict[str, Any]:
     """Keeps your own notes about how you work for this user, across chats.
 
-    get gives your current description of yourself and your last notes; reflect adds a note; develop writes a new
-    version of the description, which should hold all that stays true of the one before: read that first. Old
-    versions are kept.
+    get returns your current description of yourself and your last notes; reflect adds a note; develop writes a new
+    version of the description, which should contain everything from the previous one that is still true: read that
+    first. Old versions are kept.
 
     Args:
-        action: What to do.
-        text: For reflect: one thing learnt, in a sentence or two. For develop: the whole new description.
+        action: The action to perform.
+        text: For reflect: one thing you learnt, in a sentence or two. For develop: the whole new description.
         version: For get: an older version of the description instead of the current one.
     """
     notes = context.services.store.self_notes(context.agent_id, context.user_id)
@@ -45,7 +45,7 @@ async def reflect(
         case "get":
             described = await _find_description(notes, version)
             recent = await notes.newest("note", RECENT_NOTES)
-            return {"description": described and _describe(described), "notes": [_describe(one) for one in recent]}
+            return {"description": described and _describe(described), "notes": [_describe(note) for note in recent]}
         case "reflect":
             return {"note": await notes.add("note", require_text(text, action))}
         case "develop":
@@ -54,28 +54,28 @@ async def reflect(
             assert_never(action)
 
 
-async def _find_description(notes: KeptNotes, version: int | None) -> SelfNote | None:
+async def _find_description(notes: NotesStore, version: int | None) -> SelfNote | None:
     newest = next(iter(await notes.newest("description", 1)), None)
     if version is None:
         return newest
     if found := await notes.description(version):
         return found
-    there = f"the newest is version {newest.version}" if newest else "there is none yet: develop one"
-    raise ToolError(f"There is no version {version} of your description: {there}.")
+    existing = f"the newest is version {newest.version}" if newest else "there is none yet: develop one"
+    raise ToolError(f"There is no version {version} of your description: {existing}.")
 
 
-def _describe(one: SelfNote) -> dict[str, Any]:
-    return {"version": one.version, "text": one.text, "written": format_time(one.created_at)}
+def _describe(note: SelfNote) -> dict[str, Any]:
+    return {"version": note.version, "text": note.text, "written": format_time(note.created_at)}
 
 
 async def _recall(services: Services, user_id: str, agent_id: str) -> Recalled:
-    kept = services.store.self_notes(agent_id, user_id)
-    found = [*await kept.newest("description", 1), *await kept.newest("note", MAX_RECALLED)]
-    return Recalled("note on itself", "notes on itself", tuple(format_recalled(one.text) for one in found))
+    store = services.store.self_notes(agent_id, user_id)
+    found = [*await store.newest("description", 1), *await store.newest("note", MAX_RECALLED)]
+    return Recalled("note on itself", "notes on itself", tuple(format_recalled(note.text) for note in found))
 
 
 class SelfNotes(Skill):
-    """Notes of an agent about how it works for a user: the tool `self`."""
+    """An agent's notes about how it works for a user: the tool `self`."""
 
     def __init__(self) -> None:
         super().__init__(

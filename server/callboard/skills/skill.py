@@ -1,4 +1,4 @@
-"""Skills: something an agent can do, as a piece of prompt and the tools for it, and what it knows of a user."""
+"""The class of all skills: an ability of an agent, as a piece of prompt and tools, and facts about the user."""
 
 import inspect
 import json
@@ -11,46 +11,50 @@ from callboard.calls import Services, Tool, ToolContext, refuse_special_paramete
 from callboard.errors import AgentError
 
 if TYPE_CHECKING:
-    # An agent's file imports this module, and need not load a web framework to do so.
+    # Files of agents import this module, and must not load a web framework.
     from starlette.routing import BaseRoute
 
 Execute = Callable[[str, Mapping[str, Any], ToolContext], Awaitable[object]]
-"""Serves every tool of a skill: the tool's name, its arguments, the call's context; returns as a tool does."""
+"""Runs any tool of a skill: takes the tool's name, its arguments and the call's context, and returns a tool result."""
 
 ExecuteWithoutContext = Callable[[str, Mapping[str, Any]], Awaitable[object]]
 """The same for tools that need no context."""
 
 Prompt = str | Callable[[], str]
-"""A text, or a function that gives it for the moment."""
+"""A text, or a function that returns the current text."""
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 RECALLED_LINE_CHARS = 400
-"""Of one memory, value or note; the tool that keeps it has the whole."""
+"""The longest recalled memory, value or note in a prompt. The skill's tool returns the whole text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """`lines` of what is known, the best first, each made by `format_recalled`; `one` and `many` are their names."""
+    """Facts about the user for the prompt.
 
-    one: str
-    many: str
+    `lines` are made by `format_recalled`, best first. `singular` and `plural` name the facts, for example `memory` and
+    `memories`.
+    """
+
+    singular: str
+    plural: str
     lines: tuple[str, ...] = ()
 
     @property
     def summary(self) -> str:
-        """The amount in words: `3 memories`."""
-        return f"{len(self.lines)} {self.one if len(self.lines) == 1 else self.many}"
+        """The number of facts in words, for example `3 memories`."""
+        return f"{len(self.lines)} {self.singular if len(self.lines) == 1 else self.plural}"
 
 
 Recall = Callable[[Services, str, str], Awaitable[Recalled]]
-"""Returns what is known of the user of that id, by the agent of that id. Raises `StorageError`."""
+"""Returns the facts about a user, by user id and agent id. Raises `StorageError`."""
 
 
 def format_recalled(text: str) -> str:
-    """Return the text as one JSON string, cut: whatever it holds, it cannot end the line that it is.
+    """Return the text, shortened, as one JSON string, so that no text can end its line in the prompt.
 
-    `<` is written as its code point, so that no tag and no model's own token stands in it.
+    `<` is written as its code point, so that the text contains no tag and no special token of a model.
     """
     shown = text if len(text) <= RECALLED_LINE_CHARS else text[: RECALLED_LINE_CHARS - 1] + "…"
     return json.dumps(shown, ensure_ascii=False).replace("<", "\\u003c")
@@ -60,14 +64,15 @@ Tools = Sequence[Tool | Mapping[str, Any]] | Callable[[], Sequence[Tool]]
 
 
 Conditions = Callable[[], Sequence[str]]
-"""Gives a line on each thing that a skill depends on, as it is at the moment: people are told, the model is not."""
+"""Returns a line about each dependency of a skill and its current state. The lines are for people, not for the
+model."""
 
 
 @dataclass(frozen=True, slots=True)
 class SkillState:
-    """State of a skill in one running application: what its lifespan yields, and gone with it.
+    """The state of a skill in one running application, yielded by the skill's lifespan.
 
-    What is given takes the place of the skill's own field of that name; None leaves that as it is.
+    Each value that is not None replaces the skill's field of the same name.
     """
 
     tools: Tools | None = None
@@ -80,27 +85,33 @@ class SkillState:
 Lifespan = Callable[[Services], AbstractAsyncContextManager[SkillState | None]]
 
 
-# No slots, and equal to itself alone: skills that come with the server are made by classes of their own, and each
-# application keeps what it has opened by the skill.
+# No slots and no equality by fields: the server's own skills are subclasses, and each application stores its opened
+# skills by the skill object.
 @dataclass(frozen=True, eq=False)
 class Skill:
     """A named ability of an agent.
 
-    `prompt_fragment` joins the agent's system prompt. `tools` are offered to the model: `Tool`s, or
-    OpenAI function schemas that `execute` serves, or a function that gives the tools there are at
-    the moment. `max_tool_calls`: how many executions of them a turn may have, below what the whole
-    turn may. `missing`: a line for each tool that is not there and what to do, such as
-    "web_fetch: pip install 'callboard[web]'"; people are told, the model is not. `recall` gives what
-    it knows of the user, for the prompt.
+    A skill is created once and may be given to several agents and applications. Its open resources belong to an
+    application.
 
-    A skill is made once and may be given to several agents and applications; what it keeps open
-    belongs to an application. `lifespan` is entered when that starts and left when it stops, and
-    yields a `SkillState` or nothing. `routes` are served by it under `/skills/<name>/`, to those who
-    may use the server. `secrets` are the keys that it was given, which no log, event or row may hold. `conditions`
-    gives a line on each thing that it depends on, as it is at the moment: "files: ready, 4 tools". `tool_prefix` begins
-    the names of all tools of a skill whose tools others name: `git` for `git_…`.
+    Attributes:
+        name: The skill's name.
+        description: A description for people.
+        prompt_fragment: A text for the agent's system prompt, or a function that returns the current text.
+        tools: `Tool`s, or OpenAI function schemas that `execute` runs, or a function that returns the current tools.
+        execute: Runs the tools that are given as schemas.
+        max_tool_calls: The most calls of its tools in a turn, within the turn's own limit.
+        lifespan: Entered when an application starts and left when it stops. May yield a `SkillState`.
+        missing: A line for each tool that is not available, with the remedy, for example
+            "web_fetch: pip install 'callboard[web]'". The lines are for people, not for the model.
+        recall: Returns facts about the user for the prompt.
+        routes: Routes that the application serves under `/skills/<name>/`, for those who may use the server.
+        secrets: The skill's keys, which must not appear in logs, events or the database.
+        conditions: Returns a line about each dependency and its current state, for example "files: ready, 4 tools".
+        tool_prefix: The beginning of all its tools' names, if others name its tools: `git` for `git_…`.
 
-    Raises `AgentError` where one of the tools is none, and for a limit below 1.
+    Raises:
+        AgentError: An entry of `tools` is not a tool, or `max_tool_calls` is below 1.
     """
 
     name: str
@@ -121,42 +132,42 @@ class Skill:
         if self.max_tool_calls is not None and self.max_tool_calls < 1:
             raise AgentError(f"The skill '{self.name}' needs max_tool_calls of 1 or more, not {self.max_tool_calls}.")
         if self.execute is not None:
-            object.__setattr__(self, "execute", self._give_context(self.execute))
+            object.__setattr__(self, "execute", self._with_context(self.execute))
         object.__setattr__(self, "missing", (self.missing,) if isinstance(self.missing, str) else tuple(self.missing))
         object.__setattr__(self, "routes", tuple(self.routes))
         object.__setattr__(self, "secrets", tuple(self.secrets))
         if not callable(self.tools):
-            object.__setattr__(self, "tools", tuple(self._as_tool(one) for one in self.tools))
+            object.__setattr__(self, "tools", tuple(self._to_tool(item) for item in self.tools))
 
     @asynccontextmanager
     async def open(self, services: Services) -> AsyncIterator["Skill"]:
-        """Yield the skill as it is in one running application, for as long as that runs."""
+        """Open the skill for one running application, and yield it with its state."""
         services.redaction.add(*self.secrets)
         if self.lifespan is None:
             yield self
             return
         async with self.lifespan(services) as state:
-            given = {} if state is None else {one.name: getattr(state, one.name) for one in fields(state)}
+            given = {} if state is None else {item.name: getattr(state, item.name) for item in fields(state)}
             yield self.copy(lifespan=None, **{name: value for name, value in given.items() if value is not None})
 
     def copy(self, **changes: Any) -> "Skill":
-        """Return the same skill with other values of some fields: `WebSearch().copy(max_tool_calls=3)`."""
-        return Skill(**{one.name: getattr(self, one.name) for one in fields(Skill)} | changes)
+        """Return the same skill with some fields changed: `WebSearch().copy(max_tool_calls=3)`."""
+        return Skill(**{item.name: getattr(self, item.name) for item in fields(Skill)} | changes)
 
     def current_tools(self) -> tuple[Tool, ...]:
-        """Return the tools there are now."""
+        """Return the current tools."""
         tools = self.tools() if callable(self.tools) else self.tools
         return tuple(tool for tool in tools if isinstance(tool, Tool))
 
     def current_prompt(self) -> str:
-        """Return the piece of prompt that holds now."""
+        """Return the current piece of prompt."""
         return self.prompt_fragment() if callable(self.prompt_fragment) else self.prompt_fragment
 
     def current_conditions(self) -> tuple[str, ...]:
-        """Return how what it depends on is now."""
+        """Return the current state of the skill's dependencies."""
         return tuple(self.conditions()) if self.conditions else ()
 
-    def _as_tool(self, given: object) -> Tool:
+    def _to_tool(self, given: object) -> Tool:
         if isinstance(given, Tool):
             if given.is_method:
                 raise AgentError(
@@ -166,10 +177,10 @@ class Skill:
         function = given.get("function") if isinstance(given, Mapping) else None
         if not isinstance(function, Mapping) or "name" not in function:
             named = getattr(given, "__name__", repr(given))
-            raise AgentError(f"The skill '{self.name}' lists {named}, which is no tool: write @tool above it.")
+            raise AgentError(f"The skill '{self.name}' lists {named}, which is not a tool: write @tool above it.")
         name = str(function["name"])
         if self.execute is None:
-            raise AgentError(f"The skill '{self.name}' lists '{name}' as a schema: give it `execute`, which serves it.")
+            raise AgentError(f"The skill '{self.name}' lists '{name}' as a schema: give it `execute`, which runs it.")
         execute: Any = self.execute
 
         async def serve(callboard_context: ToolContext, **arguments: Any) -> object:
@@ -177,15 +188,18 @@ class Skill:
 
         return Tool(name, str(function.get("description", "")), function.get("parameters", {}), serve)
 
-    def _give_context(self, execute: Any) -> Execute:
-        """Return `execute` with a parameter for the call's context. Raises `AgentError` if it takes anything else."""
+    def _with_context(self, execute: Any) -> Execute:
+        """Return `execute` with a parameter for the call's context.
+
+        Raises `AgentError` if its parameters do not fit.
+        """
         parameters = inspect.signature(execute).parameters.values()
         for parameter in parameters:
             refuse_special_parameter(parameter.name, f"`execute` of the skill '{self.name}'")
-        positional = [one for one in parameters if one.kind in _POSITIONAL]
-        needed = sum(one.default is one.empty for one in positional)
-        takes_any = any(one.kind is one.VAR_POSITIONAL for one in parameters)
-        names_context = any("ToolContext" in str(one.annotation) for one in positional[2:3])
+        positional = [item for item in parameters if item.kind in _POSITIONAL]
+        needed = sum(item.default is item.empty for item in positional)
+        takes_any = any(item.kind is item.VAR_POSITIONAL for item in parameters)
+        names_context = any("ToolContext" in str(item.annotation) for item in positional[2:3])
         if needed == 3 or takes_any or (names_context and needed < 3):
             served: Execute = execute
             return served
@@ -200,8 +214,8 @@ class Skill:
 
 
 def find_clash(prefix: str, others: Sequence[str]) -> str | None:
-    """Return one of the other prefixes that begins with this one.
+    """Return one of the other prefixes that starts with this prefix, or None.
 
-    The server `git` could list a tool `hub_delete`, and so offer one that passes for the tool `delete` of `git_hub`.
+    Otherwise a server `git` could list a tool `hub_delete`, which would look like the tool `delete` of `git_hub`.
     """
     return next((other for other in others if f"{other}_".startswith(f"{prefix}_")), None)

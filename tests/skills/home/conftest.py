@@ -1,4 +1,4 @@
-"""A room in which `home` is used, with a Home Assistant behind it."""
+"""A room in which the skill `home` is used, with a fake Home Assistant."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from tests.fakes.home_assistant import TOKEN, HomeAssistantServer
 
 @dataclass
 class Room:
-    """Runs `home` as the loop does; all its calls are of one turn."""
+    """Runs `home` like the loop. All calls belong to one turn."""
 
     skill: HomeAssistant
     store: Store
@@ -24,7 +24,7 @@ class Room:
     reports: list[StatusReport] = field(default_factory=list)
 
     async def home(self, action: str, *targets: str, **arguments: Any) -> str:
-        """The text that the model reads; raises `ToolError`."""
+        """Return the text for the model. Raises `ToolError`."""
         [tool] = self.skill.current_tools()
         services = Services(self.store, ScriptedModel(lambda _: []))
         channel = StatusChannel(self.reports.append)

@@ -14,17 +14,17 @@ from tests.skills.home.conftest import Room
 @pytest.mark.parametrize(
     ("status", "told"),
     [
-        (200, "is not Home Assistant's API"),
+        (200, "does not answer with Home Assistant's API"),
         (400, "name the proxy in trusted_proxies"),
         (401, "refused the token (401): set CALLBOARD_HOME_ASSISTANT_TOKEN"),
         (403, "Delete it from ip_bans.yaml"),
-        (404, "is not Home Assistant's API"),
+        (404, "does not answer with Home Assistant's API"),
         (500, "answered with an error (500): look at its log"),
         (503, "is not ready (503): it may be starting"),
     ],
 )
 @pytest.mark.parametrize("field", ["status", "rest_status"])
-async def test_a_status_is_told_with_what_to_do(
+async def test_http_status_is_explained_with_advice(
     room: Room, assistant: HomeAssistantServer, field: str, status: int, told: str
 ) -> None:
     setattr(assistant, field, status)
@@ -33,7 +33,7 @@ async def test_a_status_is_told_with_what_to_do(
     assert told in str(raised.value)
 
 
-async def test_a_wrong_token_is_told_and_kept_out_of_errors_and_logs(
+async def test_wrong_token_is_reported_without_token(
     assistant: HomeAssistantServer, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -49,19 +49,19 @@ async def test_a_wrong_token_is_told_and_kept_out_of_errors_and_logs(
 async def test_a_redirect_is_not_followed_with_the_token(room: Room, assistant: HomeAssistantServer) -> None:
     async with HomeAssistantServer() as elsewhere:
         assistant.location = f"{elsewhere.url}/api/websocket"
-        with pytest.raises(ToolError, match=r"sends us elsewhere \(302\)"):
+        with pytest.raises(ToolError, match=r"redirects to another address \(302\)"):
             await room.home("query")
         assert elsewhere.offered == []
 
 
-async def test_something_else_at_the_address_is_told(room: Room, assistant: HomeAssistantServer) -> None:
+async def test_other_server_at_address_is_reported(room: Room, assistant: HomeAssistantServer) -> None:
     assistant.garbled = True
-    with pytest.raises(ToolError, match="is not Home Assistant's API"):
+    with pytest.raises(ToolError, match="does not answer with Home Assistant's API"):
         await room.home("query")
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:9", "homeassistant.local:8123", "http://[", "ftp://127.0.0.1"])
-async def test_an_address_without_a_home_assistant_is_told(store: Store, url: str) -> None:
+async def test_unreachable_home_assistant_is_reported(store: Store, url: str) -> None:
     with pytest.raises(ToolError, match=r"cannot be reached .* CALLBOARD_HOME_ASSISTANT_URL"):
         await Room(HomeAssistant(url, TOKEN), store).home("query")
 
@@ -72,8 +72,6 @@ def test_without_settings_the_error_names_them() -> None:
 
 
 @pytest.mark.parametrize("ending", ["/", "/api", "/api/"])
-async def test_the_address_may_end_as_people_write_it(
-    assistant: HomeAssistantServer, store: Store, ending: str
-) -> None:
+async def test_address_may_end_with_slash_or_api(assistant: HomeAssistantServer, store: Store, ending: str) -> None:
     assert "Kitchen:" in await Room(HomeAssistant(assistant.url + ending, TOKEN), store).home("query")
     assert assistant.offered == [{"type": "auth", "access_token": TOKEN}]

@@ -33,29 +33,25 @@ async def test_its_intents_are_tools_of_the_skill(assistant: HomeAssistantServer
             await called(opened, "home_HassTurnOn", name="Nothing")
 
 
-async def test_a_home_assistant_that_does_not_let_us_in_leaves_the_skill_without_tools(
-    assistant: HomeAssistantServer, store: Store
-) -> None:
+async def test_refused_token_leaves_skill_without_tools(assistant: HomeAssistantServer, store: Store) -> None:
     async with running(HomeAssistantIntents(assistant.url, "not-the-token"), store) as opened:
         assert opened.current_tools() == ()
 
 
-def test_until_an_application_runs_there_are_no_intents() -> None:
+def test_no_intents_before_application_starts() -> None:
     skill = HomeAssistantIntents("http://home.local", TOKEN)
     assert (skill.current_tools(), skill.current_prompt()) == ((), "")
 
 
-async def test_the_prompt_says_what_the_intents_that_there_are_need(
-    assistant: HomeAssistantServer, store: Store
-) -> None:
+async def test_prompt_lists_arguments_of_available_intents(assistant: HomeAssistantServer, store: Store) -> None:
     async with running(HomeAssistantIntents(assistant.url, TOKEN), store) as opened:
         prompt = opened.current_prompt()
-    assert "`area` (a room) or `floor` (a storey) means everything in it" in prompt
+    assert "`area` (a room) or `floor` means everything in it" in prompt
     assert "- home_HassLightSet: name, or area or floor, and one of brightness" in prompt
     assert "HassSetVolume" not in prompt
 
 
-async def test_the_intents_that_read_are_known_to_change_nothing(assistant: HomeAssistantServer, store: Store) -> None:
+async def test_read_only_intents_are_no_changes(assistant: HomeAssistantServer, store: Store) -> None:
     async with running(HomeAssistantIntents(assistant.url, TOKEN), store) as opened:
         changing = {tool.name for tool in opened.current_tools() if tool.does_change({})}
         assert changing == {"home_HassTurnOn", "home_HassTurnOff", "home_HassLightSet"}
@@ -74,7 +70,7 @@ FILLED: dict[str, object] = {"area": "", "floor": None, "domain": [], "color": "
         ("HassLightSet", {"brightness": 0, "temperature": 0}, {"brightness": 0}),
     ],
 )
-async def test_arguments_that_a_model_filled_in_with_nothing_are_not_sent(
+async def test_empty_arguments_are_not_sent_to_intents(
     assistant: HomeAssistantServer, store: Store, intent: str, arguments: dict[str, object], sent: dict[str, object]
 ) -> None:
     async with running(HomeAssistantIntents(assistant.url, TOKEN), store) as opened:

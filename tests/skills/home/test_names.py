@@ -1,4 +1,4 @@
-"""Which thing is meant by what people say."""
+"""The entities that are meant by users' names for them."""
 
 import pytest
 
@@ -31,18 +31,18 @@ async def test_an_exact_name_wins_over_longer_ones(room: Room, assistant: HomeAs
     assert (await room.home("get", "bed light")).startswith("Bed Light (light.bed_light):")
 
 
-async def test_what_fits_several_is_not_guessed_at(room: Room, assistant: HomeAssistantServer) -> None:
+async def test_ambiguous_name_is_refused(room: Room, assistant: HomeAssistantServer) -> None:
     with pytest.raises(ToolError) as raised:
         await room.home("set", "living room light", command="off")
     assert str(raised.value) == (
         "'living room light' could be several: Ceiling Lights (light.ceiling_lights) in Living Room, "
         "Living Room RGBWW Lights (light.living_room_rgbww_lights) in Living Room. "
-        "Say which by its id; ask the user if need be."
+        "Choose one by its id; ask the user if needed."
     )
     assert assistant.called == []
 
 
-async def test_two_things_of_one_name_are_told_apart_by_the_area(room: Room, assistant: HomeAssistantServer) -> None:
+async def test_area_distinguishes_entities_of_same_name(room: Room, assistant: HomeAssistantServer) -> None:
     assistant.add("switch.fridge", "Fridge", area_id="kitchen")
     assistant.add("switch.fridge_2", "Fridge", area_id="garage")
     with pytest.raises(ToolError, match="could be several"):
@@ -52,38 +52,34 @@ async def test_two_things_of_one_name_are_told_apart_by_the_area(room: Room, ass
     assert [entity_id for _, entity_id, _ in assistant.called] == ["switch.fridge_2", "switch.fridge"]
 
 
-async def test_of_things_with_exactly_that_name_the_one_that_takes_the_command_is_meant(
-    room: Room, assistant: HomeAssistantServer
-) -> None:
+async def test_exact_name_means_entity_that_supports_command(room: Room, assistant: HomeAssistantServer) -> None:
     assistant.add("switch.window", "Kitchen Window", area_id="kitchen")
     await room.home("set", "kitchen window", command="open")
     await room.home("set", "kitchen window", command="on")
     assert [entity_id for _, entity_id, _ in assistant.called] == ["cover.kitchen_window", "switch.window"]
 
 
-async def test_a_sensor_is_not_what_is_to_be_changed(room: Room, assistant: HomeAssistantServer) -> None:
+async def test_change_ignores_sensors_of_same_name(room: Room, assistant: HomeAssistantServer) -> None:
     assistant.add("sensor.bed_light_power", "Bedroom power", area_id="bedroom")
     await room.home("set", "bedroom", command="on")
     assert [entity_id for _, entity_id, _ in assistant.called] == ["light.bed_light"]
 
 
 @pytest.mark.parametrize("said", ["the door", "door", "a blind", "cover"])
-async def test_a_vague_name_opens_nothing(room: Room, assistant: HomeAssistantServer, said: str) -> None:
-    # Of all doors only the garage's can be told to open: that does not make it the one.
+async def test_vague_name_changes_nothing(room: Room, assistant: HomeAssistantServer, said: str) -> None:
+    # Only the garage door can be opened, but that does not make it the one that is meant.
     with pytest.raises(ToolError, match=r"could be several|There is no"):
         await room.home("set", said, command="open")
     assert assistant.called == []
 
 
-async def test_a_name_that_is_also_a_room_is_not_taken_for_the_thing_alone(
-    room: Room, assistant: HomeAssistantServer
-) -> None:
+async def test_name_that_is_also_room_is_ambiguous(room: Room, assistant: HomeAssistantServer) -> None:
     with pytest.raises(ToolError, match="could be several"):
         await room.home("set", "living room", command="off")
     assert assistant.called == []
 
 
-async def test_a_typo_is_read_but_never_acted_on(room: Room, assistant: HomeAssistantServer) -> None:
+async def test_typo_is_accepted_for_reading_but_not_for_changes(room: Room, assistant: HomeAssistantServer) -> None:
     assert (await room.home("get", "kithcen lights")).startswith("Kitchen Lights")
     with pytest.raises(ToolError) as raised:
         await room.home("set", "kithcen lights", command="off")
@@ -94,9 +90,7 @@ async def test_a_typo_is_read_but_never_acted_on(room: Room, assistant: HomeAssi
 
 
 @pytest.mark.parametrize("said", ["spot 2", "spot1 kitchen", "", "the", "lift spot", "spotlight2", "light.spot_9"])
-async def test_what_is_not_there_is_not_found_by_likeness(
-    room: Room, assistant: HomeAssistantServer, said: str
-) -> None:
+async def test_unknown_name_is_not_matched_by_similarity(room: Room, assistant: HomeAssistantServer, said: str) -> None:
     assistant.add("light.spot_1", "Left spot 1")
     assistant.add("light.spotlight", "Spotlight1")
     with pytest.raises(ToolError, match=r"There is no|needs the argument"):

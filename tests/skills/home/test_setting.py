@@ -1,4 +1,4 @@
-"""What is changed in a house, and what is refused before anything is."""
+"""Changes in a house, and refusals before any change."""
 
 from dataclasses import replace
 from typing import Any
@@ -49,7 +49,7 @@ from tests.skills.home.conftest import Room
         ("0 ground floor", {"command": "start"}, [("vacuum.start", {})]),
     ],
 )
-async def test_each_kind_of_thing_is_set_by_its_own_service(
+async def test_each_kind_of_entity_uses_its_service(
     room: Room,
     assistant: HomeAssistantServer,
     target: str,
@@ -67,9 +67,9 @@ async def test_the_answer_is_the_state_after_and_before(room: Room) -> None:
     assert [report.message for report in room.reports] == ["Kitchen Lights"]
 
 
-async def test_a_state_that_has_not_changed_is_not_claimed_to_have(room: Room) -> None:
+async def test_unchanged_state_is_reported(room: Room) -> None:
     assert await room.home("set", "bed light", command="off") == (
-        "- Bed Light (light.bed_light): told, and its state is as it was: off"
+        "- Bed Light (light.bed_light): the command was sent, but the state has not changed: off"
     )
 
 
@@ -80,18 +80,18 @@ async def test_a_state_that_has_not_changed_is_not_claimed_to_have(room: Room) -
         ("kitchen lights", {"command": "open"}, "it takes on, off, toggle, level_percent, color, color_temperature"),
         ("front door", {"command": "open"}, "is a lock: it takes lock, unlock, not open."),
         ("garage door", {"level_percent": 10}, "not level_percent."),
-        ("outside temperature", {"command": "off"}, "is a sensor: it can be read, not set."),
-        ("kitchen lights", {}, "Say what to set: a command, or one of level_percent, color"),
+        ("outside temperature", {"command": "off"}, "is a sensor: it can only be read, not set."),
+        ("kitchen lights", {}, "Nothing to set: give a command, or one of level_percent, color"),
         ("kitchen lights", {"command": "off", "level_percent": 10}, "Give either the command off or level_percent"),
         ("bed light", {"color": "red", "color_temperature_kelvin": 3000}, "Give either color or color_temperature"),
-        ("bed light", {"color": "mauve"}, "'mauve' is no colour known here: give it as #rrggbb, or one of red"),
+        ("bed light", {"color": "mauve"}, "'mauve' is not a known color: give it as #rrggbb, or one of red"),
         ("hvac", {"option": "warm"}, "has no option 'warm'. It has: off, heat, cool, auto, dry, fan_only."),
         ("plain lamp", {"level_percent": 10}, "is a light: it takes on, off, toggle, not level_percent."),
-        ("lost lamp", {"command": "on"}, "is unavailable: Home Assistant has no connection to it."),
+        ("lost lamp", {"command": "on"}, "is unavailable: Home Assistant has no connection to the device."),
         ("light.nope", {"command": "on"}, "There is no 'light.nope'"),
     ],
 )
-async def test_what_a_thing_cannot_do_is_refused_with_what_it_can(
+async def test_unsupported_change_is_refused_with_abilities(
     room: Room, assistant: HomeAssistantServer, target: str, arguments: dict[str, Any], told: str
 ) -> None:
     assistant.add("light.plain", "Plain lamp", supported_color_modes=["onoff"])
@@ -113,9 +113,7 @@ async def test_a_turn_makes_three_changes_over_all_its_calls(room: Room, assista
     await room.home("set", "front door", command="unlock")
 
 
-async def test_one_device_that_is_set_again_and_again_is_a_change_each_time(
-    room: Room, assistant: HomeAssistantServer
-) -> None:
+async def test_each_change_of_same_device_counts(room: Room, assistant: HomeAssistantServer) -> None:
     for command in ("on", "off", "on"):
         await room.home("set", "bed light", command=command)
     for command in ("off", "on"):
@@ -124,7 +122,7 @@ async def test_one_device_that_is_set_again_and_again_is_a_change_each_time(
     assert len(assistant.called) == 3
 
 
-async def test_what_is_not_carried_out_is_no_change(room: Room, assistant: HomeAssistantServer) -> None:
+async def test_failed_change_does_not_count(room: Room, assistant: HomeAssistantServer) -> None:
     for _ in range(3):
         with pytest.raises(ToolError, match="There is no"):
             await room.home("set", "nothing such", command="on")
@@ -133,7 +131,7 @@ async def test_what_is_not_carried_out_is_no_change(room: Room, assistant: HomeA
 
 
 async def test_a_call_for_more_than_three_devices_changes_none(room: Room, assistant: HomeAssistantServer) -> None:
-    with pytest.raises(ToolError, match="set takes 3 targets at most, not 4"):
+    with pytest.raises(ToolError, match="set takes at most 3 targets, not 4"):
         await room.home("set", "bed light", "kitchen lights", "ceiling lights", "ac", command="off")
     await room.home("set", "bed light", command="on")
     with pytest.raises(ToolLimit):
@@ -141,16 +139,14 @@ async def test_a_call_for_more_than_three_devices_changes_none(room: Room, assis
     assert len(assistant.called) == 1
 
 
-async def test_nothing_is_done_where_one_of_the_targets_cannot_be(room: Room, assistant: HomeAssistantServer) -> None:
+async def test_nothing_changes_if_one_target_is_invalid(room: Room, assistant: HomeAssistantServer) -> None:
     with pytest.raises(ToolError, match="is a cover"):
         await room.home("set", "bed light", "garage door", command="on")
     assert assistant.called == []
     assert await room.home("set", "bed light", "kitchen lights", "ac", command="on")
 
 
-async def test_what_home_assistant_refuses_is_told_beside_what_was_done(
-    room: Room, assistant: HomeAssistantServer
-) -> None:
+async def test_failures_are_reported_beside_successes(room: Room, assistant: HomeAssistantServer) -> None:
     assistant.refusals["switch.turn_on"] = fault("home_assistant_error", "Failed to reach the plug")
     with pytest.raises(ToolError) as raised:
         await room.home("set", "AC", "bed light", command="on")
@@ -165,25 +161,21 @@ async def test_a_refusal_of_a_value_says_why(room: Room) -> None:
         await room.home("set", "hvac", temperature=500)
 
 
-async def test_a_command_that_is_answered_too_late_is_given_up_and_its_answer_is_no_other_s(
-    room: Room, assistant: HomeAssistantServer
-) -> None:
+async def test_late_answer_is_not_taken_for_next_command(room: Room, assistant: HomeAssistantServer) -> None:
     assistant.late.add("cover.open_cover")
     async with connect(HomeAddress.read(assistant.url, TOKEN)) as home:
         hasty = replace(home, command_seconds=0.1)
-        with pytest.raises(ToolTimeout, match="it may still happen"):
+        with pytest.raises(ToolTimeout, match="It may still happen"):
             await hasty.call("cover.open_cover", "cover.garage_door", {})
         assert len((await home.snapshot()).areas) == 4
 
 
-async def test_a_state_that_cannot_be_read_afterwards_does_not_make_it_undone(
-    room: Room, assistant: HomeAssistantServer
-) -> None:
+async def test_unreadable_state_after_change_is_reported_as_done(room: Room, assistant: HomeAssistantServer) -> None:
     async with connect(HomeAddress.read(assistant.url, TOKEN)) as home:
         before = find_entity(await home.snapshot(), "garage door")
         assistant.rest_status = 503
         assert (await describe_outcome(home, before)).startswith(
-            "- Garage Door (cover.garage_door): done, but how it is now cannot be seen. Home Assistant is not ready"
+            "- Garage Door (cover.garage_door): done, but its new state cannot be read. Home Assistant is not ready"
         )
 
 
@@ -193,9 +185,7 @@ async def test_a_set_needs_targets(room: Room, where: dict[str, str]) -> None:
         await room.home("set", command="off", **where)
 
 
-async def test_an_area_with_a_kind_means_everything_of_that_kind_there(
-    room: Room, assistant: HomeAssistantServer
-) -> None:
+async def test_area_and_kind_select_all_entities(room: Room, assistant: HomeAssistantServer) -> None:
     assistant.add("light.hob", "Hob", "on", "kitchen", supported_color_modes=["onoff"])
     assistant.add("binary_sensor.dusk", "Dusk", "on", "kitchen", device_class="light")
     await room.home("set", area="the kitchen", kind="lights", command="off", targets=[""])
@@ -230,22 +220,20 @@ FILLED = {
         ("garage door", {"command": "close", "level_percent": 0}, ("cover.close_cover", {})),
     ],
 )
-async def test_arguments_that_a_model_filled_in_with_nothing_are_not_given(
+async def test_empty_arguments_are_ignored(
     room: Room, assistant: HomeAssistantServer, target: str, arguments: dict[str, Any], call: tuple[str, Any]
 ) -> None:
     await room.home("set", target, **FILLED | arguments)
     assert [(name, data) for name, _, data in assistant.called] == [call]
 
 
-async def test_of_two_things_of_which_one_is_unavailable_the_other_is_set(
-    room: Room, assistant: HomeAssistantServer
-) -> None:
+async def test_available_target_is_set_beside_unavailable_one(room: Room, assistant: HomeAssistantServer) -> None:
     assistant.add("light.lost", "Lost lamp", "unavailable", supported_color_modes=["onoff"])
     with pytest.raises(ToolError) as raised:
         await room.home("set", "lost lamp", "bed light", command="on")
     assert str(raised.value) == (
-        "This failed:\n- Lost lamp (light.lost) is unavailable: Home Assistant has no connection to it. "
+        "This failed:\n- Lost lamp (light.lost) is unavailable: Home Assistant has no connection to the device. "
         "Ask the user to check it.\nThis was done:\n- Bed Light (light.bed_light): on (was off)"
     )
-    # What was not tried is no change.
+    # A command that was not sent does not count.
     await room.home("set", "bed light", "kitchen lights", command="off")

@@ -18,7 +18,7 @@ Call = dict[str, Any]
 
 
 def calling(home: HomeAssistantServer, *rounds: Sequence[Call], **fields: Any) -> Agent:
-    """An agent whose model makes these calls of `home`, round by round."""
+    """An agent whose model makes these calls of `home`, one round after the other."""
 
     def script(asked: ModelRequest) -> list[ModelDelta]:
         made = sum(message["role"] == "assistant" for message in asked.messages)
@@ -30,7 +30,7 @@ def calling(home: HomeAssistantServer, *rounds: Sequence[Call], **fields: Any) -
 
 
 async def played(folder: Path, agent: Agent, answer: object = None) -> list[Event]:
-    """The events of a run in which the user answers every question so."""
+    """The events of a run in which the user gives this answer to every question."""
     events: list[Event] = []
     async with serving(folder, agent) as service:
         body = request(agent="house", run_id="r", chat_id="c")
@@ -47,9 +47,7 @@ OPEN: Call = {"action": "set", "targets": ["garage door"], "command": "open"}
 LOOK: Call = {"action": "query", "area": "garage"}
 
 
-async def test_an_agent_that_confirms_home_asks_about_changes_alone(
-    tmp_path: Path, assistant: HomeAssistantServer
-) -> None:
+async def test_confirm_home_asks_only_about_changes(tmp_path: Path, assistant: HomeAssistantServer) -> None:
     events = await played(tmp_path, calling(assistant, [LOOK, OPEN], confirm=("home",)), answer=True)
     [asked] = [event for event in events if isinstance(event, InputRequest)]
     assert asked.tool_call_id == "0_1"
@@ -68,9 +66,7 @@ async def test_without_confirm_nobody_is_asked(tmp_path: Path, assistant: HomeAs
     assert len(assistant.called) == 1
 
 
-async def test_the_limit_holds_over_the_rounds_of_a_turn_and_calls_side_by_side(
-    tmp_path: Path, assistant: HomeAssistantServer
-) -> None:
+async def test_change_limit_covers_rounds_and_parallel_calls(tmp_path: Path, assistant: HomeAssistantServer) -> None:
     lights = {"action": "set", "targets": ["bed light", "kitchen lights"], "command": "off"}
     more = [{"action": "set", "targets": [name], "command": "on"} for name in ("ac", "ceiling lights", "yaml switch")]
     events = await played(tmp_path, calling(assistant, [lights], more))
@@ -80,7 +76,7 @@ async def test_the_limit_holds_over_the_rounds_of_a_turn_and_calls_side_by_side(
 
 
 def naming(home: HomeAssistantServer, calls: Sequence[tuple[str, Call]], *, has_intents: bool = True) -> Agent:
-    """An agent with all tools of the house, whose model makes these calls, one a round."""
+    """An agent with all tools of the house, whose model makes one of these calls in each round."""
 
     def script(asked: ModelRequest) -> list[ModelDelta]:
         made = sum(message["role"] == "assistant" for message in asked.messages)
@@ -105,7 +101,7 @@ def codes(ended: Sequence[ToolCallComplete | ToolCallError]) -> list[str]:
 
 
 @pytest.mark.parametrize("has_intents", [False, True], ids=["home alone", "with intents"])
-async def test_an_intent_for_an_area_and_a_domain_is_carried_out_by_either_skill(
+async def test_change_by_area_and_domain_works_in_both_skills(
     tmp_path: Path, assistant: HomeAssistantServer, has_intents: bool
 ) -> None:
     off = ("HassTurnOff", {"area": "Kitchen", "domain": ["light"], "name": "", "floor": None})
@@ -114,9 +110,7 @@ async def test_an_intent_for_an_area_and_a_domain_is_carried_out_by_either_skill
     assert [entity_id for _, entity_id, _ in assistant.called] == ["light.kitchen_lights"]
 
 
-async def test_changes_by_home_assistants_own_tools_count_with_those_of_home(
-    tmp_path: Path, assistant: HomeAssistantServer
-) -> None:
+async def test_changes_of_both_skills_count_together(tmp_path: Path, assistant: HomeAssistantServer) -> None:
     names = ("Bed Light", "Kitchen Lights", "Ceiling Lights", "AC", "Decorative Lights")
     intents = [("home_HassTurnOn", {"name": name}) for name in names]
     ended = await outcomes(tmp_path, assistant, *intents[:2], ("home", OPEN), *intents[2:], ("home_GetLiveContext", {}))
@@ -124,7 +118,7 @@ async def test_changes_by_home_assistants_own_tools_count_with_those_of_home(
     assert len(assistant.called) == 3
 
 
-async def test_an_intent_that_found_nothing_is_no_change(tmp_path: Path, assistant: HomeAssistantServer) -> None:
+async def test_intent_without_match_does_not_count(tmp_path: Path, assistant: HomeAssistantServer) -> None:
     wrong = [("home_HassTurnOn", {"name": name}) for name in ("Nothing", "Nobody", "Nowhere")]
     right = [("home_HassTurnOn", {"name": name}) for name in ("Bed Light", "AC", "Kitchen Lights")]
     ended = await outcomes(tmp_path, assistant, *wrong, *right)
@@ -138,13 +132,13 @@ def put(assistant: HomeAssistantServer, area_id: str, lights: int, **entry: Any)
 
 
 def area(assistant: HomeAssistantServer, floor: str) -> None:
-    """One area of its own, on a floor of its own."""
+    """Add an area on its own floor."""
     assistant.floors.append({"floor_id": floor, "name": floor.title(), "aliases": []})
     assistant.areas.append({"area_id": "loft", "name": "Loft", "aliases": [], "floor_id": floor})
 
 
 @pytest.mark.parametrize("where", [{"area": "Loft"}, {"floor": "attic"}, {"area": "loft", "domain": ["light"]}])
-async def test_an_intent_for_a_whole_area_or_floor_counts_each_thing_in_it(
+async def test_intent_for_area_or_floor_counts_each_entity(
     tmp_path: Path, assistant: HomeAssistantServer, where: Call
 ) -> None:
     area(assistant, "attic")
@@ -154,9 +148,7 @@ async def test_an_intent_for_a_whole_area_or_floor_counts_each_thing_in_it(
     assert [entity_id for _, entity_id, _ in assistant.called] == ["switch.ac"]
 
 
-async def test_what_an_intent_for_an_area_did_change_is_what_counts(
-    tmp_path: Path, assistant: HomeAssistantServer
-) -> None:
+async def test_count_is_corrected_to_actual_changes(tmp_path: Path, assistant: HomeAssistantServer) -> None:
     area(assistant, "attic")
     put(assistant, "loft", 2)
     wide = ("home_HassLightSet", {"area": "Loft", "brightness": 20})
@@ -164,7 +156,7 @@ async def test_what_an_intent_for_an_area_did_change_is_what_counts(
     assert codes(ended) == ["done", "done", "limit"]
 
 
-async def test_what_assistants_are_not_shown_does_not_count(tmp_path: Path, assistant: HomeAssistantServer) -> None:
+async def test_unexposed_entities_do_not_count(tmp_path: Path, assistant: HomeAssistantServer) -> None:
     area(assistant, "attic")
     put(assistant, "loft", 5, options={"conversation": {"should_expose": False}})
     assistant.add("light.shown", "Shown", area_id="loft")

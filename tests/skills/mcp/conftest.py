@@ -1,4 +1,4 @@
-"""MCP servers as processes, and what runs the tools of a skill as the loop does."""
+"""MCP servers as processes, and a runner of a skill's tools that works like the loop."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ QUICK = Backoff(0.05, 0.2)
 
 
 class Played:
-    """An MCP server that runs, and its tools by the server's own names."""
+    """A running MCP server, and its tools by the server's own names."""
 
     def __init__(self, server: RunningServer) -> None:
         self.server = server
@@ -33,12 +33,12 @@ class Played:
         self.reported = asyncio.Event()
 
     def lifespan(self) -> AbstractAsyncContextManager[None]:
-        """Run the server; begins once it has tools or has failed, however long the machine takes for that."""
+        """Run the server. The context starts once it has tools or has failed, without a time limit."""
         return self.server.lifespan(wait_seconds=math.inf)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Self]:
-        """Run the server, and yield this."""
+        """Run the server, and yield this object."""
         async with self.lifespan():
             yield self
 
@@ -60,7 +60,7 @@ class Played:
 
 
 class Log:
-    """What is logged; `until` waits for a line that was not waited for before."""
+    """The log lines. `until` waits for a line that was not waited for before."""
 
     def __init__(self) -> None:
         self.lines: list[dict[str, Any]] = []
@@ -99,7 +99,7 @@ Make = Callable[..., Played]
 
 @pytest.fixture
 def ours() -> Make:
-    """Our own server; fields are those of its declaration."""
+    """Our own server, with these fields of its declaration."""
 
     def make(**fields: Any) -> Played:
         declaration = ServerDeclaration("ours", sys.executable, (str(HERE / "our_server.py"),), **fields)
@@ -143,7 +143,7 @@ def is_alive(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    # A process that nobody has waited for yet is dead all the same.
+    # A process without a waiting parent is dead as well.
     stat = Path(f"/proc/{pid}/stat")
     return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
 

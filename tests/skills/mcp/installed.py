@@ -1,6 +1,6 @@
-"""MCP servers as their makers publish them: installed once into the user's cache folder, each kind in its own.
+"""Published MCP servers, each installed once into its own folder in the user's cache.
 
-They never go into the server's own environment: what they ask for may clash with it.
+They are not installed into the server's own environment, because their requirements may clash with it.
 """
 
 import fcntl
@@ -39,7 +39,10 @@ def _install_from_npm(folder: Path) -> None:
 
 
 def once(name: str, packages: Sequence[str], install: Callable[[Path], None]) -> Path:
-    """Return the folder, made where it is not there, only half, or of other packages; several processes may at once."""
+    """Return the folder.
+
+    It is created if it is missing, incomplete, or has other packages, safely for several processes.
+    """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "callboard"
     folder = cache / name
     stamp = cache / f"{name}.installed"

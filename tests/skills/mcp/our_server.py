@@ -1,4 +1,4 @@
-"""An MCP server by the official SDK that does on request what servers do: `our_server.py [port]`."""
+"""An MCP server with the official SDK, whose tools do on request what servers may do: `our_server.py [port]`."""
 
 import asyncio
 import os

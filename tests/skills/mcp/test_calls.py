@@ -1,4 +1,4 @@
-"""Calls to a server of our own, made with the official SDK: what it says while it works, and how a call can end."""
+"""Calls to our own server, made with the official SDK: progress during a call, and its possible ends."""
 
 import asyncio
 import sys
@@ -17,7 +17,7 @@ shared_loop = pytest.mark.asyncio(loop_scope="module")
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def running() -> AsyncIterator[RunningServer]:
-    """One server for the tests that leave it as it is: to start it takes longer than to call it."""
+    """A shared server for tests that do not change it, because starting takes longer than a call."""
     server = RunningServer(ServerDeclaration("ours", sys.executable, (str(HERE / "our_server.py"),)), QUICK)
     async with Played(server).lifespan():
         yield server
@@ -45,7 +45,7 @@ async def test_progress_without_end_does_not_fill_the_history(shared: Played) ->
 
 
 @shared_loop
-async def test_what_a_tool_raises_is_an_error_of_the_call_and_the_server_goes_on(shared: Played) -> None:
+async def test_exception_in_mcp_tool_fails_call_and_server_continues(shared: Played) -> None:
     with pytest.raises(ToolError, match="fail"):
         await shared.call("fail")
     assert (await shared.call("count", steps=1)).text == "counted to 1"
@@ -57,7 +57,7 @@ async def test_arguments_are_checked_before_the_server_is_asked(shared: Played) 
         await shared.call("count")
 
 
-async def test_a_call_that_is_out_of_time_is_cancelled_at_the_server(ours: Make) -> None:
+async def test_timed_out_call_is_cancelled_at_server(ours: Make) -> None:
     played = ours()
     async with played.lifespan():
         with pytest.raises(ToolTimeout, match=r"ours_wait did not end within 0\.2 s"):
@@ -76,12 +76,12 @@ async def test_a_cancelled_call_is_cancelled_at_the_server(shared: Played) -> No
 
 
 @shared_loop
-async def test_calls_run_side_by_side(shared: Played) -> None:
+async def test_calls_run_in_parallel(shared: Played) -> None:
     results = await asyncio.gather(*(shared.call("meet", guests=8) for _ in range(8)))
     assert [result.text for result in results] == ["met"] * 8
 
 
-async def test_a_tool_has_the_time_that_its_declaration_gives(ours: Make) -> None:
+async def test_timeout_of_declaration_applies(ours: Make) -> None:
     played = ours(timeout_seconds=0.2)
     async with played.lifespan():
         with pytest.raises(ToolTimeout):
@@ -89,7 +89,7 @@ async def test_a_tool_has_the_time_that_its_declaration_gives(ours: Make) -> Non
 
 
 @shared_loop
-async def test_a_picture_is_a_file_and_the_model_is_told_of_it(shared: Played) -> None:
+async def test_picture_becomes_file_and_note_for_model(shared: Played) -> None:
     result = await shared.call("picture")
     assert result.files[0]["type"] == "image"
     assert result.files[0]["url"].startswith("data:image/png;base64,iVBOR")
@@ -97,7 +97,7 @@ async def test_a_picture_is_a_file_and_the_model_is_told_of_it(shared: Played) -
 
 
 @shared_loop
-async def test_a_giant_result_is_cut_and_says_so(shared: Played) -> None:
+async def test_giant_result_is_cut_with_note(shared: Played) -> None:
     result = await shared.call("big", characters=5_000_000)
     assert result.text.startswith("x" * 100_000)
     assert result.text.endswith("[cut here: 4900000 more characters. Ask for less at a time.]")
@@ -110,9 +110,7 @@ async def test_a_question_of_the_server_is_declined_and_the_call_ends(shared: Pl
     assert (await shared.call("count", steps=1)).text == "counted to 1"
 
 
-async def test_a_server_gets_the_variables_given_to_it_and_no_secrets_of_ours(
-    ours: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_server_gets_only_declared_variables(ours: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CALLBOARD_API_KEY", "our-own-key")
     played = ours(env={"TOWN": "Graz"})
     async with played.lifespan():

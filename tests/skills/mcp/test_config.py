@@ -17,7 +17,7 @@ def written(folder: Path, **servers: Any) -> Path:
     return path
 
 
-def test_servers_are_read_as_other_clients_write_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entries_of_other_clients_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORGE_TOKEN", "very-secret")
     path = written(
         tmp_path,
@@ -46,24 +46,22 @@ def test_servers_are_read_as_other_clients_write_them(tmp_path: Path, monkeypatc
         ({"command": "x", "env": {"A": "${NOT_SET_ANYWHERE}"}}, "mcpServers.bad.env.A: the variable NOT_SET_ANYWHERE"),
         ({"command": "x", "confirm": "sometimes"}, "mcpServers.bad.confirm: Input should be 'never'"),
         ({"command": "x", "timeoutSeconds": 0}, "mcpServers.bad.timeoutSeconds: Input should be greater than 0"),
-        ({"url": "http://a", "type": "ws"}, "mcpServers.bad.type: no such type; use stdio, http or sse"),
+        ({"url": "http://a", "type": "ws"}, "mcpServers.bad.type: unknown type; use stdio, http or sse"),
         (
             {"url": "http://a", "headers": {"A": "${input:key}"}},
-            "mcpServers.bad.headers.A: ${input:key} is known to VS",
+            "mcpServers.bad.headers.A: only VS Code knows ${input:key}",
         ),
         ("npx server", "mcpServers.bad: Input should be a valid dictionary"),
     ],
 )
-def test_server_that_cannot_work_is_left_out_and_told_of_with_the_place_of_the_fault(
-    tmp_path: Path, entry: Any, said: str
-) -> None:
+def test_invalid_server_is_left_out_and_reported_with_place(tmp_path: Path, entry: Any, said: str) -> None:
     path = written(tmp_path, bad=entry, good={"command": "x"})
     assert [skill.name for skill in McpServers(path).servers()] == ["good"]
     [problem] = McpServers(path).problems()
     assert problem.startswith(f"{path}: {said}")
 
 
-def test_every_fault_is_told_and_no_value_repeated(tmp_path: Path) -> None:
+def test_every_fault_is_reported_without_values(tmp_path: Path) -> None:
     path = written(tmp_path, a={"command": 5}, b={"command": "x", "headers": {"Authorization": ["hunter2"]}})
     problems = McpServers(path).problems()
     assert [line.split(": ")[1] for line in problems] == ["mcpServers.a.command", "mcpServers.b.headers.Authorization"]
@@ -115,13 +113,13 @@ def test_files_of_other_clients_are_read(
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ('{"mcpServers": {"a": }}', ", line 1, column 22: no JSON: Expecting value."),
+        ('{"mcpServers": {"a": }}', ", line 1, column 22: not JSON: Expecting value."),
         ("[]", ': write the servers as {"mcpServers"'),
         ('{"mcpServers": []}', ': write the servers as {"mcpServers"'),
         ("\udcff", ": the file of MCP servers is not UTF-8."),
     ],
 )
-def test_a_file_that_is_none_is_told_of(tmp_path: Path, content: str, said: str) -> None:
+def test_invalid_file_is_reported(tmp_path: Path, content: str, said: str) -> None:
     path = tmp_path / "mcp.json"
     path.write_text(content, errors="surrogateescape")
     with pytest.raises(SettingsError) as error:
@@ -129,7 +127,7 @@ def test_a_file_that_is_none_is_told_of(tmp_path: Path, content: str, said: str)
     assert str(error.value).startswith(f"{path}{said}")
 
 
-def test_a_file_that_is_missing_is_told_of(tmp_path: Path) -> None:
+def test_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"nothing\.json: the file of MCP servers cannot be read \(No such file"):
         McpServers(tmp_path / "nothing.json").servers()
 
@@ -144,9 +142,7 @@ def test_a_file_that_is_missing_is_told_of(tmp_path: Path) -> None:
         (["git", "git-lab", "github"], ["git", "git-lab", "github"]),
     ],
 )
-def test_server_whose_tools_could_pass_for_anothers_is_left_out(
-    tmp_path: Path, names: list[str], kept: list[str]
-) -> None:
+def test_server_with_clashing_prefix_is_left_out(tmp_path: Path, names: list[str], kept: list[str]) -> None:
     path = written(tmp_path, **{name: {"command": "x"} for name in names})
     read = read_server_file(path)
     assert [one.name for one in read.servers] == kept
@@ -170,6 +166,6 @@ def test_a_declaration_in_code_is_checked_too(fields: dict[str, Any], said: str)
         McpServer(**fields)
 
 
-async def test_a_server_can_be_tried_without_ours(tmp_path: Path) -> None:
+async def test_server_can_be_probed_without_application(tmp_path: Path) -> None:
     tried = await McpServer("none", command=str(tmp_path / "nothing")).probe()
     assert tried.reason == f"there is no command or folder '{tmp_path / 'nothing'}'"

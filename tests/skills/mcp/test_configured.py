@@ -1,4 +1,4 @@
-"""The servers that `CALLBOARD_MCP_SERVERS` names: the assistant has their tools, `callboard agents` tells of them."""
+"""The servers of `CALLBOARD_MCP_SERVERS`: the assistant has their tools, and `callboard agents` lists them."""
 
 import json
 import sys
@@ -40,16 +40,16 @@ async def test_the_assistant_has_the_tools_of_the_servers(tmp_path: Path) -> Non
     assert "mcp.json: mcpServers.wrong: The MCP server &#39;wrong&#39; needs either a command to run or a url" in page
 
 
-async def test_a_file_that_cannot_be_read_keeps_the_server_from_starting_and_says_where(tmp_path: Path) -> None:
+async def test_unreadable_file_stops_startup_with_place(tmp_path: Path) -> None:
     file = tmp_path / "mcp.json"
     file.write_text('{"mcpServers": ')
     assistant = load_all_agents(Settings(), {"CALLBOARD_MCP_SERVERS": str(file)}).registry.get("assistant")
-    with pytest.raises(SettingsError, match=r"mcp\.json, line 1, column 16: no JSON"):
+    with pytest.raises(SettingsError, match=r"mcp\.json, line 1, column 16: not JSON"):
         async with serving(tmp_path, assistant):
             pass
 
 
-def test_callboard_agents_tells_how_each_server_is(tmp_path: Path) -> None:
+def test_agents_command_shows_state_of_each_server(tmp_path: Path) -> None:
     file = configured(
         tmp_path,
         ours={"command": sys.executable, "args": [OURS]},

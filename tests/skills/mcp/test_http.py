@@ -37,7 +37,7 @@ def listening(port: int, **environment: str) -> Iterator[subprocess.Popen[bytes]
 
 @pytest.fixture(scope="module")
 def shared_port() -> Iterator[int]:
-    """The port of one server for the tests that leave it as it is."""
+    """The port of a shared server for tests that do not change it."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = int(listener.getsockname()[1])
     with listening(port):
@@ -61,7 +61,7 @@ async def test_calls_progress_and_cancellation_work_as_over_pipes(shared_port: i
         assert [result.text for result in results] == ["met"] * 4
 
 
-async def test_changed_tools_are_told_of_over_http_too(shared_port: int, log: Log) -> None:
+async def test_changed_tools_are_noticed_over_http(shared_port: int, log: Log) -> None:
     far = at(shared_port)
     async with far.lifespan():
         count = (await log.until("mcp_server_ready"))["tools"]
@@ -69,7 +69,7 @@ async def test_changed_tools_are_told_of_over_http_too(shared_port: int, log: Lo
         assert (await log.until("mcp_server_ready"))["tools"] == count + 1
 
 
-async def test_a_server_that_comes_back_is_found_again(free_port: int, log: Log) -> None:
+async def test_restarted_server_is_reconnected(free_port: int, log: Log) -> None:
     far = at(free_port)
     async with far.lifespan():
         lost = await log.until("mcp_server_lost")
@@ -103,7 +103,7 @@ async def test_a_server_that_refuses_the_key_says_what_to_do(free_port: int, log
             await log.until("mcp_server_lost", reason="ConnectionRefusedError: it answered HTTP 401: check its headers")
 
 
-async def test_an_answer_that_is_too_large_for_us_is_not_read_to_its_end(shared_port: int, log: Log) -> None:
+async def test_too_large_answer_is_not_read_completely(shared_port: int, log: Log) -> None:
     far = at(shared_port)
     async with far.lifespan():
         await log.until("mcp_server_ready")
@@ -112,9 +112,7 @@ async def test_an_answer_that_is_too_large_for_us_is_not_read_to_its_end(shared_
         assert len((await far.call("big", characters=90_000)).text) == 90_000
 
 
-async def test_a_server_is_told_of_which_trace_a_call_is_in_the_message_and_in_its_headers(
-    shared_port: int, log: Log
-) -> None:
+async def test_trace_is_sent_in_message_and_headers(shared_port: int, log: Log) -> None:
     far = at(shared_port)
     async with far.lifespan():
         await log.until("mcp_server_ready")
@@ -143,7 +141,7 @@ def beside(server: ForgetfulServer) -> Played:
         (503, {"code": -32000, "message": "No active session"}),
     ],
 )
-async def test_session_that_the_server_forgot_is_begun_again_and_refused_calls_are_repeated(
+async def test_forgotten_session_is_renewed_and_refused_calls_are_repeated(
     status: int, body: Any, *, has_stream: bool
 ) -> None:
     async with ForgetfulServer(status, body, has_stream=has_stream) as server, beside(server).running() as far:
@@ -157,7 +155,7 @@ async def test_session_that_the_server_forgot_is_begun_again_and_refused_calls_a
         assert far.server.state.status == "ready"
 
 
-async def test_call_that_the_server_still_answers_is_not_lost_with_the_forgotten_session() -> None:
+async def test_answered_call_survives_forgotten_session() -> None:
     async with ForgetfulServer(404) as server, beside(server).running() as far:
         server.release = asyncio.Event()
         slow = asyncio.create_task(far.call("run"))
@@ -171,7 +169,7 @@ async def test_call_that_the_server_still_answers_is_not_lost_with_the_forgotten
         assert server.initialized == 2
 
 
-async def test_call_that_is_refused_in_each_new_session_is_not_repeated_for_ever() -> None:
+async def test_repeatedly_refused_call_fails() -> None:
     async with ForgetfulServer(400, NO_SESSION) as server, beside(server).running() as far:
         server.is_always_forgetful = True
         with pytest.raises(ToolError, match=r"refused the call twice: .* The call was not carried out"):
@@ -188,7 +186,7 @@ async def test_call_that_is_refused_in_each_new_session_is_not_repeated_for_ever
         {"code": -32602, "message": "there is no browser session 7"},
     ],
 )
-async def test_error_with_status_400_that_is_not_about_the_session_is_an_error_of_the_call(error: Any) -> None:
+async def test_other_status_400_fails_call(error: Any) -> None:
     async with ForgetfulServer(400, error) as server, beside(server).running() as far:
         server.is_always_forgetful = True
         with pytest.raises(ToolError, match=f"'far' refused the call: {error['message']}"):
@@ -197,7 +195,7 @@ async def test_error_with_status_400_that_is_not_about_the_session_is_an_error_o
 
 
 @pytest.mark.parametrize("media_type", ["application/json", "text/event-stream"])
-async def test_half_a_character_in_an_answer_is_replaced_and_an_answer_that_is_no_json_ends_its_call(
+async def test_lone_surrogate_is_replaced_and_invalid_json_fails_call(
     media_type: str,
 ) -> None:
     text = rb'"cut \ud83d, \ud83d\ude00, \\ud83d"}]}}'
@@ -216,7 +214,7 @@ async def test_half_a_character_in_an_answer_is_replaced_and_an_answer_that_is_n
 
 
 class ForgetfulEvents:
-    """Server of the older transport that refuses messages, if told to, until a new session is begun."""
+    """A server of the older transport that can be told to refuse messages until a new session is opened."""
 
     def __init__(self) -> None:
         server = MCPServer("older")
@@ -230,7 +228,7 @@ class ForgetfulEvents:
         await (refusal if self.is_forgetful else self._app)(scope, receive, send)
 
 
-async def test_server_of_the_older_transport_is_spoken_to_whether_its_type_says_so_or_not(log: Log) -> None:
+async def test_older_transport_is_used_if_declared_or_detected(log: Log) -> None:
     older = ForgetfulEvents()
     async with HttpServer(older, interface="asgi3") as server:
         url = f"http://127.0.0.1:{server.port}/sse"

@@ -40,7 +40,7 @@ async def test_a_lifespan_that_is_cancelled_leaves_no_process(ours: Make) -> Non
     assert not is_alive(pid)
 
 
-async def test_a_server_that_will_not_end_is_killed(plain: Make, log: Log) -> None:
+async def test_server_that_does_not_end_is_killed(plain: Make, log: Log) -> None:
     played = plain({"name": "a", "inputSchema": {"type": "object"}}, deaf=True)
     before = set(children_of(os.getpid()))
     async with played.lifespan():
@@ -48,7 +48,7 @@ async def test_a_server_that_will_not_end_is_killed(plain: Make, log: Log) -> No
     assert not is_alive(child)
 
 
-async def test_a_server_that_never_answers_holds_up_neither_our_start_nor_our_end(plain: Make) -> None:
+async def test_silent_server_delays_neither_start_nor_stop(plain: Make) -> None:
     played = plain(mute=True)
     before = set(children_of(os.getpid()))
     async with played.server.lifespan(wait_seconds=0.1):
@@ -58,7 +58,7 @@ async def test_a_server_that_never_answers_holds_up_neither_our_start_nor_our_en
     assert [child for child in children if is_alive(child)] == []
 
 
-def test_the_end_of_a_server_is_waited_for_at_whichever_moment_of_its_beginning_it_is_stopped(plain: Make) -> None:
+def test_stop_during_startup_waits_for_process_end(plain: Make) -> None:
     played = plain(mute=True)
 
     async def begin(turns: int) -> None:
@@ -67,9 +67,9 @@ def test_the_end_of_a_server_is_waited_for_at_whichever_moment_of_its_beginning_
                 await asyncio.sleep(0)
 
     for turns in range(20):
-        # In an event loop of its own: what is heard of a process once that is closed is heard by nobody.
+        # In its own event loop: after that is closed, nothing can learn of the end of a process.
         asyncio.run(begin(turns))
-    # A process of which nobody has heard that it ended complains when it is let go of.
+    # The destructor of a process whose end is unknown writes a warning.
     gc.collect()
 
 
@@ -97,7 +97,7 @@ async def test_a_server_that_is_killed_between_calls_is_restarted(ours: Make, lo
         assert (await played.call("count", steps=1)).text == "counted to 1"
 
 
-async def test_meanwhile_its_tools_say_when_to_try_again(ours: Make, log: Log) -> None:
+async def test_tools_of_restarting_server_name_retry_time(ours: Make, log: Log) -> None:
     played = ours()
     slow = Played(RunningServer(played.server.declaration, Backoff(first_seconds=30)))
     async with slow.lifespan():
@@ -110,15 +110,15 @@ async def test_meanwhile_its_tools_say_when_to_try_again(ours: Make, log: Log) -
             await slow.call("count", steps=1)
 
 
-async def test_tools_of_a_server_that_no_one_runs_say_so(ours: Make) -> None:
+async def test_tools_of_stopped_server_explain_it(ours: Make) -> None:
     played = ours()
     async with played.lifespan():
         pass
-    with pytest.raises(ToolError, match="its tools work in a Callboard server alone"):
+    with pytest.raises(ToolError, match="its tools work only in a running Callboard server"):
         await played.call("count", steps=1)
 
 
-async def test_a_server_that_cannot_start_is_tried_again_and_told_of_once(log: Log) -> None:
+async def test_failing_server_is_retried_and_logged_once(log: Log) -> None:
     server = RunningServer(ServerDeclaration("none", "/no/such/command"), QUICK)
     async with server.lifespan():
         assert server.tools() == ()
@@ -129,7 +129,7 @@ async def test_a_server_that_cannot_start_is_tried_again_and_told_of_once(log: L
     assert [line["restart_seconds"] for line in lost] == [0.05, 0.1, 0.2, 0.2]
 
 
-async def test_a_command_that_is_no_mcp_server_is_told_of(log: Log) -> None:
+async def test_command_that_is_no_mcp_server_is_reported(log: Log) -> None:
     server = RunningServer(ServerDeclaration("wrong", "true"), QUICK)
     async with server.lifespan():
         assert server.state.status == "restarting"
@@ -140,7 +140,7 @@ def test_pauses_double_up_to_a_minute() -> None:
     assert [Backoff().pause(failures) for failures in (1, 2, 3, 6, 7, 10_000)] == [1, 2, 4, 32, 60, 60]
 
 
-async def test_tools_that_come_later_are_there_at_once(ours: Make, log: Log) -> None:
+async def test_new_tools_are_available_at_once(ours: Make, log: Log) -> None:
     played = ours()
     async with played.lifespan():
         count = (await log.until("mcp_server_ready"))["tools"]

@@ -72,14 +72,14 @@ async def test_everything_that_the_reference_server_from_npm_does(node_servers: 
         await every.call("trigger-long-running-operation", duration=0.2, steps=4)
         assert [report.progress for report in every.reports] == [25, 50, 75, 100]
         assert "demo://resource" in (await every.call("get-resource-links", count=2)).text
-        # It tells of a change of its tools once it knows the client.
+        # The server reports a change of its tools once it knows the client.
         await log.until("mcp_server_ready")
         await log.until("mcp_server_ready")
 
 
 @pytest.fixture
 def far_server(node_servers: Path, free_port: int) -> Callable[[], AbstractContextManager[str]]:
-    """Starts the reference server over HTTP, and gives its address once it listens."""
+    """Start the reference server over HTTP, and yield its address once it listens."""
     environment = {"PATH": os.environ["PATH"], "PORT": str(free_port)}
     command = [str(node_servers / "mcp-server-everything"), "streamableHttp"]
 
@@ -112,5 +112,5 @@ async def test_the_reference_server_over_http_also_after_a_restart_in_which_it_f
             await every.call("trigger-long-running-operation", duration=0.2, steps=2)
             assert [report.progress for report in every.reports] == [50, 100]
         with far_server():
-            # Refused, for it knows no such session, and so repeated in another.
+            # Refused because of the unknown session, and repeated in a new one.
             assert (await every.call("echo", message="hi")).text == "Echo: hi"

@@ -1,4 +1,4 @@
-"""Schemas of MCP tools: broken ones are mended, hostile ones left out, and checks by them end in time."""
+"""Schemas of MCP tools: broken ones are repaired, hostile ones refused, and their checks end in time."""
 
 import json
 import re
@@ -39,7 +39,7 @@ def nested(levels: int, keyword: str = "items") -> dict[str, Any]:
         (having([]), {"a": {}}),
         (having({"type": "object", "properties": []}), {"a": {"type": "object", "properties": {}}}),
         (having({"enum": {"0": "x", "2": "y"}}), {"a": {"enum": ["x", "y"]}}),
-        # Null for what is not given.
+        # Null for missing values.
         (None, {}),
         ({"type": "object", "properties": None}, {}),
         ({"type": None, "properties": {"a": None}, "required": None}, {"a": {}}),
@@ -59,7 +59,7 @@ def nested(levels: int, keyword: str = "items") -> dict[str, Any]:
         (having({"type": "STRING"}), {"a": TEXT}),
         (having({"type": ["int", "None"]}), {"a": {"type": ["integer", "null"]}}),
         (having({"type": "any"}), {"a": {}}),
-        # Constraints of a wrong kind, and those that take too long.
+        # Constraints of a wrong type, and expensive ones.
         (having({"minimum": "1", "maxLength": -1, "multipleOf": 0, "format": 1}), {"a": {}}),
         (having({"pattern": "^(a+)+$", "patternProperties": {"^(a+)+$": {}}, "contains": {}}), {"a": {}}),
         (having({"not": {"pattern": "a"}, "if": {"pattern": "a"}, "then": False}), {"a": {}}),
@@ -69,7 +69,7 @@ def nested(levels: int, keyword: str = "items") -> dict[str, Any]:
         (having(False), {"a": False}),
     ],
 )
-def test_schema_whose_meaning_is_certain_is_mended(given: Any, cleaned: dict[str, Any]) -> None:
+def test_schema_with_certain_meaning_is_repaired(given: Any, cleaned: dict[str, Any]) -> None:
     schema = clean_schema(given)
     assert schema == {"type": "object", "properties": cleaned}
     Draft202012Validator.check_schema(schema)
@@ -105,7 +105,7 @@ def test_good_schema_stays_as_it_is() -> None:
         ({"definitions": {"a b%": TEXT}}, "#/definitions/a%20b%25", "#/properties/a/definitions/a b%25"),
     ],
 )
-def test_reference_is_changed_to_where_its_target_is(part: dict[str, Any], reference: str, changed: str) -> None:
+def test_reference_points_to_moved_target(part: dict[str, Any], reference: str, changed: str) -> None:
     schema = clean_schema(having({**part, "additionalProperties": {"$ref": reference}, "type": ["object", "string"]}))
     assert schema["properties"]["a"]["additionalProperties"] == {"$ref": changed}
     tool = Tool("by_hand", "By hand.", schema, lambda **_: "")
@@ -120,7 +120,7 @@ def test_reference_is_changed_to_where_its_target_is(part: dict[str, Any], refer
         (False, "not of type 'object'"),
         ("text", "no schema at ''"),
         (having(1), "no schema at '/properties/a'"),
-        (having({"type": "nonsense"}), "at '/properties/a/type' no type"),
+        (having({"type": "nonsense"}), "unknown type 'nonsense' at '/properties/a/type'"),
         ({"properties": ["a"]}, "no object at '/properties'"),
         ({"properties": {}, "required": "a"}, "no list of names at '/required'"),
         (having({"required": [1]}), "no list of names"),
@@ -129,7 +129,7 @@ def test_reference_is_changed_to_where_its_target_is(part: dict[str, Any], refer
         (nested(70), "nested more than 64 levels deep"),
         (nested(70, "anyOf"), "nested more than 64 levels deep"),
         (nested(5_000), "nested more than 64 levels deep"),
-        # References: to nothing, to what is no schema (a pattern in an example is no pattern), and outside.
+        # References to nothing, to a value that is not a schema (a pattern in an example), and outside.
         (having({"$ref": "#/$defs/b"}), "refers at '/properties/a' to '#/$defs/b', which is no part of it"),
         (
             having({"enum": [{"pattern": "^(a+)+$"}]}) | {"not": {"$ref": "#/a"}, "$ref": "#/properties/a/enum/0"},
@@ -167,7 +167,7 @@ def test_reference_is_changed_to_where_its_target_is(part: dict[str, Any], refer
         ),
     ],
 )
-def test_schema_that_means_nothing_or_costs_too_much_is_refused(schema: Any, reason: str) -> None:
+def test_invalid_or_expensive_schema_is_refused(schema: Any, reason: str) -> None:
     with pytest.raises(ValueError, match=re.escape(reason)):
         clean_schema(schema)
 
@@ -214,9 +214,7 @@ def test_many_arguments_are_checked(schema: dict[str, Any], value: Any) -> None:
         (having({"$ref": "#/$defs/b"}), 1, "refers to '/$defs/b', which is no part of it"),
     ],
 )
-def test_check_that_would_take_too_long_ends_with_words_for_the_model(
-    schema: dict[str, Any], value: Any, said: str
-) -> None:
+def test_too_expensive_check_ends_with_message_for_model(schema: dict[str, Any], value: Any, said: str) -> None:
     with pytest.raises((InvalidArguments, ToolError)) as error:
         check(schema, value)
     assert said in str(error.value)

@@ -1,4 +1,4 @@
-"""MCP servers in a Callboard server: what the user sees, who is asked first, and that nothing is left running."""
+"""MCP servers in a running Callboard: the user's view, approvals, and the end of all processes."""
 
 import json
 import re
@@ -70,7 +70,7 @@ async def test_progress_and_result_of_an_mcp_tool_are_events_of_the_run(tmp_path
     assert "ours_meet" in [offered["function"]["name"] for offered in endpoint.requests[0]["tools"]]
 
 
-async def test_the_inspector_tells_how_the_servers_of_an_agent_are(tmp_path: Path) -> None:
+async def test_inspector_shows_state_of_servers(tmp_path: Path) -> None:
     ours = McpServer("ours", command=sys.executable, args=[SERVER])
     none = McpServer("none", command="/no/such/command")
     async with OpenAIServer([chunks(text("There."), finish("stop"))]) as endpoint, speaking_to(endpoint) as model:
@@ -82,8 +82,8 @@ async def test_the_inspector_tells_how_the_servers_of_an_agent_are(tmp_path: Pat
     assert "ours_count" in page
 
 
-async def test_of_tools_with_one_name_none_is_offered_and_the_inspector_says_so(tmp_path: Path) -> None:
-    """A server must not be able to put its tool in the place of another, and so past the question that it asks."""
+async def test_tools_with_same_name_are_not_offered_and_shown_in_inspector(tmp_path: Path) -> None:
+    """A server must not be able to replace another server's tool, and so to bypass its approval."""
     listed = {name: [{"name": name, "inputSchema": {"type": "object"}}, OTHER] for name in ("hub_delete", "delete")}
     for name, tools in listed.items():
         (tmp_path / f"{name}.json").write_text(json.dumps({"pages": [tools], "results": {}}))
@@ -103,7 +103,7 @@ async def test_of_tools_with_one_name_none_is_offered_and_the_inspector_says_so(
         assert f"{name}: {skills} have a tool of this name each, and none is offered" in page
 
 
-async def test_neither_a_tools_schema_nor_the_arguments_of_a_call_keep_the_server_busy(tmp_path: Path) -> None:
+async def test_hostile_schema_and_arguments_do_not_block_server(tmp_path: Path) -> None:
     unique = {"type": "object", "properties": {"all": {"type": "array", "uniqueItems": True}}}
     uses = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(28)} | {"d28": {"required": ["x"]}}
     doubling = {"type": "object", "properties": {"all": {"$ref": "#/$defs/d0"}}, "$defs": uses}
@@ -126,9 +126,7 @@ async def test_neither_a_tools_schema_nor_the_arguments_of_a_call_keep_the_serve
 
 
 @pytest.mark.parametrize(("confirm", "patterns"), [("unless_read_only", ()), ("never", ("ours_g*",))])
-async def test_a_tool_behind_confirmation_does_not_run_unasked(
-    tmp_path: Path, confirm: str, patterns: tuple[str, ...]
-) -> None:
+async def test_tool_with_confirm_does_not_run_unasked(tmp_path: Path, confirm: str, patterns: tuple[str, ...]) -> None:
     ours = McpServer("ours", command=sys.executable, args=[SERVER], confirm=confirm)  # type: ignore[arg-type] # one of its words
     async with OpenAIServer(script("ours_grow", "{}")) as endpoint, speaking_to(endpoint) as model:
         agent = Agent("scripted", skills=(ours,), model=model, confirm=patterns)
@@ -140,7 +138,7 @@ async def test_a_tool_behind_confirmation_does_not_run_unasked(
 
 @pytest.fixture
 def _ctrl_c_is_heard() -> Iterator[None]:
-    """What a shell starts in the background is started with Ctrl-C ignored, and hands that on to its children."""
+    """A shell starts background processes with Ctrl-C ignored, which their children inherit."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -148,9 +146,7 @@ def _ctrl_c_is_heard() -> Iterator[None]:
 
 @pytest.mark.usefixtures("_ctrl_c_is_heard")
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
-def test_a_stop_of_callboard_ends_its_mcp_servers_and_one_that_cannot_start_is_no_hindrance(
-    tmp_path: Path, stop: signal.Signals
-) -> None:
+def test_stop_ends_mcp_servers_despite_failing_one(tmp_path: Path, stop: signal.Signals) -> None:
     (tmp_path / "agents.py").write_text(AGENTS)
     with processes.serving(tmp_path, AGENTS=str(tmp_path / "agents.py")) as (url, process):
         served = httpx.get(f"{url}/v1/models").json()["data"]
@@ -168,7 +164,7 @@ def test_the_sdk_is_not_imported_before_a_server_starts() -> None:
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
-async def test_two_applications_with_servers_of_the_same_name_have_each_its_own(tmp_path: Path) -> None:
+async def test_applications_have_own_servers_of_same_name(tmp_path: Path) -> None:
     """Each application's agent is offered the tools of its own servers, of one file or declared in code."""
     offered: list[list[str]] = []
     pids: list[str] = []

@@ -16,13 +16,13 @@ from tests.fakes.seerr import KEY, SeerrServer
 
 @dataclass(frozen=True)
 class Desk:
-    """Runs tools by their names, as the loop does."""
+    """Runs tools by name, like the loop."""
 
     skill: Seerr
     store: Store
 
     async def run(self, name: str, **arguments: Any) -> str:
-        """The text that the model reads; raises `ToolError`."""
+        """Return the text for the model. Raises `ToolError`."""
         [tool] = [one for one in self.skill.current_tools() if one.name == name]
         services = Services(self.store, ScriptedModel(lambda _: []))
         context = ToolContext("call_1", name, "chat_1", None, StatusChannel(print), lent=services)

@@ -14,9 +14,7 @@ from tests.skills.media.conftest import Desk
 TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
-async def test_trending_titles_are_told_one_a_line_with_their_numbers_and_whether_they_are_there(
-    desk: Desk, seerr: SeerrServer
-) -> None:
+async def test_trending_lists_titles_with_number_and_availability(desk: Desk, seerr: SeerrServer) -> None:
     seerr.add(
         movie(438631, "Dune", "2021-09-15", overview="A noble\nfamily. " * 30, voteAverage=7.79),
         series(95396, "Severance", "2022-02-17"),
@@ -34,9 +32,7 @@ async def test_trending_titles_are_told_one_a_line_with_their_numbers_and_whethe
     ]
 
 
-async def test_one_kind_alone_can_be_asked_for_with_nothing_that_an_older_seerr_refuses(
-    desk: Desk, seerr: SeerrServer
-) -> None:
+async def test_media_type_filter_sends_no_new_parameter(desk: Desk, seerr: SeerrServer) -> None:
     seerr.add(movie(1, "A Film", "2020-01-01"), series(2, "A Series", "2020-01-01"))
     assert "A Series" not in await desk.run("media_trending", media_type="movie")
     assert "A Film" not in await desk.run("media_trending", media_type="tv")
@@ -46,7 +42,7 @@ async def test_one_kind_alone_can_be_asked_for_with_nothing_that_an_older_seerr_
     assert set(seerr.asked) == {"/api/v1/discover/trending?page=1"}
 
 
-async def test_what_is_trending_is_told_in_the_language_that_was_asked_for(desk: Desk, seerr: SeerrServer) -> None:
+async def test_trending_uses_requested_language(desk: Desk, seerr: SeerrServer) -> None:
     seerr.add(movie(1, "The Lighthouse", "2019-05-19", translations={"de": {"title": "Der Leuchtturm"}}))
     assert "Der Leuchtturm" in await desk.run("media_trending", language="de")
     assert "The Lighthouse" in await desk.run("media_trending")
@@ -54,7 +50,7 @@ async def test_what_is_trending_is_told_in_the_language_that_was_asked_for(desk:
         await desk.run("media_trending", language="de&page=7")
 
 
-async def test_a_long_list_is_read_on_by_page_until_there_is_no_more(desk: Desk, seerr: SeerrServer) -> None:
+async def test_long_list_is_read_page_by_page(desk: Desk, seerr: SeerrServer) -> None:
     seerr.add(*(movie(number, f"Film {number}") for number in range(1, 46)))
     pages = [await desk.run("media_trending", page=page) for page in (1, 2, 3)]
     assert [text.count("[tmdb:") for text in pages] == [20, 20, 5]
@@ -66,14 +62,14 @@ STATES = {
     1: "not in the library",
     2: "requested, waiting for approval",
     3: "requested, on its way",
-    6: "deleted, or blocked by whoever runs Seerr",
+    6: "deleted, or blocked by the admin of Seerr",
     7: "deleted",
-    99: "in a state that is not known (99)",
+    99: "in an unknown state (99)",
 }
 
 
 @pytest.mark.parametrize(("number", "words"), STATES.items(), ids=STATES.values())
-async def test_the_state_of_a_title_is_told_in_words(desk: Desk, seerr: SeerrServer, number: int, words: str) -> None:
+async def test_state_of_title_is_shown_in_words(desk: Desk, seerr: SeerrServer, number: int, words: str) -> None:
     seerr.add(movie(1, "A Film", "2020-01-01"))
     seerr.own("movie", 1, number)
     assert await desk.run("media_search", query="film") == (
@@ -98,7 +94,7 @@ async def test_names_with_any_characters_are_found(desk: Desk, seerr: SeerrServe
     assert "[tmdb:2]" not in found
 
 
-async def test_people_are_told_with_what_they_are_known_for(desk: Desk, seerr: SeerrServer) -> None:
+async def test_people_are_listed_with_known_titles(desk: Desk, seerr: SeerrServer) -> None:
     known = [movie(13, "Forrest Gump", "1994-06-23"), series(1, "Bosom Buddies", "1980-11-27")]
     seerr.people = [{"id": 31, "mediaType": "person", "name": "Tom Hanks", "knownFor": known}]
     assert "- Tom Hanks (a person), known for: Forrest Gump (1994), movie [tmdb:13]; Bosom Buddies (1980), series" in (
@@ -107,13 +103,13 @@ async def test_people_are_told_with_what_they_are_known_for(desk: Desk, seerr: S
     assert "Tom Hanks" not in await desk.run("media_search", query="tom hanks", media_type="movie")
 
 
-async def test_a_name_that_nothing_has_is_told_as_nothing_found(desk: Desk) -> None:
+async def test_unknown_name_is_reported_as_nothing_found(desk: Desk) -> None:
     assert (await desk.run("media_search", query="xyzzy")).endswith("Nothing found.")
     with pytest.raises(InvalidArguments, match="query"):
         await desk.run("media_search", query="  ")
 
 
-async def test_a_taste_becomes_seerrs_own_parameters(desk: Desk, seerr: SeerrServer) -> None:
+async def test_discover_filters_become_seerr_parameters(desk: Desk, seerr: SeerrServer) -> None:
     seerr.add(movie(1, "A Film", "2020-01-01"), series(2, "A Series", "2020-01-01"))
     taste = {"genre": "comedy", "year_from": 1990, "year_to": 1999, "min_rating": 7.5, "order": "rating"}
     assert "A Film" in await desk.run("media_discover", media_type="movie", **taste)
@@ -131,7 +127,7 @@ async def test_a_taste_becomes_seerrs_own_parameters(desk: Desk, seerr: SeerrSer
     assert (shows["firstAirDateGte"], shows["firstAirDateLte"]) == (["1990-01-01"], ["1999-12-31"])
 
 
-async def test_new_titles_end_today_and_coming_ones_begin_there(desk: Desk, seerr: SeerrServer) -> None:
+async def test_newest_ends_and_upcoming_starts_today(desk: Desk, seerr: SeerrServer) -> None:
     before = datetime.now(UTC).date().isoformat()
     await desk.run("media_discover", media_type="movie", order="newest")
     await desk.run("media_discover", media_type="tv", order="upcoming")
@@ -142,12 +138,12 @@ async def test_new_titles_end_today_and_coming_ones_begin_there(desk: Desk, seer
     assert before <= upcoming["firstAirDateGte"][0] <= datetime.now(UTC).date().isoformat()
 
 
-async def test_a_genre_that_there_is_not_is_refused_with_those_there_are(desk: Desk) -> None:
-    with pytest.raises(ToolError, match=r"no genre 'Cooking' here. Give one of these: Action, Comedy\."):
+async def test_unknown_genre_is_refused_with_known_genres(desk: Desk) -> None:
+    with pytest.raises(ToolError, match=r"no genre 'Cooking'. Give one of these: Action, Comedy\."):
         await desk.run("media_discover", media_type="tv", genre="Cooking")
 
 
-async def test_details_of_a_movie_tell_what_one_would_ask(desk: Desk, seerr: SeerrServer) -> None:
+async def test_details_of_movie_have_main_facts(desk: Desk, seerr: SeerrServer) -> None:
     people = {
         "cast": [{"id": 1, "name": "Timothée Chalamet", "character": "Paul"}, {"id": 2, "name": "Zendaya"}],
         "crew": [{"id": 3, "name": "Denis Villeneuve", "job": "Director"}, {"id": 4, "name": "X", "job": "Editor"}],
@@ -185,7 +181,7 @@ async def test_nulls_in_lists_hide_nothing_else(desk: Desk, seerr: SeerrServer) 
     assert "known for: A Film (2020), movie [tmdb:1]" in await desk.run("media_search", query="ada")
 
 
-async def test_details_of_a_series_tell_which_seasons_are_there(desk: Desk, seerr: SeerrServer) -> None:
+async def test_details_of_series_show_available_seasons(desk: Desk, seerr: SeerrServer) -> None:
     seerr.add(series(95396, "Severance", "2022-02-17", seasons=2))
     seerr.own("tv", 95396, 4, seasons=[{"id": 1, "seasonNumber": 1, "status": 5}])
     told = await desk.run("media_details", tmdb_id=95396, media_type="tv")
@@ -201,7 +197,7 @@ async def test_a_number_of_the_other_kind_is_refused(desk: Desk, seerr: SeerrSer
         await desk.run("media_details", tmdb_id=438631, media_type="tv")
 
 
-async def test_seerr_is_told_of_which_trace_a_call_is(desk: Desk, seerr: SeerrServer) -> None:
+async def test_trace_is_sent_to_seerr(desk: Desk, seerr: SeerrServer) -> None:
     with within(read({"traceparent": TRACEPARENT})):
         await desk.run("media_trending")
     await desk.run("media_trending")

@@ -22,7 +22,7 @@ KOMBATS = [movie(931285, "Mortal Kombat II", "2026-05-06"), movie(460465, "Morta
 
 
 def librarian(body: Body) -> Chunks:
-    """A model with no memory of its own: what it knows, it reads in the request."""
+    """A model without memory, which decides only by its request."""
     last = body["messages"][-1]
     if last["role"] == "tool":
         return chunks(text(f"So: {last['content']}"), finish("stop"))
@@ -52,7 +52,7 @@ async def talking(folder: Path, **fields: Any) -> AsyncIterator[tuple[Service, O
 
 
 async def turn(service: Service, said: str) -> list[Event]:
-    """One turn, after those that are stored, their results cut for display as a client sends them."""
+    """A turn after the stored ones, whose results a client sends in their shortened form."""
     stored = await service.client.get("/v1/chats/c/messages")
     history = [_as_sent(message) for message in stored.json()["messages"]] if stored.status_code == 200 else []
     return await service.events(
@@ -80,7 +80,7 @@ async def test_a_movie_is_requested_over_three_turns(tmp_path: Path) -> None:
         assert "- Mortal Kombat II (2026), movie [tmdb:931285]: not in the library." in answer(first)
         assert "Severance" not in answer(first)
 
-        # TMDB knows more of that name than what is trending.
+        # TMDB has more titles of that name than the trending one.
         seerr.add(KOMBATS[1])
         second = await turn(service, "request the mortal kombat one")
         assert called(second) == [("media_search", {"query": "mortal kombat"})]
@@ -104,7 +104,7 @@ async def test_a_movie_is_requested_over_three_turns(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("allowed", [True, False], ids=["allowed", "refused"])
-async def test_a_request_can_be_made_to_ask_its_user_who_sees_the_title(tmp_path: Path, allowed: bool) -> None:
+async def test_request_with_confirm_shows_title_in_question(tmp_path: Path, allowed: bool) -> None:
     async with talking(tmp_path, confirm=("media_request",)) as (service, _, seerr):
         await turn(service, "What are trending movies?")
         stored = (await service.client.get("/v1/chats/c/messages")).json()["messages"]

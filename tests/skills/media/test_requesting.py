@@ -1,4 +1,4 @@
-"""Requests and issues: what Seerr is sent, and what the model is told came of it."""
+"""Requests and issues: what is sent to Seerr, and the results for the model."""
 
 from typing import Any
 
@@ -34,10 +34,10 @@ async def test_seasons_are_requested_all_or_by_number(
     assert f"Severance (2022), series [tmdb:95396], {told}. It is approved." in said
 
 
-async def test_a_series_without_seasons_is_asked_about_and_not_requested(desk: Desk, seerr: SeerrServer) -> None:
+async def test_request_of_series_without_seasons_is_refused(desk: Desk, seerr: SeerrServer) -> None:
     none: list[dict[str, Any]] = [{}, {"seasons": []}]
     for nothing in none:
-        with pytest.raises(ToolError, match=r"Say which seasons.*has \[0, 1, 2\]"):
+        with pytest.raises(ToolError, match=r"Give the seasons.*has \[0, 1, 2\]"):
             await desk.run("media_request", **SEVERANCE, **nothing)
     with pytest.raises(ToolError, match=r"has no season \[3, 9\]"):
         await desk.run("media_request", **SEVERANCE, seasons=[9, 1, 3])
@@ -48,7 +48,7 @@ async def test_a_series_without_seasons_is_asked_about_and_not_requested(desk: D
     ("status", "words"),
     [(2, "requested, waiting for approval"), (3, "requested, on its way"), (5, "available")],
 )
-async def test_what_is_there_or_on_its_way_is_not_requested_again(
+async def test_available_or_requested_title_is_not_requested_again(
     desk: Desk, seerr: SeerrServer, status: int, words: str
 ) -> None:
     seerr.own("movie", 438631, status)
@@ -57,7 +57,7 @@ async def test_what_is_there_or_on_its_way_is_not_requested_again(
     assert seerr.requests == []
 
 
-async def test_seasons_that_are_all_requested_are_told_as_such(desk: Desk, seerr: SeerrServer) -> None:
+async def test_requested_seasons_are_reported(desk: Desk, seerr: SeerrServer) -> None:
     await desk.run("media_request", **SEVERANCE, seasons=[1])
     said = await desk.run("media_request", **SEVERANCE, seasons="all")
     assert "season 2. It is approved." in said
@@ -65,7 +65,7 @@ async def test_seasons_that_are_all_requested_are_told_as_such(desk: Desk, seerr
     assert said == ("Nothing to request of Severance (2022), series [tmdb:95396]: No seasons available to request")
 
 
-async def test_a_request_that_came_before_ours_is_an_error_that_says_so(desk: Desk, seerr: SeerrServer) -> None:
+async def test_concurrent_request_is_error(desk: Desk, seerr: SeerrServer) -> None:
     await desk.run("media_request", **DUNE)
     # Declined or deleted in the library, while the request still stands.
     seerr.own("movie", 438631, 1)
@@ -73,7 +73,7 @@ async def test_a_request_that_came_before_ours_is_an_error_that_says_so(desk: De
         await desk.run("media_request", **DUNE)
 
 
-async def test_a_number_whose_title_is_another_is_not_requested(desk: Desk, seerr: SeerrServer) -> None:
+async def test_number_of_another_title_is_refused(desk: Desk, seerr: SeerrServer) -> None:
     wrong = {**DUNE, "title": "Dune: Part Two"}
     with pytest.raises(ToolError, match=r"that number is Dune \(2021\), movie \[tmdb:438631\], not 'Dune: Part Two'"):
         await desk.run("media_request", **wrong)
@@ -81,7 +81,7 @@ async def test_a_number_whose_title_is_another_is_not_requested(desk: Desk, seer
 
 
 @pytest.mark.parametrize("title", ["dune", "DUNE (2021)", " Dune "])
-async def test_a_title_may_be_written_as_people_write(desk: Desk, seerr: SeerrServer, title: str) -> None:
+async def test_title_may_be_written_freely(desk: Desk, seerr: SeerrServer, title: str) -> None:
     await desk.run("media_request", **{**DUNE, "title": title})
     assert len(seerr.requests) == 1
 
@@ -101,9 +101,7 @@ async def test_a_title_may_be_written_as_the_tools_write_it(desk: Desk, seerr: S
 
 
 @pytest.mark.parametrize("title", ["Dune (2021) [tmdb:693134]", "Dune: Part Two (2024) [tmdb:438631]", "Dune (1984)"])
-async def test_a_title_that_is_written_so_must_be_that_of_the_number(
-    desk: Desk, seerr: SeerrServer, title: str
-) -> None:
+async def test_title_written_with_other_number_is_refused(desk: Desk, seerr: SeerrServer, title: str) -> None:
     with pytest.raises(ToolError, match="Not done: that number is Dune"):
         await desk.run("media_request", **{**DUNE, "title": title})
     assert seerr.requests == []
@@ -143,7 +141,7 @@ async def test_requests_are_listed_newest_first_with_titles_and_pages(desk: Desk
     assert await desk.run("media_requests", state="failed") == "No such requests."
 
 
-async def test_an_issue_is_reported_on_what_is_in_the_library(desk: Desk, seerr: SeerrServer) -> None:
+async def test_issue_needs_title_in_library(desk: Desk, seerr: SeerrServer) -> None:
     with pytest.raises(ToolError, match=r"Dune \(2021\), movie \[tmdb:438631\] is not in the library"):
         await desk.run("media_report_issue", **DUNE, problem="audio", message="No sound")
     seerr.own("movie", 438631, 5)
@@ -159,7 +157,7 @@ async def test_an_issue_is_reported_on_what_is_in_the_library(desk: Desk, seerr:
     ]
 
 
-async def test_what_seerr_does_not_allow_is_told_in_its_words(desk: Desk, seerr: SeerrServer) -> None:
+async def test_refusal_of_seerr_is_passed_on(desk: Desk, seerr: SeerrServer) -> None:
     seerr.refusal = refused(403, "Movie Quota exceeded.")
     with pytest.raises(ToolError, match=r"Seerr does not allow it: Movie Quota exceeded\."):
         await desk.run("media_request", **DUNE)

@@ -1,4 +1,4 @@
-"""A Seerr that is not there, refuses, is something else: each is an error that says what to do."""
+"""A Seerr that is missing, refuses, or is another server: each is an error with advice."""
 
 import asyncio
 import socket
@@ -24,22 +24,22 @@ REFUSALS = {
     "a proxy without Seerr": (Refusal(502, "<html>", content_type="text/html"), "not ready"),
     "another address": (Refusal(301, "", {"Location": "https://elsewhere/"}), "CALLBOARD_SEERR_URL"),
     "a failure": (refused(500, "Unable to retrieve search results."), r"\(500\): Unable to retrieve search results"),
-    "a failure that is a list": (Refusal(500, "[1]"), r"\(500\): it did not say why"),
-    "a failure in a page": (Refusal(500, "<html>", content_type="text/html"), r"\(500\): it did not say why"),
-    "a web page": (Refusal(200, "<html>", content_type="text/html"), "a web page and not Seerr's API"),
-    "another API": (Refusal(200, '{"page": 1}'), r"is not what its API v1 gives \(at 'totalPages'\)"),
-    "no UTF-8": (Refusal(200, b'"\xff\xfe"'), "a web page and not Seerr's API"),
+    "a failure that is a list": (Refusal(500, "[1]"), r"\(500\): it gave no reason"),
+    "a failure in a page": (Refusal(500, "<html>", content_type="text/html"), r"\(500\): it gave no reason"),
+    "a web page": (Refusal(200, "<html>", content_type="text/html"), "a web page, not with Seerr's API"),
+    "another API": (Refusal(200, '{"page": 1}'), r"is not in the form of its API v1 \(at 'totalPages'\)"),
+    "no UTF-8": (Refusal(200, b'"\xff\xfe"'), "a web page, not with Seerr's API"),
 }
 
 
 @pytest.mark.parametrize(("refusal", "told"), REFUSALS.values(), ids=REFUSALS.keys())
-async def test_every_refusal_says_what_to_do(desk: Desk, seerr: SeerrServer, refusal: Refusal, told: str) -> None:
+async def test_every_refusal_has_advice(desk: Desk, seerr: SeerrServer, refusal: Refusal, told: str) -> None:
     seerr.refusal = refusal
     with pytest.raises(ToolError, match=told):
         await desk.run("media_search", query="dune")
 
 
-async def test_a_wrong_key_is_told_as_one_and_not_repeated(seerr: SeerrServer, store: Store) -> None:
+async def test_wrong_key_is_reported_without_key(seerr: SeerrServer, store: Store) -> None:
     desk = Desk(Seerr(seerr.url, "wrong-key"), store)
     with pytest.raises(ToolError, match="CALLBOARD_SEERR_API_KEY") as caught:
         await desk.run("media_trending")
@@ -53,7 +53,7 @@ async def test_a_long_refusal_is_cut(desk: Desk, seerr: SeerrServer) -> None:
     assert len(str(caught.value)) < 400
 
 
-async def test_no_connection_an_address_that_is_none_and_no_settings_are_told_apart(store: Store) -> None:
+async def test_unreachable_invalid_and_missing_address_are_distinguished(store: Store) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         closed = f"http://127.0.0.1:{taken.getsockname()[1]}"
     for url in (closed, "http://[", "seerr:5055"):
@@ -63,9 +63,7 @@ async def test_no_connection_an_address_that_is_none_and_no_settings_are_told_ap
         Seerr.from_settings({})
 
 
-async def test_a_base_path_and_a_slash_at_the_end_of_the_address_are_kept_and_left_out(
-    seerr: SeerrServer, store: Store
-) -> None:
+async def test_base_path_is_kept_and_final_slash_removed(seerr: SeerrServer, store: Store) -> None:
     desk = Desk(Seerr(f"{seerr.url}/", KEY), store)
     await desk.run("media_trending")
     assert seerr.asked == ["/api/v1/discover/trending?page=1"]
@@ -73,7 +71,7 @@ async def test_a_base_path_and_a_slash_at_the_end_of_the_address_are_kept_and_le
         await Desk(Seerr(f"{seerr.url}/base", KEY), store).run("media_trending")
 
 
-async def test_a_seerr_that_does_not_answer_in_time_is_told_as_such() -> None:
+async def test_timeout_of_seerr_is_reported() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         async with httpx.AsyncClient(base_url=url, timeout=0.05) as client:

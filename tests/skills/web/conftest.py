@@ -44,7 +44,7 @@ def server_tls(authority: trustme.CA) -> Callable[..., ssl.SSLContext]:
 
 @pytest.fixture
 def client_tls(authority: trustme.CA) -> ssl.SSLContext:
-    """TLS of a client that trusts the test's authority, and nobody else."""
+    """The TLS context of a client that trusts only the test's authority."""
     context = ssl.create_default_context()
     authority.configure_trust(context)
     return context

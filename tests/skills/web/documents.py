@@ -1,4 +1,4 @@
-"""PDF files written by hand: what a test needs of them and no more."""
+"""Minimal handwritten PDF files."""
 
 
 def pdf(*pages: str, title: str = "") -> bytes:

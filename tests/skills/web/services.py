@@ -11,7 +11,7 @@ SEARXNG_FORBIDDEN = page("<!doctype html><title>403 Forbidden</title>")
 
 
 def searxng(heard: Heard) -> Reply:
-    """SearXNG with the JSON format on; `pageno` 3 is past the end, and there its engines are silent."""
+    """SearXNG with the JSON format enabled. `pageno` 3 is past the end, where its engines do not answer."""
     assert (heard.method, heard.path) == ("GET", "/search")
     query = heard.query
     if query["format"] != "json":
@@ -80,7 +80,7 @@ def brave_error(status: int, code: str, detail: str, **headers: str) -> Reply:
 
 
 def tavily(heard: Heard) -> Reply:
-    """Tavily's search: as many results as asked for, 20 at most."""
+    """Tavily's search, with at most 20 of the requested results."""
     assert (heard.method, heard.path) == ("POST", "/search")
     if heard.headers.get("authorization") != f"Bearer {KEY}":
         return answer({"detail": {"error": "Unauthorized: missing or invalid API key."}}, 401)
@@ -104,7 +104,7 @@ def tavily(heard: Heard) -> Reply:
 
 
 def reddit(heard: Heard) -> Reply:
-    """Reddit's search as JSON, for who says what program it is."""
+    """Reddit's search as JSON, for clients with a user agent."""
     assert (heard.method, heard.path) == ("GET", "/search.json")
     if not heard.headers.get("user-agent", "").startswith("callboard/"):
         return answer({"message": "Too Many Requests", "error": 429}, 429)

@@ -1,4 +1,4 @@
-"""Web servers on 127.0.0.1 that do what the test says, down to the bytes: what real sites and services do wrong too."""
+"""Web servers on 127.0.0.1 with exactly scripted answers, including the faults of real sites and services."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ HTML = "text/html; charset=utf-8"
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """A request as it came. `server_name` is what the client named in TLS, or the proxy's CONNECT."""
+    """A received request. `server_name` is the name in TLS or in the proxy's CONNECT."""
 
     method: str
     target: str
@@ -32,7 +32,7 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer. `ending`: the whole of it; less than `Content-Length` says; silence after the body."""
+    """An answer. `ending`: complete, shorter than `Content-Length`, or silence after the body."""
 
     body: bytes = b""
     status: int = 200
@@ -55,9 +55,10 @@ def answer(value: Any, status: int = 200, **headers: str) -> Reply:
 
 
 class Site:
-    """A server whose `script` answers each request; `heard` keeps them, `connections` counts those who came.
+    """A server whose `script` answers each request.
 
-    With `tls` it speaks HTTPS; `proxy` is TLS for what goes through it by CONNECT, whatever the host.
+    `heard` are the requests, `connections` the number of connections. With `tls` the server uses HTTPS. `proxy` is the
+    TLS context for all hosts that a client reaches by CONNECT.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What runs the web's tools as the loop does, and a resolver that answers as the test says."""
+"""A runner of the web skill's tools that works like the loop, and a resolver with scripted answers."""
 
 import socket
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from tests.calls.calling import run_tool
 
 
 class Web:
-    """Runs the tools of a skill; `reports` holds what they said."""
+    """Runs the tools of a skill. `reports` are their statuses."""
 
     def __init__(self, skill: WebSearch, services: Services, last_source: int) -> None:
         self.skill = skill
@@ -29,7 +29,7 @@ class Web:
 
 
 class Names:
-    """A resolver: of each name's answers the next one is given, and the last for ever. `asked` keeps the questions."""
+    """A resolver that returns the next answer for a name each time, and repeats the last. `asked` are the queries."""
 
     def __init__(self, answers: Mapping[str, Sequence[Sequence[str]]]) -> None:
         self.asked: list[str] = []

@@ -1,11 +1,11 @@
-"""Which addresses are the public internet's, and what an admin may allow besides."""
+"""Public addresses, and the private ones that an admin may allow."""
 
 from ipaddress import ip_address
 
 import pytest
 
 from callboard.errors import SettingsError
-from callboard.skills.web.guard import AllowList, special_kind
+from callboard.skills.web.guard import AllowList, special_network
 
 SPECIAL = """
     0.0.0.0 0.1.2.3 10.0.0.1 10.255.255.255 100.64.0.1 100.100.100.200 100.127.255.255 127.0.0.1 127.255.255.254
@@ -19,13 +19,13 @@ PUBLIC = "1.1.1.1 8.8.8.8 93.184.216.34 100.128.0.1 172.32.0.1 192.167.255.255 2
 
 
 @pytest.mark.parametrize("text", SPECIAL.split())
-def test_an_address_that_is_not_the_public_internets_is_known_for_what_it_is(text: str) -> None:
-    assert special_kind(ip_address(text))
+def test_special_address_has_its_kind(text: str) -> None:
+    assert special_network(ip_address(text))
 
 
 @pytest.mark.parametrize("text", PUBLIC.split())
-def test_a_public_address_is_nothing_special(text: str) -> None:
-    assert special_kind(ip_address(text)) is None
+def test_public_address_has_no_kind(text: str) -> None:
+    assert special_network(ip_address(text)) is None
 
 
 def test_the_allow_list_takes_names_addresses_and_networks() -> None:

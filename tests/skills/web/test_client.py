@@ -1,4 +1,4 @@
-"""The pinned connection keeps the name where the name counts: in TLS and in its certificate."""
+"""The pinned connection uses the host name in TLS and for the certificate."""
 
 import ssl
 from collections.abc import Callable
@@ -29,7 +29,7 @@ async def test_tls_names_the_host_and_checks_its_certificate(server_tls: ServerT
     assert asked == ["pinned.example", "other.example"]
 
 
-async def test_a_certificate_of_an_unknown_authority_is_not_taken(server_tls: ServerTLS) -> None:
+async def test_certificate_of_unknown_authority_is_refused(server_tls: ServerTLS) -> None:
     async with Site(page("hello"), tls=server_tls("pinned.example")) as site, guarded_client(GUARD) as client:
         with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
             await client.get(f"https://pinned.example:{site.port}/")
@@ -46,9 +46,7 @@ async def test_a_certificate_for_an_address_serves_that_address(
         assert (await client.get(f"{site.url}/")).text == "hello"
 
 
-async def test_a_connection_serves_one_name_alone_even_where_two_share_an_address(
-    server_tls: ServerTLS, client_tls: ssl.SSLContext
-) -> None:
+async def test_connection_is_not_shared_between_names(server_tls: ServerTLS, client_tls: ssl.SSLContext) -> None:
     tls = server_tls("pinned.example", "other.example")
     asked = []
     tls.sni_callback = lambda _socket, name, _context: asked.append(name)

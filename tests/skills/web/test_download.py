@@ -1,4 +1,4 @@
-"""The limits of a download: time, size, type, and what servers do wrong."""
+"""The limits of a download (time, size, type), and faults of servers."""
 
 import gzip
 import tracemalloc
@@ -36,13 +36,13 @@ def packed(body: bytes, encoding: str, content_type: str = "text/plain") -> Repl
         ("identity", b"curtain up"),
     ],
 )
-async def test_packed_bodies_are_unpacked(client: httpx.AsyncClient, encoding: str, body: bytes) -> None:
+async def test_compressed_bodies_are_decompressed(client: httpx.AsyncClient, encoding: str, body: bytes) -> None:
     async with Site(packed(body, encoding)) as site:
         assert (await download(client, site.url)).unpack() == b"curtain up"
     assert site.heard[0].headers["accept-encoding"] == "gzip, deflate"
 
 
-async def test_a_decompression_bomb_goes_off_at_the_limit(client: httpx.AsyncClient) -> None:
+async def test_decompression_stops_at_limit(client: httpx.AsyncClient) -> None:
     bomb = gzip.compress(bytes(200 * 2**20), compresslevel=1)
     assert len(bomb) < MAX_BYTES["text"]
     async with Site(packed(bomb, "gzip")) as site:
@@ -56,22 +56,20 @@ async def test_a_decompression_bomb_goes_off_at_the_limit(client: httpx.AsyncCli
 
 
 @pytest.mark.parametrize("encoding", ["gzip, gzip", "br", "zstd", "deflate, gzip"])
-async def test_a_body_that_is_packed_twice_or_otherwise_is_not_touched(
-    client: httpx.AsyncClient, encoding: str
-) -> None:
+async def test_unsupported_compression_is_refused(client: httpx.AsyncClient, encoding: str) -> None:
     async with Site(packed(b"whatever", encoding)) as site:
         with pytest.raises(ToolError, match="unasked"):
             await download(client, site.url)
 
 
-async def test_a_body_that_cannot_be_unpacked_is_an_error(client: httpx.AsyncClient) -> None:
+async def test_broken_compression_is_error(client: httpx.AsyncClient) -> None:
     async with Site(packed(b"no gzip at all", "gzip")) as site:
         with pytest.raises(ToolError, match="cannot be unpacked"):
             (await download(client, site.url)).unpack()
 
 
 @pytest.mark.parametrize(("content_type", "mebibytes"), [("text/html", 5), ("", 5), ("application/pdf", 20)])
-async def test_a_body_over_its_limit_is_not_read_to_its_end(
+async def test_body_over_limit_is_not_read_completely(
     client: httpx.AsyncClient, content_type: str, mebibytes: int
 ) -> None:
     body = b"x" * (mebibytes * 2**20 + 1)
@@ -81,7 +79,7 @@ async def test_a_body_over_its_limit_is_not_read_to_its_end(
 
 
 @pytest.mark.parametrize("content_type", ["image/png", "video/mp4", "application/zip", "font/woff2", "multipart/mixed"])
-async def test_what_cannot_be_read_is_not_downloaded(client: httpx.AsyncClient, content_type: str) -> None:
+async def test_unsupported_content_type_is_not_downloaded(client: httpx.AsyncClient, content_type: str) -> None:
     async with Site(Reply(b"", headers={"Content-Type": content_type}, ending="hang")) as site:
         with pytest.raises(ToolError, match=f"sent '{content_type}': only HTML, text and PDF"):
             await download(client, site.url)
@@ -102,20 +100,18 @@ async def test_what_cannot_be_read_is_not_downloaded(client: httpx.AsyncClient, 
         ("", None),
     ],
 )
-async def test_the_content_type_says_how_to_read_it(
-    client: httpx.AsyncClient, content_type: str, kind: str | None
-) -> None:
+async def test_content_type_decides_parser(client: httpx.AsyncClient, content_type: str, kind: str | None) -> None:
     async with Site(page("x", content_type)) as site:
         assert (await download(client, site.url)).kind == kind
 
 
-async def test_a_server_that_falls_silent_is_left(client: httpx.AsyncClient) -> None:
+async def test_silent_server_times_out(client: httpx.AsyncClient) -> None:
     async with Site(Reply(b"slow", headers={"Content-Type": "text/plain"}, ending="hang")) as site:
         with pytest.raises(ToolTimeout, match=r"127\.0\.0\.1 did not send the page within 0\.2 s"):
             await download(client, site.url, timeout_seconds=0.2)
 
 
-async def test_the_body_of_a_redirect_is_not_waited_for(client: httpx.AsyncClient) -> None:
+async def test_body_of_redirect_is_not_read(client: httpx.AsyncClient) -> None:
     endless = Reply(b"moved", 302, {"Location": "/there"}, "hang")
     async with Site(lambda heard: page("here") if heard.path == "/there" else endless) as site:
         assert (await download(client, site.url)).body == b"here"
@@ -127,7 +123,7 @@ async def test_a_connection_that_is_cut_is_an_error(client: httpx.AsyncClient) -
             await download(client, site.url)
 
 
-async def test_nobody_at_the_port_is_an_error(client: httpx.AsyncClient) -> None:
+async def test_closed_port_is_error(client: httpx.AsyncClient) -> None:
     async with Site(page("gone")) as site:
         pass
     with pytest.raises(ToolError, match="could not be reached"):

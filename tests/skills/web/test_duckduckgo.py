@@ -10,7 +10,7 @@ import trustme
 from ddgs import DDGS
 
 from callboard.errors import ToolError
-from callboard.skills.web.engines import Ask, DuckDuckGo, Found
+from callboard.skills.web.engines import DuckDuckGo, SearchQuery, SearchResult
 from tests.skills.web.sites import Heard, Reply, Site, answer, page
 
 RESULTS = """<html><body><div class="result results_links web-result"><div class="links_main result__body">
@@ -42,7 +42,7 @@ def duckduckgo(heard: Heard) -> Reply:
 def connect(
     server_tls: Callable[..., ssl.SSLContext], authority: trustme.CA, tmp_path: Path
 ) -> Callable[[Callable[[Heard], Reply] | Reply], tuple[Site, Callable[[], DDGS]]]:
-    """A proxy that answers as the script says, and what makes clients that go through it."""
+    """A proxy with scripted answers, and a factory of clients that use it."""
     authority.cert_pem.write_to_path(str(tmp_path / "authority.pem"))
 
     def make(script: Callable[[Heard], Reply] | Reply) -> tuple[Site, Callable[[], DDGS]]:
@@ -58,8 +58,8 @@ Connect = Callable[[Callable[[Heard], Reply] | Reply], tuple[Site, Callable[[], 
 async def test_the_web_is_searched_and_its_results_read(connect: Connect) -> None:
     proxy, client = connect(duckduckgo)
     async with proxy:
-        results = await DuckDuckGo(client, "duckduckgo").search(Ask("reddit", "lamps", "week", 2))
-    assert results == [Found("Lamps & stage", "https://stage.example/lamps", "All lamps of the stage.")]
+        results = await DuckDuckGo(client, "duckduckgo").search(SearchQuery("reddit", "lamps", "week", 2))
+    assert results == [SearchResult("Lamps & stage", "https://stage.example/lamps", "All lamps of the stage.")]
     form = parse_qs(proxy.heard[0].body.decode())
     assert (form["q"], form["df"], form["s"]) == (["lamps site:reddit.com"], ["w"], ["10"])
 
@@ -67,16 +67,16 @@ async def test_the_web_is_searched_and_its_results_read(connect: Connect) -> Non
 async def test_the_news_are_searched(connect: Connect) -> None:
     proxy, client = connect(duckduckgo)
     async with proxy:
-        results = await DuckDuckGo(client, "duckduckgo").search(Ask("news", "lamps"))
-    assert results == [Found("Lamps", "https://news.example/1", "All lamps.", "2026-01-02T03:00:00+00:00")]
+        results = await DuckDuckGo(client, "duckduckgo").search(SearchQuery("news", "lamps"))
+    assert results == [SearchResult("Lamps", "https://news.example/1", "All lamps.", "2026-01-02T03:00:00+00:00")]
 
 
 @pytest.mark.parametrize("reply", [Reply(b"", 403), page("<html><body>Are you human?</body></html>")])
-async def test_a_site_that_refuses_is_an_error(connect: Connect, reply: Reply) -> None:
+async def test_refusal_of_site_is_error(connect: Connect, reply: Reply) -> None:
     proxy, client = connect(reply)
     async with proxy:
         with pytest.raises(ToolError, match=r"DuckDuckGo found nothing or refused: No results found\."):
-            await DuckDuckGo(client, "duckduckgo").search(Ask("web", "lamps"))
+            await DuckDuckGo(client, "duckduckgo").search(SearchQuery("web", "lamps"))
 
 
 async def test_a_site_that_cannot_be_reached_is_an_error(connect: Connect) -> None:
@@ -84,4 +84,4 @@ async def test_a_site_that_cannot_be_reached_is_an_error(connect: Connect) -> No
     async with proxy:
         pass
     with pytest.raises(ToolError, match="DuckDuckGo found nothing or refused"):
-        await DuckDuckGo(client, "duckduckgo").search(Ask("web", "lamps"))
+        await DuckDuckGo(client, "duckduckgo").search(SearchQuery("web", "lamps"))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from callboard.errors import ToolError
-from callboard.skills.web.engines import Ask, Brave, Engine, Found, Reddit, Searxng, Tavily
+from callboard.skills.web.engines import Brave, Engine, Reddit, SearchQuery, SearchResult, Searxng, Tavily
 from tests.skills.web.services import KEY, brave, brave_error, reddit, searxng, tavily
 from tests.skills.web.sites import Heard, Reply, Site, answer, page
 
@@ -23,14 +23,16 @@ def tavily_at(url: str) -> Tavily:
     return Tavily(KEY, url)
 
 
-async def test_searxng_gives_plain_text_page_by_page() -> None:
+async def test_searxng_returns_plain_text_by_page() -> None:
     async with Site(searxng) as site:
         engine = Searxng(f"{site.url}/")
-        first = await engine.search(Ask("web", "lamps"))
-        second = await engine.search(Ask("news", "lamps", "week", 2))
-        await engine.search(Ask("reddit", "lamps"))
-    assert first[0] == Found("lamps 1", "https://stage.example/1", "All about lamps & gas.")
-    assert second[0] == Found("lamps 3", "https://stage.example/3", "All about lamps & gas.", "2026-01-02T00:00:00")
+        first = await engine.search(SearchQuery("web", "lamps"))
+        second = await engine.search(SearchQuery("news", "lamps", "week", 2))
+        await engine.search(SearchQuery("reddit", "lamps"))
+    assert first[0] == SearchResult("lamps 1", "https://stage.example/1", "All about lamps & gas.")
+    assert second[0] == SearchResult(
+        "lamps 3", "https://stage.example/3", "All about lamps & gas.", "2026-01-02T00:00:00"
+    )
     asked = [heard.query for heard in site.heard]
     assert asked == [
         {"q": "lamps", "format": "json", "categories": "general", "pageno": "1"},
@@ -39,19 +41,19 @@ async def test_searxng_gives_plain_text_page_by_page() -> None:
     ]
 
 
-async def test_searxng_whose_engines_are_silent_is_an_error_that_names_them() -> None:
+async def test_searxng_without_answering_engines_names_them() -> None:
     async with Site(searxng) as site:
         with pytest.raises(ToolError, match=r"did not answer: duckduckgo CAPTCHA, google timeout\."):
-            await Searxng(site.url).search(Ask("web", "lamps", page=3))
+            await Searxng(site.url).search(SearchQuery("web", "lamps", page=3))
 
 
 async def test_brave_searches_the_web_and_the_news_page_by_page() -> None:
     async with Site(brave) as site:
-        web = await brave_at(site.url).search(Ask("web", "lamps", "month", 2))
-        news = await brave_at(site.url).search(Ask("news", "lamps"))
+        web = await brave_at(site.url).search(SearchQuery("web", "lamps", "month", 2))
+        news = await brave_at(site.url).search(SearchQuery("news", "lamps"))
     assert web == [
-        Found("lamps web 1", "https://stage.example/1/1", "All about lamps.", "2026-01-02T03:04:05"),
-        Found("lamps web 2", "https://stage.example/1/2", "All about lamps.", "2 hours ago"),
+        SearchResult("lamps web 1", "https://stage.example/1/1", "All about lamps.", "2026-01-02T03:04:05"),
+        SearchResult("lamps web 2", "https://stage.example/1/2", "All about lamps.", "2 hours ago"),
     ]
     assert [result.title for result in news] == ["lamps news 1", "lamps news 2"]
     assert [heard.path for heard in site.heard] == ["/web/search", "/news/search"]
@@ -65,19 +67,19 @@ async def test_brave_searches_the_web_and_the_news_page_by_page() -> None:
 
 
 @pytest.mark.parametrize("query", ["word " * 80, "x" * 600])
-async def test_a_query_that_is_too_long_for_brave_is_cut(query: str) -> None:
+async def test_long_query_is_cut_for_brave(query: str) -> None:
     async with Site(brave) as site:
-        assert await brave_at(site.url).search(Ask("reddit", query))
+        assert await brave_at(site.url).search(SearchQuery("reddit", query))
 
 
 async def test_tavily_makes_pages_of_a_longer_list() -> None:
     async with Site(tavily) as site:
         engine = tavily_at(site.url)
-        first = await engine.search(Ask("web", "lamps", "year"))
-        second = await engine.search(Ask("news", "lamps", page=2))
-        reddit = await engine.search(Ask("reddit", "lamps"))
-        with pytest.raises(ToolError, match="2 pages only"):
-            await engine.search(Ask("web", "lamps", page=3))
+        first = await engine.search(SearchQuery("web", "lamps", "year"))
+        second = await engine.search(SearchQuery("news", "lamps", page=2))
+        reddit = await engine.search(SearchQuery("reddit", "lamps"))
+        with pytest.raises(ToolError, match="only 2 pages"):
+            await engine.search(SearchQuery("web", "lamps", page=3))
     assert [result.title for result in first] == [f"lamps {number}" for number in range(1, 11)]
     assert [result.title for result in second] == [f"lamps {number}" for number in range(11, 21)]
     assert second[0].published == "Fri, 02 Jan 2026 03:04:05 GMT"
@@ -103,7 +105,7 @@ async def test_results_that_cannot_be_cited_are_left_out(make: MakeEngine) -> No
         {"url": "https://stage.example/2", "title": "<em>A</em>\n  B" + "c" * 500, "content": 7, "description": {}},
     ]
     async with Site(answer({"results": entries, "web": {"results": entries}})) as site:
-        results = await make(site.url).search(Ask("web", "lamps"))
+        results = await make(site.url).search(SearchQuery("web", "lamps"))
     assert [(result.url, result.title[:5], len(result.title), result.snippet) for result in results] == [
         ("https://stage.example/1", "\ufffd\ufffd", 2, ""),
         ("https://stage.example/2", "A Bcc", 300, ""),
@@ -114,27 +116,30 @@ async def test_results_that_cannot_be_cited_are_left_out(make: MakeEngine) -> No
 @pytest.mark.parametrize(
     ("reply", "told"),
     [
-        (page("<h1>It works!</h1>"), "something else than JSON: check its address"),
-        (answer(["a list"]), "something else than JSON"),
-        (Reply(b"[" * 100_000), "something else than JSON"),
+        (page("<h1>It works!</h1>"), "did not answer with a JSON object: check its address"),
+        (answer(["a list"]), "did not answer with a JSON object"),
+        (Reply(b"[" * 100_000), "did not answer with a JSON object"),
         (Reply(b"", 502), r"answered 502\."),
-        (Reply(b"", 301, {"Location": "https://elsewhere.example/"}), "it redirects: set the address where it leads"),
+        (
+            Reply(b"", 301, {"Location": "https://elsewhere.example/"}),
+            "it redirects: set the address that it redirects to",
+        ),
         (Reply(b"{", ending="cut"), "could not be reached: peer closed"),
         (Reply(b"\xff\xfe\xff", headers={"Content-Encoding": "gzip"}), "could not be reached"),
     ],
 )
-async def test_an_answer_that_is_none_is_an_error(make: MakeEngine, reply: Reply, told: str) -> None:
+async def test_invalid_answer_is_error(make: MakeEngine, reply: Reply, told: str) -> None:
     async with Site(reply) as site:
         with pytest.raises(ToolError, match=told):
-            await make(site.url).search(Ask("web", "lamps"))
+            await make(site.url).search(SearchQuery("web", "lamps"))
 
 
 @pytest.mark.parametrize("make", [Searxng, brave_at, tavily_at])
-async def test_a_service_that_is_away_is_an_error(make: MakeEngine) -> None:
+async def test_unreachable_service_is_error(make: MakeEngine) -> None:
     async with Site(page("")) as site:
         pass
     with pytest.raises(ToolError, match="could not be reached: All connection attempts failed"):
-        await make(site.url).search(Ask("web", "lamps"))
+        await make(site.url).search(SearchQuery("web", "lamps"))
 
 
 @pytest.mark.parametrize(
@@ -146,19 +151,19 @@ async def test_a_service_that_is_away_is_an_error(make: MakeEngine) -> None:
         (tavily_at, answer({"detail": {"error": "Unauthorized."}}, 401), "check CALLBOARD_TAVILY_API_KEY"),
         (tavily_at, answer({"detail": {"error": "Exceeds your plan's set usage limit."}}, 432), "are used up"),
         (tavily_at, answer({"detail": {"error": "Invalid topic."}}, 400), r"400: Invalid topic\."),
-        (tavily_at, answer({"detail": "Not Found"}, 404), r"404: Not Found\."),
+        (tavily_at, answer({"detail": "Not SearchResult"}, 404), r"404: Not SearchResult\."),
     ],
 )
-async def test_an_error_of_a_service_says_what_to_do(make: MakeEngine, reply: Reply, told: str) -> None:
+async def test_error_of_service_has_advice(make: MakeEngine, reply: Reply, told: str) -> None:
     async with Site(reply) as site:
         with pytest.raises(ToolError, match=told):
-            await make(site.url).search(Ask("web", "lamps"))
+            await make(site.url).search(SearchQuery("web", "lamps"))
 
 
-async def test_a_wrong_key_is_told_in_braves_words_and_never_shown() -> None:
+async def test_wrong_key_is_reported_in_brave_words_without_key() -> None:
     async with Site(brave) as site:
         with pytest.raises(ToolError, match=r"422: The provided subscription token is invalid\.") as failed:
-            await Brave("wrong-key", site.url).search(Ask("web", "lamps"))
+            await Brave("wrong-key", site.url).search(SearchQuery("web", "lamps"))
     assert "wrong-key" not in str(failed.value)
 
 
@@ -172,17 +177,17 @@ async def test_a_wrong_key_is_told_in_braves_words_and_never_shown() -> None:
         (tavily_at, answer({"detail": {"error": "Too many requests."}}, 429, Retry_After="0")),
     ],
 )
-async def test_a_short_rate_limit_is_waited_for_once(make: MakeEngine, limited: Reply) -> None:
+async def test_short_rate_limit_is_retried_once(make: MakeEngine, limited: Reply) -> None:
     def script(heard: Heard) -> Reply:
         again = len(site.heard) > 1
         return (brave if make is brave_at else tavily)(heard) if again else limited
 
     async with Site(script) as site:
-        assert await make(site.url).search(Ask("web", "lamps"))
+        assert await make(site.url).search(SearchQuery("web", "lamps"))
         assert len(site.heard) == 2
     async with Site(limited) as site:
         with pytest.raises(ToolError, match="answered 429"):
-            await make(site.url).search(Ask("web", "lamps"))
+            await make(site.url).search(SearchQuery("web", "lamps"))
         assert len(site.heard) == 2
 
 
@@ -199,27 +204,27 @@ async def test_a_short_rate_limit_is_waited_for_once(make: MakeEngine, limited: 
         (tavily_at, answer({"detail": {"error": LIMITED}}, 429, Retry_After="Fri, 02 Jan 2026 03:04:05 GMT")),
     ],
 )
-async def test_a_limit_that_does_not_pass_soon_is_not_waited_for(make: MakeEngine, limited: Reply) -> None:
+async def test_long_rate_limit_is_not_retried(make: MakeEngine, limited: Reply) -> None:
     async with Site(limited) as site:
         with pytest.raises(ToolError, match=f"answered 429: {LIMITED}"):
-            await make(site.url).search(Ask("web", "lamps"))
+            await make(site.url).search(SearchQuery("web", "lamps"))
         assert len(site.heard) == 1
 
 
-async def test_an_address_that_is_none_is_told_by_its_setting() -> None:
+async def test_invalid_address_names_setting() -> None:
     with pytest.raises(ToolError, match="CALLBOARD_SEARXNG_URL"):
-        await Searxng("http://searxng.lan:eighty").search(Ask("web", "lamps"))
+        await Searxng("http://searxng.lan:eighty").search(SearchQuery("web", "lamps"))
 
 
 async def test_an_address_without_a_scheme_is_an_error() -> None:
     with pytest.raises(ToolError, match="Request URL is missing an 'http://'"):
-        await Searxng("searxng.lan").search(Ask("web", "lamps"))
+        await Searxng("searxng.lan").search(SearchQuery("web", "lamps"))
 
 
-async def test_reddit_is_searched_by_its_own_json() -> None:
+async def test_reddit_is_searched_through_json() -> None:
     async with Site(reddit) as site:
-        first, second = await Reddit(f"{site.url}/").search(Ask("reddit", "lamps", "week"))
-    assert first == Found(
+        first, second = await Reddit(f"{site.url}/").search(SearchQuery("reddit", "lamps", "week"))
+    assert first == SearchResult(
         "On lamps & gas",
         "https://www.reddit.com/r/stage/comments/1abc/on_lamps/",
         "r/stage, 12 points, 3 comments. I *like* them.",
@@ -229,9 +234,9 @@ async def test_reddit_is_searched_by_its_own_json() -> None:
     assert site.heard[0].query == {"q": "lamps", "limit": "10", "raw_json": "1", "t": "week"}
 
 
-async def test_reddit_that_lets_nobody_in_says_so_and_a_second_page_is_for_others() -> None:
+async def test_refusal_of_reddit_and_second_page_are_errors() -> None:
     async with Site(answer({"message": "Forbidden", "error": 403}, 403)) as site:
-        with pytest.raises(ToolError, match="Reddit answered 403: it lets programs without an account in no longer"):
-            await Reddit(site.url).search(Ask("reddit", "lamps"))
-        with pytest.raises(ToolError, match="gives one page"):
-            await Reddit(site.url).search(Ask("reddit", "lamps", page=2))
+        with pytest.raises(ToolError, match="Reddit answered 403: it does not admit programs without an account"):
+            await Reddit(site.url).search(SearchQuery("reddit", "lamps"))
+        with pytest.raises(ToolError, match="only one page"):
+            await Reddit(site.url).search(SearchQuery("reddit", "lamps", page=2))

@@ -1,4 +1,4 @@
-"""The skill in a running server: what a client hears of a search and a page, over two turns."""
+"""The web skill in a running server: the events of a search and a page, over two turns."""
 
 import json
 from pathlib import Path

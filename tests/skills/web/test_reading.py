@@ -35,11 +35,11 @@ def given(body: bytes, kind: Kind | None = None, charset: str | None = None) -> 
         (b"\xfd\x81 ok", "utf-8", "\ufffd\ufffd ok"),
     ],
 )
-def test_text_is_decoded_as_it_was_meant(body: bytes, charset: str | None, text: str) -> None:
+def test_text_is_decoded_by_declared_charset(body: bytes, charset: str | None, text: str) -> None:
     assert decode(body, charset) == text
 
 
-def test_text_of_no_named_charset_is_guessed() -> None:
+def test_missing_charset_is_guessed() -> None:
     text = "Der Vorhang fällt, das Stück ist aus, und die Zuschauer gehen fröhlich nach Hause. " * 5
     assert decode(text.encode("latin-1"), None) == text
 
@@ -53,7 +53,7 @@ def test_text_of_no_named_charset_is_guessed() -> None:
         (pdf("Hello there"), "## Page 1\n\nHello there"),
     ],
 )
-def test_a_body_of_no_named_type_is_looked_at(body: bytes, text: str) -> None:
+def test_missing_content_type_is_detected(body: bytes, text: str) -> None:
     assert read_page(given(body)).text == text
 
 
@@ -71,7 +71,7 @@ def test_a_file_of_another_kind_is_an_error() -> None:
         ("<html><body>" + "<div>" * 3000 + "Deep down", None),
     ],
 )
-def test_a_page_that_is_no_article_gives_what_text_it_has(html: str, wanted: str | None) -> None:
+def test_page_without_article_returns_its_text(html: str, wanted: str | None) -> None:
     if wanted is None:
         with pytest.raises(ToolError, match="has no text"):
             read_page(given(html.encode(), "html"))
@@ -84,7 +84,7 @@ def test_a_page_without_text_is_an_error_that_says_why() -> None:
         read_page(given(b"<html><body><div id=root></div><script>go()</script></body></html>", "html"))
 
 
-def test_what_no_database_holds_is_replaced() -> None:
+def test_characters_that_cannot_be_stored_are_replaced() -> None:
     assert read_page(given(b"a\0b", "text")).text == "a\ufffdb"
 
 
@@ -103,7 +103,7 @@ def test_a_title_is_one_line_and_not_endless() -> None:
         b"%PDF-" + b"1 0 obj <<" * 2000,
     ],
 )
-def test_a_pdf_that_is_none_is_an_error(body: bytes) -> None:
+def test_invalid_pdf_is_error(body: bytes) -> None:
     with pytest.raises(ToolError, match=r"PDF that cannot be read|has no text"):
         read_page(given(body, "pdf"))
 

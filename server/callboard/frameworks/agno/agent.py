@@ -1,4 +1,4 @@
-"""Agents and teams of Agno: their runs as turns."""
+"""Runs agents and teams of Agno as Callboard agents."""
 
 from collections.abc import AsyncGenerator
 from typing import Any, cast
@@ -7,12 +7,19 @@ from agno.agent import Agent
 from agno.team import Team, TeamMode
 
 from callboard._agents import OnOwnerLoss
-from callboard.frameworks.adapter import Factory, FrameworkAgent, HistoryOf, check_given, choose_on_owner_loss, id_from
+from callboard.frameworks.adapter import (
+    Factory,
+    FrameworkAgent,
+    HistoryOf,
+    check_agent_or_factory,
+    choose_on_owner_loss,
+    to_agent_id,
+)
 from callboard.frameworks.agno.description import describe
-from callboard.frameworks.agno.hooks import EventTranslator, Item
-from callboard.frameworks.agno.messages import tell_team, to_messages
-from callboard.frameworks.agno.model import AgnoAgent, Hooks, current_hooks, hook_agents_in_tools, with_hooked_models
-from callboard.frameworks.agno.tools import resolve
+from callboard.frameworks.agno.messages import add_history_to_team, to_messages
+from callboard.frameworks.agno.model import AgnoAgent, Hooks, current_hooks, hook_agents_in_tools, hook_models
+from callboard.frameworks.agno.requirements import resolve_requirements
+from callboard.frameworks.agno.stream import EventTranslator, Item
 from callboard.frameworks.description import Description
 from callboard.frameworks.turn import Turn
 
@@ -26,26 +33,36 @@ def from_agno(
     history: HistoryOf = "callboard",
     on_owner_loss: OnOwnerLoss | None = None,
 ) -> FrameworkAgent[AgnoAgent]:
-    """Return an agent or a team of Agno as it is now, or a function that makes one per run, as an agent of Callboard.
+    """Return an agent of Callboard that runs an agent or team of Agno, or one that a function makes for each run.
 
-    `agent_id` and `name` are the agent's own unless they are given; a function needs an `agent_id`.
-    `description` is for people (the agent's own is for its model). `history`: the model is sent
-    the chat as Callboard remembers it, with every call and result, and the agent's
-    `add_history_to_context` does not count (`callboard`); or the last message and what the agent's
-    own database has of the session, which is the chat (`own`). Tools find `user_id` and `chat_id`,
-    None where the client did not say, among the run's `dependencies`, beside the agent's own.
-    `on_owner_loss`: whether another server goes on with a run whose own is gone (`continue`), by a
-    new run of the agent that is told the calls that have ended, or ends it (`end`); by default the
-    first, and the second with the history `own`, which does not know them, and for a team whose
-    members get more than its leader tells them: the user's input, or tasks. Raises `AgentError`.
+    An agent or team is copied now: later changes to it have no effect.
+
+    Args:
+        agent: The agent or team, or a function of the `RunContext` that returns one.
+        agent_id: The id of the Callboard agent; by default the agent's own. Required with a function.
+        name: The name of the Callboard agent; by default the agent's own.
+        description: A description for people. The agent's own description is for its model.
+        history: `callboard`: the model is sent the chat as Callboard remembers it, with every call and result, and the
+            agent's `add_history_to_context` is ignored. `own`: the model is sent the last message and the messages that
+            the agent's database holds for the session, which is the chat.
+        on_owner_loss: What happens to a run whose server is gone. `continue`: another server starts a new run of the
+            agent, with the calls that have ended among its messages. `end`: the run ends. The default is `continue`;
+            it is `end` with the history `own`, which lacks those calls, and for a team whose members receive the
+            user's input or tasks instead of their leader's instructions.
+
+    Tools find `user_id` and `chat_id` among the run's `dependencies`, beside the agent's own. They are None if the
+    client did not send them.
+
+    Raises:
+        AgentError: The agent cannot be served as declared.
     """
-    check_given(agent, _FromAgno.kinds, _FromAgno.wanted)
+    check_agent_or_factory(agent, _FromAgno.agent_classes, _FromAgno.agent_noun)
     hook_agents_in_tools()
     if isinstance(agent, Agent | Team):
-        agent_id = agent_id or id_from(agent.id or agent.name or "")
+        agent_id = agent_id or to_agent_id(agent.id or agent.name or "")
         name = name or agent.name or ""
-        # Once, and not for each run: a model keeps its connections.
-        ready = with_hooked_models(agent)
+        # Hooked once, not for each run, because a model keeps its connections.
+        ready = hook_models(agent)
         if isinstance(agent, Team) and (agent.mode == TeamMode.tasks or not agent.determine_input_for_members):
             on_owner_loss = on_owner_loss or "end"
         return _FromAgno(lambda _: ready, agent_id, name, description, history, on_owner_loss, known=agent)
@@ -53,8 +70,8 @@ def from_agno(
 
 
 class _FromAgno(FrameworkAgent[AgnoAgent]):
-    kinds = (Agent, Team)
-    wanted = "an Agent or a Team of Agno"
+    agent_classes = (Agent, Team)
+    agent_noun = "an Agent or a Team of Agno"
 
     def __init__(
         self,
@@ -73,20 +90,20 @@ class _FromAgno(FrameworkAgent[AgnoAgent]):
     def describe_agent(self, agent: AgnoAgent) -> Description:
         return describe(agent)
 
-    async def play(self, agent: AgnoAgent, turn: Turn) -> None:
+    async def run_turn(self, agent: AgnoAgent, turn: Turn) -> None:
         hooks = self._make_hooks(turn)
         translator = EventTranslator(hooks)
-        # Any: an agent's and a team's methods are the same, their types are not.
-        player: Any = with_hooked_models(agent)
+        # Typed as Any because agents and teams have the same methods but no common type.
+        player: Any = hook_models(agent)
         messages = to_messages(turn.context.messages)
         own = self._history == "own"
         given: Any = messages[-1:] if own else messages
         if isinstance(player, Team) and not own:
-            player, given = tell_team(player, messages)
+            player, given = add_history_to_team(player, messages)
         user_id = turn.context.user.id if turn.context.user else None
         options = {
             "user_id": user_id,
-            # Those of a run take the place of the agent's own.
+            # A run's dependencies replace the agent's own.
             "dependencies": {**(agent.dependencies or {}), "user_id": user_id, "chat_id": turn.context.chat_id},
             "run_id": turn.context.run_id,
             "session_id": turn.context.chat_id or turn.context.run_id,
@@ -96,17 +113,17 @@ class _FromAgno(FrameworkAgent[AgnoAgent]):
         }
         run = player.arun(given, add_history_to_context=own, **options)
         while (paused := await translator.follow(run)) is not None:
-            await resolve(paused, hooks)
+            await resolve_requirements(paused, hooks)
             run = player.acontinue_run(run_response=paused, **options)
 
-    async def answer(self, agent: AgnoAgent, turn: Turn) -> None:
+    async def run_task(self, agent: AgnoAgent, turn: Turn) -> None:
         translator = EventTranslator(self._make_hooks(turn))
-        plain = Agent(model=with_hooked_models(agent).model, telemetry=False)
+        plain = Agent(model=hook_models(agent).model, telemetry=False)
         run = plain.arun(to_messages(turn.context.messages), stream=True, stream_events=True)
         await translator.follow(cast(AsyncGenerator[Item, None], run))
 
     def _make_hooks(self, turn: Turn) -> Hooks:
         hooks = Hooks(turn, self.agent_id)
-        # For this task, and so for this run alone.
+        # Set for this task only, which is this run.
         current_hooks.set(hooks)
         return hooks

@@ -1,4 +1,4 @@
-"""What an agent or a team of Agno says of itself."""
+"""Describes an Agno agent or team before it runs."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -12,34 +12,34 @@ from callboard.frameworks.description import DescribedTool, Description
 
 
 def describe(agent: AgnoAgent) -> Description:
-    """Return what is known of it before it runs."""
+    """Return the facts about an agent or team that its objects hold."""
     instructions, notes = _read_instructions(agent)
     tools: list[DescribedTool] = []
     if callable(agent.tools):
-        notes.append("A function gives its tools, for each run.")
+        notes.append("A function returns its tools for each run.")
     else:
         for tool in agent.tools or ():
             tools += _describe_tool(tool, notes)
     if isinstance(agent, Team):
         notes += _describe_members(agent)
-    # One that is only named is made with the first run.
+    # A model that is only named becomes an object with the first run.
     model = getattr(agent.model, "id", agent.model)
     return Description(instructions, str(model) if model else None, tools, notes)
 
 
 def _read_instructions(agent: AgnoAgent) -> tuple[str | None, list[str]]:
-    """Return what its author wrote, and what is to be said of it: Agno makes the system message of a run of that."""
+    """Return the instructions that the author wrote, and notes on how Agno turns them into a system message."""
     if agent.system_message is not None:
         written = agent.system_message
         if isinstance(written, Message):
             written = written.get_content_string()
         if callable(written):
-            return None, ["A function writes its system message, for each run."]
+            return None, ["A function writes its system message for each run."]
         return written, []
     parts = [agent.description or ""]
-    notes = ["Agno makes the system message of these, and adds what else the agent is set to tell its model."]
+    notes = ["Agno builds the system message from these and from other settings of the agent."]
     if callable(agent.instructions):
-        notes = ["A function writes its instructions, for each run."]
+        notes = ["A function writes its instructions for each run."]
     elif isinstance(agent.instructions, str):
         parts.append(agent.instructions)
     else:
@@ -54,7 +54,7 @@ def _describe_tool(tool: Any, notes: list[str]) -> Iterator[DescribedTool]:
             for function in functions.values():
                 yield _describe_function(function)
         case Toolkit():
-            notes.append(f"{tool.name}: its tools are known once a run has connected it.")
+            notes.append(f"{tool.name}: its tools are known only after a run has connected it.")
         case Function():
             yield _describe_function(tool)
         case dict():
@@ -66,7 +66,7 @@ def _describe_tool(tool: Any, notes: list[str]) -> Iterator[DescribedTool]:
 
 
 def _describe_function(function: Function) -> DescribedTool:
-    # A copy: Agno reads the schema from the function when a run begins, into the object itself.
+    # A copy, because `process_entrypoint` writes the schema into the object, which Agno itself does when a run begins.
     read = function.model_copy(deep=False)
     read.process_entrypoint()
     return DescribedTool(
@@ -76,6 +76,6 @@ def _describe_function(function: Function) -> DescribedTool:
 
 def _describe_members(team: Team) -> Sequence[str]:
     if callable(team.members):
-        return ["A function gives its members, for each run."]
+        return ["A function returns its members for each run."]
     names = [member.name or member.id or type(member).__name__ for member in team.members]
-    return [f"Its members, each with a prompt and tools of its own: {', '.join(map(str, names))}."]
+    return [f"Its members, each with its own prompt and tools: {', '.join(map(str, names))}."]

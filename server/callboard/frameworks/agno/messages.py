@@ -1,4 +1,4 @@
-"""A conversation as Agno's messages; what its tools give back, and pictures on their way in and out."""
+"""Converts a conversation to Agno's messages, and Agno's tool results and media to Callboard's."""
 
 import base64
 import mimetypes
@@ -23,41 +23,41 @@ SYSTEM_ROLES = ("system", "developer")
 
 
 def to_messages(conversation: Sequence[ChatDict]) -> list[Message]:
-    """Return the conversation with its tool calls and results; every call's arguments are JSON."""
+    """Convert a conversation, with its tool calls and results. Every call's arguments are JSON."""
     names: dict[str, str] = {}
     messages = []
-    for said in NativeFormat().request(conversation, ()).messages:
-        calls = said.get("tool_calls")
+    for message in NativeFormat().request(conversation, ()).messages:
+        calls = message.get("tool_calls")
         names |= {call["id"]: call["function"]["name"] for call in calls or ()}
-        call_id = said.get("tool_call_id")
+        call_id = message.get("tool_call_id")
         messages.append(
             Message(
-                role=said["role"],
-                content=content_text(said.get("content")),
+                role=message["role"],
+                content=content_text(message.get("content")),
                 tool_calls=calls,
                 tool_call_id=call_id,
                 tool_name=names.get(call_id or ""),
-                images=_read_images(said.get("content")) or None,
+                images=_read_images(message.get("content")) or None,
             )
         )
     return messages
 
 
-def tell_team(team: Team, messages: Sequence[Message]) -> tuple[Team, Message | None]:
-    """Return the team as one that knows a conversation, and its input: the last message, where that is the user's.
+def add_history_to_team(team: Team, messages: Sequence[Message]) -> tuple[Team, Message | None]:
+    """Return a copy of the team that knows the conversation, and its input: the last message if the user wrote it.
 
-    Of a list of messages as its input a team reads the texts of its user, joined, and nothing else.
+    A team that is given a list of messages as its input reads only the texts of the user's messages, joined.
     """
-    asked = messages[-1] if messages[-1].role == "user" else None
-    twin = copy(team)
-    twin.additional_input = [*(team.additional_input or ()), *(messages[:-1] if asked else messages)]
-    return twin, asked
+    question = messages[-1] if messages[-1].role == "user" else None
+    team_copy = copy(team)
+    team_copy.additional_input = [*(team.additional_input or ()), *(messages[:-1] if question else messages)]
+    return team_copy, question
 
 
-def with_one_system_message(messages: Sequence[Message]) -> list[Message]:
-    """Return the messages with the agent's own instructions and what the client put first as one message.
+def merge_system_messages(messages: Sequence[Message]) -> list[Message]:
+    """Merge the agent's own system messages and the client's, which come first, into one.
 
-    Many chat templates refuse a second.
+    Many chat templates refuse a second system message.
     """
     own = list(takewhile(lambda message: message.role in SYSTEM_ROLES, messages))
     if len(own) < 2:
@@ -67,7 +67,7 @@ def with_one_system_message(messages: Sequence[Message]) -> list[Message]:
 
 
 def _read_images(content: object) -> list[Image]:
-    """Return a message's pictures, at a web address or in a `data:` URL, but for those that cannot be read."""
+    """Return the pictures of a message, from web addresses and `data:` URLs. Unreadable `data:` URLs are left out."""
     images: list[Image] = []
     for part in content if isinstance(content, list) else ():
         match part:
@@ -87,36 +87,36 @@ _KINDS = {Image: "image", Audio: "audio", Video: "video", File: "file"}
 _TYPES = {Image: "image/png", Audio: "audio/wav", Video: "video/mp4", File: "application/octet-stream"}
 
 
-def result_of(value: object) -> ToolResult:
-    """Return a tool's return value as Agno tells it to the model."""
+def to_tool_result(value: object) -> ToolResult:
+    """Convert a tool's return value, with the text that Agno sends to the model."""
     if not isinstance(value, AgnoResult):
         return ToolResult(str(value))
     media = [*(value.images or ()), *(value.videos or ()), *(value.audios or ()), *(value.files or ())]
-    return ToolResult(value.content, files=tuple(files_of(media)))
+    return ToolResult(value.content, files=tuple(to_files(media)))
 
 
-def files_of(media: Sequence[Media]) -> list[dict[str, Any]]:
-    """Return the media that have an address or a content, each once."""
-    urls = {one.id or id(one): (one, url) for one in media if (url := _read_url(one))}
+def to_files(media: Sequence[Media]) -> list[dict[str, Any]]:
+    """Return the media that have an address or content, without duplicates."""
+    urls = {medium.id or id(medium): (medium, url) for medium in media if (url := _read_url(medium))}
     files = []
-    for one, url in urls.values():
-        file = {"type": _KINDS[type(one)], "url": url}
-        if isinstance(one, File) and (name := one.filename or one.name):
+    for medium, url in urls.values():
+        file = {"type": _KINDS[type(medium)], "url": url}
+        if isinstance(medium, File) and (name := medium.filename or medium.name):
             file["name"] = name
         files.append(file)
     return files
 
 
-def _read_url(one: Media) -> str | None:
-    content = one.content
-    if content is None and one.filepath:
-        path = Path(one.filepath)
+def _read_url(medium: Media) -> str | None:
+    content = medium.content
+    if content is None and medium.filepath:
+        path = Path(medium.filepath)
         content = path.read_bytes() if path.is_file() else None
     if isinstance(content, str):
         content = content.encode()
     if not isinstance(content, bytes):
-        return one.url
-    by_format = mimetypes.guess_type(f"_.{one.format}")[0] if one.format else None
-    by_name = mimetypes.guess_type(str(one.filepath))[0] if one.filepath else None
-    content_type = one.mime_type or by_format or by_name or _TYPES[type(one)]
+        return medium.url
+    by_format = mimetypes.guess_type(f"_.{medium.format}")[0] if medium.format else None
+    by_name = mimetypes.guess_type(str(medium.filepath))[0] if medium.filepath else None
+    content_type = medium.mime_type or by_format or by_name or _TYPES[type(medium)]
     return f"data:{content_type};base64,{base64.b64encode(content).decode()}"

@@ -1,8 +1,8 @@
-"""A model of Agno's that tells of its requests and calls, and holds the calls to the server's rules.
+"""Models of Agno that report their requests and calls to a turn, and apply the server's limits to the calls.
 
-Agno's events say too little: a call's end comes with its batch's, calls that cannot be run
-have no event at all, and an error is a text. But every call of an agent passes through a few
-methods of its model, so the agent is given a copy of its model with these in front.
+Agno's events are not enough: a call ends only with its whole batch, calls that cannot be run have no event, and an
+error is a text. But every call of an agent passes through a few methods of its model, so the agent gets a copy of its
+model with these methods overridden.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from agno.utils.timer import Timer
 
 from callboard.calls import RejectedCall, ToolCall, contain, mask_result, running_tool
 from callboard.errors import InvalidArguments, ModelError, ToolError, ToolLimit, UnknownTool
-from callboard.frameworks.agno.messages import result_of, with_one_system_message
+from callboard.frameworks.agno.messages import merge_system_messages, to_tool_result
 from callboard.frameworks.failures import model_error
 from callboard.frameworks.turn import Turn
 from callboard.models import ChatDict
@@ -39,9 +39,11 @@ AgnoAgent = Agent | Team
 
 
 class Hooks:
-    """The facts that a run's models tell: its turn, the arguments as they were written, how the last request failed.
+    """The state of one run, shared by its models.
 
-    `draft_failed`: the model that speaks has failed, and if it or another is asked again, what it said is no answer.
+    `arguments` holds each call's arguments as the model wrote them, by call id. `failure` is how the last request
+    failed. `has_failed_answer`: the answering model failed, so if it or a fallback is asked again, its text is taken
+    back.
     """
 
     def __init__(self, turn: Turn, agent_id: str) -> None:
@@ -49,47 +51,50 @@ class Hooks:
         self.agent_id = agent_id
         self.arguments: dict[str, str] = {}
         self.failure: ModelError | None = None
-        self.draft_failed = False
-        self.has_dropped = False
-        """A draft was dropped, which Agno may still have in the run's content."""
+        self.has_failed_answer = False
+        self.has_dropped_answer = False
+        """A failed answer was taken back. Agno may still have its text in the run's content."""
 
 
 current_hooks: ContextVar[Hooks | None] = ContextVar("callboard_agno_hooks", default=None)
 
 
-Role = Literal["speaker", "member", "in a tool"]
-"""The part of an agent: its words are the answer, or its leader's to repeat, or its run is none of the adapter's."""
+ModelRole = Literal["main", "member", "in a tool"]
+"""The role of an agent: its text is the answer, or it is a team member, or a tool runs it."""
 
 
-def with_hooked_models(agent: AgnoAgent, role: Role = "speaker") -> AgnoAgent:
-    """Return the agent, or the team with its members, on copies of its models that `current_hooks` are told of."""
+def hook_models(agent: AgnoAgent, role: ModelRole = "main") -> AgnoAgent:
+    """Return a copy of the agent, or of the team and its members, whose models report to `current_hooks`."""
     if isinstance(agent.model, _HookedModel):
         return agent
-    # Before the copy: what remembers and sums up beside the run keeps the model that nobody hooks.
+    # Before the copy, so that Agno's memory and summary managers keep the original model, without hooks.
     if isinstance(agent, Team):
         agent.initialize_team()
     else:
         agent.initialize_agent()
-    twin = copy(agent)
+    hooked_agent = copy(agent)
     for name in ("model", "output_model", "parser_model"):
         if (model := get_model(getattr(agent, name))) is not None:
-            setattr(twin, name, _hook_model(model, role))
-    if (fallbacks := twin.fallback_config) is not None:
+            setattr(hooked_agent, name, _hook_model(model, role))
+    if (fallbacks := hooked_agent.fallback_config) is not None:
         hooked: dict[str, Any] = {
-            name: [_hook_model(one, role) if isinstance(one, Model) else one for one in getattr(fallbacks, name)]
+            name: [
+                _hook_model(model, role) if isinstance(model, Model) else model for model in getattr(fallbacks, name)
+            ]
             for name in ("on_error", "on_rate_limit", "on_context_overflow")
         }
-        twin.fallback_config = replace(fallbacks, **hooked)
-    if isinstance(twin, Team) and isinstance(twin.members, list):
-        others: Role = "in a tool" if role == "in a tool" else "member"
-        twin.members = [
-            with_hooked_models(one, others) if isinstance(one, Agent | Team) else one for one in twin.members
+        hooked_agent.fallback_config = replace(fallbacks, **hooked)
+    if isinstance(hooked_agent, Team) and isinstance(hooked_agent.members, list):
+        others: ModelRole = "in a tool" if role == "in a tool" else "member"
+        hooked_agent.members = [
+            hook_models(member, others) if isinstance(member, Agent | Team) else member
+            for member in hooked_agent.members
         ]
-    return twin
+    return hooked_agent
 
 
 def hook_agents_in_tools() -> None:
-    """Have agents and teams that a tool asks be seen too; do nothing where no turn of ours is running."""
+    """Patch Agno so that agents and teams which a tool runs report too. Without a running turn nothing changes."""
     for kind in (Agent, Team):
         if not hasattr(kind.arun, "__wrapped__"):
             kind.arun = _hook_arun(kind.arun)  # type: ignore[method-assign] # in front of it
@@ -100,7 +105,7 @@ def _hook_arun(arun: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(arun)
     def run(agent: AgnoAgent, *args: Any, **kwargs: Any) -> Any:
         if running_tool.get() is not None and current_hooks.get() is not None:
-            agent = with_hooked_models(agent, "in a tool")
+            agent = hook_models(agent, "in a tool")
         return arun(agent, *args, **kwargs)
 
     return run
@@ -113,37 +118,39 @@ def _hook_run(run: Callable[..., Any]) -> Callable[..., Any]:
         if tool is None or current_hooks.get() is None:
             return run(agent, *args, **kwargs)
         tool.refuse_to_block(f"run() of the agent '{agent.name or agent.id}'", "use `await agent.arun(…)` there")
-        # Agno's types do not say which of the two it is.
-        asked: Any = agent.arun(*args, **kwargs)
-        return tool.iterate(asked) if isinstance(asked, AsyncIterator) else tool.wait_for(asked)
+        # Agno's types do not distinguish the two results.
+        run_in_loop: Any = agent.arun(*args, **kwargs)
+        return tool.iterate(run_in_loop) if isinstance(run_in_loop, AsyncIterator) else tool.wait_for(run_in_loop)
 
     return run_in_the_loop
 
 
-def _hook_model(model: Model, role: Role) -> Model:
-    twin = copy(model)
-    twin.__class__ = _make_hooked_kind(type(model))
-    vars(twin)["callboard_role"] = role
-    return twin
+def _hook_model(model: Model, role: ModelRole) -> Model:
+    hooked = copy(model)
+    hooked.__class__ = _make_hooked_class(type(model))
+    vars(hooked)["callboard_model_role"] = role
+    return hooked
 
 
 @cache
-def _make_hooked_kind(kind: type[Model]) -> type[Model]:
-    # Of the same name: Agno knows some models by it.
+def _make_hooked_class(kind: type[Model]) -> type[Model]:
+    # With the same name, because Agno recognises some models by their class name.
     return type(kind.__name__, (_HookedModel, kind), {"__module__": kind.__module__})
 
 
 class _HookedModel(Model):
-    callboard_role: ClassVar[Role] = "speaker"
+    """A model whose requests and calls are reported to `current_hooks`, and whose calls are limited."""
+
+    callboard_model_role: ClassVar[ModelRole] = "main"
 
     async def ainvoke(self, *args: Any, **kwargs: Any) -> ModelResponse:
-        with _request(self, kwargs) as receive:
+        with _hooked_request(self, kwargs) as receive:
             response = await super().ainvoke(*args, **kwargs)  # type: ignore[safe-super] # the user's model has one
             receive(response)
             return response
 
     async def ainvoke_stream(self, *args: Any, **kwargs: Any) -> AsyncIterator[ModelResponse]:
-        with _request(self, kwargs) as receive:
+        with _hooked_request(self, kwargs) as receive:
             async for delta in super().ainvoke_stream(*args, **kwargs):  # type: ignore[safe-super] # the user's model has one
                 receive(delta)
                 yield delta
@@ -155,17 +162,17 @@ class _HookedModel(Model):
         if hooks is None:
             return super().get_function_calls_to_run(assistant_message, messages, functions)
         if hooks.turn.calls.is_over_limit:
-            # It was offered none.
+            # The request offered no tools.
             assistant_message.tool_calls = None
             return []
         calls = assistant_message.tool_calls or []
         for call in calls:
-            # Here, before anything else knows them: the model is sent the ids that the store has.
-            call["id"] = hooks.turn.claim(call.get("id"))
+            # Replaced before any other code reads the ids, so that the model is sent the store's ids.
+            call["id"] = hooks.turn.claim_call_id(call.get("id"))
             hooks.arguments[call["id"]] = call["function"].get("arguments") or ""
-        said = len(messages)
+        count_before = len(messages)
         runnable = super().get_function_calls_to_run(assistant_message, messages, functions)
-        reasons = {message.tool_call_id: str(message.content) for message in messages[said:]}
+        reasons = {message.tool_call_id: str(message.content) for message in messages[count_before:]}
         for call in calls:
             if (reason := reasons.get(call["id"])) is not None:
                 _reject(hooks, call, reason, functions or {})
@@ -188,8 +195,8 @@ class _HookedModel(Model):
         timer.start()
         name = function_call.function.name
         arguments = function_call.arguments or {}
-        if self.callboard_role == "in a tool":
-            # Nobody else says so.
+        if self.callboard_model_role == "in a tool":
+            # No event of Agno reports this start.
             await hooks.turn.calls.start(ToolCall(call_id, name, hooks.arguments.get(call_id, arguments)))
 
         ended: tuple[bool | AgentRunException, Timer, FunctionCall, FunctionExecutionResult] | None = None
@@ -197,7 +204,7 @@ class _HookedModel(Model):
         async def execute() -> object:
             nonlocal ended
             ended = await contain(super(_HookedModel, self).arun_function_call(function_call))
-            # It alone is searched for secrets: around it stand the tool, and its agent.
+            # Only the result is searched for secrets: the objects around it hold the tool and its agent.
             return ended[3].result
 
         try:
@@ -215,53 +222,53 @@ class _HookedModel(Model):
             function_call.error = hooks.turn.mask(function_call.error or str(success))
             hooks.turn.calls.fail(call_id, function_call.error)
         elif isinstance(items := function_call.result, AsyncIterator | Iterator):
-            # It has only begun: Agno reads it, and says when it has ended.
-            function_call.result = _read_generator(hooks.turn, call_id, items)
+            # A generator has only started: Agno iterates it and reports its end.
+            function_call.result = _iterate_with_status(hooks.turn, call_id, items)
         else:
             execution.result = function_call.result = result
-            shown = result_of(result)
+            shown = to_tool_result(result)
             hooks.turn.calls.complete(call_id, shown)
             await hooks.turn.events.wait_until_written()
         return ended
 
 
-_AGNOS_FIELDS = frozenset(Function.model_fields) - {"name", "description", "parameters", "strict"}
-"""The fields of a function that only Agno knows. Mistral refuses a request that has one."""
+_AGNO_FIELDS = frozenset(Function.model_fields) - {"name", "description", "parameters", "strict"}
+"""The fields of a function that only Agno uses. Mistral refuses a request that contains one."""
 
 
-def _without_agnos_fields(tool: Any) -> Any:
+def _remove_agno_fields(tool: Any) -> Any:
     match tool:
         case {"function": {} as function}:
-            known = {name: value for name, value in function.items() if name not in _AGNOS_FIELDS}
+            known = {name: value for name, value in function.items() if name not in _AGNO_FIELDS}
             return {**tool, "function": known}
         case _:
             return tool
 
 
 @contextmanager
-def _request(model: _HookedModel, request: dict[str, Any]) -> Iterator[Callable[[ModelResponse], None]]:
-    """Prepare one request to the model, within this context; what is yielded is to be given each piece of the answer.
+def _hooked_request(model: _HookedModel, request: dict[str, Any]) -> Iterator[Callable[[ModelResponse], None]]:
+    """Prepare one model request; the caller passes each piece of the answer to the yielded function.
 
-    Observers are told of it, its tokens are counted, and how it fails is noted.
+    Observers are notified, tokens are counted, and a failure is recorded.
     """
-    request["messages"] = with_one_system_message(request["messages"])
+    request["messages"] = merge_system_messages(request["messages"])
     if request.get("tools"):
-        request["tools"] = [_without_agnos_fields(tool) for tool in request["tools"]]
+        request["tools"] = [_remove_agno_fields(tool) for tool in request["tools"]]
     hooks = current_hooks.get()
     if hooks is None:
         yield lambda _: None
         return
     turn = hooks.turn
-    speaks = model.callboard_role == "speaker"
+    is_main = model.callboard_model_role == "main"
     hooks.failure = None
-    if speaks and hooks.draft_failed:
-        hooks.draft_failed = False
-        hooks.has_dropped = True
+    if is_main and hooks.has_failed_answer:
+        hooks.has_failed_answer = False
+        hooks.has_dropped_answer = True
         turn.rewind()
     if turn.calls.is_over_limit:
         request |= {"tools": None, "tool_choice": None}
     counted: list[MessageMetrics] = []
-    with turn.ask_model(model.id, len(request["messages"]), len(request.get("tools") or ())) as observed:
+    with turn.observe_request(model.id, len(request["messages"]), len(request.get("tools") or ())) as observed:
 
         def receive(piece: ModelResponse) -> None:
             observed.receive()
@@ -272,10 +279,10 @@ def _request(model: _HookedModel, request: dict[str, Any]) -> Iterator[Callable[
             yield receive
         except AgnoError as error:
             hooks.failure = model_error(error, hooks.agent_id, always=True)
-            hooks.draft_failed = hooks.draft_failed or speaks
+            hooks.has_failed_answer = hooks.has_failed_answer or is_main
             raise
         except RetryableModelProviderError:
-            hooks.draft_failed = hooks.draft_failed or speaks
+            hooks.has_failed_answer = hooks.has_failed_answer or is_main
             raise
         if counted:
             usage = sum(counted, start=MessageMetrics())
@@ -287,36 +294,36 @@ def _request(model: _HookedModel, request: dict[str, Any]) -> Iterator[Callable[
             )
 
 
-async def _read_generator(
+async def _iterate_with_status(
     turn: Turn, call_id: str, items: AsyncIterator[object] | Iterator[object]
 ) -> AsyncIterator[object]:
-    """Yield a generator that a tool is, with `report_status` bound to its call."""
+    """Yield the items of a tool that is a generator, with `report_status` bound to its call."""
     with turn.calls.reporting(call_id):
         if isinstance(items, AsyncIterator):
             async for item in items:
-                yield _without_text(await mask_result(item, turn.context.redaction))
+                yield _remove_text(await mask_result(item, turn.context.redaction))
         else:
             for item in items:
-                yield _without_text(await mask_result(item, turn.context.redaction))
+                yield _remove_text(await mask_result(item, turn.context.redaction))
 
 
-def _without_text(item: object) -> object:
-    """Return what a generator yields; an event as one whose text is empty.
+def _remove_text(item: object) -> object:
+    """Return an item of a generator; an event is returned without its text.
 
     Agno appends the text of an event to the tool's result: https://github.com/agno-agi/agno/issues/8769
     """
     if isinstance(item, BaseRunOutputEvent) and not hasattr(item, "parent_run_id"):
-        # A team reads it of each event of its members: https://github.com/agno-agi/agno/issues/5379
+        # A team reads this attribute of each event of its members: https://github.com/agno-agi/agno/issues/5379
         vars(item)["parent_run_id"] = None
     if not isinstance(item, CustomEvent) or type(item).__str__ is not object.__str__:
         return item
     event = copy(item)
-    event.__class__ = _make_silent_kind(type(item))  # type: ignore[arg-type] # a class is hashable
+    event.__class__ = _make_silent_class(type(item))  # type: ignore[arg-type] # a class is hashable
     return event
 
 
 @cache
-def _make_silent_kind(kind: type[CustomEvent]) -> type[CustomEvent]:
+def _make_silent_class(kind: type[CustomEvent]) -> type[CustomEvent]:
     return type(kind.__name__, (kind,), {"__module__": kind.__module__, "__str__": lambda _: ""})
 
 
@@ -330,5 +337,5 @@ def _reject(hooks: Hooks, call: ChatDict, reason: str, functions: dict[str, Func
     try:
         json.loads(arguments)
     except ValueError:
-        # Chat templates parse the arguments of earlier calls, and some endpoints fail where they cannot.
+        # Chat templates parse the arguments of earlier calls, and some endpoints fail if they are not JSON.
         call["function"]["arguments"] = "{}"

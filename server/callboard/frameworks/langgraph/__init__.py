@@ -1,4 +1,4 @@
-"""LangGraph's graphs, LangChain's agents among them: `register(from_langgraph(agent))`.
+"""LangGraph's graphs, including LangChain's agents: `register(from_langgraph(agent))`.
 
 Needs `pip install callboard[langgraph]`.
 """

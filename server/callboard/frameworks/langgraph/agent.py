@@ -1,4 +1,4 @@
-"""Graphs of LangGraph, and LangChain's agents, which are graphs too: their runs as turns."""
+"""Runs graphs of LangGraph, including LangChain's agents, as Callboard agents."""
 
 import re
 from collections.abc import Awaitable, Callable, Collection
@@ -17,28 +17,35 @@ from langgraph.pregel.protocol import PregelProtocol
 
 from callboard._agents import OnOwnerLoss, RunContext
 from callboard.errors import AgentError
-from callboard.frameworks.adapter import Factory, FrameworkAgent, HistoryOf, check_given, choose_on_owner_loss, id_from
+from callboard.frameworks.adapter import (
+    Factory,
+    FrameworkAgent,
+    HistoryOf,
+    check_agent_or_factory,
+    choose_on_owner_loss,
+    to_agent_id,
+)
 from callboard.frameworks.description import Description
+from callboard.frameworks.langgraph.closures import find_model
 from callboard.frameworks.langgraph.description import describe
-from callboard.frameworks.langgraph.held import model_of
 from callboard.frameworks.langgraph.hooks import Hooks, current_hooks
-from callboard.frameworks.langgraph.interrupts import resolve
-from callboard.frameworks.langgraph.messages import ends_of_open_calls, to_messages, words_of
+from callboard.frameworks.langgraph.interrupts import answer_interrupts
+from callboard.frameworks.langgraph.messages import results_for_open_calls, to_messages, to_pieces
 from callboard.frameworks.langgraph.stream import EventTranslator, Graph
-from callboard.frameworks.langgraph.tools import contain_tools, hook_agents_in_tools, hook_tool_nodes
+from callboard.frameworks.langgraph.tool_nodes import contain_tools, hook_agents_in_tools, hook_tool_nodes
 from callboard.frameworks.turn import Turn
 
 Context = Callable[[RunContext], Any | Awaitable[Any]]
-"""Makes what the graph's nodes and tools get as `runtime.context`, for each run."""
+"""Makes the object that the graph's nodes and tools get as `runtime.context`, for each run."""
 
-UNNAMED = "LangGraph"
-"""The name of a graph that nobody gave one."""
+DEFAULT_NAME = "LangGraph"
+"""The name of a graph that was compiled without one."""
 
 MAX_STEPS = 10_000
-"""As LangChain's own agents have it: what ends a turn is the server's limits."""
+"""The limit of LangChain's own agents. The server's limits end a turn earlier."""
 
-HOOK = re.compile(r"\.(before|after)_(agent|model)$|^(pre|post)_model_hook$|^generate_structured_response$")
-"""The names of nodes that LangChain's agents have around their model: middleware, and the form of the answer."""
+HOOK_NODE = re.compile(r"\.(before|after)_(agent|model)$|^(pre|post)_model_hook$|^generate_structured_response$")
+"""The names of nodes that LangChain's agents put around their model: middleware and structured output."""
 
 UNANSWERED = "I cannot go on without your answer. Send it, and I will start again."
 
@@ -55,33 +62,42 @@ def from_langgraph(
     context: Context | None = None,
     on_owner_loss: OnOwnerLoss | None = None,
 ) -> FrameworkAgent[Graph]:
-    """Return a compiled graph (`create_agent(…)` gives one), or what makes one per run, as an agent of Callboard.
+    """Return an agent of Callboard that runs a compiled graph, or a graph that a function makes for each run.
 
-    Its state has `messages`. The answer is what its models say and it keeps among its messages, one
-    node after the other; what it does not keep, such as a router's choice, is taken back. `answers`
-    names the nodes whose words alone are the answer; a model with the tag `nostream` is not heard
-    while it speaks. Where nobody is heard, the last message of its state is the answer.
+    `create_agent(…)` returns such a graph. Its state must have `messages`. The answer is the text of its models that
+    the state keeps among its messages, node by node; text that the state does not keep, such as a router's choice, is
+    taken back. A model with the tag `nostream` is not shown while it writes. If no node streams text, the answer is the
+    last message of the state.
 
-    `agent_id` and `name` are the graph's own unless they are given; a function needs an `agent_id`.
-    `context` makes what its nodes get as `runtime.context`, for each run. `history`: the model is
-    sent the chat as Callboard remembers it, and the graph's checkpointer keeps nothing beyond the
-    run (`callboard`); or the last message and what the checkpointer has of the thread, which is the
-    chat (`own`). `model`, without tools, answers the client's background tasks and says the last word
-    of a turn that has used up its calls: the first one found in the graph unless it is given. A
-    graph that interrupts needs a checkpointer.
+    Args:
+        agent: The graph, or a function of the `RunContext` that returns one.
+        agent_id: The id of the Callboard agent; by default the graph's name. Required with a function.
+        name: The name of the Callboard agent; by default the graph's name.
+        description: A description for people.
+        history: `callboard`: the model is sent the chat as Callboard remembers it, and the graph's checkpointer keeps
+            nothing beyond the run. `own`: the model is sent the last message and the checkpointer's state of the
+            thread, which is the chat.
+        model: A model without tools for the client's background tasks, and for the last answer of a turn that has used
+            all its calls. By default the first model found in the graph.
+        answers: The names of the nodes whose text is the answer; by default all nodes.
+        context: Makes the object that nodes get as `runtime.context`, for each run.
+        on_owner_loss: What happens to a run whose server is gone. `continue`: another server starts the graph again,
+            with messages that end in the results of the calls that have ended. `end`: the run ends. The default is
+            `continue` for a graph of one node and its tools, such as `create_agent(…)` makes, because it returns to
+            its start after its tools. It is `end` for other graphs, whose nodes would run twice, for functions that
+            make a graph, and with the history `own`.
 
-    `on_owner_loss`: whether another server goes on with a run whose own is gone (`continue`), or ends it
-    (`end`). It begins the graph anew, with messages that end in the results of the calls that have ended.
-    By default a graph that is one node and its tools goes on, such as `create_agent(…)` makes: after
-    its tools it goes where it begins. Others end, for nodes that have run would run again, and so do functions
-    that make a graph, and graphs with the history `own`. Raises `AgentError`.
+    A graph that interrupts needs a checkpointer.
+
+    Raises:
+        AgentError: The graph cannot be served as declared.
     """
-    check_given(agent, _FromLangGraph.kinds, _FromLangGraph.wanted, _advise(agent))
+    check_agent_or_factory(agent, _FromLangGraph.agent_classes, _FromLangGraph.agent_noun, _advise(agent))
     hook_agents_in_tools()
     contain_tools()
     if isinstance(agent, Pregel):
-        own_name = "" if agent.name == UNNAMED else agent.name
-        agent_id = agent_id or id_from(own_name)
+        own_name = "" if agent.name == DEFAULT_NAME else agent.name
+        agent_id = agent_id or to_agent_id(own_name)
         name = name or own_name
         _refuse_unfit(agent, history)
         _refuse_unknown(agent, answers)
@@ -94,8 +110,8 @@ def from_langgraph(
 
 
 class _FromLangGraph(FrameworkAgent[Graph]):
-    kinds = (Pregel,)
-    wanted = "a compiled graph of LangGraph"
+    agent_classes = (Pregel,)
+    agent_noun = "a compiled graph of LangGraph"
 
     def __init__(
         self,
@@ -119,14 +135,14 @@ class _FromLangGraph(FrameworkAgent[Graph]):
         self._context = context
 
     def describe_agent(self, agent: Graph) -> Description:
-        return describe(agent, self._model or model_of(agent))
+        return describe(agent, self._model or find_model(agent))
 
-    async def play(self, agent: Graph, turn: Turn) -> None:
+    async def run_turn(self, agent: Graph, turn: Turn) -> None:
         _refuse_unfit(agent, self._history)
         made = self._context(turn.context) if self._context else None
         context = await made if isawaitable(made) else made
         with Hooks(turn, self.agent_id, set(hook_tool_nodes(agent))) as hooks:
-            # For this task, and so for this run alone.
+            # Set for this task only, which is this run.
             current_hooks.set(hooks)
             graph = self._prepare(agent, hooks)
             translator = EventTranslator(hooks, self._answers)
@@ -134,19 +150,23 @@ class _FromLangGraph(FrameworkAgent[Graph]):
             with translator:
                 while given is not None and (interrupts := await translator.follow(graph, given, context)):
                     if graph.checkpointer is None:
-                        raise AgentError(f"The graph of '{self.agent_id}' interrupts: compile it with a checkpointer.")
-                    given = await resolve(interrupts, hooks)
+                        raise AgentError(
+                            f"The graph of '{self.agent_id}' interrupts but has no checkpointer: compile it with one."
+                        )
+                    given = await answer_interrupts(interrupts, hooks)
             if given is None:
-                turn.say(UNANSWERED)
+                turn.add_text(UNANSWERED)
             elif request := hooks.last_request:
-                model = self._model or model_of(agent)
+                model = self._model or find_model(agent)
                 if model is not None:
                     await _ask(model, request, hooks, reasoning=True)
             translator.end()
 
-    async def answer(self, agent: Graph, turn: Turn) -> None:
-        if (model := self._model or model_of(agent)) is None:
-            raise AgentError(f"No model is found in the graph of '{self.agent_id}': give from_langgraph(…, model=…).")
+    async def run_task(self, agent: Graph, turn: Turn) -> None:
+        if (model := self._model or find_model(agent)) is None:
+            raise AgentError(
+                f"The graph of '{self.agent_id}' has no model for background tasks: pass from_langgraph(…, model=…)."
+            )
         with Hooks(turn, self.agent_id, ()) as hooks:
             await _ask(model, to_messages(turn.context.messages), hooks, reasoning=False)
 
@@ -155,12 +175,12 @@ class _FromLangGraph(FrameworkAgent[Graph]):
         if self._history == "callboard":
             return messages
         state = await graph.aget_state(graph.config or {})
-        return [*ends_of_open_calls(state.values.get("messages", ())), *messages[-1:]]
+        return [*results_for_open_calls(state.values.get("messages", ())), *messages[-1:]]
 
     def _prepare(self, agent: Graph, hooks: Hooks) -> Graph:
-        """Return the graph as this run has it: hooked, in a thread of its own or the chat's.
+        """Return the graph with this run's hooks and thread, which is the chat's only with the history `own`.
 
-        Where the server's limits hold for its calls, LangGraph's own limit of steps does not count.
+        LangGraph's limit of steps is lifted if the graph has hooked tool nodes, to which the server's limits apply.
         """
         context = hooks.turn.context
         thread = context.run_id if self._history == "callboard" else context.chat_id or context.run_id
@@ -177,16 +197,16 @@ def _advise(given: object) -> str:
         case StateGraph():
             return "Compile it: graph.compile()."
         case PregelProtocol() if not isinstance(given, Pregel):
-            return "Its nodes run on another server, whose calls cannot be held to limits: give the graph itself."
+            return "It runs on another server, where Callboard cannot apply its limits: pass the graph itself."
         case Runnable():
-            return "Make it a node of a graph, or give its model and its tools to create_agent(…)."
+            return "Make it a node of a graph, or pass its model and its tools to create_agent(…)."
         case _:
             return ""
 
 
 def _refuse_unknown(graph: Graph, answers: Collection[str]) -> None:
-    inner = [one for _, one in graph.get_subgraphs(recurse=True) if isinstance(one, Pregel)]
-    names = {name for one in (graph, *inner) for name in one.nodes if not name.startswith("__")}
+    inner = [subgraph for _, subgraph in graph.get_subgraphs(recurse=True) if isinstance(subgraph, Pregel)]
+    names = {name for known in (graph, *inner) for name in known.nodes if not name.startswith("__")}
     if unknown := sorted(set(answers) - names):
         raise AgentError(
             f"The graph '{graph.name}' has no node {unknown[0]!r}. Its nodes are: {', '.join(sorted(names))}."
@@ -195,22 +215,22 @@ def _refuse_unknown(graph: Graph, answers: Collection[str]) -> None:
 
 def _refuse_unfit(graph: Graph, history: HistoryOf) -> None:
     if "messages" not in graph.channels:
-        raise AgentError(f"The state of the graph '{graph.name}' has no messages: add them, as MessagesState has them.")
+        raise AgentError(f"The state of the graph '{graph.name}' has no messages: add them, as MessagesState does.")
     if history == "own" and not isinstance(graph.checkpointer, BaseCheckpointSaver):
         raise AgentError(f"The graph '{graph.name}' has no history of its own: compile it with a checkpointer.")
 
 
 def is_agent_loop(graph: Graph) -> bool:
-    """Return whether the graph is one node, its tools and its middleware: after the tools it goes where it begins."""
+    """Return whether the graph is one node with tools and middleware, which returns to its start after the tools."""
     nodes = [name for name, node in graph.nodes.items() if not isinstance(node.bound, ToolNode)]
-    own = [name for name in nodes if not name.startswith("__") and not HOOK.search(name)]
-    inner = (one for _, one in graph.get_subgraphs() if isinstance(one, Pregel))
+    own = [name for name in nodes if not name.startswith("__") and not HOOK_NODE.search(name)]
+    inner = (subgraph for _, subgraph in graph.get_subgraphs() if isinstance(subgraph, Pregel))
     return len(own) == 1 and all(map(is_agent_loop, inner))
 
 
 async def _ask(model: LanguageModelLike, messages: list[BaseMessage], hooks: Hooks, *, reasoning: bool) -> None:
     async for piece in model.astream(messages, RunnableConfig(callbacks=[hooks])):
-        for words in words_of(piece):
+        for words in to_pieces(piece):
             if reasoning:
-                hooks.turn.think(words.reasoning)
-            hooks.turn.say(words.text)
+                hooks.turn.add_reasoning(words.reasoning)
+            hooks.turn.add_text(words.text)

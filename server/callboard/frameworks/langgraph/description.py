@@ -1,4 +1,4 @@
-"""What a graph of LangGraph says of itself."""
+"""Describes a LangGraph graph before it runs."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,15 +10,15 @@ from langgraph.pregel import Pregel
 from pydantic import BaseModel
 
 from callboard.frameworks.description import DescribedTool, Description
-from callboard.frameworks.langgraph.held import held_by_nodes
+from callboard.frameworks.langgraph.closures import captured_by_nodes
 from callboard.frameworks.langgraph.stream import Graph
 
 
 def describe(graph: Graph, model: object) -> Description:
-    """Return what is known of it before it runs; `model` is the first that is found in it."""
-    prompts = [one.text for one in held_by_nodes(graph) if isinstance(one, SystemMessage)]
+    """Return the facts about the graph that its objects hold; `model` is the first model in it."""
+    prompts = [value.text for value in captured_by_nodes(graph) if isinstance(value, SystemMessage)]
     nodes = [name for name in graph.nodes if not name.startswith("__")]
-    notes = [f"Its nodes: {', '.join(nodes)}. What they send to a model they may write anew each time."]
+    notes = [f"Its nodes: {', '.join(nodes)}. They may send a model other messages than these."]
     name = getattr(model, "model_name", None) or getattr(model, "model", None)
     if model is not None and not name:
         name = type(model).__name__

@@ -1,8 +1,7 @@
-"""Hooks of a run of LangGraph: a handler of LangChain's callbacks.
+"""Hooks on a LangGraph run, as a handler of LangChain's callbacks.
 
-It is told of every request and every call of a run, wherever in the graph they are made and
-before the graph is told. What it says, it says from the loop of the turn: some nodes run in
-threads.
+The handler sees every model request and every call of a run, anywhere in the graph, before the graph does. Some nodes
+run in threads, so the turn is called from its own event loop.
 """
 
 import asyncio
@@ -26,10 +25,10 @@ from callboard.frameworks.failures import model_error, tool_error
 from callboard.frameworks.langgraph.messages import (
     chunks_of_event,
     chunks_of_message,
-    files_of,
     messages_in,
     read_arguments,
     rewrite_calls,
+    to_files,
     unreadable_error,
 )
 from callboard.frameworks.turn import Turn
@@ -39,51 +38,50 @@ Path = tuple[str, ...]
 """The names of the nodes that lead to a place in a graph and its subgraphs."""
 
 Namespace = tuple[str, ...]
-"""A path whose nodes have the ids of their runs too (`node:id`): a node may run twice, or twice at once."""
+"""A path in which each node also has the id of its run (`node:id`), because a node may run twice, even in parallel."""
 
 CallSource = Literal["tokens", "events"]
-"""The way in which the pieces of an answer's calls come: as chunks, or in the event protocol."""
+"""How the pieces of an answer's calls arrive: as chunks or in the event protocol."""
 
 
 def namespace_of(namespace: Any) -> Namespace:
-    """Return the namespace from its segments, or from those joined by `|`."""
+    """Return the namespace from its segments, or from segments joined by `|`."""
     segments = namespace.split("|") if isinstance(namespace, str) else namespace
     return tuple(segment for segment in segments if segment)
 
 
 def path_of(namespace: Any) -> Path:
-    """Return the path that a namespace (`("node:task id", …)`, or those joined by `|`) is of."""
+    """Return the path of a namespace."""
     return tuple(segment.partition(":")[0] for segment in namespace_of(namespace))
 
 
 @dataclass(slots=True)
 class Answer:
-    """The answer to what was `asked`, while it comes.
+    """An answer of a model to `messages`, while it streams.
 
-    `served`: a tool node of ours is told of its calls, and refuses those that cannot be read; `inner`: it is that of
-    an agent in a tool.
+    `has_hooked_node`: a hooked tool node runs its calls, and refuses calls that cannot be read. `is_in_tool`: the model
+    belongs to an agent inside a tool.
     """
 
-    asked: Sequence[BaseMessage]
-    served: bool
-    inner: bool = False
+    messages: Sequence[BaseMessage]
+    has_hooked_node: bool
+    is_in_tool: bool = False
     source: CallSource | None = None
     calls: dict[object, ToolCall] = field(default_factory=dict)
     request: ObservedRequest | None = None
 
     def receive(self) -> None:
-        """Note that a piece of it has come."""
+        """Report a piece of the answer to observers."""
         if self.request is not None:
             self.request.receive()
 
 
 class Hooks(BaseCallbackHandler):
-    """A run as its models and tools tell it; as a context, it says which of its failures are a model's.
+    """The state of one run, updated by its models and tools. As a context manager it detects failures of models.
 
-    `tool_nodes` are those that are hooked: they start, end and refuse calls themselves. Calls, what
-    the graph has as their results, and what their tools raised are kept by the calls' ids; `paused` are
-    the calls that wait for an answer, by their interrupts' ids, and `failed_messages` the ids of the
-    answers in which a model failed.
+    `tool_nodes` are the paths of the hooked tool nodes, which start, end and refuse calls themselves. `calls`,
+    `results` and `tool_errors` are kept by call id. `paused` maps the ids of interrupts to the calls that wait for
+    their answers. `failed_messages` are the ids of answers during which a model failed.
     """
 
     raise_error = True
@@ -92,22 +90,22 @@ class Hooks(BaseCallbackHandler):
     def __init__(self, turn: Turn, agent_id: str, tool_nodes: Collection[Path]) -> None:
         self.turn = turn
         self.tool_nodes = tool_nodes
-        self.served = {path[:-1] for path in tool_nodes}
-        """The graphs with such nodes."""
+        self.hooked_graphs = {path[:-1] for path in tool_nodes}
+        """The paths of the graphs that have hooked tool nodes."""
         self.calls: dict[str, ToolCall] = {}
         self.paused: dict[str, str] = {}
         self.results: dict[str, ToolMessage] = {}
         self.tool_errors: dict[str, BaseException] = {}
         self.failed_messages: set[str] = set()
-        self.counted: set[str] = set()
-        """The calls of agents in tools, which count as the model writes them."""
+        self.inner_calls: set[str] = set()
+        """The calls of agents inside tools. They are counted when the model writes them."""
         self._agent_id = agent_id
         self._loop = asyncio.get_running_loop()
         self._answers: dict[UUID, Answer] = {}
         self._failures: list[BaseException] = []
         self._starts: dict[str, asyncio.Future[None]] = {}
-        self._unserved: set[str] = set()
-        self._last: list[BaseMessage] = []
+        self._calls_without_node: set[str] = set()
+        self._last_messages: list[BaseMessage] = []
 
     def __enter__(self) -> Self:
         return self
@@ -116,43 +114,43 @@ class Hooks(BaseCallbackHandler):
         for start in self._starts.values():
             start.cancel()
         if isinstance(error, GraphRecursionError):
-            raise AgentError(f"The graph of '{self._agent_id}' goes round without an end: {error}") from error
+            raise AgentError(f"The graph of '{self._agent_id}' loops without end: {error}") from error
         if isinstance(error, Exception) and (failure := self.model_failure(error)):
             raise failure from error
 
     def model_failure(self, error: Exception) -> ModelError | None:
-        """Return the failure of a model that has ended the run by `error`, None where it is another."""
+        """Return `error` as a `ModelError` if a model's failure ended the run, otherwise None."""
         return model_error(error, self._agent_id, always=any(error is failure for failure in self._failures))
 
     @property
     def last_request(self) -> list[BaseMessage] | None:
-        """Return what the model is to be sent once more, without tools: None until the turn's calls are used up.
+        """Return the messages for a last request without tools, once the turn's calls are used up and have ended.
 
-        And until the last of them have ended; empty where that cannot be known.
+        None before that; empty if the messages are unknown.
         """
         if not self.turn.calls.is_over_limit:
             return None
-        asked = self._last[-1:]
-        calls = asked[0].tool_calls if asked and isinstance(asked[0], AIMessage) else []
+        answer = self._last_messages[-1:]
+        calls = answer[0].tool_calls if answer and isinstance(answer[0], AIMessage) else []
         results = [self.results.get(call["id"] or "") for call in calls]
         ended = [result for result in results if result is not None]
-        return [*self._last, *ended] if len(ended) == len(results) else None
+        return [*self._last_messages, *ended] if len(ended) == len(results) else None
 
     async def start(self, call_id: str, name: str, arguments: Mapping[str, Any]) -> None:
-        """Start a call, once; return when that is written down."""
-        self._begin(
+        """Start a call unless it has started, and return when the start is stored."""
+        self._start_soon(
             self.calls.get(call_id) or ToolCall(call_id, name, to_json(arguments, serialize_unknown=True).decode())
         )
         await asyncio.shield(self._starts[call_id])
 
     def refuse(self, call: ToolCall) -> None:
-        """Tell of a call whose arguments cannot be read."""
+        """Report a call whose arguments cannot be read."""
         self._starts[call.id] = self._loop.create_future()
         self._starts[call.id].set_result(None)
         self.turn.calls.reject(RejectedCall(call, unreadable_error(call)))
 
     async def end(self, message: ToolMessage) -> None:
-        """End a call with the result that the graph has for it, and start it first where nobody did."""
+        """End a call with its result in the graph. If the call has not started, start it first."""
         self.results[message.tool_call_id] = message
         call = self.calls.get(message.tool_call_id)
         if call is None:
@@ -161,12 +159,12 @@ class Hooks(BaseCallbackHandler):
         self.finish(message)
 
     def finish(self, message: ToolMessage) -> None:
-        """End a call that has been started with its result."""
+        """End a started call with its result."""
         text = str(message.text)
         if message.status == "error":
             self.turn.calls.fail(message.tool_call_id, text)
         else:
-            self.turn.calls.complete(message.tool_call_id, ToolResult(text, files=tuple(files_of(message))))
+            self.turn.calls.complete(message.tool_call_id, ToolResult(text, files=tuple(to_files(message))))
 
     def on_chat_model_start(
         self,
@@ -178,31 +176,33 @@ class Hooks(BaseCallbackHandler):
         invocation_params: Mapping[str, Any] | None = None,
         **_: Any,
     ) -> None:
-        """Note a request that begins."""
+        """Record the start of a model request."""
         metadata = metadata or {}
         parameters = invocation_params or {}
         path = path_of(metadata.get("langgraph_checkpoint_ns", ""))
-        inner = any(path[:length] in self.tool_nodes for length in range(1, len(path)))
-        answer = self._answers[run_id] = Answer(messages[0], served=path[:-1] in self.served, inner=inner)
+        is_in_tool = any(path[:length] in self.tool_nodes for length in range(1, len(path)))
+        answer = self._answers[run_id] = Answer(
+            messages[0], has_hooked_node=path[:-1] in self.hooked_graphs, is_in_tool=is_in_tool
+        )
         model = metadata.get("ls_model_name") or parameters.get("model") or ""
-        self._tell(self._begin_request, answer, model, len(parameters.get("tools") or ()))
+        self._call_in_loop(self._begin_request, answer, model, len(parameters.get("tools") or ()))
 
     def on_llm_new_token(self, token: object, *, chunk: object = None, run_id: UUID, **_: Any) -> None:  # noqa: ARG002 - LangChain's
-        """Read a piece of an answer."""
+        """Read a chunk of an answer."""
         if isinstance(chunk, ChatGenerationChunk) and isinstance(chunk.message, AIMessageChunk):
-            self._read(run_id, "tokens", chunk.message.tool_call_chunks)
+            self._read_calls(run_id, "tokens", chunk.message.tool_call_chunks)
 
     def on_stream_event(self, event: Mapping[str, Any], *, run_id: UUID, **_: Any) -> None:
-        """Read a piece of an answer, in the event protocol."""
+        """Read a piece of an answer in the event protocol."""
         if event.get("event") != "message-start":
-            self._read(run_id, "events", chunks_of_event(event))
+            self._read_calls(run_id, "events", chunks_of_event(event))
 
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, **_: Any) -> None:
-        """Give the calls of a whole answer the ids that the store has, before anything else sees it."""
+        """Replace the call ids of a whole answer by the store's ids, before other code sees the answer."""
         if (answer := self._answers.pop(run_id, None)) is None:
             return
         message = getattr(response.generations[0][0], "message", None) if response.generations else None
-        self._tell(self._end_request, answer, message)
+        self._call_in_loop(self._end_request, answer, message)
         if not isinstance(message, AIMessage):
             return
         whole = chunks_of_message(message)
@@ -210,43 +210,46 @@ class Hooks(BaseCallbackHandler):
             answer.calls.clear()
             for piece in whole:
                 self._add_to_call(answer, piece)
-        if answer.inner:
-            self._count(answer)
-        rewrite_calls(message, answer.calls.values(), served=answer.served)
-        if answer.calls and answer.served:
-            self._last = [*answer.asked, message]
+        if answer.is_in_tool:
+            self._count_calls(answer)
+        rewrite_calls(message, answer.calls.values(), has_hooked_node=answer.has_hooked_node)
+        if answer.calls and answer.has_hooked_node:
+            self._last_messages = [*answer.messages, message]
         for call in answer.calls.values():
             self.calls[call.id] = call
-            if not answer.served:
-                self._unserved.add(call.id)
-                self._tell(self.refuse if read_arguments(call) is None else self._begin, call)
+            if not answer.has_hooked_node:
+                self._calls_without_node.add(call.id)
+                self._call_in_loop(self.refuse if read_arguments(call) is None else self._start_soon, call)
 
-    def _count(self, answer: Answer) -> None:
-        """Count the calls of an agent in a tool, and drop those that are too many: it then ends with what it has."""
+    def _count_calls(self, answer: Answer) -> None:
+        """Count the calls of an agent inside a tool, and drop calls over the limit.
+
+        The agent then ends without them.
+        """
         for index, call in list(answer.calls.items()):
-            self.counted.add(call.id)
+            self.inner_calls.add(call.id)
             if (refused := self.turn.calls.count(call.id, call.name)) is not None:
                 del answer.calls[index]
-                self._tell(self.turn.calls.reject, RejectedCall(call, refused))
+                self._call_in_loop(self.turn.calls.reject, RejectedCall(call, refused))
 
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **_: Any) -> None:
-        """Note a request that failed."""
+        """Record the failure of a model request."""
         self.failed_messages.add(f"lc_run--{run_id}")
         self._failures.append(error)
         if (answer := self._answers.pop(run_id, None)) is not None:
-            self._tell(self._end_request, answer, None, error)
+            self._call_in_loop(self._end_request, answer, None, error)
 
     def _begin_request(self, answer: Answer, model: str, tools: int) -> None:
-        answer.request = self.turn.ask_model(model, len(answer.asked), tools)
+        answer.request = self.turn.observe_request(model, len(answer.messages), tools)
 
     def _end_request(self, answer: Answer, message: object, error: BaseException | None = None) -> None:
-        """Count what a request has cost, and tell of its end."""
-        spent = None
+        """Count the request's tokens and report its end."""
+        tokens = None
         reason = None
         if isinstance(message, AIMessage):
             reason = message.response_metadata.get("finish_reason")
             if (usage := message.usage_metadata) is not None:
-                spent = self.turn.add_usage(
+                tokens = self.turn.add_usage(
                     usage["input_tokens"],
                     usage["output_tokens"],
                     cached_tokens=usage.get("input_token_details", {}).get("cache_read"),
@@ -254,59 +257,65 @@ class Hooks(BaseCallbackHandler):
                 )
         if answer.request is not None:
             answer.request.finish_reason = reason
-            answer.request.usage = spent
+            answer.request.usage = tokens
             answer.request.end(error)
 
     def on_tool_end(self, output: object, **_: Any) -> None:
-        """End the call of a tool that has ended: here, before what it is a part of can end; the graph is told later."""
+        """End the call of a tool as soon as it has finished.
+
+        The graph learns of it later, possibly after its run has ended.
+        """
         for message in messages_in(output):
-            if isinstance(message, ToolMessage) and message.tool_call_id in self._unserved:
+            if isinstance(message, ToolMessage) and message.tool_call_id in self._calls_without_node:
                 self.results[message.tool_call_id] = message
-                self._tell(self.finish, message)
+                self._call_in_loop(self.finish, message)
 
     def on_tool_error(self, error: BaseException, *, tool_call_id: str | None = None, **_: Any) -> None:
-        """Note what a tool raised: its tool node does not say, and one that is not ours does not say that it did."""
+        """Record the exception of a tool.
+
+        Tool nodes do not pass it on, and nodes that are not hooked do not report it.
+        """
         if tool_call_id is None or isinstance(error, GraphBubbleUp):
             return
         self.tool_errors[tool_call_id] = error
-        if tool_call_id in self._unserved:
-            self._tell(self.turn.calls.fail, tool_call_id, str(tool_error(error)))
+        if tool_call_id in self._calls_without_node:
+            self._call_in_loop(self.turn.calls.fail, tool_call_id, str(tool_error(error)))
 
-    def _begin(self, call: ToolCall) -> None:
+    def _start_soon(self, call: ToolCall) -> None:
         if call.id not in self._starts:
             start = self.turn.calls.start(replace(call, arguments=call.arguments or "{}"))
             self._starts[call.id] = asyncio.ensure_future(start)
 
-    def _read(self, run_id: UUID, source: CallSource, pieces: Sequence[ToolCallChunk]) -> None:
+    def _read_calls(self, run_id: UUID, source: CallSource, pieces: Sequence[ToolCallChunk]) -> None:
         if (answer := self._answers.get(run_id)) is None:
             return
-        self._tell(answer.receive)
-        # Some models tell both ways.
+        self._call_in_loop(answer.receive)
+        # Some models send both forms.
         if pieces and (answer.source or source) != source:
             return
         for piece in pieces:
             answer.source = source
             call = self._add_to_call(answer, piece)
             if call.name:
-                self._tell(self.turn.show_arguments, call.id, call.name, piece["args"] or "")
+                self._call_in_loop(self.turn.show_arguments, call.id, call.name, piece["args"] or "")
 
     def _add_to_call(self, answer: Answer, piece: ToolCallChunk) -> ToolCall:
-        """Return the call that the piece belongs to, with it."""
+        """Add the piece to its call, and return the call."""
         index = piece.get("index")
         name = piece["name"] or ""
-        call = answer.calls.get(index) or ToolCall(self.turn.claim(piece["id"]), name)
+        call = answer.calls.get(index) or ToolCall(self.turn.claim_call_id(piece["id"]), name)
         answer.calls[index] = replace(call, name=call.name or name, arguments=f"{call.arguments}{piece['args'] or ''}")
         return answer.calls[index]
 
-    def _tell(self, say: Callable[..., object], *what: Any) -> None:
+    def _call_in_loop(self, function: Callable[..., object], *arguments: Any) -> None:
         try:
-            here = asyncio.get_running_loop()
+            current_loop = asyncio.get_running_loop()
         except RuntimeError:
-            here = None
-        if here is self._loop:
-            say(*what)
+            current_loop = None
+        if current_loop is self._loop:
+            function(*arguments)
         else:
-            self._loop.call_soon_threadsafe(say, *what)
+            self._loop.call_soon_threadsafe(function, *arguments)
 
 
 current_hooks: ContextVar[Hooks | None] = ContextVar("callboard_langgraph_hooks", default=None)

@@ -1,4 +1,4 @@
-"""The things that an interrupted graph waits for, asked of the user."""
+"""Asks the user the questions for which a graph interrupts."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -11,32 +11,35 @@ from pydantic_core import from_json, to_json
 
 from callboard.calls import ToolCall
 from callboard.errors import ToolDenied
-from callboard.frameworks.choices import HINT, find_option, list_options
+from callboard.frameworks.choices import CHOICE_HINT, find_option, list_options
 from callboard.frameworks.langgraph.hooks import Hooks
 from callboard.frameworks.langgraph.messages import read_arguments, unreadable_error
 from callboard_protocol import InputRequest
 
-QUESTION = "The agent asks"
-QUESTIONS = ("question", "message", "prompt", "text", "title", "query", "ask")
-OPTIONS = ("options", "choices")
-LABELS = ("label", "title", "name", "text", "value", "id")
-VALUES = ("value", "id")
-"""The names that graphs give the parts of a question, the usual ones first; LangGraph prescribes none."""
-WORDS = {"yes": True, "true": True, "no": False, "false": False}
-"""Answers that are no text: graphs ask for consent in a condition, where the text `no` is as good as `yes`."""
+QUESTION_TITLE = "The agent asks"
+QUESTION_FIELDS = ("question", "message", "prompt", "text", "title", "query", "ask")
+OPTION_FIELDS = ("options", "choices")
+LABEL_FIELDS = ("label", "title", "name", "text", "value", "id")
+VALUE_FIELDS = ("value", "id")
+"""The usual names of a question's parts, in order of preference. LangGraph prescribes none."""
+LITERAL_ANSWERS = {"yes": True, "true": True, "no": False, "false": False}
+"""Answers that become booleans: graphs test them in a condition, where the text `no` would count as true."""
 
 
-async def resolve(interrupts: Sequence[Interrupt], hooks: Hooks) -> Command[Any] | None:
-    """Ask everything at once; return None where the run cannot go on, without an answer that is no approval."""
+async def answer_interrupts(interrupts: Sequence[Interrupt], hooks: Hooks) -> Command[Any] | None:
+    """Ask all questions at once, and return the command that resumes the graph.
+
+    Return None if a question that is not an approval is not answered: the run cannot continue.
+    """
     questions = _Questions(hooks)
-    answers = await asyncio.gather(*(questions.answer(one) for one in interrupts))
+    answers = await asyncio.gather(*(questions.answer(interrupt) for interrupt in interrupts))
     if any(answer is None for answer in answers):
         return None
-    return Command(resume={one.id: answer for one, answer in zip(interrupts, answers, strict=True)})
+    return Command(resume={interrupt.id: answer for interrupt, answer in zip(interrupts, answers, strict=True)})
 
 
 class _Questions:
-    """The questions of one pause. The calls that they are about are told by their names and arguments."""
+    """The questions of one pause. The calls they are about are found by name and arguments."""
 
     def __init__(self, hooks: Hooks) -> None:
         self._hooks = hooks
@@ -46,33 +49,33 @@ class _Questions:
     async def answer(self, interrupt: Interrupt) -> object:
         call_id = self._hooks.paused.get(interrupt.id)
         match interrupt.value:
-            # What LangChain's HumanInTheLoopMiddleware asks, for all calls of an answer or for one.
+            # LangChain's HumanInTheLoopMiddleware asks about all calls of an answer, or about one.
             case {"action_requests": [*actions], "review_configs": [*rules]}:
                 allowed = {rule["action_name"]: rule["allowed_decisions"] for rule in rules}
-                asked = [(self._call(action), allowed.get(action["name"], ())) for action in actions]
-                return {"decisions": await asyncio.gather(*(self._decide(*one) for one in asked))}
-            case {"type": "tool_approval", "tool_call_id": str() as gated} if gated in self._hooks.calls:
-                return await self._decide(self._hooks.calls[gated], ("approve", "reject"))
+                calls = [(self._find_call(action), allowed.get(action["name"], ())) for action in actions]
+                return {"decisions": await asyncio.gather(*(self._decide(*pair) for pair in calls))}
+            case {"type": "tool_approval", "tool_call_id": str() as waiting_id} if waiting_id in self._hooks.calls:
+                return await self._decide(self._hooks.calls[waiting_id], ("approve", "reject"))
             case question:
                 schema = getattr(interrupt, "response_schema", None)
-                yes_or_no = isinstance(schema, Mapping) and schema.get("type") == "boolean"
+                is_yes_or_no = isinstance(schema, Mapping) and schema.get("type") == "boolean"
                 try:
                     if isinstance(question, Mapping) and (parts := _read_question(question)) is not None:
                         return await self._ask_question(parts, call_id)
-                    return await self._ask(question, call_id, yes_or_no=yes_or_no)
+                    return await self._ask(question, call_id, is_yes_or_no=is_yes_or_no)
                 except ToolDenied as unanswered:
                     if call_id is not None:
                         self._turn.calls.fail(call_id, unanswered)
                     return None
 
-    def _call(self, action: Mapping[str, Any]) -> ToolCall:
-        """Return the call that is to be decided; one of its own where a graph asks about what no model wrote."""
+    def _find_call(self, action: Mapping[str, Any]) -> ToolCall:
+        """Return the call that the question is about, or a new call if no model wrote it."""
         for call in self._hooks.calls.values():
             known = call.id in self._asked or call.id in self._hooks.results
             if not known and (call.name, read_arguments(call) or {}) == (action["name"], action["args"]):
                 break
         else:
-            call = ToolCall(self._turn.claim(None), action["name"], to_json(action["args"]).decode())
+            call = ToolCall(self._turn.claim_call_id(None), action["name"], to_json(action["args"]).decode())
         self._asked.add(call.id)
         return call
 
@@ -93,40 +96,40 @@ class _Questions:
         return {"type": "approve"}
 
     async def _ask_question(self, question: "_Question", call_id: str | None) -> object:
-        """Return the option that the user chooses, or their own words."""
+        """Return the value of the option that the user chooses, or the user's own text."""
         if not question.options:
             return await self._ask(question.text, call_id)
-        options = list_options([(one.label, one.description) for one in question.options])
+        options = list_options([(option.label, option.description) for option in question.options])
         answer: object = await self._turn.ask(
             InputRequest(
                 request_id=uuid4().hex,
                 kind="input",
-                title=QUESTION,
+                title=QUESTION_TITLE,
                 message=f"{question.text}\n\n{options}",
-                placeholder=HINT,
+                placeholder=CHOICE_HINT,
                 tool_call_id=call_id,
             )
         )
-        place = find_option(str(answer), [one.label for one in question.options])
+        place = find_option(str(answer), [option.label for option in question.options])
         return answer if place is None else question.options[place].value
 
-    async def _ask(self, question: object, call_id: str | None, *, yes_or_no: bool = False) -> object:
+    async def _ask(self, question: object, call_id: str | None, *, is_yes_or_no: bool = False) -> object:
         text = question if isinstance(question, str) else to_json(question, indent=2, serialize_unknown=True).decode()
         answer: object = await self._turn.ask(
             InputRequest(
                 request_id=uuid4().hex,
-                kind="confirmation" if yes_or_no else "input",
-                title=QUESTION,
+                kind="confirmation" if is_yes_or_no else "input",
+                title=QUESTION_TITLE,
                 message=text,
                 tool_call_id=call_id,
             )
         )
-        return _read(answer) if isinstance(answer, str) else answer
+        return _parse_answer(answer) if isinstance(answer, str) else answer
 
 
 @dataclass(frozen=True, slots=True)
 class _Option:
-    """A possible answer: what the user reads, and what the graph gets."""
+    """A possible answer: `label` and `description` for the user, `value` for the graph."""
 
     label: str
     description: str
@@ -135,19 +138,23 @@ class _Option:
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """A question in words. Without options any text is an answer."""
+    """A question as text. Without options any text is an answer."""
 
     text: str
     options: Sequence[_Option] = ()
 
 
 def _read_question(value: Mapping[str, Any]) -> _Question | None:
-    """Return a question that a graph asks as an object, with all else that it tells; None if it has no words."""
-    name = next((one for one in QUESTIONS if isinstance(value.get(one), str) and value[one].strip()), None)
+    """Return a question that a graph asks as an object, with its other fields as JSON; None if it has no text."""
+    name = next(
+        (field for field in QUESTION_FIELDS if isinstance(text := value.get(field), str) and text.strip()), None
+    )
     if name is None:
         return None
-    options = next((one for one in OPTIONS if isinstance(value.get(one), list | tuple) and value[one]), None)
-    rest = {key: one for key, one in value.items() if key not in (name, options)}
+    options = next(
+        (field for field in OPTION_FIELDS if isinstance(value.get(field), list | tuple) and value[field]), None
+    )
+    rest = {key: part for key, part in value.items() if key not in (name, options)}
     text = value[name]
     if rest:
         text += "\n\n" + to_json(rest, indent=2, serialize_unknown=True).decode()
@@ -155,21 +162,24 @@ def _read_question(value: Mapping[str, Any]) -> _Question | None:
 
 
 def _read_option(option: object) -> _Option:
-    """Return an option: a text, a number, or an object with a label and a value of usual names."""
+    """Return an option, from a text, a number, or an object with a label and a value of usual names."""
     if not isinstance(option, Mapping):
         label = option if isinstance(option, str) else to_json(option, serialize_unknown=True).decode()
         return _Option(label, "", option)
-    named = next((str(option[name]) for name in LABELS if option.get(name)), None)
+    named = next((str(option[name]) for name in LABEL_FIELDS if option.get(name)), None)
     if named is None:
         return _Option(to_json(option, serialize_unknown=True).decode(), "", option)
-    value = next((option[name] for name in VALUES if name in option), named)
+    value = next((option[name] for name in VALUE_FIELDS if name in option), named)
     return _Option(named, str(option.get("description") or ""), value)
 
 
-def _read(answer: str) -> object:
-    """Return an answer as its graph may expect it: yes and no as such, an object written as one, else the text."""
-    if (word := answer.strip().lower()) in WORDS:
-        return WORDS[word]
+def _parse_answer(answer: str) -> object:
+    """Return an answer in the type that the graph may expect.
+
+    Yes and no become booleans, a JSON object becomes a mapping, and any other answer stays text.
+    """
+    if (word := answer.strip().lower()) in LITERAL_ANSWERS:
+        return LITERAL_ANSWERS[word]
     try:
         read = from_json(answer)
     except ValueError:

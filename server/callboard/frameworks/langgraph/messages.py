@@ -1,4 +1,4 @@
-"""Conversations as LangChain's messages, and what LangChain's messages hold: texts, files, and tool calls."""
+"""Converts a conversation to LangChain's messages, and reads texts, files and tool calls from them."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,23 +12,23 @@ from langgraph.types import Command
 from callboard._formats import NativeFormat
 from callboard.calls import ToolCall
 from callboard.errors import InvalidArguments
-from callboard.frameworks.turn import source_of
+from callboard.frameworks.turn import to_source
 from callboard.models import ChatDict
 from callboard_protocol import Source
 
-MEDIA = frozenset({"image", "audio", "video", "file"})
-UNENDED = "Error: the run ended before this call did."
+MEDIA_TYPES = frozenset({"image", "audio", "video", "file"})
+UNENDED_RESULT = "Error: the run ended before this call did."
 
-NOT_IN_TEXT = frozenset({"tool_call", "invalid_tool_call"})
-"""The blocks of the event protocol that a message has in a field of its own too."""
+CALL_BLOCKS = frozenset({"tool_call", "invalid_tool_call"})
+"""The types of content blocks that repeat a field of the message."""
 
-PLAIN = frozenset({"type", "text", "index"})
-"""The keys of a block that is nothing but text."""
+TEXT_BLOCK_KEYS = frozenset({"type", "text", "index"})
+"""The keys of a content block that is only text."""
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
-    """A piece of what a model says, or thinks; what it cites, and pictures and files that it gives."""
+class MessagePiece:
+    """A piece of a message: its text, reasoning, sources, pictures and files."""
 
     text: str = ""
     reasoning: str = ""
@@ -37,19 +37,19 @@ class Words:
 
 
 def to_messages(conversation: Sequence[ChatDict]) -> list[BaseMessage]:
-    """Return the conversation with its tool calls and results; every call's arguments are JSON."""
+    """Convert a conversation, with its tool calls and results. Every call's arguments are JSON."""
     return convert_to_messages(NativeFormat().request(conversation, ()).messages)
 
 
-def ends_of_open_calls(messages: Sequence[object]) -> list[BaseMessage]:
-    """Return a result for each call that has none: endpoints refuse a conversation with an open one."""
+def results_for_open_calls(messages: Sequence[object]) -> list[BaseMessage]:
+    """Return an error result for each call that has no result: endpoints refuse a conversation with an open call."""
     ended = {message.tool_call_id for message in messages if isinstance(message, ToolMessage)}
     calls = [call for message in messages if isinstance(message, AIMessage) for call in message.tool_calls]
-    return [ToolMessage(UNENDED, tool_call_id=call["id"]) for call in calls if call["id"] not in ended]
+    return [ToolMessage(UNENDED_RESULT, tool_call_id=call["id"]) for call in calls if call["id"] not in ended]
 
 
 def messages_in(update: object) -> Iterator[BaseMessage]:
-    """Yield the messages anywhere in what a node has returned."""
+    """Yield the messages anywhere in the value that a node has returned."""
     match update:
         case BaseMessage():
             yield update
@@ -63,38 +63,38 @@ def messages_in(update: object) -> Iterator[BaseMessage]:
                 yield from messages_in(value)
 
 
-def messages_of_other_forms(returned: object) -> Iterator[BaseMessage]:
+def convert_untyped_messages(returned: object) -> Iterator[BaseMessage]:
     """Yield the messages that a node has returned in OpenAI's form, or as pairs of a role and a text."""
-    for one in returned if isinstance(returned, list) else [returned]:
-        state = one.update if isinstance(one, Command) else one
+    for value in returned if isinstance(returned, list) else [returned]:
+        state = value.update if isinstance(value, Command) else value
         given = state.get("messages") if isinstance(state, Mapping) else None
         for message in given if isinstance(given, list) else [given]:
             if isinstance(message, dict | tuple):
                 yield from convert_to_messages([message])
 
 
-def conversation_of(state: object) -> list[BaseMessage]:
-    """Return the messages of a graph's state, be it a mapping or an object."""
-    said = state.get("messages") if isinstance(state, Mapping) else getattr(state, "messages", None)
-    return [one for one in said if isinstance(one, BaseMessage)] if isinstance(said, list) else []
+def messages_in_state(state: object) -> list[BaseMessage]:
+    """Return the messages of a graph's state, which is a mapping or an object."""
+    messages = state.get("messages") if isinstance(state, Mapping) else getattr(state, "messages", None)
+    return [message for message in messages if isinstance(message, BaseMessage)] if isinstance(messages, list) else []
 
 
-def files_of(message: ToolMessage) -> list[dict[str, Any]]:
-    """Return the media in a tool's result, and in what it keeps from the model (its artifact)."""
+def to_files(message: ToolMessage) -> list[dict[str, Any]]:
+    """Return the media in a tool's result, and in its artifact, which the model is not sent."""
     artifact = message.artifact if isinstance(message.artifact, list) else [message.artifact]
     content = message.content if isinstance(message.content, list) else []
-    return [file for block in [*content, *artifact] if isinstance(block, dict) and (file := file_of(block))]
+    return [file for block in [*content, *artifact] if isinstance(block, dict) and (file := to_file(block))]
 
 
-def file_of(block: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return a content block with media as Open WebUI shows it: LangChain's own blocks, and OpenAI's `image_url`."""
+def to_file(block: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return a content block with media as Open WebUI shows it: a block of LangChain's own or OpenAI's `image_url`."""
     kind = block.get("type")
     url = block.get("url")
     if kind == "image_url":
         address = block.get("image_url")
         kind = "image"
         url = address.get("url") if isinstance(address, Mapping) else address
-    if kind not in MEDIA:
+    if kind not in MEDIA_TYPES:
         return None
     if not url and (data := block.get("base64") or block.get("data")):
         url = f"data:{block.get('mime_type') or 'application/octet-stream'};base64,{data}"
@@ -102,39 +102,46 @@ def file_of(block: Mapping[str, Any]) -> dict[str, Any] | None:
     return {"type": kind, "url": url, **({"name": name} if name else {})} if url else None
 
 
-def words_of(piece: object) -> list[Words]:
-    """Return what a piece of a message says: an event of the protocol, a chunk, or a whole message of a model."""
+def to_pieces(piece: object) -> list[MessagePiece]:
+    """Return the pieces of a message in a stream: an event of the protocol, a chunk, or a whole message of a model."""
     match piece:
         case AIMessage():
-            return [_words(block) for block in piece.content_blocks]
+            return [_read_block(block) for block in piece.content_blocks]
         case {"event": "content-block-finish", "content": Mapping() as block}:
-            # Its text has been said by then.
-            said = _words(block)
-            return [Words(sources=said.sources, files=said.files)]
+            # The text has come in earlier events.
+            piece = _read_block(block)
+            return [MessagePiece(sources=piece.sources, files=piece.files)]
         case {"event": "content-block-start", "content": Mapping() as block}:
             pass
         case {"event": "content-block-delta", "delta": Mapping() as block}:
             pass
         case _:
             return []
-    said = _words(block)
-    return [Words(said.text, said.reasoning)]
+    part = _read_block(block)
+    return [MessagePiece(part.text, part.reasoning)]
 
 
-def _words(block: Mapping[str, Any]) -> Words:
+def _read_block(block: Mapping[str, Any]) -> MessagePiece:
     kind = block.get("type")
-    file = file_of(block)
-    cited = [one for one in block.get("annotations") or () if isinstance(one, Mapping) and one.get("url")]
-    return Words(
+    file = to_file(block)
+    cited = [
+        annotation
+        for annotation in block.get("annotations") or ()
+        if isinstance(annotation, Mapping) and annotation.get("url")
+    ]
+    return MessagePiece(
         text=block.get("text") or "" if kind in ("text", "text-delta") else "",
         reasoning=block.get("reasoning") or "" if kind in ("reasoning", "reasoning-delta") else "",
-        sources=tuple(source_of(str(one["url"]), one.get("title"), one.get("cited_text")) for one in cited),
+        sources=tuple(
+            to_source(str(annotation["url"]), annotation.get("title"), annotation.get("cited_text"))
+            for annotation in cited
+        ),
         files=(file,) if file else (),
     )
 
 
 def read_arguments(call: ToolCall) -> dict[str, Any] | None:
-    """Return the arguments of a call as it was written; None where they are no JSON object."""
+    """Return the arguments of a call as the model wrote them, or None if they are not a JSON object."""
     text = str(call.arguments)
     try:
         read = json.loads(text, strict=False) if text.strip() else {}
@@ -144,12 +151,12 @@ def read_arguments(call: ToolCall) -> dict[str, Any] | None:
 
 
 def unreadable_error(call: ToolCall) -> InvalidArguments:
-    """Return what the model is told of a call whose arguments cannot be read."""
-    return InvalidArguments(f"The arguments of {call.name} are no JSON object. Write the call again.")
+    """Return the error for a call whose arguments cannot be read."""
+    return InvalidArguments(f"The arguments of {call.name} are not a JSON object. Write the call again.")
 
 
 def chunks_of_event(event: Mapping[str, Any]) -> list[ToolCallChunk]:
-    """Return the piece of a call that an event of the protocol is, if it is one."""
+    """Return the piece of a call that an event of the protocol holds, if any."""
     match event:
         case {"event": "content-block-start", "content": {"type": "tool_call_chunk"} as piece}:
             pass
@@ -161,7 +168,7 @@ def chunks_of_event(event: Mapping[str, Any]) -> list[ToolCallChunk]:
 
 
 def chunks_of_message(message: AIMessage) -> list[ToolCallChunk]:
-    """Return the calls of a message that came whole."""
+    """Return the calls of a whole message."""
     whole = [(call["id"], call["name"], json.dumps(call["args"])) for call in message.tool_calls]
     whole += [(call["id"], call["name"] or "", call["args"] or "") for call in message.invalid_tool_calls]
     return [
@@ -170,18 +177,17 @@ def chunks_of_message(message: AIMessage) -> list[ToolCallChunk]:
     ]
 
 
-def rewrite_calls(message: AIMessage, calls: Iterable[ToolCall], *, served: bool) -> None:
-    """Give the graph the calls as they were written; `served`: a tool node of ours runs them.
+def rewrite_calls(message: AIMessage, calls: Iterable[ToolCall], *, has_hooked_node: bool) -> None:
+    """Replace the calls of a message by the calls as the model wrote them.
 
-    LangChain itself completes arguments that were cut off, and would run the call with what it
-    has read: such a call has no arguments here, and the tool node refuses it by its id; without a
-    tool node that does, it is none at all.
+    LangChain completes arguments that were cut off, and would run the call with them. With `has_hooked_node`, such a
+    call gets no arguments here, and the hooked tool node refuses it by its id. Otherwise it becomes an invalid call.
     """
     message.tool_calls = []
     message.invalid_tool_calls = []
     for call in calls:
         arguments = read_arguments(call)
-        if arguments is None and not served:
+        if arguments is None and not has_hooked_node:
             error = str(unreadable_error(call))
             message.invalid_tool_calls.append(
                 invalid_tool_call(id=call.id, name=call.name, args=str(call.arguments), error=error)
@@ -192,11 +198,11 @@ def rewrite_calls(message: AIMessage, calls: Iterable[ToolCall], *, served: bool
 
 
 def _write_as_text(message: AIMessage) -> None:
-    """Write plain text as text: the event protocol makes blocks of it, which few graphs and endpoints expect."""
+    """Turn content of only text blocks into a string, because few graphs and endpoints expect the protocol's blocks."""
     if isinstance(message.content, str):
         return
     blocks = [block if isinstance(block, dict) else {} for block in message.content]
-    blocks = [block for block in blocks if block.get("type") not in NOT_IN_TEXT]
-    if all(block.get("type") == "text" and block.keys() <= PLAIN for block in blocks):
+    blocks = [block for block in blocks if block.get("type") not in CALL_BLOCKS]
+    if all(block.get("type") == "text" and block.keys() <= TEXT_BLOCK_KEYS for block in blocks):
         message.content = "".join(block["text"] for block in blocks)
         message.response_metadata.pop("output_version", None)

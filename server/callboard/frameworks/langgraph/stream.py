@@ -1,7 +1,7 @@
-"""The stream of a graph, told to a turn: what its nodes say, and what they have returned.
+"""Translates the stream of a graph for a turn.
 
-It is LangGraph's event protocol v3 where there is one, else messages and updates: both tell each piece of
-what models write, and what each node has returned.
+The stream is LangGraph's event protocol v3 if the installed version has it, otherwise the modes `messages` and
+`updates`. Both have every piece that models write and every value that nodes return.
 """
 
 import re
@@ -17,36 +17,36 @@ from langgraph.pregel import Pregel
 from langgraph.types import Interrupt
 from pydantic_core import to_json
 
-from callboard.frameworks.langgraph.floor import Floor, Speech
 from callboard.frameworks.langgraph.hooks import Hooks, Namespace, Path, namespace_of, path_of
 from callboard.frameworks.langgraph.messages import (
-    Words,
-    conversation_of,
+    MessagePiece,
+    convert_untyped_messages,
     messages_in,
-    messages_of_other_forms,
-    words_of,
+    messages_in_state,
+    to_pieces,
 )
-from callboard.frameworks.progress import report_of
+from callboard.frameworks.langgraph.sequencer import MessageSequencer, StreamedMessage
+from callboard.frameworks.progress import to_status_report
 
 try:
     from langgraph.stream import CustomTransformer, UpdatesTransformer
 except ImportError:
-    # LangGraph 1.1 has no such protocol.
+    # LangGraph 1.1 has no event protocol.
     UpdatesTransformer = None  # type: ignore[assignment,misc] # before LangGraph 1.2
 
 Graph = Pregel[Any, Any, Any, Any]
 
-GUARD_FAILED = re.compile(r"^During task with name '[^']*(\.after_(model|agent)|post_model_hook)'")
-"""LangGraph's note on the error of a node that checks an answer, of LangChain's middleware or its older agent."""
+GUARD_FAILED_NOTE = re.compile(r"^During task with name '[^']*(\.after_(model|agent)|post_model_hook)'")
+"""LangGraph's note on an exception of a node that checks an answer: of LangChain's middleware or its older agent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One part of a stream, told by the graph at `namespace`.
+    """One part of a stream, from the graph at `namespace`.
 
-    `data` is a pair of a message, or a piece of one, and its metadata (`mode` is `messages`), a
-    mapping of nodes to what each has returned (`updates`), the graph's state after a step
-    (`values`), or what a node itself reports (`custom`); other modes are none of ours.
+    `data` depends on `mode`. `messages`: a message or a piece of one, and its metadata. `updates`: a mapping of nodes
+    to their return values. `values`: the graph's state after a step. `custom`: data that a node itself reports. Other
+    modes are ignored.
     """
 
     namespace: Namespace
@@ -60,7 +60,7 @@ class Part:
 
 
 async def stream_parts(graph: Graph, given: object, context: Any) -> AsyncGenerator[Part, None]:
-    """Yield a run of the graph from its input to its end or next interrupt; `context` is what its nodes get."""
+    """Yield the parts of a run until its end or next interrupt. `context` is passed to the graph's nodes."""
     if UpdatesTransformer is None:
         modes: Any = ["messages", "updates", "values", "custom"]
         old: Any = graph.astream(given, graph.config, stream_mode=modes, subgraphs=True, context=context)
@@ -78,153 +78,160 @@ async def stream_parts(graph: Graph, given: object, context: Any) -> AsyncGenera
 
 
 class EventTranslator:
-    """The translator of one run, from what its graph streams."""
+    """Translates one run, from its graph's stream."""
 
     def __init__(self, hooks: Hooks, answers: Collection[str]) -> None:
         self._hooks = hooks
         self._turn = hooks.turn
         self._answers = answers
-        self._floor = Floor(hooks.turn)
+        self._sequencer = MessageSequencer(hooks.turn)
         self._last_message: BaseMessage | None = None
-        self._whole: list[tuple[Speech, AIMessage]] = []
-        self._said = False
+        self._whole_messages: list[tuple[StreamedMessage, AIMessage]] = []
+        self._has_text = False
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Take back what a failure leaves without a place in the graph's state; what a failing model said stays."""
+        """On a failure, take back text that is in no state. Text of a model that failed stays."""
         if not isinstance(error, Exception) or self._hooks.model_failure(error) is not None:
             return
-        if any(GUARD_FAILED.search(note) for note in getattr(error, "__notes__", ())):
-            self._floor.refuse()
+        if any(GUARD_FAILED_NOTE.search(note) for note in getattr(error, "__notes__", ())):
+            self._sequencer.discard_answer()
         else:
-            self._floor.drop_unsettled()
+            self._sequencer.withdraw_all()
 
     async def follow(self, graph: Graph, given: object, context: object) -> Sequence[Interrupt]:
-        """Tell the run until it ends, or waits for the interrupts that are returned; its nodes get `context`."""
+        """Translate the run until it ends or interrupts, and return the interrupts.
+
+        `context` is passed to the graph's nodes.
+        """
         interrupts: list[Interrupt] = []
         async with aclosing(stream_parts(graph, given, context)) as stream:
             async for part in stream:
                 match part.mode:
                     case "messages":
-                        self._say(part)
+                        self._handle_message(part)
                     case "updates":
                         interrupts += part.data.get("__interrupt__", ())
-                        await self._tell_calls(part)
-                        self._say_whole()
-                        self._say_result(part)
+                        await self._handle_update(part)
+                        self._send_whole_messages()
+                        self._send_structured_response(part)
                     case "values":
-                        self._settle(part)
-                    case "custom" if report := report_of(part.data).message:
-                        # Of a node: what a tool reports is its call's.
+                        self._reconcile(part)
+                    case "custom" if report := to_status_report(part.data).message:
+                        # Only nodes report here. Progress of tools is reported on their calls.
                         self._turn.show_status(report)
                 if self._hooks.last_request is not None:
                     return ()
-        return list({one.id: one for one in interrupts}.values())
+        return list({interrupt.id: interrupt for interrupt in interrupts}.values())
 
     def end(self) -> None:
-        """Say what has waited, and where nobody was heard the state's last message: the run is over."""
-        self._say_whole()
-        self._floor.close()
-        if self._turn.has_said or self._turn.calls.is_over_limit:
+        """Send the text that still waits. If there is no answer, send the last message of the state."""
+        self._send_whole_messages()
+        self._sequencer.close()
+        if self._turn.has_text or self._turn.calls.is_over_limit:
             return
         if isinstance(self._last_message, AIMessage) and (text := str(self._last_message.text)):
-            self._turn.say(text)
+            self._turn.add_text(text)
         elif not self._answers:
-            self._floor.recall()
+            self._sequencer.restore_withdrawn()
 
-    def _say(self, part: Part) -> None:
-        """Tell what the graph's own models say; not what a tool's do, nor what middleware asks for itself."""
+    def _handle_message(self, part: Part) -> None:
+        """Send the text of the graph's own models.
+
+        Models inside tools and requests that middleware makes are ignored.
+        """
         piece, metadata = part.data
         namespace = namespace_of(metadata.get("langgraph_checkpoint_ns", ""))
-        if "lc_source" in metadata or not self._is_heard(path_of(namespace)):
+        if "lc_source" in metadata or not self._is_shown(path_of(namespace)):
             return
         run_id = metadata.get("run_id")
         key = f"lc_run--{run_id}" if run_id else str(getattr(piece, "id", None))
         if isinstance(piece, Mapping) and piece.get("event") == "message-start":
             key = str(piece.get("id") or key)
-        speech = self._floor.find(key, namespace[:-1], namespace[-1] if namespace else "")
-        if not speech.words:
-            # The same node speaks anew where its model has failed: it, or another in its place, was asked again.
+        streamed = self._sequencer.find(key, namespace[:-1], namespace[-1] if namespace else "")
+        if not streamed.pieces:
+            # A node writes a new message if its model failed and it, or a fallback, was asked again.
             failed = self._hooks.failed_messages
-            self._floor.drop(lambda one: one.key in failed and one.task == speech.task)
+            self._sequencer.withdraw_failed(lambda known: known.key in failed and known.task == streamed.task)
         if isinstance(piece, AIMessage) and not isinstance(piece, AIMessageChunk):
-            # Its node may end calls with it, which comes first: a node that limits calls tells why it has.
-            self._whole.append((speech, piece))
+            # Kept until the node's update, in which calls may end first: a node that limits calls explains its reason
+            # in a message.
+            self._whole_messages.append((streamed, piece))
         else:
-            self._add(speech, piece)
+            self._add(streamed, piece)
 
-    def _say_whole(self) -> None:
-        for speech, message in self._whole:
-            self._add(speech, message)
-        self._whole.clear()
+    def _send_whole_messages(self) -> None:
+        for streamed, message in self._whole_messages:
+            self._add(streamed, message)
+        self._whole_messages.clear()
 
-    def _add(self, speech: Speech, piece: object) -> None:
-        for words in (*words_of(piece), *_held_back(speech, piece)):
-            self._floor.add(speech, words)
-            self._said = self._said or bool(words.text)
-        if _is_last(piece):
-            self._floor.end(speech)
+    def _add(self, streamed: StreamedMessage, piece: object) -> None:
+        for part in (*to_pieces(piece), *_find_withheld_text(streamed, piece)):
+            self._sequencer.add(streamed, part)
+            self._has_text = self._has_text or bool(part.text)
+        if _is_last_piece(piece):
+            self._sequencer.end(streamed)
 
-    def _is_heard(self, path: Path) -> bool:
+    def _is_shown(self, path: Path) -> bool:
         if any(path[:length] in self._hooks.tool_nodes for length in range(1, len(path) + 1)):
             return False
         return not self._answers or any(node in self._answers for node in path)
 
-    def _settle(self, part: Part) -> None:
-        """Keep of what was said in a step what the state has after it."""
-        self._say_whole()
+    def _reconcile(self, part: Part) -> None:
+        """Compare the messages of a step with the graph's state after it."""
+        self._send_whole_messages()
         kept = [message for message in messages_in(part.data) if isinstance(message, AIMessage)]
-        self._floor.settle(part.namespace, kept, keeps_all=bool(self._answers))
+        self._sequencer.reconcile(part.namespace, kept, keeps_all=bool(self._answers))
         if not part.namespace:
-            self._last_message = next(reversed(conversation_of(part.data)), None)
+            self._last_message = next(reversed(messages_in_state(part.data)), None)
 
-    async def _tell_calls(self, part: Part) -> None:
-        """Begin calls of tools that no tool node runs before their node is run, and end with their results."""
+    async def _handle_update(self, part: Part) -> None:
+        """Start calls that no hooked tool node runs before their node runs, and end calls by their results."""
         for node, returned in part.data.items():
-            for message in messages_of_other_forms(returned):
+            for message in convert_untyped_messages(returned):
                 if isinstance(message, ToolMessage):
                     await self._hooks.end(message)
-                elif isinstance(message, AIMessage) and self._is_heard((*part.path, node)):
-                    # LangGraph does not stream it: it is neither its model's nor its own object.
-                    self._add(self._floor.find(uuid4().hex, part.namespace, node), message)
+                elif isinstance(message, AIMessage) and self._is_shown((*part.path, node)):
+                    # LangGraph streams only messages of models and message objects, not messages in these forms.
+                    self._add(self._sequencer.find(uuid4().hex, part.namespace, node), message)
         for message in messages_in(part.data):
             match message:
                 case AIMessage(tool_calls=[_, *_]):
-                    self._said = False
+                    self._has_text = False
                     known = [call for call in message.tool_calls if call["id"] in self._hooks.calls]
-                    for call in () if part.path in self._hooks.served else known:
+                    for call in () if part.path in self._hooks.hooked_graphs else known:
                         await self._hooks.start(call["id"] or "", call["name"], call["args"])
                 case ToolMessage():
                     await self._hooks.end(message)
 
-    def _say_result(self, part: Part) -> None:
-        """Say a structured answer: some models write it as their text, the others as a call."""
+    def _send_structured_response(self, part: Part) -> None:
+        """Send a structured answer, unless the model wrote it as text."""
         for update in part.data.values():
-            if isinstance(update, Mapping) and "structured_response" in update and not self._said:
-                self._turn.say(to_json(update["structured_response"], serialize_unknown=True).decode())
+            if isinstance(update, Mapping) and "structured_response" in update and not self._has_text:
+                self._turn.add_text(to_json(update["structured_response"], serialize_unknown=True).decode())
 
 
-def _held_back(speech: Speech, piece: object) -> Iterator[Words]:
-    """Yield the end of a block's text that did not come before its last event: middleware may hold it back so far."""
+def _find_withheld_text(streamed: StreamedMessage, piece: object) -> Iterator[MessagePiece]:
+    """Yield the end of a block's text that came only with the block's last event, because middleware withheld it."""
     match piece:
         case {"event": "content-block-start", "index": int(index), "content": {"type": "text", "text": str(text)}}:
-            speech.blocks[index] = text
+            streamed.blocks[index] = text
         case {"event": "content-block-delta", "index": int(index), "delta": {"type": "text-delta", "text": str(text)}}:
-            speech.blocks[index] = speech.blocks.get(index, "") + text
+            streamed.blocks[index] = streamed.blocks.get(index, "") + text
         case {"event": "content-block-finish", "index": int(index), "content": {"type": "text", "text": str(text)}}:
-            said = speech.blocks.get(index, "")
-            if text != said:
-                speech.is_filtered = True
-                if text.startswith(said):
-                    yield Words(text[len(said) :])
+            sent = streamed.blocks.get(index, "")
+            if text != sent:
+                streamed.is_filtered = True
+                if text.startswith(sent):
+                    yield MessagePiece(text[len(sent) :])
         case _:
             pass
 
 
-def _is_last(piece: object) -> bool:
-    """Return whether nothing of its message follows."""
+def _is_last_piece(piece: object) -> bool:
+    """Return whether this is the last piece of its message."""
     match piece:
         case Mapping():
             return piece.get("event") == "message-finish"

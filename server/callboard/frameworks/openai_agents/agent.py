@@ -1,4 +1,4 @@
-"""Agents of the OpenAI Agents SDK: their runs as turns."""
+"""Runs agents of the OpenAI Agents SDK as Callboard agents."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -12,16 +12,22 @@ from agents.memory import Session
 
 from callboard._agents import OnOwnerLoss, RunContext
 from callboard.errors import AgentError
-from callboard.frameworks.adapter import Factory, FrameworkAgent, check_given, choose_on_owner_loss, id_from
+from callboard.frameworks.adapter import (
+    Factory,
+    FrameworkAgent,
+    check_agent_or_factory,
+    choose_on_owner_loss,
+    to_agent_id,
+)
 from callboard.frameworks.description import Description
 from callboard.frameworks.failures import model_error
 from callboard.frameworks.openai_agents.description import describe
-from callboard.frameworks.openai_agents.hooks import Hooks, TurnOver
-from callboard.frameworks.openai_agents.mcp import KeptServers
+from callboard.frameworks.openai_agents.hooked_agents import HookedAgents, check_supported, walk_agents
+from callboard.frameworks.openai_agents.hooks import Hooks
+from callboard.frameworks.openai_agents.mcp import ServerConnections
 from callboard.frameworks.openai_agents.messages import to_items
 from callboard.frameworks.openai_agents.model import MODEL_FAILURES
-from callboard.frameworks.openai_agents.tools import AgentTwins, check, walk_agents
-from callboard.frameworks.turn import AnswerGuard, Turn
+from callboard.frameworks.turn import AnswerGuard, CallLimitIgnored, Turn
 
 OpenAIAgent = Agent[Any]
 ContextOf = Callable[[RunContext], Any | Awaitable[Any]]
@@ -39,29 +45,36 @@ def from_openai_agents(
     run_config: RunConfig | None = None,
     on_owner_loss: OnOwnerLoss | None = None,
 ) -> FrameworkAgent[OpenAIAgent]:
-    """Return an agent of the OpenAI Agents SDK, or a function that makes one for each run, as an agent of Callboard.
+    """Return an agent of Callboard that runs an agent of the OpenAI Agents SDK, or one made for each run by a function.
 
-    `agent_id` and `name` are the agent's own name unless they are given; a function needs an
-    `agent_id`. `context` makes what tools, hooks and guardrails get as `ctx.context`, for each
-    run. `session`: the model is sent the last message and what that session has of the chat,
-    instead of the chat as Callboard remembers it. `run_config` is for all runs; limits are the
-    server's, so turns are not counted. `on_owner_loss`: whether another server goes on with a run whose own
-    is gone (`continue`), by a new run of the agent that is told the calls that have ended, or ends it (`end`);
-    by default the first, and the second with a `session`, which does not know them. Raises `AgentError`, also
-    for a tool that cannot be held to the server's limits.
+    Args:
+        agent: The agent, or a function of the `RunContext` that returns one.
+        agent_id: The id of the Callboard agent; by default the agent's name. Required with a function.
+        name: The name of the Callboard agent; by default the agent's name.
+        description: A description for people.
+        context: Makes the object that tools, hooks and guardrails get as `ctx.context`, for each run.
+        session: Returns the session of a run. The model is then sent the last message and the session's messages,
+            instead of the chat as Callboard remembers it.
+        run_config: The configuration of all runs. The server's limits apply: the SDK's limit of turns does not.
+        on_owner_loss: What happens to a run whose server is gone. `continue`: another server starts a new run of the
+            agent, with the calls that have ended among its messages. `end`: the run ends. The default is `continue`;
+            it is `end` with a `session`, which lacks those calls.
+
+    Raises:
+        AgentError: The agent cannot be served as declared, or has a tool to which the limits cannot be applied.
     """
-    check_given(agent, _FromOpenAIAgents.kinds, _FromOpenAIAgents.wanted)
+    check_agent_or_factory(agent, _FromOpenAIAgents.agent_classes, _FromOpenAIAgents.agent_noun)
     if isinstance(agent, Agent):
-        for one in walk_agents(agent):
-            check(one)
-        agent_id = agent_id or id_from(agent.name)
+        for known in walk_agents(agent):
+            check_supported(known)
+        agent_id = agent_id or to_agent_id(agent.name)
         name = name or agent.name
     return _FromOpenAIAgents(agent, agent_id, name, description, context, session, run_config, on_owner_loss)
 
 
 class _FromOpenAIAgents(FrameworkAgent[OpenAIAgent]):
-    kinds = (Agent,)
-    wanted = "an Agent of the OpenAI Agents SDK"
+    agent_classes = (Agent,)
+    agent_noun = "an Agent of the OpenAI Agents SDK"
 
     def __init__(
         self,
@@ -78,17 +91,15 @@ class _FromOpenAIAgents(FrameworkAgent[OpenAIAgent]):
         make = (lambda _: agent) if isinstance(agent, Agent) else agent
         known = agent if isinstance(agent, Agent) else None
         super().__init__(make, agent_id, name, description, on_owner_loss, known)
-        # Then its MCP servers are the same for all runs too.
-        self._is_one_agent = isinstance(agent, Agent)
         self._context = context
         self._session = session
-        # One for all runs: its provider keeps the connections of models that are only named.
+        # Shared by all runs, because its provider keeps the connections of models that are given by name.
         self._run_config = run_config or RunConfig()
-        self._servers = KeptServers()
+        self._servers = ServerConnections()
 
     @asynccontextmanager
     async def lifespan(self) -> AsyncGenerator[None, None]:
-        """Close, when the server ends, the MCP servers that runs have connected."""
+        """Close the MCP servers that runs have connected, when the server stops."""
         try:
             yield
         finally:
@@ -97,58 +108,58 @@ class _FromOpenAIAgents(FrameworkAgent[OpenAIAgent]):
     def describe_agent(self, agent: OpenAIAgent) -> Description:
         return describe(agent)
 
-    async def play(self, agent: OpenAIAgent, turn: Turn) -> None:
+    async def run_turn(self, agent: OpenAIAgent, turn: Turn) -> None:
         options = {
-            "context": await _make(self._context, turn.context),
-            "session": await _make(self._session, turn.context),
+            "context": await _make_object(self._context, turn.context),
+            "session": await _make_object(self._session, turn.context),
         }
         items, instructions = to_items(turn.context.messages)
         with AnswerGuard(turn):
-            async with self._visit(agent):
+            async with self._tracking_servers(agent):
                 await self._run(agent, turn, items if self._session is None else items[-1:], instructions, **options)
 
-    async def answer(self, agent: OpenAIAgent, turn: Turn) -> None:
+    async def run_task(self, agent: OpenAIAgent, turn: Turn) -> None:
         settings = replace(agent.model_settings, tool_choice=None, parallel_tool_calls=None)
         plain = Agent[Any](agent.name, model=agent.model, model_settings=settings)
-        async with self._visit(agent):
+        async with self._tracking_servers(agent):
             await self._run(plain, turn, *to_items(turn.context.messages))
 
     @asynccontextmanager
-    async def _visit(self, agent: OpenAIAgent) -> AsyncGenerator[None, None]:
-        """Run the agent within this context; what its function has connected for it alone is closed at the end."""
-        met = self._servers.meet(server for one in walk_agents(agent) for server in one.mcp_servers)
+    async def _tracking_servers(self, agent: OpenAIAgent) -> AsyncGenerator[None, None]:
+        """Close MCP servers that the agent's function has connected for this run only, at the end of the context."""
+        tracked = self._servers.track_connected(server for known in walk_agents(agent) for server in known.mcp_servers)
         try:
             yield
         finally:
-            if not self._is_one_agent:
-                await self._servers.part(met)
+            if self._known is None:
+                await self._servers.release(tracked)
 
     async def _run(
         self, agent: OpenAIAgent, turn: Turn, items: list[TResponseInputItem], instructions: str, **options: Any
     ) -> None:
         hooks = Hooks(turn, instructions)
-        twins = AgentTwins(hooks, self._run_config, self._servers)
-        options |= {"hooks": hooks, "run_config": twins.run_config}
+        hooked_agents = HookedAgents(hooks, self._run_config, self._servers)
+        options |= {"hooks": hooks, "run_config": hooked_agents.run_config}
         try:
-            twin = twins.twin(agent)
-            result = await Runner.run(twin, items, max_turns=None, **options)
+            hooked = hooked_agents.hook(agent)
+            result = await Runner.run(hooked, items, max_turns=None, **options)
             while result.interruptions:
                 state = result.to_state()
                 await asyncio.gather(*(hooks.decide(item, state) for item in result.interruptions))
-                result = await Runner.run(twin, state, **options)
-        except TurnOver:
+                result = await Runner.run(hooked, state, **options)
+        except CallLimitIgnored:
             return
         except MODEL_FAILURES as error:
             failure = model_error(error, self.agent_id, always=error is hooks.failure)
             raise failure or AgentError(f"The Agents SDK ended the run of '{self.agent_id}': {error}") from error
         finally:
             await hooks.wait_for_tools()
-        hooks.settle(result.to_input_list())
-        if hooks.called and result.final_output is not None:
-            # The answer is a tool's result (`tool_use_behavior`), which no model says.
-            turn.say(str(result.final_output))
+        hooks.end_unreported_calls(result.to_input_list())
+        if hooks.has_calls and result.final_output is not None:
+            # With `tool_use_behavior` the answer may be a tool's result, which no model writes.
+            turn.add_text(str(result.final_output))
 
 
-async def _make(make: Callable[[RunContext], Any] | None, context: RunContext) -> Any:
+async def _make_object(make: Callable[[RunContext], Any] | None, context: RunContext) -> Any:
     made = make(context) if make else None
     return await made if isawaitable(made) else made

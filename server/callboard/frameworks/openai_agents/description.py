@@ -1,4 +1,4 @@
-"""What an agent of the OpenAI Agents SDK says of itself."""
+"""Describes an agent of the OpenAI Agents SDK before it runs."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,7 +9,7 @@ from callboard.frameworks.description import DescribedTool, Description
 
 
 def describe(agent: Agent[Any]) -> Description:
-    """Return what is known of it before it runs."""
+    """Return the facts about the agent that its objects hold."""
     instructions = agent.instructions if isinstance(agent.instructions, str) else None
     return Description(instructions, _name_model(agent), list(map(_describe_tool, agent.tools)), list(_note(agent)))
 
@@ -22,22 +22,22 @@ def _name_model(agent: Agent[Any]) -> str | None:
 
 def _describe_tool(tool: Any) -> DescribedTool:
     if not isinstance(tool, FunctionTool):
-        # The SDK's own kinds: their calls have a form that OpenAI knows.
+        # A tool class of the SDK, whose calls have a form that OpenAI defines.
         return DescribedTool(tool.name, f"{type(tool).__name__} of the SDK.")
-    # A function may say it of each call's arguments.
+    # May be a function, which decides by each call's arguments.
     asks_first = bool(tool.needs_approval)
     return DescribedTool(tool.name, tool.description, tool.params_json_schema, asks_first)
 
 
 def _note(agent: Agent[Any]) -> Iterator[str]:
     if agent.model is None:
-        yield "It names no model: the SDK's default, or that of its run_config, is asked."
+        yield "It names no model: the model of its run_config or the SDK's default is used."
     if agent.prompt is not None:
-        yield "It has a prompt that is kept at OpenAI."
+        yield "It has a prompt that is stored at OpenAI."
     if callable(agent.instructions):
-        yield "A function writes its instructions, for each run."
+        yield "A function writes its instructions for each run."
     if agent.handoffs:
-        names = [one.agent_name if isinstance(one, Handoff) else one.name for one in agent.handoffs]
-        yield f"It hands over to agents with a prompt and tools of their own: {', '.join(names)}."
+        names = [target.agent_name if isinstance(target, Handoff) else target.name for target in agent.handoffs]
+        yield f"It hands over to agents with their own prompts and tools: {', '.join(names)}."
     for server in agent.mcp_servers:
-        yield f"MCP server {server.name}: its tools are known once a run has connected it."
+        yield f"MCP server {server.name}: its tools are known only after a run has connected it."

@@ -1,7 +1,7 @@
-"""The facts known of a run while it goes on, the hooks by which the SDK tells them, and the runs inside its tools.
+"""The state of a run of the SDK, the hooks through which the SDK updates it, and the agents that run inside tools.
 
-A tool may run an agent that it is, or by its code. Whoever runs an agent asks the SDK's default
-runner, so another one stands in front of that. Outside of a tool that Callboard runs it changes nothing.
+A tool may run an agent, either by being one or in its code. Every agent is run by the SDK's default runner, so that
+runner is replaced by one that hooks such runs. Outside of a tool that Callboard runs, the replacement changes nothing.
 """
 
 import asyncio
@@ -29,44 +29,46 @@ from agents.tool_context import ToolContext
 
 from callboard.calls import RejectedCall, ToolCall, ToolResult, running_tool
 from callboard.errors import AgentError, ToolDenied, ToolError
-from callboard.frameworks.openai_agents.messages import output_of, result_of
+from callboard.frameworks.openai_agents.messages import read_output, to_tool_result
 from callboard.frameworks.turn import Turn
 
-LAST_WORDS_SECONDS = 1.0
-"""The time that a tool that is stopped may take to end."""
+STOP_TIMEOUT_SECONDS = 1.0
+"""The time that a cancelled tool may take to stop."""
 
 current_call: ContextVar[str] = ContextVar("callboard_local_call")
-"""The call that a tool which is no function was last run for in this task, and so the one that it ends."""
+"""The id of the call for which a tool that is not a function runs in this task. The SDK does not pass it on."""
 
 
-Join = Callable[[str, Agent[Any], RunConfig | None], tuple[Agent[Any], RunConfig, RunHooks[Any]]]
-"""Gives a run inside a call's tool the agent, the configuration and the hooks by which it is part of the whole."""
-
-
-class TurnOver(Exception):
-    """The model asks for tools though it has had its last answer."""
+HookInnerRun = Callable[[str, Agent[Any], RunConfig | None], tuple[Agent[Any], RunConfig, RunHooks[Any]]]
+"""Returns the hooked agent, the configuration and the hooks for a run that the tool of a call (its id) starts."""
 
 
 class Hooks(RunHooks[Any]):
-    """A run's turn, and what of it the SDK has no place for.
+    """The state of one run and the hooks that update it.
 
-    `instructions` are the client's. By their ids, `started` are the calls that the SDK may run and
-    `refused` those that it may not; of tools that are no functions, the user is asked about the
-    calls in `must_ask`. `remote_calls` are the calls that OpenAI asked about before it runs them,
-    by its requests' ids. `join` has the runs that a call's tool begins take part in this one.
-    `called`: the last answer had calls; `spoke`: it had text; `broke_off`: it was shown in part and
-    did not come to its end; `failure` is what the last failing request raised; `agents` take part in
-    the run. `inside` is the call whose tool the run is part of, where it is. `handoff_id` is the last call that hands
-    over to another agent, `parent_call_id` the one that handed over to the agent whose turn it is, empty for the first
-    agent, or the call whose tool the run is part of.
+    Attributes:
+        instructions: The text of the client's system messages.
+        outer_call_id: The call whose tool this run is part of, None for the turn's own run.
+        handoff_id: The last call that handed over to another agent.
+        parent_call_id: The call that handed over to the current agent, or whose tool runs it; empty for the first.
+        started: The calls that the SDK may run, by id.
+        refused: The errors of calls that may not run, by id.
+        remote_calls: The calls for which OpenAI asked for approval, by the ids of its requests.
+        must_ask: The calls of tools that are not functions for which the user must be asked.
+        failure: The exception of the last model request that failed.
+        has_calls: The last answer had calls.
+        has_text: The last answer had text.
+        was_cut_off: The last answer was shown in part but did not end.
+        agents: The hooked agents of the run.
+        hook_inner_run: Hooks a run that a call's tool starts.
     """
 
-    join: Join
+    hook_inner_run: HookInnerRun
 
     def __init__(self, turn: Turn, instructions: str) -> None:
         self.turn = turn
         self.instructions = instructions
-        self.inside: str | None = None
+        self.outer_call_id: str | None = None
         self.handoff_id = ""
         self.parent_call_id = ""
         self.started: dict[str, ToolCall] = {}
@@ -74,24 +76,27 @@ class Hooks(RunHooks[Any]):
         self.remote_calls: dict[str, str] = {}
         self.must_ask: set[str] = set()
         self.failure: Exception | None = None
-        self.called = False
-        self.spoke = False
-        self.broke_off = False
+        self.has_calls = False
+        self.has_text = False
+        self.was_cut_off = False
         self.agents: list[Agent[Any]] = []
-        self._admitted: set[str] = set()
-        self._begun: list[str] = []
+        self._started_tools: set[str] = set()
+        self._running: list[str] = []
         self._tools: set[asyncio.Task[Any]] = set()
         self._handoffs = 0
 
-    def below(self, call_id: str) -> "Hooks":
-        """Return the hooks of a run inside that call's tool: of the same turn and calls, but without a voice in it."""
+    def for_inner_run(self, call_id: str) -> "Hooks":
+        """Return hooks for a run inside a call's tool.
+
+        They share the turn and its calls, but show none of the run's text.
+        """
         inner = copy(self)
-        inner.inside = inner.parent_call_id = call_id
+        inner.outer_call_id = inner.parent_call_id = call_id
         inner.instructions = ""
         return inner
 
     async def start(self, call: ToolCall) -> None:
-        """Begin a call of a tool that can be run."""
+        """Start a call of a tool that can be run."""
         call = replace(call, parent_call_id=self.parent_call_id)
         self.started[call.id] = call
         await self.turn.calls.start(call)
@@ -102,36 +107,36 @@ class Hooks(RunHooks[Any]):
         self.turn.calls.reject(RejectedCall(replace(call, parent_call_id=self.parent_call_id), error))
 
     async def run(self, call_id: str, perform: Callable[[], Awaitable[Any]]) -> Any:
-        """Run a call's tool, or a further part of it: one goes on, say, once what it asked for is decided.
+        """Run a call's tool, or continue it, for example after an approval that the tool's agent needed.
 
-        Raises `ToolError` where the call may not run, and whatever `perform` raises.
+        Raises `ToolError` if the call may not run, and any exception of `perform`.
         """
         if (error := self.refused.get(call_id)) is not None:
             raise error
         if (call := self.started.get(call_id)) is None:
-            raise ToolError("Not run: this call was not seen to begin.")
+            raise ToolError("Not run: the start of this call was not reported.")
         task = asyncio.current_task()
         assert task is not None, "tools run in tasks"
-        self._begun.append(call_id)
+        self._running.append(call_id)
         self._tools.add(task)
         try:
-            with _joining_runs(call_id, self.join):
-                if call_id in self._admitted:
+            with _hooking_inner_runs(call_id, self.hook_inner_run):
+                if call_id in self._started_tools:
                     return await self.turn.calls.resume(call_id, call.name, perform)
-                self._admitted.add(call_id)
+                self._started_tools.add(call_id)
                 return await self.turn.calls.run(call, perform, ask=call_id in self.must_ask)
         finally:
             self._tools.discard(task)
 
     def fail(self, call_id: str, error: ToolError) -> None:
-        """End a call that was begun and failed."""
-        self._end(call_id)
+        """End a started call that failed."""
+        self._mark_ended(call_id)
         self.turn.calls.fail(call_id, error)
 
     async def wait_for_tools(self) -> None:
-        """Wait for tools that are being stopped: the SDK does not."""
+        """Wait for tools that are being cancelled, which the SDK does not do."""
         if self._tools:
-            await asyncio.wait(self._tools, timeout=LAST_WORDS_SECONDS)
+            await asyncio.wait(self._tools, timeout=STOP_TIMEOUT_SECONDS)
 
     async def on_tool_end(
         self,
@@ -140,15 +145,15 @@ class Hooks(RunHooks[Any]):
         tool: Tool,
         result: object,
     ) -> None:
-        """End the call of a tool of this server, which ended well or (then it is known) not."""
+        """End the call of a local tool. If its failure was reported before, this has no effect."""
         if isinstance(tool, FunctionTool):
             assert isinstance(context, ToolContext), "a function's context"
             call_id = context.tool_call_id
-            output = result_of(context, result)
+            output = to_tool_result(context, result)
         else:
             call_id = current_call.get()
             output = ToolResult(str(result))
-        self._end(call_id)
+        self._mark_ended(call_id)
         self.turn.calls.complete(call_id, output)
 
     async def on_handoff(
@@ -157,96 +162,102 @@ class Hooks(RunHooks[Any]):
         from_agent: Agent[Any],
         to_agent: Agent[Any],
     ) -> None:
-        """Tell that another agent goes on. Raises `AgentError` where they never end handing over."""
+        """Show a handoff. Raises `AgentError` if agents hand over to each other without end."""
         self._handoffs += 1
         if self._handoffs > self.turn.context.limits.max_tool_calls:
             raise AgentError(
                 f"{from_agent.name} and {to_agent.name} hand over without end: tell one of them to answer."
             )
-        if self.inside is None:
+        if self.outer_call_id is None:
             self.parent_call_id = "" if to_agent is self.agents[0] else self.handoff_id
-        if self.spoke:
-            # Its text, and what the next one says, are two paragraphs of one answer.
-            self.turn.say("\n\n")
+        if self.has_text:
+            # The texts of both agents are separate paragraphs of one answer.
+            self.turn.add_text("\n\n")
         self.turn.show_status(f"{from_agent.name} hands over to {to_agent.name}")
 
-    def settle(self, items: Iterable[Any]) -> None:
-        """End the calls that the SDK ended without a word, by a guardrail say; `items` are the conversation's."""
+    def end_unreported_calls(self, items: Iterable[Any]) -> None:
+        """End calls whose end the SDK did not report, for example after a guardrail.
+
+        `items` are the conversation's items.
+        """
         for item in items:
             match item:
                 case {"type": str(kind), "call_id": str(call_id), "output": str() | list() as output} if kind.endswith(
                     "_output"
                 ):
-                    ended = output_of(output)
+                    ended = read_output(output)
                     if call_id in self.started:
                         self.turn.calls.fail(call_id, ToolError(ended.text))
                     else:
                         self.turn.calls.complete(call_id, ended)
 
     async def decide(self, item: ToolApprovalItem, state: RunState[Any, Any]) -> None:
-        """Ask the user about a call that waits for it, and tell the state."""
+        """Ask the user about a call that waits for approval, and store the decision in the state."""
         call = ToolCall(item.call_id or "", item.name or "", item.arguments or "{}")
         if item.arguments is None:
-            # Of a tool that is no function the item does not hold them.
+            # The item has no arguments if the tool is not a function.
             call = self.started.get(call.id, call)
         if any(item.agent is agent for agent in self.agents):
             error = self.refused.get(call.id) or await self._ask(call)
         else:
-            # Of an agent that is a tool itself: of its calls, that tool's own is the one that is seen.
-            error = await self._ask(replace(call, id=self._begun[-1]))
+            # The call belongs to an agent that is itself a tool. Only the outer tool's call is shown, so the question
+            # names that.
+            error = await self._ask(replace(call, id=self._running[-1]))
         if error is None:
             state.approve(item)
         else:
             state.reject(item, rejection_message=f"Error: {error}")
 
     async def _ask(self, call: ToolCall) -> ToolDenied | None:
-        """Ask the user about a call; return their refusal, None where they agree."""
+        """Ask the user to approve a call. Return the refusal, or None if the user agrees."""
         await self.turn.calls.start(call)
         try:
             await self.turn.calls.approve(call)
         except ToolDenied as denied:
-            if call.id not in self._begun:
+            if call.id not in self._running:
                 self.turn.calls.fail(call.id, denied)
             return denied
         return None
 
-    def _end(self, call_id: str) -> None:
-        # In place: the hooks of runs inside tools have the same list.
-        self._begun[:] = [begun for begun in self._begun if begun != call_id]
+    def _mark_ended(self, call_id: str) -> None:
+        # In place, because the hooks of inner runs share the list.
+        self._running[:] = [running for running in self._running if running != call_id]
 
 
 @dataclass(slots=True)
 class _Tool:
     call_id: str
-    join: Join
+    hook_inner_run: HookInnerRun
     loop: asyncio.AbstractEventLoop
-    runs: bool = True
+    is_running: bool = True
 
 
 _tool: ContextVar[_Tool | None] = ContextVar("callboard_openai_agents_tool", default=None)
 
 
 @contextmanager
-def _joining_runs(call_id: str, join: Join) -> Iterator[None]:
-    """Run a tool within this context: the runs that it begins, and awaits, take part in the turn as `join` has them."""
-    if not isinstance(runner := get_default_agent_runner(), _JoiningRunner):
-        set_default_agent_runner(_JoiningRunner(runner))
-    tool = _Tool(call_id, join, asyncio.get_running_loop())
+def _hooking_inner_runs(call_id: str, hook_inner_run: HookInnerRun) -> Iterator[None]:
+    """Return a context for a tool, in which runs that the tool starts and awaits are hooked by `hook_inner_run`."""
+    if not isinstance(runner := get_default_agent_runner(), _HookingRunner):
+        set_default_agent_runner(_HookingRunner(runner))
+    tool = _Tool(call_id, hook_inner_run, asyncio.get_running_loop())
     token = _tool.set(tool)
     try:
         yield
     finally:
-        # A task that the tool has left behind is nobody's to show any more.
-        tool.runs = False
+        # Tasks that outlive the tool are no longer shown.
+        tool.is_running = False
         _tool.reset(token)
 
 
-class _JoiningRunner(AgentRunner):
+class _HookingRunner(AgentRunner):
+    """The SDK's default runner, which hooks the runs that a tool starts."""
+
     def __init__(self, runner: AgentRunner) -> None:
         self._runner = runner
 
     async def run(self, starting_agent: Agent[Any], input: Any, **options: Any) -> RunResult:  # noqa: A002 - the SDK's
-        starting_agent, options = _take_part(starting_agent, options)
+        starting_agent, options = _hook_inner_run(starting_agent, options)
         return await self._runner.run(starting_agent, input, **options)
 
     def run_sync(self, starting_agent: Agent[Any], input: Any, **options: Any) -> RunResult:  # noqa: A002 - the SDK's
@@ -257,37 +268,41 @@ class _JoiningRunner(AgentRunner):
         return tool.wait_for(self.run(starting_agent, input, **options))
 
     def run_streamed(self, starting_agent: Agent[Any], input: Any, **options: Any) -> RunResultStreaming:  # noqa: A002 - the SDK's
-        starting_agent, options = _take_part(starting_agent, options)
+        starting_agent, options = _hook_inner_run(starting_agent, options)
         return self._runner.run_streamed(starting_agent, input, **options)
 
 
-def _take_part(agent: Agent[Any], options: Mapping[str, Any]) -> tuple[Agent[Any], dict[str, Any]]:
+def _hook_inner_run(agent: Agent[Any], options: Mapping[str, Any]) -> tuple[Agent[Any], dict[str, Any]]:
     tool = _tool.get()
-    if tool is None or not tool.runs or asyncio.get_running_loop() is not tool.loop:
+    if tool is None or not tool.is_running or asyncio.get_running_loop() is not tool.loop:
         return agent, dict(options)
     config = options.get("run_config")
     if isinstance(config, Mapping):
         config = RunConfig(**config)
-    twin, run_config, hooks = tool.join(tool.call_id, agent, config)
+    hooked_agent, run_config, hooks = tool.hook_inner_run(tool.call_id, agent, config)
     own = options.get("hooks")
-    return twin, {**options, "run_config": run_config, "hooks": hooks if own is None else _Both(hooks, own)}
+    return hooked_agent, {
+        **options,
+        "run_config": run_config,
+        "hooks": hooks if own is None else _CombinedHooks(hooks, own),
+    }
 
 
-class _Both(RunHooks[Any]):
-    """Two hooks as one; each is told what the other is."""
+class _CombinedHooks(RunHooks[Any]):
+    """Two hooks as one: both are called for every event."""
 
     def __init__(self, first: RunHooks[Any], second: RunHooks[Any]) -> None:
         self._hooks = (first, second)
 
 
-def _tell_both(name: str) -> Callable[..., Any]:
-    async def tell(self: _Both, *args: Any, **kwargs: Any) -> None:
+def _call_both(name: str) -> Callable[..., Any]:
+    async def call(self: _CombinedHooks, *args: Any, **kwargs: Any) -> None:
         for hooks in self._hooks:
             await getattr(hooks, name)(*args, **kwargs)
 
-    return tell
+    return call
 
 
 for _name in dir(RunHooks):
     if _name.startswith("on_"):
-        setattr(_Both, _name, _tell_both(_name))
+        setattr(_CombinedHooks, _name, _call_both(_name))

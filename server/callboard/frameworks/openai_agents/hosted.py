@@ -1,7 +1,7 @@
-"""Tools that run at OpenAI's end (the Responses API only): their calls come with the answer, already run.
+"""Tools that OpenAI runs (Responses API only). Their calls arrive with the answer, already run.
 
-They cannot be held back, but for those of MCP servers, which OpenAI can be told to ask about. So
-what the settings want asked about and cannot be is not offered to the model.
+They cannot be delayed for an approval, except tools of MCP servers, for which OpenAI can be told to ask. Other tools
+that the settings require approval for are therefore not offered to the model.
 """
 
 from collections.abc import Mapping
@@ -27,36 +27,38 @@ from callboard.errors import ToolDenied, ToolError
 from callboard.frameworks.openai_agents.hooks import Hooks
 
 
-def limit_hosted_tool(tool: Tool, hooks: Hooks) -> Tool | None:
-    """Return the tool as the run may have it; None where the user is to be asked about it and cannot be."""
+def hook_hosted_tool(tool: Tool, hooks: Hooks) -> Tool | None:
+    """Return the tool with its approval policy applied, or None if it requires approval and cannot be delayed."""
     if isinstance(tool, HostedMCPTool):
-        return _ask_about(tool, hooks)
+        return _hook_mcp_tool(tool, hooks)
     if not hooks.turn.calls.approval.names(tool.name):
         return tool
-    hooks.turn.show_status(f"{tool.name} is left out: it runs at the model's end, where you cannot be asked about it")
+    hooks.turn.show_status(
+        f"{tool.name} is left out: OpenAI runs it, so you cannot be approval_request for approval first"
+    )
     return None
 
 
-def _ask_about(tool: HostedMCPTool, hooks: Hooks) -> HostedMCPTool:
+def _hook_mcp_tool(tool: HostedMCPTool, hooks: Hooks) -> HostedMCPTool:
     author = tool.on_approval_request
-    wanted = tool.tool_config.get("require_approval", "always")
+    policy = tool.tool_config.get("require_approval", "always")
 
     async def decide(request: MCPToolApprovalRequest) -> MCPToolApprovalFunctionResult:
-        asked = request.data
+        approval_request = request.data
         turn = hooks.turn
-        call_id = hooks.remote_calls[asked.id] = turn.claim(asked.id)
-        call = ToolCall(call_id, asked.name, asked.arguments)
+        call_id = hooks.remote_calls[approval_request.id] = turn.claim_call_id(approval_request.id)
+        call = ToolCall(call_id, approval_request.name, approval_request.arguments)
         await hooks.start(call)
-        is_wanted = _is_wanted(wanted, asked.name)
-        if is_wanted and author is not None:
-            said = author(request)
-            answer = await said if isawaitable(said) else said
+        needs_approval = _author_requires_approval(policy, approval_request.name)
+        if needs_approval and author is not None:
+            returned = author(request)
+            answer = await returned if isawaitable(returned) else returned
             if not answer["approve"]:
                 turn.calls.fail(
                     call_id, ToolDenied(answer.get("reason") or "Not run: the agent's own rules refused it.")
                 )
                 return answer
-        if turn.calls.approval.names(asked.name) or (is_wanted and author is None):
+        if turn.calls.approval.names(approval_request.name) or (needs_approval and author is None):
             try:
                 await turn.calls.approve(call)
             except ToolDenied as denied:
@@ -64,17 +66,18 @@ def _ask_about(tool: HostedMCPTool, hooks: Hooks) -> HostedMCPTool:
                 return {"approve": False, "reason": str(denied)}
         return {"approve": True}
 
-    twin = copy(tool)
-    twin.on_approval_request = decide
+    hooked = copy(tool)
+    hooked.on_approval_request = decide
     if hooks.turn.context.approval.patterns:
-        # Which tools the server has is not known here, so it is asked about all, and said yes to those that may run.
-        twin.tool_config = {**tool.tool_config, "require_approval": "always"}
-    return twin
+        # The server's tools are unknown here, so OpenAI must ask about every call, and `decide` approves those that may
+        # run.
+        hooked.tool_config = {**tool.tool_config, "require_approval": "always"}
+    return hooked
 
 
-def _is_wanted(wanted: object, name: str) -> bool:
-    """Return whether the agent's author wants calls of that tool asked about."""
-    match wanted:
+def _author_requires_approval(policy: object, name: str) -> bool:
+    """Return whether the agent's author requires approval for calls of that tool."""
+    match policy:
         case "never":
             return False
         case {"never": {"tool_names": list(names)}} if name in names:
@@ -86,30 +89,32 @@ def _is_wanted(wanted: object, name: str) -> bool:
 
 
 def read_hosted_call(
-    item: ResponseOutputItem, asked: Mapping[str, str]
+    item: ResponseOutputItem, approval_call_ids: Mapping[str, str]
 ) -> tuple[ToolCall, ToolResult | ToolError | None] | None:
-    """Return the call that a part of an answer is, and how it ended; None for all that is none of these.
+    """Return the call that an item of an answer is, and its outcome; None for items that are not hosted calls.
 
-    Where the end is a part of its own, `read_hosted_end` has it, and here it is None. `asked` are the ids of calls
-    that OpenAI asked about, by its requests' ids.
+    The outcome is None if a separate item holds it, which `read_hosted_result` reads. `approval_call_ids` maps the ids
+    of OpenAI's approval requests to call ids.
     """
     match item:
         case ResponseFunctionWebSearch():
             action = item.action.model_dump(exclude_none=True) if item.action else {}
-            return ToolCall(item.id, "web_search", action), _end(item.status, "searched")
+            return ToolCall(item.id, "web_search", action), _to_outcome(item.status, "searched")
         case ResponseFileSearchToolCall():
-            found = "\n\n".join(f"{one.filename}: {one.text}" for one in item.results or ())
-            return ToolCall(item.id, "file_search", {"queries": item.queries}), _end(item.status, found)
+            found = "\n\n".join(f"{found_file.filename}: {found_file.text}" for found_file in item.results or ())
+            return ToolCall(item.id, "file_search", {"queries": item.queries}), _to_outcome(item.status, found)
         case ResponseCodeInterpreterToolCall():
             outputs = item.outputs or ()
-            logs = "\n".join(one.logs for one in outputs if one.type == "logs")
-            plots = tuple({"type": "image", "url": one.url} for one in outputs if one.type == "image")
-            return ToolCall(item.id, "code_interpreter", {"code": item.code or ""}), _end(item.status, logs, plots)
+            logs = "\n".join(output.logs for output in outputs if output.type == "logs")
+            plots = tuple({"type": "image", "url": output.url} for output in outputs if output.type == "image")
+            return ToolCall(item.id, "code_interpreter", {"code": item.code or ""}), _to_outcome(
+                item.status, logs, plots
+            )
         case ImageGenerationCall():
             drawn = ({"type": "image", "url": f"data:image/png;base64,{item.result}"},) if item.result else ()
-            return ToolCall(item.id, "image_generation", {}), _end(item.status, "drawn", drawn)
+            return ToolCall(item.id, "image_generation", {}), _to_outcome(item.status, "drawn", drawn)
         case McpCall():
-            call = ToolCall(asked.get(item.approval_request_id or "", item.id), item.name, item.arguments)
+            call = ToolCall(approval_call_ids.get(item.approval_request_id or "", item.id), item.name, item.arguments)
             return call, ToolError(item.error.model_dump_json()) if item.error else ToolResult(item.output or "")
         case Program():
             return ToolCall(item.call_id, "programmatic_tool_calling", {"code": item.code}), None
@@ -122,8 +127,8 @@ def read_hosted_call(
             return None
 
 
-def read_hosted_end(item: ResponseOutputItem) -> tuple[str, ToolResult] | None:
-    """Return the id of the call whose end a part of an answer is, and its result; None where it is none."""
+def read_hosted_result(item: ResponseOutputItem) -> tuple[str, ToolResult] | None:
+    """Return the id of a call and its result, from an item that is the result of a hosted call; otherwise None."""
     match item:
         case ProgramOutput():
             return item.call_id, ToolResult(item.result)
@@ -133,9 +138,9 @@ def read_hosted_end(item: ResponseOutputItem) -> tuple[str, ToolResult] | None:
             return None
 
 
-def _end(status: str, text: str, files: tuple[dict[str, Any], ...] = ()) -> ToolResult | ToolError:
+def _to_outcome(status: str, text: str, files: tuple[dict[str, Any], ...] = ()) -> ToolResult | ToolError:
     if status == "failed":
-        return ToolError("It failed at the model's end, which does not say why.")
+        return ToolError("It failed at OpenAI, without a reason.")
     return ToolResult(text, files=files)
 
 

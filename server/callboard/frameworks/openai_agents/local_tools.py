@@ -1,7 +1,7 @@
-"""Tools that run here and are no functions (shells, patches, raw text), run as any other call is.
+"""Tools that run here but are not functions: shells, patches and custom text tools.
 
-The SDK has no error function for them: what their code raises becomes the text that the model
-is told, so that is where each is seen to fail.
+The SDK has no error function for them. The text of their exceptions is sent to the model, so failures are detected
+where the tools' code runs.
 """
 
 import inspect
@@ -38,11 +38,11 @@ from callboard.frameworks.failures import tool_error
 from callboard.frameworks.openai_agents.hooks import Hooks, current_call
 
 _patch: ContextVar[str] = ContextVar("callboard_patch_call")
-"""The id of the patch that the SDK is about to apply, which it does not tell the editor."""
+"""The id of the patch call that the SDK is about to apply, which it does not pass to the editor."""
 
 
 class LocalTools:
-    """The names of an agent's tools that are no functions; their calls do not hold them."""
+    """The names of an agent's tools that are not functions. Their calls do not contain them."""
 
     def __init__(self, tools: Sequence[Tool]) -> None:
         self._shell = self._local_shell = self._patch = ""
@@ -58,7 +58,7 @@ class LocalTools:
                     pass
 
     def read(self, item: ResponseOutputItem) -> ToolCall | None:
-        """Return the call that a part of an answer is; None where it is none of these."""
+        """Return the call that an item of an answer is, or None if it is not a call of these tools."""
         match item:
             case ResponseCustomToolCall():
                 return ToolCall(item.call_id, item.name, {"input": item.input})
@@ -72,50 +72,59 @@ class LocalTools:
                 return None
 
 
-def hold_local_tool(tool: Tool, hooks: Hooks) -> Tool:
-    """Return the tool with its calls run within the server's limits, once its user has agreed where that is needed."""
-    twin = copy(tool)
-    match twin:
-        case ShellTool() if (run := twin.executor) is not None:
-            twin.needs_approval = _make_policy(hooks, twin.needs_approval, asks_user=twin.on_approval is None)
+def hook_local_tool(tool: Tool, hooks: Hooks) -> Tool:
+    """Return the tool with its calls run within the server's limits, after the user's approval if that is required."""
+    hooked = copy(tool)
+    match hooked:
+        case ShellTool() if (run := hooked.executor) is not None:
+            hooked.needs_approval = _make_approval_policy(
+                hooks, hooked.needs_approval, asks_user=hooked.on_approval is None
+            )
 
             async def run_shell(request: ShellCommandRequest) -> Any:
                 return await _run(hooks, request.data.call_id, run, request)
 
-            twin.executor = run_shell
+            hooked.executor = run_shell
         case LocalShellTool():
-            execute = twin.executor
+            execute = hooked.executor
 
             async def run_local_shell(request: LocalShellCommandRequest) -> str:
                 try:
                     return str(await _run(hooks, request.data.call_id, execute, request))
                 except ToolError as error:
-                    # It is the one whose failures the SDK does not tell the model, but ends the run with.
+                    # Only for this class the SDK ends the run on an exception, instead of sending it to the model.
                     return str(error)
 
-            twin.executor = run_local_shell
+            hooked.executor = run_local_shell
         case ApplyPatchTool():
-            twin.needs_approval = _make_policy(hooks, twin.needs_approval, asks_user=twin.on_approval is None)
-            twin.editor = _HeldEditor(hooks, twin.editor)
+            hooked.needs_approval = _make_approval_policy(
+                hooks, hooked.needs_approval, asks_user=hooked.on_approval is None
+            )
+            hooked.editor = _HookedEditor(hooks, hooked.editor)
         case CustomTool():
-            invoke = twin.on_invoke_tool
-            twin.needs_approval = _make_policy(hooks, twin.needs_approval, asks_user=twin.on_approval is None)
+            invoke = hooked.on_invoke_tool
+            hooked.needs_approval = _make_approval_policy(
+                hooks, hooked.needs_approval, asks_user=hooked.on_approval is None
+            )
 
             async def run_custom(context: ToolContext[Any], text: str) -> Any:
                 return await _run(hooks, context.tool_call_id, invoke, context, text)
 
-            twin.on_invoke_tool = run_custom
+            hooked.on_invoke_tool = run_custom
         case _:
             return tool
-    return twin
+    return hooked
 
 
-def _make_policy(hooks: Hooks, wanted: Any, *, asks_user: bool) -> Callable[..., Any]:
-    """Return the author's policy; if it wants a question, the call asks, unless the author's function answers."""
+def _make_approval_policy(hooks: Hooks, policy: Any, *, asks_user: bool) -> Callable[..., Any]:
+    """Return a policy that asks the user through the call wherever the author's policy requires approval.
+
+    If the author's own function answers (`asks_user` is False), the policy is unchanged.
+    """
 
     async def needs_approval(context: Any, action: Any, call_id: str) -> bool:
         _patch.set(call_id)
-        needed = wanted(context, action, call_id) if callable(wanted) else wanted
+        needed = policy(context, action, call_id) if callable(policy) else policy
         needed = bool(await needed if inspect.isawaitable(needed) else needed)
         if needed and asks_user:
             hooks.must_ask.add(call_id)
@@ -124,15 +133,15 @@ def _make_policy(hooks: Hooks, wanted: Any, *, asks_user: bool) -> Callable[...,
     return needs_approval
 
 
-async def _run(hooks: Hooks, call_id: str, work: Callable[..., Any], *given: Any) -> Any:
-    """Return what the tool gives. Raises `ToolError`, worded for the model."""
+async def _run(hooks: Hooks, call_id: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Return the tool's result. Raises `ToolError` with a message for the model."""
 
     async def perform() -> Any:
-        if inspect.iscoroutinefunction(work):
-            return await work(*given)
-        # In a thread, where what blocks can be given up and holds up nobody.
-        made = await anyio.to_thread.run_sync(partial(work, *given), abandon_on_cancel=True)
-        return await made if inspect.isawaitable(made) else made
+        if inspect.iscoroutinefunction(function):
+            return await function(*arguments)
+        # In a thread, because it may block: then it blocks nothing else and can be abandoned.
+        result = await anyio.to_thread.run_sync(partial(function, *arguments), abandon_on_cancel=True)
+        return await result if inspect.isawaitable(result) else result
 
     current_call.set(call_id)
     try:
@@ -143,7 +152,9 @@ async def _run(hooks: Hooks, call_id: str, work: Callable[..., Any], *given: Any
     raise ToolError(hooks.turn.mask(f"Error: {error}"))
 
 
-class _HeldEditor(ApplyPatchEditor):
+class _HookedEditor(ApplyPatchEditor):
+    """The author's editor, whose operations run as calls within the limits."""
+
     def __init__(self, hooks: Hooks, editor: ApplyPatchEditor) -> None:
         self._hooks = hooks
         self._editor = editor

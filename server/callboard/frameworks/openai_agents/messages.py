@@ -1,4 +1,4 @@
-"""A conversation as items of the Responses API, which the SDK speaks with every model, and tools' results from them."""
+"""Converts a conversation to items of the Responses API, the SDK's form for every model, and reads tools' outputs."""
 
 import mimetypes
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ Item = dict[str, Any]
 
 
 def to_items(messages: Sequence[ChatDict]) -> tuple[list[TResponseInputItem], str]:
-    """Return what was said and done, with the tool calls and their results, and what the client's system messages say.
+    """Return a conversation as items, with its tool calls and results, and the text of the client's system messages.
 
     Every call's arguments are JSON.
     """
@@ -26,19 +26,19 @@ def to_items(messages: Sequence[ChatDict]) -> tuple[list[TResponseInputItem], st
         content = message.get("content")
         match message["role"]:
             case "assistant":
-                items += _write_answer(content_text(content), message.get("tool_calls") or ())
+                items += _to_answer_items(content_text(content), message.get("tool_calls") or ())
             case "tool":
                 output = content_text(content)
                 items.append({"type": "function_call_output", "call_id": message["tool_call_id"], "output": output})
             case "user":
-                items.append({"role": "user", "content": _write_question(content)})
+                items.append({"role": "user", "content": _to_question_content(content)})
             case _:
                 instructions.append(content_text(content).strip())
     return cast(list[TResponseInputItem], items), "\n\n".join(filter(None, instructions))
 
 
 def count_messages(items: str | Sequence[TResponseInputItem]) -> int:
-    """Return how many messages of a chat the items are: a text and the calls after it are one, as are their calls."""
+    """Return the number of chat messages that the items form. A text and the calls after it are one message."""
     if isinstance(items, str):
         return 1
     count = 0
@@ -52,24 +52,24 @@ def count_messages(items: str | Sequence[TResponseInputItem]) -> int:
     return count
 
 
-def result_of(context: ToolContext[Any], result: object) -> ToolResult:
-    """Return what a tool gave, as the SDK tells it to the model."""
+def to_tool_result(context: ToolContext[Any], result: object) -> ToolResult:
+    """Convert a tool's return value, as the SDK sends it to the model."""
     assert context.tool_call is not None, "a tool is called"
-    return output_of(ItemHelpers.tool_call_output_item(context.tool_call, result)["output"])
+    return read_output(ItemHelpers.tool_call_output_item(context.tool_call, result)["output"])
 
 
-def output_of(output: str | Sequence[Mapping[str, Any]]) -> ToolResult:
-    """Return a tool's output, as the SDK sends it, as text and files."""
+def read_output(output: str | Sequence[Mapping[str, Any]]) -> ToolResult:
+    """Return the texts and files of a tool's output in the SDK's form."""
     if isinstance(output, str):
         return ToolResult(output)
     texts = [part["text"] for part in output if part.get("type") == "input_text"]
     texts += [text for part in output for text in (part.get("stdout"), part.get("stderr")) if text]
-    files = [file for part in output if (file := _read_file(part)) is not None]
+    files = [file for part in output if (file := _to_file(part)) is not None]
     return ToolResult("\n".join(texts), files=tuple(files))
 
 
-def _write_answer(text: str, calls: Sequence[ChatDict]) -> list[Item]:
-    # In the long form, without which a text and the calls that follow it would not be one message.
+def _to_answer_items(text: str, calls: Sequence[ChatDict]) -> list[Item]:
+    # The long form is needed: in the short form a text and the calls after it become separate messages.
     part = {"type": "output_text", "text": text, "annotations": []}
     message = {
         "type": "message",
@@ -78,7 +78,7 @@ def _write_answer(text: str, calls: Sequence[ChatDict]) -> list[Item]:
         "status": "completed",
         "content": [part],
     }
-    asked: list[Item] = [
+    call_items: list[Item] = [
         {
             "type": "function_call",
             "call_id": call["id"],
@@ -87,10 +87,10 @@ def _write_answer(text: str, calls: Sequence[ChatDict]) -> list[Item]:
         }
         for call in calls
     ]
-    return [message, *asked] if text else asked
+    return [message, *call_items] if text else call_items
 
 
-def _write_question(content: object) -> str | list[Item]:
+def _to_question_content(content: object) -> str | list[Item]:
     if not isinstance(content, list):
         return content_text(content)
     parts: list[Item] = []
@@ -103,8 +103,8 @@ def _write_question(content: object) -> str | list[Item]:
     return parts
 
 
-def _read_file(part: Mapping[str, Any]) -> Item | None:
-    """Return a file that has an address or a content; those of OpenAI's own storage have neither."""
+def _to_file(part: Mapping[str, Any]) -> Item | None:
+    """Return a file that has an address or content. Files in OpenAI's own storage have neither."""
     name = part.get("filename") or ""
     match part:
         case {"type": "input_image", "image_url": str(url)}:

@@ -1,4 +1,4 @@
-"""Agents of pydantic-ai: their runs as turns."""
+"""Runs agents of pydantic-ai as Callboard agents."""
 
 from collections.abc import Awaitable, Callable
 from inspect import isawaitable
@@ -12,15 +12,15 @@ from pydantic_ai.usage import UsageLimits
 
 from callboard._agents import OnOwnerLoss, RunContext
 from callboard.errors import AgentError
-from callboard.frameworks.adapter import Factory, FrameworkAgent, check_given, id_from
+from callboard.frameworks.adapter import Factory, FrameworkAgent, check_agent_or_factory, to_agent_id
 from callboard.frameworks.description import Description
 from callboard.frameworks.failures import model_error
 from callboard.frameworks.pydantic_ai.description import describe
-from callboard.frameworks.pydantic_ai.hooks import Client, Hooks, TurnOver
+from callboard.frameworks.pydantic_ai.hooks import ClientCapability, Hooks
 from callboard.frameworks.pydantic_ai.messages import to_conversation
+from callboard.frameworks.pydantic_ai.patches import hook_agents_in_tools
 from callboard.frameworks.pydantic_ai.stream import EventTranslator
-from callboard.frameworks.pydantic_ai.tools import hook_agents_in_tools
-from callboard.frameworks.turn import AnswerGuard, Turn
+from callboard.frameworks.turn import AnswerGuard, CallLimitIgnored, Turn
 
 PydanticAgent = AbstractAgent[Any, Any]
 Dependencies = Callable[[RunContext], Any | Awaitable[Any]]
@@ -35,27 +35,35 @@ def from_pydantic_ai(
     deps: Dependencies | None = None,
     on_owner_loss: OnOwnerLoss = "continue",
 ) -> FrameworkAgent[PydanticAgent]:
-    """Return an agent of pydantic-ai, or a function that makes one for each run, as an agent of Callboard.
+    """Return an agent of Callboard that runs an agent of pydantic-ai, or one that a function makes for each run.
 
-    `agent_id` and `name` are the agent's own name unless they are given; a function needs an
-    `agent_id`. `deps` makes what the agent's tools get as `ctx.deps`, for each run. Tools that
-    need approval ask the user; `output_type` needs no `DeferredToolRequests` for it. Limits are
-    the server's: retries and requests are not counted. `on_owner_loss`: whether another server
-    goes on with a run whose own is gone, by a new run of the agent that is told the calls that have
-    ended, or ends it. Raises `AgentError`.
+    Args:
+        agent: The agent, or a function of the `RunContext` that returns one.
+        agent_id: The id of the Callboard agent; by default the agent's name. Required with a function.
+        name: The name of the Callboard agent; by default the agent's name.
+        description: A description for people.
+        deps: Makes the object that the agent's tools get as `ctx.deps`, for each run.
+        on_owner_loss: What happens to a run whose server is gone. `continue`: another server starts a new run of the
+            agent, with the calls that have ended among its messages. `end`: the run ends.
+
+    Tools that need approval ask the user; `output_type` does not need `DeferredToolRequests` for this. The server's
+    limits apply: pydantic-ai's limits on retries and requests do not.
+
+    Raises:
+        AgentError: The agent cannot be served as declared.
     """
-    check_given(agent, _FromPydanticAI.kinds, _FromPydanticAI.wanted)
+    check_agent_or_factory(agent, _FromPydanticAI.agent_classes, _FromPydanticAI.agent_noun)
     hook_agents_in_tools()
     if isinstance(agent, AbstractAgent):
-        agent_id = agent_id or id_from(agent.name or "")
+        agent_id = agent_id or to_agent_id(agent.name or "")
         name = name or agent.name or ""
         return _FromPydanticAI(lambda _: agent, agent_id, name, description, on_owner_loss, deps, known=agent)
     return _FromPydanticAI(agent, agent_id, name, description, on_owner_loss, deps)
 
 
 class _FromPydanticAI(FrameworkAgent[PydanticAgent]):
-    kinds = (AbstractAgent,)
-    wanted = "an agent of pydantic-ai"
+    agent_classes = (AbstractAgent,)
+    agent_noun = "an agent of pydantic-ai"
 
     def __init__(
         self,
@@ -73,31 +81,31 @@ class _FromPydanticAI(FrameworkAgent[PydanticAgent]):
     def describe_agent(self, agent: PydanticAgent) -> Description:
         return describe(agent)
 
-    async def play(self, agent: PydanticAgent, turn: Turn) -> None:
+    async def run_turn(self, agent: PydanticAgent, turn: Turn) -> None:
         made = self._deps(turn.context) if self._deps else None
         with AnswerGuard(turn):
             await self._run(agent, turn, deps=await made if isawaitable(made) else made)
 
-    async def answer(self, agent: PydanticAgent, turn: Turn) -> None:
+    async def run_task(self, agent: PydanticAgent, turn: Turn) -> None:
         await self._run(Agent(agent.model), turn)
 
     async def _run(self, agent: PydanticAgent, turn: Turn, **options: Any) -> None:
         hooks = Hooks(turn)
-        told = to_conversation(turn.context.messages)
+        conversation = to_conversation(turn.context.messages)
         run = agent.run_stream_events(
-            told.prompt,
-            message_history=told.history,
+            conversation.prompt,
+            message_history=conversation.history,
             conversation_id=turn.context.chat_id,
             usage_limits=UsageLimits(request_limit=None),
             infer_name=False,
-            # The agent's system prompt too: pydantic-ai leaves it out where there is a history.
-            capabilities=[hooks, Client(hooks, told.instructions), ReinjectSystemPrompt()],
+            # pydantic-ai leaves the agent's system prompt out if there is a history.
+            capabilities=[hooks, ClientCapability(hooks, conversation.instructions), ReinjectSystemPrompt()],
             **options,
         )
         try:
             async with run as events:
                 await EventTranslator(hooks).follow(events)
-        except TurnOver:
+        except CallLimitIgnored:
             pass
         except (AgentRunError, UserError, FallbackExceptionGroup) as error:
             raise self._failure(error) from error

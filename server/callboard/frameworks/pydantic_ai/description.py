@@ -1,4 +1,4 @@
-"""What an agent of pydantic-ai says of itself."""
+"""Describes a pydantic-ai agent before it runs."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from callboard.frameworks.description import DescribedTool, Description
 
 
 def describe(agent: AbstractAgent[Any, Any]) -> Description:
-    """Return what is known of it before it runs."""
+    """Return the facts about the agent that its objects hold."""
     notes: list[str] = []
     tools: list[DescribedTool] = []
 
@@ -19,7 +19,7 @@ def describe(agent: AbstractAgent[Any, Any]) -> Description:
         if isinstance(toolset, FunctionToolset):
             tools.extend(map(_describe_tool, toolset.tools.values()))
         elif toolset.id != "<output>":
-            notes.append(f"{toolset.label}: its tools are known during a run alone.")
+            notes.append(f"{toolset.label}: its tools are known only during a run.")
 
     for toolset in agent.toolsets:
         toolset.apply(visit)
@@ -34,17 +34,17 @@ def _describe_tool(tool: Any) -> DescribedTool:
 
 
 def _read_instructions(agent: AbstractAgent[Any, Any], notes: list[str]) -> str | None:
-    """Return the texts that its author wrote; functions that write more of them are noted."""
-    # pydantic-ai has no public name for them: they are told where they are found, and noted where they are not.
+    """Return the texts that the author wrote. Functions that write further instructions are noted."""
+    # pydantic-ai has no public name for them, and the private names may be missing in other releases.
     found = [_as_sequence(getattr(agent, name, None)) for name in ("_system_prompts", "_instructions")]
     if None in found:
-        notes.append("Its instructions are known during a run alone.")
-    # Newer releases say with each where it comes from.
-    written = [getattr(one, "instruction", one) for part in found for one in part or ()]
-    texts = [one for one in written if isinstance(one, str)]
+        notes.append("Its instructions are known only during a run.")
+    # Newer releases wrap each instruction in an object with its origin.
+    written = [getattr(entry, "instruction", entry) for part in found for entry in part or ()]
+    texts = [instruction for instruction in written if isinstance(instruction, str)]
     functions = len(written) - len(texts) + len(getattr(agent, "_system_prompt_functions", ()))
     if functions:
-        notes.append(f"{functions} {'function writes' if functions == 1 else 'functions write'} more, for each run.")
+        notes.append(f"{functions} {'function writes' if functions == 1 else 'functions write'} more for each run.")
     return "\n\n".join(texts) or None
 
 

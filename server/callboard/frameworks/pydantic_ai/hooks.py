@@ -1,8 +1,7 @@
-"""The view of a run of pydantic-ai: capabilities around its requests and calls, and its events.
+"""Capabilities around the requests and calls of a pydantic-ai run, which apply the server's limits.
 
-The run's events come a little late, and know nothing of ids: what must happen before a tool
-runs, or between a model's answer and its calls, is done by the capabilities, which hold the calls to the
-server's rules. The rest is translated from the events.
+The run's events come late and carry no usable ids. So everything that must happen before a tool runs, or between a
+model's answer and its calls, is done here. `stream` translates the events for the rest.
 """
 
 import asyncio
@@ -38,43 +37,40 @@ from typing_extensions import override
 from callboard.calls import RejectedCall, ToolCall, error_text
 from callboard.errors import InvalidArguments, ToolDenied, ToolError, ToolLimit, UnknownTool
 from callboard.frameworks.failures import tool_error
-from callboard.frameworks.pydantic_ai.messages import result_of, without_system_prompts
-from callboard.frameworks.turn import Turn
+from callboard.frameworks.pydantic_ai.messages import to_tool_result, without_system_prompts
+from callboard.frameworks.turn import CallLimitIgnored, Turn
 from callboard.observers import ObservedRequest
 
 Arguments = dict[str, Any]
 
 RETRIES = 1_000_000
-"""The times that a call may fail: without end, as the turn's own limits end it first, and end it with an answer."""
-
-
-class TurnOver(Exception):
-    """The model asks for tools though it has had its last answer."""
+"""The number of failures that pydantic-ai allows a call: practically unlimited. The turn's own limits end the turn
+first, and with an answer."""
 
 
 turn_of_tool: ContextVar[Turn | None] = ContextVar("callboard_pydantic_ai_turn_of_tool", default=None)
-"""The turn of the tool that is running."""
+"""The turn whose tool is running in this context."""
 
 
 @dataclass
-class PatientToolset(WrapperToolset[Any]):
-    """An agent's tools, none of which ends the run by being called wrongly.
+class UnlimitedRetriesToolset(WrapperToolset[Any]):
+    """An agent's tools, with pydantic-ai's limit of retries lifted so that wrong calls do not end the run.
 
-    `retries` is filled with the limits that the tools' author gave them, by the tools' names.
+    `retries` is filled with the limits that the tools' author set, by tool name.
     """
 
     retries: dict[str, int] = field(default_factory=dict)
 
     @override
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
-        """Return the tools. A tool without a limit of its own may fail as often as the model likes."""
+        """Return the tools. A tool without its own limit may fail any number of times."""
         tools = await super().get_tools(replace(ctx, max_retries=RETRIES))
         self.retries |= {name: tool.max_retries for name, tool in tools.items() if tool.max_retries < RETRIES}
         return {name: replace(tool, max_retries=RETRIES) for name, tool in tools.items()}
 
 
 class Hooks(AbstractCapability[Any]):
-    """The hooks of a run, which tell the calls of its last answer, as the model wrote them, and which have begun."""
+    """Assigns ids to the calls of each answer, and starts, runs and ends them within the turn's limits."""
 
     def __init__(self, turn: Turn) -> None:
         self.turn = turn
@@ -85,39 +81,39 @@ class Hooks(AbstractCapability[Any]):
         self._started: set[str] = set()
         self._retries: dict[str, int] = {}
         self._exhausted: set[str] = set()
-        self._asked_last = False
-        self.has_rejected = False
-        """The last answer was refused, by a validator or since it does not fit, and is to be taken back."""
+        self._is_last_request = False
+        self.has_rejected_answer = False
+        """A validator or the output type refused the last answer, so it must be taken back."""
 
     @override
     def get_ordering(self) -> CapabilityOrdering:
-        """Stand around the user's own: what theirs make of a call is its end."""
+        """Return a position outside of the user's own capabilities, so that a call ends with their result."""
         return CapabilityOrdering(position="outermost")
 
     @override
     def get_wrapper_toolset(self, toolset: AbstractToolset[Any]) -> AbstractToolset[Any]:
-        """Return the agent's tools, none of which ends the run by being called wrongly."""
-        return PatientToolset(toolset, self._retries)
+        """Return the agent's tools without pydantic-ai's limit of retries."""
+        return UnlimitedRetriesToolset(toolset, self._retries)
 
     @override
     async def prepare_tools(self, ctx: RunContext[Any], tool_defs: list[ToolDefinition]) -> list[ToolDefinition]:
-        """Return no tools over the limit: the model is asked for an answer."""
+        """Offer no tools once the turn's limit of calls is reached, so that the model answers."""
         return [] if self.turn.calls.is_over_limit else tool_defs
 
     @override
     async def before_model_request(
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
-        """Begin a new answer."""
+        """Reset the state for a new answer, and record the tools that the request offers."""
         offered = request_context.model_request_parameters
         last = request_context.messages[-1].parts if request_context.messages else ()
-        self.has_rejected = any(_asks_again(part, self.output_tools) for part in last)
+        self.has_rejected_answer = any(_is_rejection(part, self.output_tools) for part in last)
         self.output_tools = {tool.name for tool in offered.output_tools}
         self._offered = {tool.name for tool in offered.function_tools}
         self._ids.clear()
-        self._asked_last = self.turn.calls.is_over_limit
+        self._is_last_request = self.turn.calls.is_over_limit
         if ctx.tool_manager is not None:
-            # For tools that there are not; for those that there are, see `PatientToolset`.
+            # Applies to unknown tools; `UnlimitedRetriesToolset` covers the others.
             ctx.tool_manager.default_max_retries = RETRIES
         return request_context
 
@@ -129,27 +125,27 @@ class Hooks(AbstractCapability[Any]):
         request_context: ModelRequestContext,
         response: ModelResponse,
     ) -> ModelResponse:
-        """Say the answer as the agent's own capabilities have left it, and give its calls the ids that the store has.
+        """Apply changes that the agent's own capabilities made to the text, and replace call ids by the store's ids.
 
-        Raises `TurnOver` where there may be no calls.
+        Raises `CallLimitIgnored` if the answer has calls although no tools were offered.
         """
         text = "".join(part.content for part in response.parts if isinstance(part, TextPart))
         if not text.strip().endswith(self.turn.draft.strip()):
-            # A capability of the agent's has replaced it.
-            self.turn.replace(text)
+            # A capability of the agent has replaced the text.
+            self.turn.replace_text(text)
         for index, call in enumerate(response.parts):
             if not isinstance(call, ToolCallPart) or call.tool_name in self.output_tools:
                 continue
-            if self._asked_last:
-                raise TurnOver
+            if self._is_last_request:
+                raise CallLimitIgnored
             call.tool_call_id = self.call_id(index, call.tool_call_id)
             self._calls[call.tool_call_id] = call
         return response
 
     def call_id(self, index: int, given: str) -> str:
-        """Return the id of the call that is this part of the model's answer."""
+        """Return the store's id of the call at this index of the model's answer."""
         if index not in self._ids:
-            self._ids[index] = self.turn.claim(given)
+            self._ids[index] = self.turn.claim_call_id(given)
         return self._ids[index]
 
     @override
@@ -162,7 +158,7 @@ class Hooks(AbstractCapability[Any]):
         args: Any,
         handler: Any,
     ) -> Arguments:
-        """Begin a call whose arguments fit: calls are checked in their order, before any of them runs."""
+        """Start a call if its arguments are valid. Calls are validated in order before any of them runs."""
         valid: Arguments = await handler(args)
         await self._start(call)
         return valid
@@ -177,18 +173,21 @@ class Hooks(AbstractCapability[Any]):
         args: Arguments,
         handler: Any,
     ) -> Any:
-        """Run a tool as the built-in loop does; what the model is told of a call that it may not run is its result."""
+        """Run a tool within the turn's limits.
+
+        If the call may not run, return the error for the model as its result.
+        """
         retries = self._retries.get(call.tool_name)
         if retries is not None and ctx.retry > retries:
-            # Kept: pydantic-ai takes the refusal for a success, and counts from 0 again.
+            # Remembered, because pydantic-ai counts the refusal as a success and restarts at 0.
             self._exhausted.add(call.tool_name)
         if call.tool_name in self._exhausted:
-            return self._fail(call, ToolLimit(f"Not run: {call.tool_name} has failed too often. Go on without it."))
+            return self._fail(call, ToolLimit(f"Not run: {call.tool_name} has failed too often. Continue without it."))
         try:
             value = await self.turn.calls.run(
                 ToolCall(call.tool_call_id, call.tool_name, args), lambda: self._run(handler, args)
             )
-            result = result_of(value)
+            result = to_tool_result(value)
         except ToolError as error:
             return self._fail(call, error)
         self.turn.calls.complete(call.tool_call_id, result)
@@ -204,11 +203,11 @@ class Hooks(AbstractCapability[Any]):
         args: Arguments,
         error: Exception,
     ) -> str:
-        """Tell the model of a tool that raises; by itself it would end the run."""
+        """Return a tool's exception as an error for the model. Without this hook it would end the run."""
         return self._fail(call, tool_error(error))
 
     def fail(self, call_id: str, reason: str, *, denied: bool) -> None:
-        """End a call that pydantic-ai gives back to its model, before or after its start."""
+        """End or reject a call whose failure pydantic-ai reports to the model, before or after its start."""
         if call_id in self._started:
             self.turn.calls.fail(call_id, ToolDenied(reason) if denied else ToolError(reason))
         elif (call := self._calls.get(call_id)) is not None:
@@ -216,7 +215,7 @@ class Hooks(AbstractCapability[Any]):
             self.turn.calls.reject(RejectedCall(ToolCall(call_id, call.tool_name, call.args or {}), kind(reason)))
 
     async def approve(self, call: ToolCallPart) -> ToolApproved | NotApproved:
-        """Ask the user about a call that its tool wants asked about."""
+        """Ask the user to approve a call whose tool requires it."""
         await self._start(call)
         try:
             await self.turn.calls.approve(ToolCall(call.tool_call_id, call.tool_name, call.args_as_dict()))
@@ -224,10 +223,13 @@ class Hooks(AbstractCapability[Any]):
             return NotApproved(self._fail(call, error))
         return ToolApproved()
 
-    async def refuse_to_run_elsewhere(self, call: ToolCallPart) -> str:
-        """End a call of a tool that is none of the agent's own to run; return what the model is told."""
+    async def fail_external_call(self, call: ToolCallPart) -> str:
+        """End a call of a tool that is declared to run outside of the agent; return the error for the model."""
         await self._start(call)
-        return self._fail(call, ToolError(f"Not run: {call.tool_name} is to be run outside of its agent."))
+        return self._fail(
+            call,
+            ToolError(f"Not run: {call.tool_name} is to be run outside of its agent, which is not supported."),
+        )
 
     async def _run(self, handler: Any, args: Arguments) -> Any:
         token = turn_of_tool.set(self.turn)
@@ -245,15 +247,15 @@ class Hooks(AbstractCapability[Any]):
         return self.turn.mask(f"Error: {error}")
 
 
-def _asks_again(part: object, output_tools: set[str]) -> bool:
-    """Return whether a part of a request refuses the answer before it, and not a call of a tool."""
+def _is_rejection(part: object, output_tools: set[str]) -> bool:
+    """Return whether a part of a request rejects the previous answer, as opposed to a tool call."""
     is_retry = isinstance(part, RetryPromptPart) or getattr(part, "retry", None) is not None
     tool_name = getattr(part, "tool_name", None)
     return is_retry and (tool_name is None or tool_name in output_tools)
 
 
-class InnerHooks(Hooks):
-    """The same for an agent in a tool: its events are its tool's, so the ends of all its calls are told here."""
+class InnerAgentHooks(Hooks):
+    """Hooks for an agent inside a tool. The tool gets that agent's events, so all its calls are ended here."""
 
     @override
     async def wrap_tool_execute(
@@ -265,7 +267,7 @@ class InnerHooks(Hooks):
         args: Arguments,
         handler: Any,
     ) -> Any:
-        """Run a tool, whose failure its agent's events alone would tell."""
+        """Run a tool as `Hooks` does, and report a retry, which is otherwise only in the inner agent's events."""
         try:
             return await super().wrap_tool_execute(ctx, call=call, tool_def=tool_def, args=args, handler=handler)
         except ModelRetry as error:
@@ -274,7 +276,7 @@ class InnerHooks(Hooks):
 
 
 class ModelRequests(AbstractCapability[Any]):
-    """The requests of a run to its model, as they are sent: what is told of them, and what they cost."""
+    """Reports the model requests of a run to observers, and counts their tokens."""
 
     def __init__(self, turn: Turn) -> None:
         self.turn = turn
@@ -282,18 +284,20 @@ class ModelRequests(AbstractCapability[Any]):
 
     @override
     def get_ordering(self) -> CapabilityOrdering:
-        """Stand after all others."""
+        """Return a position after all other capabilities, to see the requests as they are sent."""
         return CapabilityOrdering(position="innermost")
 
     @override
     async def before_model_request(
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
-        """Tell of a request that begins."""
+        """Report the start of a request."""
         parameters = request_context.model_request_parameters
-        # Of each request every part is a message of its own.
-        messages = sum(len(one.parts) if isinstance(one, ModelRequest) else 1 for one in request_context.messages)
-        self._request = self.turn.ask_model(
+        # Every part of a `ModelRequest` is sent as a message of its own.
+        messages = sum(
+            len(message.parts) if isinstance(message, ModelRequest) else 1 for message in request_context.messages
+        )
+        self._request = self.turn.observe_request(
             request_context.model.model_name,
             messages + bool(parameters.instruction_parts),
             len(parameters.function_tools) + len(parameters.output_tools),
@@ -304,7 +308,7 @@ class ModelRequests(AbstractCapability[Any]):
     async def after_model_request(
         self, ctx: RunContext[Any], *, request_context: ModelRequestContext, response: ModelResponse
     ) -> ModelResponse:
-        """Count what the request has cost, and tell of its answer."""
+        """Count the request's tokens and report its answer."""
         usage = self.turn.add_usage(
             response.usage.input_tokens,
             response.usage.output_tokens,
@@ -322,14 +326,14 @@ class ModelRequests(AbstractCapability[Any]):
     async def on_model_request_error(
         self, ctx: RunContext[Any], *, request_context: ModelRequestContext, error: Exception
     ) -> ModelResponse:
-        """Tell of a request that failed."""
+        """Report the failure of a request."""
         if self._request is not None:
             self._request.end(error)
         raise error
 
 
-class Client(ModelRequests):
-    """The client's part in a run: its system messages, and its user's answers where the agent's own leaves any open."""
+class ClientCapability(ModelRequests):
+    """Adds the client's system messages to the requests, and asks its user for approvals that the agent left open."""
 
     def __init__(self, hooks: Hooks, instructions: str) -> None:
         super().__init__(hooks.turn)
@@ -340,7 +344,7 @@ class Client(ModelRequests):
     async def before_model_request(
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
-        """Send the client's system messages and the agent's as one: many chat templates refuse a second."""
+        """Merge the system messages of the client and the agent into one: many chat templates refuse a second."""
         if self._instructions:
             parameters = request_context.model_request_parameters
             prompts, request_context.messages = without_system_prompts(request_context.messages)
@@ -353,7 +357,7 @@ class Client(ModelRequests):
     async def wrap_run_event_stream(
         self, ctx: RunContext[Any], *, stream: AsyncIterable[AgentStreamEvent]
     ) -> AsyncIterable[AgentStreamEvent]:
-        """Note the first piece of an answer, at the moment that it comes."""
+        """Record the time of the first piece of an answer."""
         async for event in stream:
             if isinstance(event, PartStartEvent) and self._request is not None:
                 self._request.receive()
@@ -363,9 +367,9 @@ class Client(ModelRequests):
     async def handle_deferred_tool_calls(
         self, ctx: RunContext[Any], *, requests: DeferredToolRequests
     ) -> DeferredToolResults:
-        """Ask for all approvals at once; what is to be run elsewhere is not run."""
+        """Ask for all approvals at once. Calls that are declared to run externally fail."""
         answers = await asyncio.gather(*(self._hooks.approve(call) for call in requests.approvals))
         return requests.build_results(
             approvals={call.tool_call_id: answer for call, answer in zip(requests.approvals, answers, strict=True)},
-            calls={call.tool_call_id: await self._hooks.refuse_to_run_elsewhere(call) for call in requests.calls},
+            calls={call.tool_call_id: await self._hooks.fail_external_call(call) for call in requests.calls},
         )

@@ -1,4 +1,4 @@
-"""A conversation as pydantic-ai's messages, and what its tools give back."""
+"""Converts a conversation to pydantic-ai's messages, and its tool results and files to Callboard's."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -36,7 +36,11 @@ _KINDS = {ImageUrl: "image", AudioUrl: "audio", VideoUrl: "video", DocumentUrl: 
 
 @dataclass(slots=True)
 class Conversation:
-    """The messages that came before, the last one where it is the user's, and what the client's system messages say."""
+    """A conversation for a pydantic-ai run.
+
+    `prompt` is the last message if the user wrote it, `history` the messages before it, and `instructions` the text of
+    the client's system messages.
+    """
 
     history: list[ModelMessage] = field(default_factory=list)
     prompt: Prompt | None = None
@@ -44,30 +48,30 @@ class Conversation:
 
 
 def to_conversation(messages: Sequence[ChatDict]) -> Conversation:
-    """Return the conversation with its tool calls and results; every call's arguments are JSON."""
-    told = Conversation()
+    """Convert a conversation, with its tool calls and results. Every call's arguments are JSON."""
+    conversation = Conversation()
     names: dict[str, str] = {}
-    said = list(NativeFormat().request(messages, ()).messages)
-    if said and said[-1]["role"] == "user":
-        told.prompt = _user_content(said.pop().get("content"))
+    native = list(NativeFormat().request(messages, ()).messages)
+    if native and native[-1]["role"] == "user":
+        conversation.prompt = _user_content(native.pop().get("content"))
     instructions = []
-    for message in said:
+    for message in native:
         content = message.get("content")
         match message["role"]:
             case "assistant":
                 calls = message.get("tool_calls") or ()
                 names |= {call["id"]: call["function"]["name"] for call in calls}
-                _respond(told.history, content_text(content), calls)
+                _append_answer(conversation.history, content_text(content), calls)
             case "tool":
                 call_id = message["tool_call_id"]
                 result = ToolReturnPart(names.get(call_id, ""), content_text(content), call_id)
-                told.history.append(ModelRequest([result]))
+                conversation.history.append(ModelRequest([result]))
             case "user":
-                told.history.append(ModelRequest([UserPromptPart(_user_content(content))]))
+                conversation.history.append(ModelRequest([UserPromptPart(_user_content(content))]))
             case _:
                 instructions.append(content_text(content).strip())
-    told.instructions = "\n\n".join(filter(None, instructions))
-    return told
+    conversation.instructions = "\n\n".join(filter(None, instructions))
+    return conversation
 
 
 def without_system_prompts(messages: Sequence[ModelMessage]) -> tuple[list[str], list[ModelMessage]]:
@@ -84,45 +88,45 @@ def without_system_prompts(messages: Sequence[ModelMessage]) -> tuple[list[str],
     return prompts, others
 
 
-def result_of(value: Any, more: object = ()) -> ToolResult:
-    """Return what a tool returned as the model is told it; `more` is what it is told besides.
+def to_tool_result(value: Any, more: object = ()) -> ToolResult:
+    """Convert a tool's return value, with the text that pydantic-ai sends to the model.
 
-    Raises `ToolError` where no model can be told.
+    `more` are further contents for the model. Raises `ToolError` if the value cannot be JSON.
     """
     if isinstance(value, ToolReturn):
-        return result_of(value.return_value, value.content)
-    # Of a tuple pydantic-ai does not find the media: https://github.com/pydantic/pydantic-ai/issues/3109
+        return to_tool_result(value.return_value, value.content)
+    # pydantic-ai does not find the media in a tuple: https://github.com/pydantic/pydantic-ai/issues/3109
     part = ToolReturnPart("", list(value) if isinstance(value, tuple) else value)
     try:
         text = part.model_response_str()
     except PydanticSerializationError as error:
-        raise ToolError(f"It returned what cannot be JSON: {error}") from error
+        raise ToolError(f"It returned a value that cannot be JSON: {error}") from error
     contents = [*part.files, *(more if isinstance(more, Sequence) else ())]
-    return ToolResult(text, files=tuple(file for content in contents if (file := file_of(content)) is not None))
+    return ToolResult(text, files=tuple(file for content in contents if (file := to_file(content)) is not None))
 
 
-def _respond(history: list[ModelMessage], text: str, calls: Sequence[ChatDict]) -> None:
-    said = [TextPart(text)] if text else []
-    asked = [ToolCallPart(call["function"]["name"], call["function"]["arguments"], call["id"]) for call in calls]
-    if said or asked:
-        history.append(ModelResponse([*said, *asked]))
+def _append_answer(history: list[ModelMessage], text: str, calls: Sequence[ChatDict]) -> None:
+    texts = [TextPart(text)] if text else []
+    parts = [ToolCallPart(call["function"]["name"], call["function"]["arguments"], call["id"]) for call in calls]
+    if texts or parts:
+        history.append(ModelResponse([*texts, *parts]))
 
 
 def _user_content(content: object) -> Prompt:
     if not isinstance(content, list):
         return content_text(content)
-    told: list[UserContent] = []
+    contents: list[UserContent] = []
     for part in content:
         match part:
             case {"type": "text", "text": str(text)}:
-                told.append(text)
+                contents.append(text)
             case {"type": "image_url", "image_url": {"url": str(url)}}:
-                told += _image(url)
-    return told
+                contents += _read_image(url)
+    return contents
 
 
-def _image(url: str) -> list[UserContent]:
-    """Return a picture at a web address or in a `data:` URL; nothing where it cannot be read."""
+def _read_image(url: str) -> list[UserContent]:
+    """Return a picture from a web address or a `data:` URL, or nothing if the latter is unreadable."""
     if not url.startswith("data:"):
         return [ImageUrl(url)]
     try:
@@ -132,8 +136,8 @@ def _image(url: str) -> list[UserContent]:
     return [BinaryContent(data.content, media_type=data.content_type)]
 
 
-def file_of(content: object) -> dict[str, Any] | None:
-    """Return a picture or another file as Open WebUI shows it; None for all else."""
+def to_file(content: object) -> dict[str, Any] | None:
+    """Return a picture or another file as Open WebUI shows it; None for other content."""
     match content:
         case BinaryContent():
             kind = content.media_type.partition("/")[0]

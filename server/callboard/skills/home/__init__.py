@@ -1,6 +1,7 @@
-"""A home: what an agent can know of it and do in it, by Home Assistant.
+"""The home: skills that read and control a house through Home Assistant.
 
-`HomeAssistant` works over its REST and WebSocket API, `HomeAssistantIntents` has its own tools for assistants.
+`HomeAssistant` uses its REST and WebSocket APIs. `HomeAssistantIntents` offers Home Assistant's own tools for
+assistants.
 """
 
 from callboard.skills.home.intents import HomeAssistantIntents

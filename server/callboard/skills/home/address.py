@@ -1,4 +1,4 @@
-"""Address of a Home Assistant, with a token of one of its users."""
+"""The address of a Home Assistant, with a token of one of its users."""
 
 from dataclasses import dataclass, field
 from typing import Self
@@ -18,7 +18,7 @@ class HomeAddress:
 
     @classmethod
     def read(cls, url: str, token: str) -> Self:
-        """Return the address without what people put behind it."""
+        """Return the address without `/api` and a final slash, which people often add."""
         return cls(url.strip().rstrip("/").removesuffix("/api"), token)
 
     @property

@@ -1,4 +1,4 @@
-"""Changes of a thing, as the calls of Home Assistant's services that make them, and how many a turn may make."""
+"""A change of an entity, as calls of Home Assistant's services, and the limit of changes in a turn."""
 
 import re
 from collections.abc import Mapping
@@ -13,10 +13,10 @@ from callboard.skills.home.vocabulary import COLORS, COMMANDS, SETTINGS, Command
 COLOR_MODES = frozenset({"hs", "rgb", "rgbw", "rgbww", "xy"})
 WHITE_MODES = frozenset({"color_temp", "rgbww"})
 FLAT_MODES = frozenset({"onoff", "unknown"})
-"""The colour modes of lights that can be neither dimmed nor coloured."""
+"""The color modes of lights that can be neither dimmed nor colored."""
 
 MAX_CHANGES_PER_TURN = 3
-"""Over all calls of all tools that reach the house: a misunderstanding stays small."""
+"""The limit for all tools that change the house, so that a misunderstanding changes little."""
 
 _QUOTA = "home changes"
 
@@ -29,28 +29,31 @@ class Change:
     settings: Mapping[SettingName, int | float | str]
 
     @classmethod
-    def of(cls, command: Command | None, settings: Mapping[SettingName, int | float | str | None]) -> Self:
-        """Return the change. A 0 beside anything else counts as not given: some models fill in every argument."""
+    def from_arguments(cls, command: Command | None, settings: Mapping[SettingName, int | float | str | None]) -> Self:
+        """Return the change.
+
+        A 0 beside any other value counts as missing, because some models fill in every argument.
+        """
         given = {name: value for name, value in settings.items() if value is not None}
         if command is not None or any(given.values()):
             given = {name: value for name, value in given.items() if value != 0}
         return cls(command, given)
 
-    def suits(self, entity: Entity) -> bool:
-        """Return whether things of this kind take the command and all settings."""
+    def is_supported_by(self, entity: Entity) -> bool:
+        """Return whether entities of this kind take the command and all settings."""
         domain = entity.domain
         taken = self.command is None or self.command in COMMANDS.get(domain, {})
-        return taken and self._asked_of(entity).keys() <= SETTINGS.get(domain, {}).keys()
+        return taken and self._effective_settings(entity).keys() <= SETTINGS.get(domain, {}).keys()
 
     def plan(self, entity: Entity) -> dict[str, dict[str, Any]]:
-        """Return the data of each service (`light.turn_on`) that Home Assistant is to call, in their order.
+        """Return the arguments of each service (`light.turn_on`) to call, in order.
 
-        Of each service it is one call: a light is switched on, dimmed and coloured in one. Raises `ToolError`, with
-        what the thing can do, where it cannot.
+        Each service is called once: a light is switched on, dimmed and colored in one call. Raises `ToolError`, with
+        the possible commands and settings, if the entity does not support the change.
         """
         self._refuse_contradictions()
-        self._refuse_what_does_not_suit(entity)
-        settings = self._asked_of(entity)
+        self._refuse_unsupported(entity)
+        settings = self._effective_settings(entity)
         calls: dict[str, dict[str, Any]] = {}
         if self.command is not None:
             muting = {"is_volume_muted": self.command == "mute"} if self.command in ("mute", "unmute") else {}
@@ -61,8 +64,8 @@ class Change:
                 data[setting.argument] = _convert(entity, name, setting, value)
         return calls
 
-    def _asked_of(self, entity: Entity) -> Mapping[SettingName, int | float | str]:
-        """Return the settings that are meant: of several that are all 0, those that the thing takes."""
+    def _effective_settings(self, entity: Entity) -> Mapping[SettingName, int | float | str]:
+        """Return the settings to apply: if several settings are all 0, only those that the entity supports."""
         if len(self.settings) < 2 or any(self.settings.values()):
             return self.settings
         able = list_abilities(entity)
@@ -70,29 +73,29 @@ class Change:
 
     def _refuse_contradictions(self) -> None:
         if self.command is None and not self.settings:
-            raise ToolError(f"Say what to set: a command, or one of {', '.join(get_args(SettingName))}.")
+            raise ToolError(f"Nothing to set: give a command, or one of {', '.join(get_args(SettingName))}.")
         if self.settings and self.command in ("off", "toggle", "open", "close", "stop"):
             raise ToolError(f"Give either the command {self.command} or {', '.join(self.settings)}, not both.")
         if {"color", "color_temperature_kelvin"} <= self.settings.keys():
             raise ToolError("Give either color or color_temperature_kelvin, not both.")
 
-    def _refuse_what_does_not_suit(self, entity: Entity) -> None:
+    def _refuse_unsupported(self, entity: Entity) -> None:
         able = list_abilities(entity)
-        asked = [*([self.command] if self.command else []), *self._asked_of(entity)]
-        wrong = [word for word in asked if word not in able]
+        requested = [*([self.command] if self.command else []), *self._effective_settings(entity)]
+        wrong = [word for word in requested if word not in able]
         if not able:
-            raise ToolError(f"{entity} is a {entity.domain}: it can be read, not set.")
+            raise ToolError(f"{entity} is a {entity.domain}: it can only be read, not set.")
         if wrong:
             raise ToolError(f"{entity} is a {entity.domain}: it takes {', '.join(able)}, not {', '.join(wrong)}.")
 
 
 def list_abilities(entity: Entity) -> tuple[str, ...]:
-    """Return the commands and settings that this thing takes; none where it can only be read."""
+    """Return the commands and settings that the entity supports, none if it can only be read."""
     features = int(entity.attributes.get("supported_features") or 0)
     known = SETTINGS.get(entity.domain, {}).items()
     settings = [name for name, setting in known if features & setting.feature == setting.feature]
     if entity.domain == "light":
-        # Home Assistant drops, without a word, what a light cannot do.
+        # Home Assistant silently ignores settings that a light does not support.
         modes = frozenset(entity.attributes.get("supported_color_modes") or ())
         able = {"level_percent": modes - FLAT_MODES, "color": modes & COLOR_MODES}
         able["color_temperature_kelvin"] = modes & WHITE_MODES
@@ -117,7 +120,7 @@ def _parse_color(color: str) -> tuple[int, ...]:
         return known
     if hexadecimal := re.fullmatch(r"#?([0-9a-f]{6})", color.strip(), re.IGNORECASE):
         return tuple(bytes.fromhex(hexadecimal[1]))
-    raise ToolError(f"'{color}' is no colour known here: give it as #rrggbb, or one of {', '.join(COLORS)}.")
+    raise ToolError(f"'{color}' is not a known color: give it as #rrggbb, or one of {', '.join(COLORS)}.")
 
 
 def _find_choice(entity: Entity, setting: Setting, given: str) -> str:
@@ -128,15 +131,15 @@ def _find_choice(entity: Entity, setting: Setting, given: str) -> str:
     raise ToolError(f"{entity} has no option '{given}'. It has: {', '.join(choices) or 'none at present'}.")
 
 
-def take_changes(context: ToolContext, number: int) -> None:
-    """Take so many of the turn's changes. Raises `ToolLimit` where they are more than are left, and takes none."""
+def reserve_changes(context: ToolContext, number: int) -> None:
+    """Count changes against the turn's limit. Raises `ToolLimit` if they exceed it, and counts none then."""
     if not context.quotas.take(_QUOTA, number, MAX_CHANGES_PER_TURN):
         raise ToolLimit(
-            f"Not done: a turn may make {MAX_CHANGES_PER_TURN} changes in the house, and with these it would be more. "
-            "Tell the user what was changed and ask whether to go on."
+            f"Not done: a turn may make {MAX_CHANGES_PER_TURN} changes in the house, and these would exceed the limit. "
+            "Tell the user what was changed and ask whether to continue."
         )
 
 
 def correct_changes(context: ToolContext, taken: int, made: int) -> None:
-    """Count the changes that were made in the place of those that were taken for them."""
+    """Replace the number of reserved changes by the number of changes that were made."""
     context.quotas.correct(_QUOTA, made - taken)

@@ -1,7 +1,7 @@
-"""Client of Home Assistant: states over its REST API, registries and commands over its WebSocket.
+"""A client of Home Assistant: states through its REST API, registries and commands through its WebSocket.
 
-Commands go over the WebSocket since there Home Assistant says why it refuses one. Over REST
-it is 400 or 500 without a word, and 200 where there is no such entity.
+Commands use the WebSocket because it gives the reason of a failure. REST answers 400 or 500 without a reason, and 200
+for an unknown entity.
 """
 
 import asyncio
@@ -35,23 +35,23 @@ from callboard.skills.home.snapshot import (
 
 READ_SECONDS = 15.0
 COMMAND_SECONDS = 60.0
-"""Home Assistant answers a command when it is carried out, which a slow device may take its time for."""
+"""Home Assistant answers a command after it has been carried out, and some devices are slow."""
 
 HANDSHAKE_SECONDS = 15.0
 CLOSE_SECONDS = 1.0
 MAX_MESSAGE_BYTES = 64 * 2**20
-"""The registry of a large house is far beyond the 1 MiB that the library would take."""
+"""The registry of a large house exceeds the library's default of 1 MiB."""
 
 _logger = logging.getLogger("callboard.home_assistant.websocket")
-# At debug level the library logs every frame, and one of them holds the token.
+# At debug level the library would log every frame, and one frame contains the token.
 _logger.setLevel(logging.INFO)
 
-REFUSED = (
-    "Home Assistant refused the token (401): set CALLBOARD_HOME_ASSISTANT_TOKEN to a long-lived access token of it, "
-    "made in its user profile under Security."
+UNAUTHORIZED = (
+    "Home Assistant refused the token (401): set CALLBOARD_HOME_ASSISTANT_TOKEN to a long-lived access token, "
+    "made in a user's profile there under Security."
 )
-STRANGE = (
-    "What answers at CALLBOARD_HOME_ASSISTANT_URL is not Home Assistant's API: give the address of Home Assistant "
+NOT_HOME_ASSISTANT = (
+    "CALLBOARD_HOME_ASSISTANT_URL does not answer with Home Assistant's API: set it to the address of Home Assistant "
     "itself, such as http://homeassistant.local:8123."
 )
 
@@ -60,9 +60,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class HomeConnection:
-    """An open connection, for one command at a time.
+    """An open connection, which runs one command at a time.
 
-    Every method raises `ToolError` where Home Assistant refuses or cannot be reached.
+    Every method raises `ToolError` if Home Assistant refuses the request or cannot be reached.
     """
 
     client: httpx.AsyncClient
@@ -71,83 +71,83 @@ class HomeConnection:
     command_seconds: float = COMMAND_SECONDS
 
     async def snapshot(self) -> HomeSnapshot:
-        """Return all that there is, with its state of now."""
-        states = await self._get(tuple[State, ...], "/api/states")
-        areas = await self._ask(tuple[AreaEntry, ...], "config/area_registry/list")
-        devices = await self._ask(tuple[DeviceEntry, ...], "config/device_registry/list")
-        entries = await self._ask(
+        """Return all areas and entities with their current states."""
+        states = await self._read(tuple[State, ...], "/api/states")
+        areas = await self._send_command(tuple[AreaEntry, ...], "config/area_registry/list")
+        devices = await self._send_command(tuple[DeviceEntry, ...], "config/device_registry/list")
+        entries = await self._send_command(
             dict[str, EntityEntry | None],
             "config/entity_registry/get_entries",
             entity_ids=[state.entity_id for state in states],
         )
         floors: tuple[FloorEntry, ...] = ()
-        # Asked for only where an area is on one: versions before 2024.4 have no floors.
+        # Requested only if an area has a floor, because versions before 2024.4 have no floors.
         if any(area.floor_id for area in areas):
-            floors = await self._ask(tuple[FloorEntry, ...], "config/floor_registry/list")
+            floors = await self._send_command(tuple[FloorEntry, ...], "config/floor_registry/list")
         return build_snapshot(states, areas, devices, entries, floors)
 
     async def state(self, entity_id: str) -> State:
-        """Return one entity's state of now."""
-        return await self._get(State, f"/api/states/{entity_id}")
+        """Return the current state of one entity."""
+        return await self._read(State, f"/api/states/{entity_id}")
 
     async def call(self, service: str, entity_id: str, data: Mapping[str, Any]) -> None:
-        """Carry out a service (`light.turn_on`) on an entity; returns once that is done."""
+        """Call a service (`light.turn_on`) for an entity, and return when it has been carried out."""
         domain, _, name = service.partition(".")
         fields = {"domain": domain, "service": name, "service_data": dict(data), "target": {"entity_id": entity_id}}
         try:
-            await self._ask(object, "call_service", seconds=self.command_seconds, **fields)
+            await self._send_command(object, "call_service", seconds=self.command_seconds, **fields)
         except ToolTimeout as error:
             raise ToolTimeout(
-                f"Home Assistant did not say within {self.command_seconds:g} s that it was done, and it may still "
-                "happen. See how it is before you try again."
+                f"Home Assistant did not confirm the change within {self.command_seconds:g} s. It may still happen: "
+                "check the state before you try again."
             ) from error
 
-    async def _ask(self, kind: type[T], command: str, *, seconds: float = READ_SECONDS, **fields: object) -> T:
+    async def _send_command(self, kind: type[T], command: str, *, seconds: float = READ_SECONDS, **fields: object) -> T:
         number = next(self.numbers)
         async with _as_tool_errors(seconds):
             await self.socket.send(json.dumps({"id": number, "type": command, **fields}))
             while (answer := await _receive(self.socket)).id != number:
                 pass
         if not answer.success:
-            reason = answer.error_message or answer.error_code or "it did not say why"
+            reason = answer.error_message or answer.error_code or "it gave no reason"
             raise ToolError(f"Home Assistant refused: {reason}")
         try:
             return TypeAdapter(kind).validate_python(answer.result)
         except ValidationError as error:
-            raise ToolError(STRANGE) from error
+            raise ToolError(NOT_HOME_ASSISTANT) from error
 
-    async def _get(self, kind: type[T], path: str) -> T:
+    async def _read(self, kind: type[T], path: str) -> T:
         try:
             response = await self.client.get(path)
         except httpx.TimeoutException as error:
-            raise _too_slow(READ_SECONDS) from error
+            raise _timeout_error(READ_SECONDS) from error
         except httpx.HTTPError as error:
-            raise _unreachable(error) from error
+            raise _unreachable_error(error) from error
         if not response.is_success:
-            raise _refusal(response.status_code)
+            raise _status_error(response.status_code)
         try:
             return TypeAdapter(kind).validate_json(response.content)
         except ValidationError as error:
-            raise ToolError(STRANGE) from error
+            raise ToolError(NOT_HOME_ASSISTANT) from error
 
 
 @asynccontextmanager
 async def connect(address: HomeAddress) -> AsyncIterator[HomeConnection]:
-    """Open a connection. Raises `ToolError` and its kin."""
+    """Open a connection. Raises `ToolError` and its subclasses."""
     headers = {"Authorization": f"Bearer {address.token}"}
     try:
         client = httpx.AsyncClient(
             base_url=address.url, headers=headers, timeout=READ_SECONDS, event_hooks={"request": [pass_on]}
         )
     except httpx.InvalidURL as error:
-        raise _unreachable(error) from error
+        raise _unreachable_error(error) from error
     async with client, _open_socket(address) as socket:
         yield HomeConnection(client, socket)
 
 
 @asynccontextmanager
 async def _open_socket(address: HomeAddress) -> AsyncIterator[ClientConnection]:
-    """Open a WebSocket that has been let in. Raises `ToolError` and its kin."""
+    """Open an authenticated WebSocket. Raises `ToolError` and its subclasses."""
     url = "ws" + address.url.removeprefix("http") + "/api/websocket"
     async with _as_tool_errors(HANDSHAKE_SECONDS):
         try:
@@ -160,7 +160,7 @@ async def _open_socket(address: HomeAddress) -> AsyncIterator[ClientConnection]:
                 logger=_logger,
             )
         except ValueError as error:
-            raise _unreachable(error) from error  # the address is none
+            raise _unreachable_error(error) from error  # an invalid address
     try:
         await _authenticate(connection, address.token)
         yield connection
@@ -169,7 +169,7 @@ async def _open_socket(address: HomeAddress) -> AsyncIterator[ClientConnection]:
 
 
 class _NoRedirects(websocket):
-    """WebSocket connector that follows no redirect: the token would go along, to wherever it leads."""
+    """A WebSocket connector that follows no redirects, because their target would receive the token."""
 
     def process_redirect(self, exc: Exception) -> Exception | str:
         return exc
@@ -182,42 +182,42 @@ async def _authenticate(connection: ClientConnection, token: str) -> None:
             await connection.send(json.dumps({"type": "auth", "access_token": token}))
             greeting = await _receive(connection)
     if greeting.type == "auth_invalid":
-        raise ToolError(REFUSED)
+        raise ToolError(UNAUTHORIZED)
     if greeting.type != "auth_ok":
-        raise ToolError(STRANGE)
+        raise ToolError(NOT_HOME_ASSISTANT)
 
 
 async def _receive(connection: ClientConnection) -> Answer:
     try:
         return Answer.model_validate_json(await connection.recv())
     except ValidationError as error:
-        raise ToolError(STRANGE) from error
+        raise ToolError(NOT_HOME_ASSISTANT) from error
 
 
 @asynccontextmanager
 async def _as_tool_errors(seconds: float) -> AsyncIterator[None]:
-    """Turn what can go wrong on the way into a `ToolError`."""
+    """Convert failures of the connection to `ToolError`."""
     try:
         async with asyncio.timeout(seconds):
             yield
     except TimeoutError as error:
-        raise _too_slow(seconds) from error
+        raise _timeout_error(seconds) from error
     except InvalidStatus as error:
-        raise _refusal(error.response.status_code) from error
+        raise _status_error(error.response.status_code) from error
     except (OSError, WebSocketException) as error:
-        raise _unreachable(error) from error
+        raise _unreachable_error(error) from error
 
 
-def _refusal(status: int) -> ToolError:
-    """Return what an HTTP status other than success means, in words that say who can do what about it."""
+def _status_error(status: int) -> ToolError:
+    """Return the error for an unsuccessful HTTP status, with advice for the user."""
     match status:
         case status if status < 300:
-            return ToolError(STRANGE)
+            return ToolError(NOT_HOME_ASSISTANT)
         case 401:
-            return ToolError(REFUSED)
+            return ToolError(UNAUTHORIZED)
         case 403:
             return ToolError(
-                "Home Assistant does not let this server in (403): it bans an address after too many wrong tokens. "
+                "Home Assistant refuses this server (403): it bans an address after too many wrong tokens. "
                 "Delete it from ip_bans.yaml there, restart Home Assistant and check CALLBOARD_HOME_ASSISTANT_TOKEN."
             )
         case 400:
@@ -226,29 +226,25 @@ def _refusal(status: int) -> ToolError:
                 "the proxy in trusted_proxies of Home Assistant's http settings."
             )
         case 404:
-            return ToolError(f"{STRANGE} It said 404, not found.")
+            return ToolError(f"{NOT_HOME_ASSISTANT} It answered 404, not found.")
         case 502 | 503 | 504:
             return ToolError(f"Home Assistant is not ready ({status}): it may be starting. Try again in a minute.")
         case status if 300 <= status < 400:
-            # Not followed: the token would go along, to wherever it leads.
+            # Redirects are not followed, because their target would receive the token.
             return ToolError(
-                f"Home Assistant sends us elsewhere ({status}): set CALLBOARD_HOME_ASSISTANT_URL to its own address "
+                f"Home Assistant redirects to another address ({status}): set CALLBOARD_HOME_ASSISTANT_URL to its own "
                 "(https://, perhaps)."
             )
         case _:
             return ToolError(f"Home Assistant answered with an error ({status}): look at its log, or try again later.")
 
 
-def _unreachable(error: Exception) -> ToolError:
-    """Return the error for no connection, or one that broke."""
+def _unreachable_error(error: Exception) -> ToolError:
     return ToolError(
         f"Home Assistant cannot be reached ({type(error).__name__}): is it running, and is "
         "CALLBOARD_HOME_ASSISTANT_URL its address?"
     )
 
 
-def _too_slow(seconds: float) -> ToolTimeout:
-    """Return the error for no answer in time."""
-    return ToolTimeout(
-        f"Home Assistant did not answer within {seconds:g} s: try again later, or see whether it is well."
-    )
+def _timeout_error(seconds: float) -> ToolTimeout:
+    return ToolTimeout(f"Home Assistant did not answer within {seconds:g} s: try again later, or check that it works.")

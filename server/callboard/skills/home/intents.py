@@ -1,4 +1,4 @@
-"""Home Assistant's own tools (`HassTurnOn`, `HassLightSet`, `GetLiveContext` …), by the MCP server that it has."""
+"""Home Assistant's own tools (`HassTurnOn`, `HassLightSet`, `GetLiveContext` …), through its MCP server."""
 
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -13,7 +13,7 @@ from callboard.calls import Services, Tool, ToolContext, ToolResult, as_result
 from callboard.calls.arguments import ReadArguments, is_blank, is_empty
 from callboard.errors import AgentError, ToolError
 from callboard.skills.home.address import HomeAddress, HomeAssistantSettings
-from callboard.skills.home.change import MAX_CHANGES_PER_TURN, correct_changes, take_changes
+from callboard.skills.home.change import MAX_CHANGES_PER_TURN, correct_changes, reserve_changes
 from callboard.skills.home.snapshot import Area, Entity, HomeSnapshot
 from callboard.skills.home.vocabulary import COMMANDS
 from callboard.skills.mcp import McpServer
@@ -24,7 +24,7 @@ SERVER = "home"
 
 _log = structlog.get_logger(__name__)
 
-READING = frozenset(
+READ_ONLY_INTENTS = frozenset(
     {
         "GetDateTime",
         "GetLiveContext",
@@ -40,9 +40,9 @@ READING = frozenset(
         "todo_get_items",
     }
 )
-"""The intents that change nothing, which Home Assistant itself does not mark. Every other one is a change."""
+"""The intents that change nothing. Home Assistant does not mark them. Every other intent counts as a change."""
 
-DOMAINS = {
+INTENT_DOMAINS = {
     "HassLightSet": ("light",),
     "HassSetPosition": ("cover", "valve"),
     "HassStopMoving": ("cover", "valve"),
@@ -57,13 +57,13 @@ DOMAINS = {
     "HassVacuumReturnToBase": ("vacuum",),
     "HassVacuumStart": ("vacuum",),
 }
-"""The kinds of things that an intent is about whatever its arguments say."""
+"""The domains that an intent concerns, whatever its arguments say."""
 
-SWITCHING = frozenset({"HassTurnOn", "HassTurnOff", "HassToggle", *DOMAINS})
-"""The intents that change everything that fits; of others one call is one change."""
+MULTI_CHANGE_INTENTS = frozenset({"HassTurnOn", "HassTurnOff", "HassToggle", *INTENT_DOMAINS})
+"""The intents that change every matching entity. A call of another intent is one change."""
 
-NEEDS = {
-    "GetLiveContext": "no arguments: what there is, by area, and how it is now. The names to use come from here.",
+INTENT_ARGUMENTS = {
+    "GetLiveContext": "no arguments: all entities by area, with their states. Take names from here.",
     "HassTurnOn": "name, or area or floor with domain. It also opens covers and locks locks.",
     "HassTurnOff": "name, or area or floor with domain. It also closes covers and unlocks locks.",
     "HassLightSet": "name, or area or floor, and one of brightness (0 to 100), color, temperature (kelvin).",
@@ -72,25 +72,25 @@ NEEDS = {
     "HassSetVolume": "volume_level (0 to 100) with name, or area.",
     "HassMediaSearchAndPlay": "search_query, with name or area of the player.",
     "HassListAddItem": "item, and name, that of the list.",
-    "HassBroadcast": "message: it is said aloud all over the house.",
+    "HassBroadcast": "message: it is spoken everywhere in the house.",
 }
-"""Arguments that intents need, in the words of Home Assistant's own schemas, which mark almost nothing as required."""
+"""The arguments that intents need, in the words of Home Assistant's schemas, which mark almost none as required."""
 
 _GUIDANCE = """\
 {tools} are Home Assistant's own tools for the same house.
-- `name` is one thing's name and nothing else. Without one, `area` (a room) or `floor` (a storey) means everything in \
-it: give `domain` (such as ["light"]) with them, or more is switched than was meant. Areas and floors are named as \
-Home Assistant names them: read those first.
-- Give no argument that the user said nothing about, and not the area where the name is enough.
+- `name` is the name of one thing. Without it, `area` (a room) or `floor` means everything in it: give `domain` (such \
+as ["light"]) with them, otherwise more things are switched than the user wants. Use Home Assistant's own names of \
+areas and floors: read them first.
+- Leave out arguments that the user did not mention, and the area if the name is enough.
 - A turn may make {most} changes in the house, over all tools; a call for an area counts each thing in it."""
 
 
 class HomeAssistantIntents(Skill):
-    """The tools that Home Assistant offers to assistants, as its owner exposes it to them: `home_HassTurnOn` and so on.
+    """The tools that Home Assistant offers to assistants, as its owner exposes them: `home_HassTurnOn` and so on.
 
-    Needs the integration Model Context Protocol Server there, of a version that has `/api/mcp`
-    (streamable HTTP); without it the skill has no tools. Its changes count with those of `HomeAssistant`.
-    `confirm` as in `McpServer`. Needs the extra `mcp`.
+    Needs the extra `mcp`, and in Home Assistant the integration Model Context Protocol Server in a version with
+    `/api/mcp` (streamable HTTP). Without that integration the skill has no tools. Its changes count together with those
+    of `HomeAssistant`. `confirm` as in `McpServer`.
     """
 
     def __init__(self, url: str, token: str, confirm: Confirm = "never") -> None:
@@ -126,43 +126,43 @@ class HomeAssistantIntents(Skill):
             )
 
     def _limit(self, tool: Tool) -> Tool:
-        """Return the tool, held to the turn's limit where it changes something."""
+        """Return the tool with the turn's limit of changes, unless it changes nothing."""
         intent = intent_of(tool.name)
-        tool = replace(tool, read_arguments=_without_empty(tool.read_arguments or dict, tool.parameters))
-        if tool.read_only or intent in READING:
+        tool = replace(tool, read_arguments=_drop_empty_arguments(tool.read_arguments or dict, tool.parameters))
+        if tool.read_only or intent in READ_ONLY_INTENTS:
             return replace(tool, read_only=True, changes=lambda _: False)
 
         async def serve(callboard_context: ToolContext, **arguments: Any) -> ToolResult:
             taken = await self._count_changes(intent, arguments)
-            take_changes(callboard_context, taken)
+            reserve_changes(callboard_context, taken)
             try:
                 result = as_result(await tool.function(callboard_context, **arguments))
             except ToolError as error:
                 if "MatchFailedError" in str(error):
                     correct_changes(callboard_context, taken, 0)
                 raise
-            correct_changes(callboard_context, taken, _count_done(result.text, taken))
+            correct_changes(callboard_context, taken, _count_successes(result.text, taken))
             return result
 
         return replace(tool, function=serve)
 
     async def _count_changes(self, intent: str, arguments: Mapping[str, Any]) -> int:
-        """Return how many things a call would change, at least 1. Raises `ToolError` where that cannot be known."""
+        """Return the number of changes that a call would make, at least 1. Raises `ToolError` if it cannot be known."""
         if (
-            intent not in SWITCHING
+            intent not in MULTI_CHANGE_INTENTS
             or _read_texts(arguments.get("name"))
-            or not any(arguments.get(key) for key in _WIDE)
+            or not any(arguments.get(key) for key in _AREA_ARGUMENTS)
         ):
             return 1
         if not is_installed("home"):
-            advice = f"give the name of one. {how_to_install('home')}."
-            raise ToolError(f"How many things that would change cannot be counted here: {advice}")
-        # Here, since it belongs to an extra.
+            advice = f"name a single thing. {how_to_install('home')}."
+            raise ToolError(f"The number of changes in this call cannot be counted here: {advice}")
+        # Imported here because it belongs to an extra.
         from callboard.skills.home.connection import connect
 
         async with connect(self._address) as assistant:
             home = await assistant.snapshot()
-        return max(1, len(_find_meant(home, intent, arguments)))
+        return max(1, len(_find_targets(home, intent, arguments)))
 
 
 def intent_of(tool_name: str) -> str:
@@ -171,31 +171,36 @@ def intent_of(tool_name: str) -> str:
 
 
 def write_guidance(tools: Sequence[Tool]) -> str:
-    """Return what a model is told of the intents that there are; empty where there are none."""
+    """Return instructions for the model about the available intents, empty if there are none."""
     if not tools:
         return ""
-    lines = [f"- {tool.name}: {NEEDS[intent]}" for tool in tools if (intent := intent_of(tool.name)) in NEEDS]
+    lines = [
+        f"- {tool.name}: {INTENT_ARGUMENTS[intent]}"
+        for tool in tools
+        if (intent := intent_of(tool.name)) in INTENT_ARGUMENTS
+    ]
     text = _GUIDANCE.format(tools=f"The tools {SERVER}_Hass… and {SERVER}_Get…", most=MAX_CHANGES_PER_TURN)
-    return "\n".join([text, *(["What each needs:", *lines] if lines else [])])
+    return "\n".join([text, *(["The arguments that each needs:", *lines] if lines else [])])
 
 
-_WIDE = ("area", "floor", "domain", "device_class")
+_AREA_ARGUMENTS = ("area", "floor", "domain", "device_class")
 
 
-_PLACE = frozenset({"name", *_WIDE})
-"""The arguments that say which things are meant, and not how they are to be."""
+_TARGET_ARGUMENTS = frozenset({"name", *_AREA_ARGUMENTS})
+"""The arguments that select entities, as opposed to the arguments that set values."""
 
 
-def _without_empty(read: ReadArguments, schema: Mapping[str, Any]) -> ReadArguments:
-    """Return the reader, for arguments without the optional ones that are empty: some models fill in all.
+def _drop_empty_arguments(read: ReadArguments, schema: Mapping[str, Any]) -> ReadArguments:
+    """Return a reader that drops empty optional arguments, because some models fill in all arguments.
 
-    A 0 is a value if it is the only one, as in HassSetPosition: of several, Home Assistant takes the first.
+    A single 0 is kept as a value, as in HassSetPosition. Of several zeros only the first is kept, because Home
+    Assistant uses only the first value.
     """
     required = frozenset(schema.get("required") or ())
 
     def read_given(arguments: Mapping[str, Any]) -> dict[str, Any]:
         given = {name: value for name, value in arguments.items() if name in required or not is_blank(value)}
-        optional = given.keys() - required - _PLACE
+        optional = given.keys() - required - _TARGET_ARGUMENTS
         values = [name for name in given if name in optional and not is_empty(given[name])]
         zeros = [name for name in given if name in optional and is_empty(given[name])]
         dropped = zeros if values else zeros[1:]
@@ -204,21 +209,21 @@ def _without_empty(read: ReadArguments, schema: Mapping[str, Any]) -> ReadArgume
     return read_given
 
 
-def _find_meant(home: HomeSnapshot, intent: str, arguments: Mapping[str, Any]) -> list[Entity]:
+def _find_targets(home: HomeSnapshot, intent: str, arguments: Mapping[str, Any]) -> list[Entity]:
     areas = _read_texts(arguments.get("area"))
     floors = _read_texts(arguments.get("floor"))
-    domains = _read_texts(arguments.get("domain")) or DOMAINS.get(intent) or tuple(COMMANDS)
+    domains = _read_texts(arguments.get("domain")) or INTENT_DOMAINS.get(intent) or tuple(COMMANDS)
     classes = _read_texts(arguments.get("device_class"))
     return [
-        one
-        for one in home.entities
-        if one.exposed
-        and not one.hidden
-        and not one.minor
-        and one.domain in domains
-        and (not classes or one.device_class in classes)
-        and (not areas or _is_named(areas, _list_names(one.area)))
-        and (not floors or _is_named(floors, one.area.floor if one.area else ()))
+        entity
+        for entity in home.entities
+        if entity.is_exposed
+        and not entity.is_hidden
+        and not entity.is_secondary
+        and entity.domain in domains
+        and (not classes or entity.device_class in classes)
+        and (not areas or _is_named(areas, _list_names(entity.area)))
+        and (not floors or _is_named(floors, entity.area.floor if entity.area else ()))
     ]
 
 
@@ -227,7 +232,7 @@ def _list_names(area: Area | None) -> tuple[str, ...]:
 
 
 def _is_named(wanted: Sequence[str], names: Sequence[str]) -> bool:
-    # As Home Assistant compares them: without case and white space.
+    # Home Assistant compares names without case and white space.
     return bool({_normalize(name) for name in wanted} & {_normalize(name) for name in names})
 
 
@@ -237,13 +242,13 @@ def _normalize(name: str) -> str:
 
 def _read_texts(value: object) -> tuple[str, ...]:
     values = value if isinstance(value, list | tuple) else [value]
-    return tuple(one for one in values if isinstance(one, str) and one.strip())
+    return tuple(text for text in values if isinstance(text, str) and text.strip())
 
 
-def _count_done(answer: str, taken: int) -> int:
-    """Return how many things the answer says were changed; `taken` where it does not say."""
+def _count_successes(answer: str, taken: int) -> int:
+    """Return the number of changes that the answer reports, or `taken` if it does not report any."""
     try:
         changed = json.loads(answer)["data"]["success"]
-        return sum(one["type"] == "entity" for one in changed) or taken
+        return sum(change["type"] == "entity" for change in changed) or taken
     except (ValueError, KeyError, TypeError, RecursionError):
         return taken

@@ -1,6 +1,6 @@
-"""Names: from what people say to what they mean, "the lights in the kitchen" to `light.kitchen_ceiling`.
+"""Finds the entities that a user names, for example "the lights in the kitchen".
 
-What fits several things is never guessed at, and what nearly fits is never switched.
+An ambiguous name is never guessed, and an entity with a merely similar name is never changed.
 """
 
 import re
@@ -14,137 +14,146 @@ from callboard.skills.home.snapshot import Area, Entity, HomeSnapshot
 
 MAX_CANDIDATES = 12
 TYPO_RATIO = 0.84
-"""Likeness of a word with a typo; `kithcen` and `kitchen` 0.86, `left` and `lift` 0.75."""
+"""The similarity of a word with a typo: `kithcen` and `kitchen` have 0.86, `left` and `lift` 0.75."""
 
 TYPO_LETTERS = 4
-"""Shorter words are too easily another one."""
+"""The shortest word with typos: shorter words are too easily confused."""
 
-NOISE = frozenset({"all", "at", "in", "my", "of", "on", "our", "the"})
+STOP_WORDS = frozenset({"all", "at", "in", "my", "of", "on", "our", "the"})
 
 KINDS = {"climate": "thermostat", "light": "lamp bulb"}
-"""Words by which people call things that Home Assistant calls so. Not blind for cover: that may be a garage door."""
+"""Other words for the kinds of Home Assistant. `blind` is missing for `cover`, which may be a garage door."""
 
 
-def words(text: str) -> frozenset[str]:
-    """Return the words of a name, without case, accents, plural and filling."""
+def normalize_words(text: str) -> frozenset[str]:
+    """Return the words of a name, without case, accents, plural endings and stop words."""
     plain = "".join(char for char in unicodedata.normalize("NFKD", text.casefold()) if not unicodedata.combining(char))
     found = (_make_singular(word) for word in re.findall(r"[^\W_]+", plain))
-    return frozenset(found) - NOISE
+    return frozenset(found) - STOP_WORDS
 
 
 def kind_words(entity: Entity) -> frozenset[str]:
-    """Return the kind of thing that it is, in all words for that."""
-    return words(f"{entity.domain} {entity.device_class} {KINDS.get(entity.domain, '')}")
+    """Return the entity's kind in all words for it."""
+    return normalize_words(f"{entity.domain} {entity.device_class} {KINDS.get(entity.domain, '')}")
 
 
 def find_area(home: HomeSnapshot, name: str | None) -> Area | None:
-    """Return the area of that name, alias or id, None where none is named.
+    """Return the area with that name, alias or id; None if no name is given.
 
-    Raises `ToolError` where there is none of that name, or more than one.
+    Raises `ToolError` if no area or several areas match.
     """
     if not name:
         return None
-    wanted = words(name)
-    exact = [area for area in home.areas if name == area.area_id or wanted in map(words, (area.name, *area.aliases))]
-    within = [area for area in home.areas if wanted and wanted <= words(" ".join((area.name, *area.aliases)))]
+    wanted = normalize_words(name)
+    exact = [
+        area
+        for area in home.areas
+        if name == area.area_id or wanted in map(normalize_words, (area.name, *area.aliases))
+    ]
+    within = [area for area in home.areas if wanted and wanted <= normalize_words(" ".join((area.name, *area.aliases)))]
     found = exact or within
     if len(found) == 1:
         return found[0]
     known = ", ".join(area.name for area in found or home.areas) or "none at all"
     raise ToolError(
-        f"'{name}' could be several areas: {known}. Say which."
+        f"'{name}' could be several areas: {known}. Choose one."
         if found
-        else f"There is no area '{name}'. There is: {known}."
+        else f"There is no area '{name}'. The areas are: {known}."
     )
 
 
 def find_entity(
     home: HomeSnapshot, name: str, area: Area | None = None, change: Change | None = None, kind: str | None = None
 ) -> Entity:
-    """Return the entity of that id, name or alias, in `area` and of `kind` where they are given.
+    """Return the entity with that id, name or alias, otherwise the only one that matches all the words.
 
-    Else it is the only one with all the words.
-
-    What is to be changed is not a sensor, and of things with exactly that name it is the one that
-    takes the change; but where a name only nearly fits, nothing is changed. Raises `ToolError`
-    where none or several fit, with the names to choose from.
+    The search is limited to `area` and `kind` if they are given. With `change`, entities that cannot be changed are
+    left out, and of several entities with exactly that name the one that supports the change is returned. An entity
+    with a merely similar name is returned only without `change`. Raises `ToolError`, with candidates, if none or
+    several match.
     """
     for entity in home.entities:
         if entity.entity_id == name.strip().casefold():
             return entity
-    here = [
-        one
-        for one in home.entities
-        if not (one.minor or one.hidden) and area in (None, one.area) and words(kind or "") <= kind_words(one)
+    candidates = [
+        entity
+        for entity in home.entities
+        if not (entity.is_secondary or entity.is_hidden)
+        and area in (None, entity.area)
+        and normalize_words(kind or "") <= kind_words(entity)
     ]
-    wanted = words(name)
-    exact = [entity for entity in here if wanted and wanted in map(words, (entity.name, *entity.aliases))]
-    if any(wanted in map(words, (place.name, *place.aliases)) for place in home.areas):
-        # "Living room" may be the player of that name, or all that is there.
+    wanted = normalize_words(name)
+    exact = [
+        entity for entity in candidates if wanted and wanted in map(normalize_words, (entity.name, *entity.aliases))
+    ]
+    if any(wanted in map(normalize_words, (place.name, *place.aliases)) for place in home.areas):
+        # "Living room" may mean a media player of that name, or everything in the room.
         exact = []
-    found = exact or [entity for entity in here if wanted and wanted <= _all_words(entity)]
+    found = exact or [entity for entity in candidates if wanted and wanted <= _all_words(entity)]
     if len(found) > 1 and change is not None:
-        # "Open the door" must not open the garage because the other doors have only locks.
-        found = [entity for entity in found if (change.suits(entity) if exact else list_abilities(entity))] or found
+        # "Open the door" must not open the garage door just because the other doors have only locks.
+        found = [
+            entity for entity in found if (change.is_supported_by(entity) if exact else list_abilities(entity))
+        ] or found
     if len(found) == 1:
         return found[0]
     if found:
         raise ToolError(
-            f"'{name}' could be several: {_name_some(found)}. Say which by its id; ask the user if need be."
+            f"'{name}' could be several: {_list_candidates(found)}. Choose one by its id; ask the user if needed."
         )
-    near = [entity for entity in here if _is_near(wanted, _all_words(entity))]
+    near = [entity for entity in candidates if _is_similar(wanted, _all_words(entity))]
     if len(near) == 1 and change is None:
         return near[0]
     place = (f" of the kind {kind}" if kind else "") + (f" in {area.name}" if area else "")
-    hint = f"Did you mean {_name_some(near)}?" if near else "Use action query to see what there is."
+    hint = f"Did you mean {_list_candidates(near)}?" if near else "Use action query to list the entities."
     raise ToolError(f"There is no '{name}'{place}. {hint}")
 
 
 def find_all(home: HomeSnapshot, area: Area, kind: str, change: Change) -> list[Entity]:
-    """Return everything of `kind` in `area` that takes the change. Raises `ToolError` if there is nothing."""
+    """Return all entities of `kind` in `area` that support the change. Raises `ToolError` if there are none."""
     found = [
-        one
-        for one in home.entities
-        if one.area == area
-        and one.exposed
-        and not (one.minor or one.hidden)
-        and words(kind) <= kind_words(one)
-        and change.suits(one)
+        entity
+        for entity in home.entities
+        if entity.area == area
+        and entity.is_exposed
+        and not (entity.is_secondary or entity.is_hidden)
+        and normalize_words(kind) <= kind_words(entity)
+        and change.is_supported_by(entity)
     ]
     if not found:
-        raise ToolError(f"Nothing of the kind {kind} in {area.name} takes that. Use action query to see what there is.")
+        raise ToolError(f"Nothing of the kind {kind} in {area.name} takes that. Use action query to list the entities.")
     return found
 
 
-def fits(entity: Entity, name: str) -> bool:
-    """Return whether its name, area and kind have all words of `name`; it may also be its id."""
-    wanted = words(name)
+def matches(entity: Entity, name: str) -> bool:
+    """Return whether `name` is the entity's id, or all its words are in the entity's name, area and kind."""
+    wanted = normalize_words(name)
     return entity.entity_id == name or bool(wanted and wanted <= _all_words(entity))
 
 
 def _all_words(entity: Entity) -> frozenset[str]:
     place = (entity.area.name, *entity.area.aliases) if entity.area else ()
-    return words(" ".join((entity.name, *entity.aliases, *place))) | kind_words(entity)
+    return normalize_words(" ".join((entity.name, *entity.aliases, *place))) | kind_words(entity)
 
 
 def _make_singular(word: str) -> str:
     return word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word
 
 
-def _is_near(wanted: frozenset[str], there: frozenset[str]) -> bool:
-    return bool(wanted) and all(any(_are_alike(word, other) for other in there) for word in wanted)
+def _is_similar(wanted: frozenset[str], known: frozenset[str]) -> bool:
+    return bool(wanted) and all(any(_are_similar_words(word, other) for other in known) for word in wanted)
 
 
-def _are_alike(word: str, other: str) -> bool:
+def _are_similar_words(word: str, other: str) -> bool:
     if word == other:
         return True
-    # Numbers tell things apart: lamp2 is not lamp1.
+    # Numbers distinguish entities: lamp2 is not lamp1.
     if min(len(word), len(other)) < TYPO_LETTERS or word[0] != other[0] or not (word + other).isalpha():
         return False
     return SequenceMatcher(None, word, other).ratio() >= TYPO_RATIO
 
 
-def _name_some(entities: Sequence[Entity]) -> str:
+def _list_candidates(entities: Sequence[Entity]) -> str:
     shown = [f"{entity} in {entity.area.name}" if entity.area else str(entity) for entity in entities[:MAX_CANDIDATES]]
     more = len(entities) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more else "")

@@ -1,4 +1,4 @@
-"""Rendering: a home as the model reads it."""
+"""Texts for the model about a home and its entities."""
 
 import json
 from collections import Counter
@@ -13,7 +13,7 @@ MAX_ATTRIBUTE_CHARS = 300
 NO_AREA = "No area"
 
 OPEN = ("open", "closed")
-MEANINGS = {
+STATE_WORDS = {
     "battery": ("low", "normal"),
     "cold": ("cold", "normal"),
     "connectivity": ("connected", "disconnected"),
@@ -42,10 +42,10 @@ MEANINGS = {
     "vibration": ("vibration detected", "clear"),
     "window": OPEN,
 }
-"""Words for on and off of a binary sensor, by its device class."""
+"""The words for on and off of a binary sensor, by device class."""
 
-# Named one by one: others hold tokens (cameras), places of people, or pages of what nobody asks.
-SHOWN = (  # noqa: SIM905 - one a line would be a page
+# An allow list, because other attributes contain tokens (cameras), the locations of people, or long data.
+SHOWN_ATTRIBUTES = (  # noqa: SIM905 - with one per line the list would fill a page
     "brightness rgb_color color_temp_kelvin effect current_position current_tilt_position current_temperature "
     "temperature target_temp_high target_temp_low hvac_action hvac_modes preset_mode preset_modes fan_mode humidity "
     "current_humidity available_modes mode percentage media_title media_artist media_album_name app_name source "
@@ -54,19 +54,19 @@ SHOWN = (  # noqa: SIM905 - one a line would be a page
     "start_time end_time location description installed_version latest_version last_triggered wind_speed pressure "
     "temperature_unit wind_speed_unit pressure_unit entity_id"
 ).split()
-"""The attributes that are shown."""
+"""The attributes that the model sees."""
 
 
 def render_list(entities: Sequence[Entity]) -> str:
-    """Return a line for each, by area; the first `MAX_LISTED`, with a note of what is left out."""
+    """Return a line for each entity, by area. Beyond `MAX_LISTED` only the number is given."""
 
     def order(entity: Entity) -> tuple[bool, str, str, str]:
-        place = _name_place(entity)
+        place = _area_name(entity)
         return place == NO_AREA, place, entity.domain, entity.name.casefold()
 
     ordered = sorted(entities, key=order)
     lines: list[str] = []
-    for place, group in groupby(ordered[:MAX_LISTED], _name_place):
+    for place, group in groupby(ordered[:MAX_LISTED], _area_name):
         lines += [f"{place}:", *(f"- {entity}: {render_state(entity)}" for entity in group)]
     if (more := len(entities) - MAX_LISTED) > 0:
         lines.append(f"{more} more are not shown: narrow it down by area, kind or targets.")
@@ -74,16 +74,16 @@ def render_list(entities: Sequence[Entity]) -> str:
 
 
 def render_overview(entities: Sequence[Entity]) -> str:
-    """Return how many of each kind there are in each area."""
+    """Return the number of entities of each kind in each area."""
     lines = []
-    for place in sorted({_name_place(entity) for entity in entities}, key=lambda name: (name == NO_AREA, name)):
-        kinds = Counter(entity.domain for entity in entities if _name_place(entity) == place)
+    for place in sorted({_area_name(entity) for entity in entities}, key=lambda name: (name == NO_AREA, name)):
+        kinds = Counter(entity.domain for entity in entities if _area_name(entity) == place)
         lines.append(f"{place}: " + ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items())))
     return "\n".join([f"There are {len(entities)} entities. Ask again with area, kind or targets.", *lines])
 
 
 def render_state(entity: Entity) -> str:
-    """Return its state, with the one thing that people ask next."""
+    """Return an entity's state, with the attribute that matters most for its kind."""
     state = one_line(entity.state.state)
     attributes = entity.attributes
     match entity.domain:
@@ -99,7 +99,7 @@ def render_state(entity: Entity) -> str:
             return f"{state}, set to {set_to}, measured {measured}"
         case "media_player" if title := attributes.get("media_title"):
             return f"{state}, {one_line(str(title))}"
-        case "binary_sensor" if state in ("on", "off") and (meaning := MEANINGS.get(entity.device_class)):
+        case "binary_sensor" if state in ("on", "off") and (meaning := STATE_WORDS.get(entity.device_class)):
             return f"{state} ({meaning[0] if state == 'on' else meaning[1]})"
         case "text" if attributes.get("mode") == "password":
             return "a password, not shown"
@@ -109,11 +109,11 @@ def render_state(entity: Entity) -> str:
 
 
 def render_details(entity: Entity) -> str:
-    """Return all that is shown of one: its state and attributes, and what it can be told."""
-    lines = [f"{entity}: {render_state(entity)}", f"  area: {_name_place(entity)}"]
+    """Return an entity's state, its attributes, and the commands and settings that it accepts."""
+    lines = [f"{entity}: {render_state(entity)}", f"  area: {_area_name(entity)}"]
     if entity.state.last_changed:
         lines.append(f"  last changed: {entity.state.last_changed}")
-    for name in SHOWN:
+    for name in SHOWN_ATTRIBUTES:
         if (value := entity.attributes.get(name)) not in (None, "", []):
             text = json.dumps(value, ensure_ascii=False, default=str)
             lines.append(f"  {name}: {text if len(text) <= MAX_ATTRIBUTE_CHARS else text[:MAX_ATTRIBUTE_CHARS] + '…'}")
@@ -122,5 +122,5 @@ def render_details(entity: Entity) -> str:
     return "\n".join(lines)
 
 
-def _name_place(entity: Entity) -> str:
+def _area_name(entity: Entity) -> str:
     return entity.area.name if entity.area else NO_AREA

@@ -1,4 +1,4 @@
-"""Home snapshot: all that Home Assistant knows of a home at one moment, how people call it and where it is."""
+"""A snapshot of a home: its areas and entities, with their states and names at one moment."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -9,13 +9,13 @@ from pydantic import AliasPath, BaseModel, ConfigDict, Field
 
 
 class Wire(BaseModel):
-    """One object of an answer of Home Assistant, as far as it is read, whatever else it holds."""
+    """An object in an answer of Home Assistant, with only the fields that are read."""
 
     model_config = ConfigDict(frozen=True)
 
 
 class State(Wire):
-    """An entity as `GET /api/states` has it; `state` is always text, `attributes` are its integration's own."""
+    """An entity in `GET /api/states`. `state` is always text, and `attributes` depend on the integration."""
 
     entity_id: str
     state: str
@@ -24,7 +24,7 @@ class State(Wire):
 
 
 class AreaEntry(Wire):
-    """An area of `config/area_registry/list`."""
+    """An area in `config/area_registry/list`."""
 
     area_id: str
     name: str
@@ -33,7 +33,7 @@ class AreaEntry(Wire):
 
 
 class FloorEntry(Wire):
-    """A floor of `config/floor_registry/list`."""
+    """A floor in `config/floor_registry/list`."""
 
     floor_id: str
     name: str
@@ -41,17 +41,17 @@ class FloorEntry(Wire):
 
 
 class DeviceEntry(Wire):
-    """A device of `config/device_registry/list`; most have several entities."""
+    """A device in `config/device_registry/list`. Most devices have several entities."""
 
     id: str
     area_id: str | None = None
 
 
 class EntityEntry(Wire):
-    """An entity of `config/entity_registry/get_entries`, which has the aliases that `list` leaves out.
+    """An entity in `config/entity_registry/get_entries`, which unlike `list` includes aliases.
 
-    Without an area of its own it is in its device's. A null among the aliases stands for its name. `should_expose`,
-    to Home Assistant's assistants, is None where its owner never said.
+    An entity without an area is in its device's area. A null among the aliases stands for the entity's name.
+    `should_expose` (to Home Assistant's assistants) is None if the owner has not decided.
     """
 
     area_id: str | None = None
@@ -65,9 +65,9 @@ class EntityEntry(Wire):
 
 
 class Answer(Wire):
-    """A message over the WebSocket: of the handshake without an id, or the result of a command.
+    """A message on the WebSocket: part of the handshake, without an id, or the result of a command.
 
-    `error_code` and `error_message` are why that failed.
+    `error_code` and `error_message` are the reason of a failure.
     """
 
     type: str
@@ -79,12 +79,12 @@ class Answer(Wire):
 
 
 UNAVAILABLE = "unavailable"
-"""The state of what Home Assistant has lost; it drops commands to it without a word."""
+"""The state of an entity that Home Assistant cannot reach. Commands to it are silently dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Area:
-    """A room or another place; `floor` has the names of the storey that it is on."""
+    """A room or another area. `floor` has the names of its floor."""
 
     area_id: str
     name: str
@@ -94,39 +94,44 @@ class Area:
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """Anything that has a state: a light, a sensor, a scene.
+    """An object with a state: a light, a sensor, a scene.
 
-    `aliases` are the other names it goes by. `minor` is a setting or a diagnosis of a device, `hidden` what the
-    house's owner does not want to see: neither is found by its name. `exposed` is False for what its owner keeps
-    from Home Assistant's own assistants.
+    Attributes:
+        state: The state from Home Assistant.
+        name: The name that users see.
+        area: The area that it is in.
+        aliases: Its other names.
+        is_secondary: It is a setting or diagnosis of a device, and is not found by name.
+        is_hidden: The owner of the house has hidden it, so it is not found by name.
+        is_exposed: The owner exposes it to Home Assistant's own assistants.
     """
 
     state: State
     name: str
     area: Area | None = None
     aliases: tuple[str, ...] = ()
-    minor: bool = False
-    hidden: bool = False
-    exposed: bool = True
+    is_secondary: bool = False
+    is_hidden: bool = False
+    is_exposed: bool = True
 
     @property
     def entity_id(self) -> str:
-        """Home Assistant's own name for it, such as `light.kitchen`."""
+        """Home Assistant's id, such as `light.kitchen`."""
         return self.state.entity_id
 
     @property
     def attributes(self) -> Mapping[str, Any]:
-        """The things that it says of itself beside its state."""
+        """The state's attributes."""
         return self.state.attributes
 
     @property
     def domain(self) -> str:
-        """The kind of thing that it is: `light`, `cover`, `sensor`."""
+        """The kind of entity: `light`, `cover`, `sensor`."""
         return self.entity_id.partition(".")[0]
 
     @property
     def device_class(self) -> str:
-        """The kind of its kind (`garage`, `temperature`); empty where it does not say."""
+        """The kind within its domain (`garage`, `temperature`), empty if it has none."""
         return str(self.attributes.get("device_class") or "")
 
     def __str__(self) -> str:
@@ -135,7 +140,7 @@ class Entity:
 
 @dataclass(frozen=True, slots=True)
 class HomeSnapshot:
-    """All areas and all entities that have a state, at one moment."""
+    """All areas, and all entities that have a state."""
 
     areas: tuple[Area, ...]
     entities: tuple[Entity, ...]
@@ -148,39 +153,41 @@ def build_snapshot(
     entries: Mapping[str, EntityEntry | None],
     floors: Sequence[FloorEntry] = (),
 ) -> HomeSnapshot:
-    """Return the home that Home Assistant's registries and states describe together."""
-    storeys = {one.floor_id: (one.floor_id, one_line(one.name), *_clean_names(one.aliases)) for one in floors}
-    places = {
-        one.area_id: Area(
-            one.area_id, one_line(one.name), _clean_names(one.aliases), storeys.get(one.floor_id or "", ())
-        )
-        for one in areas
+    """Combine the registries and the states of Home Assistant."""
+    floors_by_id = {
+        floor.floor_id: (floor.floor_id, one_line(floor.name), *_clean_names(floor.aliases)) for floor in floors
     }
-    owners = {device.id: device for device in devices}
-    entities = [_build_entity(state, entries.get(state.entity_id), owners, places) for state in states]
-    return HomeSnapshot(tuple(places.values()), tuple(entities))
+    areas_by_id = {
+        area.area_id: Area(
+            area.area_id, one_line(area.name), _clean_names(area.aliases), floors_by_id.get(area.floor_id or "", ())
+        )
+        for area in areas
+    }
+    devices_by_id = {device.id: device for device in devices}
+    entities = [_build_entity(state, entries.get(state.entity_id), devices_by_id, areas_by_id) for state in states]
+    return HomeSnapshot(tuple(areas_by_id.values()), tuple(entities))
 
 
 def one_line(text: str) -> str:
-    """Return a name as it can stand within a line."""
+    """Return the text in a single line."""
     return re.sub(r"\s+", " ", text).strip()
 
 
 def _build_entity(
-    state: State, entry: EntityEntry | None, owners: Mapping[str, DeviceEntry], places: Mapping[str, Area]
+    state: State, entry: EntityEntry | None, devices_by_id: Mapping[str, DeviceEntry], areas_by_id: Mapping[str, Area]
 ) -> Entity:
-    entry = entry or EntityEntry()  # one without a unique id is in no registry
-    device = owners.get(entry.device_id or "")
+    entry = entry or EntityEntry()  # entities without a unique id are in no registry
+    device = devices_by_id.get(entry.device_id or "")
     area_id = entry.area_id or (device.area_id if device else None)
     name = str(state.attributes.get("friendly_name") or state.entity_id.partition(".")[2].replace("_", " "))
     return Entity(
         state=state,
         name=one_line(name),
-        area=places.get(area_id or ""),
+        area=areas_by_id.get(area_id or ""),
         aliases=_clean_names(entry.aliases),
-        minor=entry.entity_category is not None,
-        hidden=entry.hidden_by is not None,
-        exposed=entry.should_expose is not False,
+        is_secondary=entry.entity_category is not None,
+        is_hidden=entry.hidden_by is not None,
+        is_exposed=entry.should_expose is not False,
     )
 
 

@@ -1,6 +1,6 @@
-"""Commands and settings that each kind of thing takes, and Home Assistant's services for them.
+"""The commands and settings of each kind of entity, and Home Assistant's services for them.
 
-What is not here cannot be done: no model calls a service of its own choice.
+Other changes are impossible: a model cannot call a service of its own choice.
 """
 
 from dataclasses import dataclass
@@ -31,10 +31,10 @@ SettingName = Literal["level_percent", "color", "color_temperature_kelvin", "tem
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """The service that sets something, and its argument.
+    """The service and argument that change a setting.
 
-    `choices` is the attribute that lists what it takes, `feature` the bit of `supported_features` without which
-    the thing cannot do it.
+    `choices` is the attribute that lists the possible values. `feature` is the bit of `supported_features` that an
+    entity needs for the setting.
     """
 
     service: str
@@ -48,7 +48,7 @@ _SWITCH: dict[Command, str] = {"on": "turn_on", "off": "turn_off", "toggle": "to
 COMMANDS: dict[str, dict[Command, str]] = {
     "button": {"activate": "press"},
     "climate": _SWITCH,
-    # Open and close alone: "on" says of no blind whether it is to be up or down.
+    # Only open and close: "on" does not say whether a blind should be up or down.
     "cover": {"open": "open_cover", "close": "close_cover", "stop": "stop_cover", "toggle": "toggle"},
     "fan": _SWITCH,
     "humidifier": _SWITCH,
@@ -78,7 +78,7 @@ COMMANDS: dict[str, dict[Command, str]] = {
 }
 """By domain: the service of each command."""
 
-# In the order in which they are carried out: a thermostat's mode before its temperature.
+# In the order of execution: a thermostat's mode is set before its temperature.
 SETTINGS: dict[str, dict[SettingName, Setting]] = {
     "climate": {
         "option": Setting("set_hvac_mode", "hvac_mode", "hvac_modes"),
@@ -112,7 +112,7 @@ SETTINGS: dict[str, dict[SettingName, Setting]] = {
         "temperature": Setting("set_temperature", "temperature"),
     },
 }
-"""By domain: each setting, and how it is set."""
+"""The settings by domain."""
 
 COLORS = {
     "red": (255, 0, 0),
@@ -127,4 +127,4 @@ COLORS = {
     "pink": (255, 105, 180),
     "white": (255, 255, 255),
 }
-"""The colours that are known by name; Home Assistant takes a name that it does not know for white."""
+"""The color names that are accepted. Home Assistant would replace a name that it does not know by white."""

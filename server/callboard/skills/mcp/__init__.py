@@ -1,4 +1,4 @@
-"""MCP servers as skills: their tools are a skill's tools, as many as they have at the moment."""
+"""MCP servers as skills: the skill's tools are the server's current tools."""
 
 from callboard.skills.mcp.server import McpState
 from callboard.skills.mcp.skills import McpServer, McpServers

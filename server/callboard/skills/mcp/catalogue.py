@@ -1,4 +1,4 @@
-"""Catalogue: a server's list of tools as Callboard's own."""
+"""Converts a server's list of tools to Callboard's tools."""
 
 import hashlib
 import re
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from mcp_types import Tool as McpTool
 
 MAX_TOOLS = 200
-"""Of one server. A model is lost long before."""
+"""The limit for one server. Models are confused by far fewer tools."""
 
 MAX_NAME_CHARS = 64
 MAX_TITLE_CHARS = 80
 
 Call = Callable[[str, Mapping[str, Any], ToolContext], Awaitable[ToolResult]]
-"""Runs a tool by the server's own name of it."""
+"""Runs a tool, by the server's own name of it."""
 
 
 def build_catalogue(
@@ -29,31 +29,31 @@ def build_catalogue(
     call: Call,
     leave_out: Callable[[str, str], None],
 ) -> tuple[Tool, ...]:
-    """Return the tools, named `<server>_<tool>`, at most `MAX_TOOLS`.
+    """Return at most `MAX_TOOLS` tools, named `<server>_<tool>`.
 
-    `leave_out` is told the name of each other tool, and the reason.
+    `leave_out` is called with the name of every other tool and the reason.
     """
     tools: dict[str, Tool] = {}
     given: set[str] = set()
-    for one in listed:
-        if one.name in given:
-            leave_out(one.name, "the server lists another tool of this name")
+    for entry in listed:
+        if entry.name in given:
+            leave_out(entry.name, "the server lists another tool of this name")
         elif len(tools) >= MAX_TOOLS:
-            leave_out(one.name, f"the server has more than {MAX_TOOLS} tools")
+            leave_out(entry.name, f"the server has more than {MAX_TOOLS} tools")
             break
         else:
-            given.add(one.name)
-            name = _make_name(declaration.prefix, one.name, tools)
+            given.add(entry.name)
+            name = _make_name(declaration.prefix, entry.name, tools)
             try:
-                tools[name] = _make_tool(name, declaration, one, call)
+                tools[name] = _make_tool(name, declaration, entry, call)
             except AgentError as error:
-                leave_out(one.name, str(error))
+                leave_out(entry.name, str(error))
     return tuple(tools.values())
 
 
 def _make_tool(name: str, declaration: ServerDeclaration, listed: "McpTool", call: Call) -> Tool:
     hints = listed.annotations
-    # A hint of a server that nobody vouches for must not be why a tool runs unasked, or runs again after a failure.
+    # A hint of an untrusted server must not let a tool run without approval, or again after a failure.
     # https://modelcontextprotocol.io/specification/2025-11-25/server/tools#tool
     read_only = declaration.trusted and bool(hints and hints.read_only_hint)
     title = listed.title or (hints.title if hints else None) or ""
@@ -78,7 +78,10 @@ def _make_tool(name: str, declaration: ServerDeclaration, listed: "McpTool", cal
 
 
 def _make_name(prefix: str, given: str, taken: Mapping[str, Tool]) -> str:
-    """Return a name that models take; one that had to be cut or is taken ends in a hash, so that it stays the same."""
+    """Return a valid name for the tool.
+
+    If the name must be cut or is taken, it ends in a hash, so that it stays the same.
+    """
     name = f"{prefix}_{re.sub(r'[^A-Za-z0-9_-]+', '_', given)}"
     if len(name) <= MAX_NAME_CHARS and name not in taken:
         return name

@@ -1,6 +1,6 @@
-"""Connection to an MCP server by the official SDK, over its standard streams or streamable HTTP.
+"""The connection to an MCP server with the official SDK, over standard streams or HTTP.
 
-This module and those below it that import the SDK are themselves imported when a server is started.
+This module and the modules that import the SDK are imported only when a server is started.
 """
 
 import asyncio
@@ -31,36 +31,36 @@ from callboard.skills.mcp.signals import Signals, sent_call
 from callboard.skills.mcp.watched_stream import WatchedStream
 
 REQUEST_SECONDS = 60.0
-"""Time for the handshake and for a list, each: `npx` may be loading the server first."""
+"""The time limit for the handshake and for a list. `npx` may have to download the server first."""
 
 CONNECT_SECONDS = 30.0
 EVENTS = "text/event-stream"
 LISTEN_SECONDS = 5.0
-"""Time that a server has to confirm that it will tell of changes, before its list is read all the same."""
+"""The time for a server to confirm a subscription to changes. After that its list is read regardless."""
 
 LISTEN_AGAIN_SECONDS = 5.0
 MAX_MESSAGE_BYTES = 32 * 1024 * 1024
-"""Of one message over HTTP: pictures come in them, as base64."""
+"""The largest message over HTTP. Messages contain pictures as base64."""
 
 MAX_STDERR_CHARS = 2_000
 
 CONNECTION_ERRORS = (MCPError, OSError, RuntimeError, ValueError, httpx2.HTTPError, anyio.BrokenResourceError)
-"""Errors of a connection that fails, alone or in the groups that anyio makes of it."""
+"""The exceptions of a connection that fails, single or in anyio's groups."""
 
 _SESSION_IN_URL = re.compile(r"[?&]session_?id=", re.IGNORECASE)
-"""The older transport has its session there."""
+"""The older transport has the session's id in the URL."""
 
 _FORGOTTEN_STATUSES = frozenset({400, 401, 410, 503})
 _FORGOTTEN_WORDS = re.compile(r"session|not initiali[sz]ed", re.IGNORECASE)
 _OTHER_CODES = re.compile(r'"code"\s*:\s*-3260[123]\b')
-"""JSON-RPC's codes for a wrong method, wrong arguments and an internal error: the call may have reached its tool."""
+"""JSON-RPC's codes for a wrong method, wrong arguments and an internal error. The call may have reached its tool."""
 
 _log = structlog.get_logger(__name__)
 
 
 @asynccontextmanager
 async def connect(declaration: ServerDeclaration, signals: Signals) -> AsyncIterator[Session]:
-    """Open a session. Enter and leave it in one task. Raises `CONNECTION_ERRORS`, in groups too."""
+    """Open a session. Enter and leave it in the same task. Raises `CONNECTION_ERRORS`, also in groups."""
 
     async def on_message(message: ServerNotification | Exception) -> None:
         match message:
@@ -86,7 +86,7 @@ async def connect(declaration: ServerDeclaration, signals: Signals) -> AsyncIter
 
 
 async def speaks_events(declaration: ServerDeclaration) -> bool:
-    """Return whether a URL that refuses streamable HTTP has a stream of events, as the older transport has.
+    """Return whether a URL that refuses streamable HTTP offers the older transport's stream of events.
 
     https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#backwards-compatibility
     """
@@ -127,8 +127,8 @@ async def _watch(
     transport: AbstractAsyncContextManager[_Streams, bool | None], declaration: ServerDeclaration, signals: Signals
 ) -> AsyncIterator[_Streams]:
     with anyio.CancelScope(shield=True) as opening:
-        # Cancelled while its process begins, the SDK would leave that to nobody, and asyncio's event loop may be closed
-        # before it has heard of its end.
+        # Shielded while the process starts. If the SDK is cancelled there, it leaves the process running, and asyncio's
+        # event loop may be closed before the process has ended.
         async with transport as (read, write):
             opening.shield = False
             yield WatchedStream(read, declaration.name, signals), write
@@ -136,7 +136,7 @@ async def _watch(
 
 @asynccontextmanager
 async def _listen_while_open(client: Client, signals: Signals) -> AsyncIterator[None]:
-    """Ask for changes: since 2026-07-28 servers tell of changes to those alone who ask for it."""
+    """Subscribe to changes: since 2026-07-28 servers report changes only to subscribers."""
     capability = client.server_capabilities.tools
     if capability is None or not capability.list_changed:
         yield
@@ -144,7 +144,7 @@ async def _listen_while_open(client: Client, signals: Signals) -> AsyncIterator[
     begun = asyncio.Event()
     async with anyio.create_task_group() as group:
         group.start_soon(_listen, client, signals, begun)
-        # Before the list is read: nobody is told of a change between the two.
+        # Subscribed before the list is read, because a change in between would be missed.
         with anyio.move_on_after(LISTEN_SECONDS):
             await begun.wait()
         yield
@@ -161,7 +161,7 @@ async def _listen(client: Client, signals: Signals, begun: asyncio.Event) -> Non
         except SubscriptionLost:
             pass
         except (MCPError, TimeoutError):
-            return  # it says that it tells of changes, and does not: the list stays as it is
+            return  # the server declares the subscription but does not support it: the list is not updated
         finally:
             begun.set()
         await anyio.sleep(LISTEN_AGAIN_SECONDS)
@@ -182,10 +182,10 @@ def _http_client(declaration: ServerDeclaration, signals: Signals) -> httpx2.Asy
         elif response.status_code in (401, 403):
             raise ConnectionRefusedError(f"it answered HTTP {response.status_code}: check its headers")
         elif declaration.transport == "sse" and response.request.method == "POST" and response.is_error:
-            # The SDK stops sending at that, and its callers wait for ever.
+            # After such a status the SDK stops sending, and callers would wait forever.
             signals.end(f"it answered HTTP {response.status_code}")
 
-    # No limit on reading: streams of notifications are silent for hours. The executor bounds a call.
+    # No limit on reading, because streams of notifications are silent for hours. The executor limits calls.
     timeout = httpx2.Timeout(CONNECT_SECONDS, read=None)
     hooks: Mapping[str, list[Any]] = {"request": [pass_on], "response": [guard]}
     return httpx2.AsyncClient(headers=dict(declaration.headers), timeout=timeout, event_hooks=hooks)
@@ -194,7 +194,7 @@ def _http_client(declaration: ServerDeclaration, signals: Signals) -> httpx2.Asy
 async def _is_session_forgotten(response: httpx2.Response) -> bool:
     """Return whether the server refused a call before it ran, because it does not know the call's session.
 
-    That is 404 by the specification. Many servers answer with another status, and say it in words.
+    The specification requires status 404. Many servers use another status and explain it in the body.
     """
     if response.status_code != HTTPStatus.NOT_FOUND and response.status_code not in _FORGOTTEN_STATUSES:
         return False
@@ -204,12 +204,12 @@ async def _is_session_forgotten(response: httpx2.Response) -> bool:
         return False
     if response.status_code == HTTPStatus.NOT_FOUND:
         return True
-    said = (await response.aread()).decode(errors="replace")
-    return _FORGOTTEN_WORDS.search(said) is not None and _OTHER_CODES.search(said) is None
+    body = (await response.aread()).decode(errors="replace")
+    return _FORGOTTEN_WORDS.search(body) is not None and _OTHER_CODES.search(body) is None
 
 
 class _BoundedStream(httpx2.AsyncByteStream):
-    """A body of `MAX_MESSAGE_BYTES` at most: the SDK bounds events, and not plain answers."""
+    """A body of at most `MAX_MESSAGE_BYTES`. The SDK limits events, but not plain answers."""
 
     def __init__(self, inner: httpx2.AsyncByteStream) -> None:
         self._inner = inner
@@ -223,12 +223,12 @@ class _BoundedStream(httpx2.AsyncByteStream):
             yield chunk
 
     async def aclose(self) -> None:
-        """End the answer."""
+        """Close the response."""
         await self._inner.aclose()
 
 
 class _RepairedStream(httpx2.AsyncByteStream):
-    """A body of JSON or events whose lone surrogates are replaced: the SDK takes no message that has one."""
+    """A body of JSON or events without lone surrogates, for which the SDK would reject the message."""
 
     def __init__(self, inner: httpx2.AsyncByteStream) -> None:
         self._inner = inner
@@ -236,7 +236,7 @@ class _RepairedStream(httpx2.AsyncByteStream):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         waiting: list[bytes] = []
         async for chunk in self._inner:
-            # No escape goes over the end of a line.
+            # Escape sequences do not span lines.
             lines, end, rest = chunk.rpartition(b"\n")
             waiting += [lines, end] if end else []
             if end:
@@ -246,13 +246,13 @@ class _RepairedStream(httpx2.AsyncByteStream):
         yield replace_lone_surrogates(b"".join(waiting))
 
     async def aclose(self) -> None:
-        """End the answer."""
+        """Close the response."""
         await self._inner.aclose()
 
 
 @asynccontextmanager
 async def _log_stderr(declaration: ServerDeclaration) -> AsyncIterator[TextIO]:
-    """Open a file for the server's standard error whose lines go to our log, at debug."""
+    """Open a file for the server's standard error, whose lines are logged at debug level."""
     reading, writing = os.pipe()
     loop = asyncio.get_running_loop()
     transport, _ = await loop.connect_read_pipe(lambda: _StderrLines(declaration), os.fdopen(reading, "rb", 0))
@@ -274,5 +274,5 @@ class _StderrLines(asyncio.Protocol):
             lines = [*lines, self._rest]
             self._rest = ""
         for line in lines:
-            said = self._declaration.hide(line.strip())[:MAX_STDERR_CHARS]
-            _log.debug("mcp_server_stderr", server=self._declaration.name, line=said)
+            shown = self._declaration.hide(line.strip())[:MAX_STDERR_CHARS]
+            _log.debug("mcp_server_stderr", server=self._declaration.name, line=shown)

@@ -1,6 +1,6 @@
-"""Messages of MCP servers, made readable for the SDK, which refuses a whole message for one part of it.
+"""Repairs messages of MCP servers, because the SDK rejects a whole message for one invalid part.
 
-Broken servers are many, and their users want the part that is whole: a tool that can be called, the text of a result.
+Many servers are broken in part, and their users want the rest: the tools that can be called, the text of a result.
 """
 
 import json
@@ -14,11 +14,11 @@ from pydantic import TypeAdapter, ValidationError
 from callboard.skills.mcp.schema import clean_schema
 
 MAX_SHOWN_CHARS = 1_000
-"""Of each text in a block of a type that is not known."""
+"""The longest text that is shown from a block of an unknown type."""
 
 _BLOCK: TypeAdapter[ContentBlock] = TypeAdapter(ContentBlock)
 _NEEDLESS = frozenset({"_meta", "annotations", "icons", "size"})
-"""Fields of blocks that nobody is shown, and that are no reason to lose the block."""
+"""Fields of blocks that are never shown. An invalid value must not cost the block."""
 
 _ESCAPE = re.compile(
     rb"""
@@ -36,13 +36,13 @@ _ID = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-"""The id of an answer, in the two places where servers write it: before the result and at the very end."""
+"""The id of an answer, in the two places where servers write it: before the result and at the end."""
 
 
 def repair_message(error: ValidationError) -> SessionMessage | None:
-    """Return the message that the SDK could not read, repaired, or an error that ends the call that it answered.
+    """Return the unreadable message repaired, or an error that ends the call which it answers.
 
-    None if it answers nothing: servers print other text to their standard output.
+    Return None if it is not an answer, because servers print other text to their standard output.
     """
     given = error.errors()[0]["input"]
     message = _read_json(given) if isinstance(given, str) else given
@@ -60,9 +60,9 @@ def repair_message(error: ValidationError) -> SessionMessage | None:
 
 
 def repair_tool(given: object) -> dict[str, Any]:
-    """Return a tool of a server's list with the fields that are used; raises `ValueError` with the reason it has none.
+    """Return an entry of a server's list of tools with the fields that are used. Raises `ValueError` with the defect.
 
-    Without its output schema: a result that does not fit one is better than none.
+    The output schema is dropped, because a result that does not fit it is better than none.
     """
     if not isinstance(given, dict) or not isinstance(given.get("name"), str) or not given["name"].strip():
         raise ValueError("it has no name")
@@ -75,7 +75,7 @@ def repair_tool(given: object) -> dict[str, Any]:
 
 
 def repair_result(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the result of a call with all content that it has; what is of no known kind becomes text."""
+    """Return the result of a call with all its content. Content of an unknown type becomes text."""
     result = {key: given[key] for key in ("_meta", "resultType") if isinstance(given.get(key), dict | str)}
     unknown = given.keys() - {"_meta", "resultType", "content", "structuredContent", "isError"}
     content = given.get("content")
@@ -86,7 +86,7 @@ def repair_result(given: dict[str, Any]) -> dict[str, Any]:
     if structured is not None:
         result["structuredContent"] = structured if isinstance(structured, dict) else {"result": structured}
     is_error = given.get("isError") in (True, "true")
-    return {**result, "content": [_repair_block(one) for one in blocks], "isError": is_error}
+    return {**result, "content": [_repair_block(block) for block in blocks], "isError": is_error}
 
 
 def _repair_block(given: object) -> dict[str, Any]:
@@ -107,23 +107,23 @@ def _make_text(text: str) -> dict[str, Any]:
 
 
 def _shorten(value: object) -> object:
-    """Return a JSON value with long texts cut: a block of a new type may hold a film in base64."""
+    """Return a JSON value with long texts cut, because a block of an unknown type may contain a film in base64."""
     match value:
         case str() if len(value) > MAX_SHOWN_CHARS:
             return f"{value[:MAX_SHOWN_CHARS]}… [{len(value) - MAX_SHOWN_CHARS} more characters]"
         case dict():
-            return {key: _shorten(one) for key, one in value.items()}
+            return {key: _shorten(item) for key, item in value.items()}
         case list():
-            return [_shorten(one) for one in value]
+            return [_shorten(item) for item in value]
         case _:
             return value
 
 
 def _complete(message: dict[str, Any]) -> dict[str, Any]:
-    """Return a message with the fields that JSON-RPC 2.0 wants, where their values are certain."""
+    """Return a message with the fields that JSON-RPC 2.0 requires, if their values are certain."""
     complete = {**message, "jsonrpc": "2.0"}
     if "result" in message and not isinstance(message["result"], dict):
-        # The result of a call, if of anything: no other is text or a list.
+        # Only the result of a call can be a text or a list.
         complete["result"] = {"content": message["result"]}
     error = message.get("error")
     if error is not None and "result" not in message:
@@ -138,22 +138,22 @@ def _complete(message: dict[str, Any]) -> dict[str, Any]:
 
 def _read_json(text: str) -> object:
     try:
-        # Not strict: some servers write line breaks and tabs into texts as they are.
+        # Not strict, because some servers do not escape line breaks and tabs.
         return json.loads(replace_lone_surrogates(text.encode("utf-8", "replace")), strict=False)
     except (ValueError, RecursionError):
         return None
 
 
 def replace_lone_surrogates(text: bytes) -> bytes:
-    """Return JSON text with U+FFFD for lone surrogates, which JavaScript writes where it cuts text in two.
+    """Return JSON text with U+FFFD for lone surrogates, which JavaScript writes when it cuts a text between two halves.
 
-    `text` may be any part of JSON that ends between two escapes.
+    `text` may be a part of the JSON text if it does not split an escape sequence.
     """
     return _ESCAPE.sub(lambda match: rb"\ufffd" if match["lone"] else match[0], text)
 
 
 def _find_id(text: str) -> int | str | None:
-    """Return the id of an answer that is no JSON: it was cut off, or is nested too deeply to be read."""
+    """Return the id of an answer that is not valid JSON, because it was cut off or is nested too deeply."""
     found = _ID.match(text)
     if found is None:
         return None

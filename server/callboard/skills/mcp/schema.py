@@ -1,10 +1,10 @@
-"""JSON schemas of MCP tools, made fit for models to read and cheap to check arguments by.
+"""Cleans the JSON schemas of MCP tools, so that models can read them and arguments can be checked cheaply.
 
-A server's schema is untrusted: it may be broken, and it may be made to keep the checker busy for ever. Only the
-keywords named here are kept. The rule for all of them: the cleaned schema never refuses arguments that the server's
-own schema accepts. So a constraint is dropped if checking it may take long (`pattern`), if it is not as JSON Schema
-2020-12 has it (a `minimum` that is text), and if a dropped constraint inside it would turn its meaning around (`not`,
-`if`; `oneOf` becomes `anyOf`). The server checks its arguments itself.
+A server's schema is untrusted: it may be broken, or designed to keep the checker busy forever. Only the keywords in
+this module are kept. The cleaned schema never refuses arguments that the server's own schema accepts. So a constraint
+is dropped if checking it may take long (`pattern`), if it is not valid in JSON Schema 2020-12 (a `minimum` that is
+text), or if a dropped constraint inside it would reverse its meaning (`not`, `if`; `oneOf` becomes `anyOf`). The server
+checks its arguments itself.
 """
 
 import json
@@ -17,7 +17,8 @@ from urllib.parse import unquote
 
 MAX_SCHEMA_CHARS = 50_000
 MAX_KEYWORDS = 20_000
-"""Limit with all references written out: `$defs` that each use the next one twice double with each."""
+"""The limit with all references expanded. A chain of `$defs` that each use the next one twice doubles with each
+step."""
 
 MAX_LEVELS = 64
 MAX_DESCRIPTION_CHARS = 4_000
@@ -36,7 +37,7 @@ _TYPE_ALIASES = {
     "list": "array",
     "none": "null",
 }
-"""Types as other languages name them. Names in capitals, as Gemini has them, are read too."""
+"""Names of types in other languages. Names in capitals, as in Gemini's schemas, are accepted too."""
 
 _VALUES = frozenset({"const", "default", "examples"})
 _TEXTS = frozenset({"title", "description", "format", "x-mcp-header"})
@@ -49,17 +50,17 @@ _SPACES = re.compile(r"[^\S\n]+")
 
 
 def clean_text(text: str, limit: int = MAX_DESCRIPTION_CHARS) -> str:
-    """Return `text` without invisible characters, which could hide orders to the model: controls, directions, tags."""
+    """Return `text` without invisible characters (controls, directions, tags), which could hide orders to the model."""
     shown = "".join(char for char in text if char in "\n\t" or unicodedata.category(char) not in ("Cc", "Cf", "Cs"))
     shown = _SPACES.sub(" ", shown).strip()
     return shown if len(shown) <= limit else shown[:limit] + "…"
 
 
 def clean_schema(given: object) -> dict[str, Any]:
-    """Return the schema of a tool's arguments in JSON Schema 2020-12. Raises `ValueError` with the reason it has none.
+    """Return the schema of a tool's arguments in JSON Schema 2020-12. Raises `ValueError` with the defect.
 
-    Wrong shapes whose meaning is certain are converted: PHP's `[]` for an empty object, null for a keyword that is
-    not given, `exclusiveMinimum: true` of draft 4, `nullable` of OpenAPI, types as other languages name them.
+    Invalid forms with a certain meaning are converted: PHP's `[]` for an empty object, null for a missing keyword,
+    draft 4's `exclusiveMinimum: true`, OpenAPI's `nullable`, and types in other languages' names.
     """
     try:
         length = len(json.dumps(given, allow_nan=False))
@@ -72,12 +73,12 @@ def clean_schema(given: object) -> dict[str, Any]:
     if not isinstance(schema, dict) or "object" not in _as_list(schema.get("type", "object")):
         raise ValueError("its schema is not of type 'object'")
     cleaner.check_references()
-    # Many endpoints refuse an object without properties.
+    # Many endpoints refuse an object schema without properties.
     return {**schema, "type": "object", "properties": schema.get("properties", {})}
 
 
 class _Place(NamedTuple):
-    """Place of a part of the schema, as JSON pointers (RFC 6901): in the given one and in the cleaned one."""
+    """The place of a part of the schema, as JSON pointers (RFC 6901) into the given and the cleaned schema."""
 
     given: str
     kept: str
@@ -91,7 +92,7 @@ class _Place(NamedTuple):
 class _Node:
     """A schema within the schema, with the places of the schemas that it uses.
 
-    Those `in_place` are about the same value, those `inner` about a part of it.
+    The schemas at `in_place` apply to the same value, those at `inner` to a part of it.
     """
 
     place: _Place
@@ -102,20 +103,20 @@ class _Node:
 
     @property
     def keywords(self) -> int:
-        """How much it costs to check a value by this schema alone."""
+        """The cost of checking a value by this schema, without the schemas that it uses."""
         values = sum(len(json.dumps(self.cleaned[key])) for key in ("enum", "const") if key in self.cleaned)
         return 1 + len(self.cleaned) + values // 10
 
 
 class _Cleaner:
-    """One cleaning, which keeps the schemas within the schema by their given places."""
+    """Cleans one schema, and keeps its parts by their given places."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, _Node] = {}
         self._measured: dict[str, tuple[int, int]] = {}
 
     def clean(self, given: object, place: _Place, level: int) -> dict[str, Any] | bool:
-        """Return the schema that stands at `place`; raises `ValueError`."""
+        """Return the cleaned schema at `place`. Raises `ValueError`."""
         if level > MAX_LEVELS:
             raise ValueError(f"its schema is nested more than {MAX_LEVELS} levels deep")
         self._nodes[place.given] = node = _Node(place)
@@ -124,14 +125,14 @@ class _Cleaner:
         if given is None or given is True or given == []:
             given = {}
         if not isinstance(given, dict):
-            raise ValueError(f"its schema has no schema at '{place.given}'")  # noqa: TRY004 - of the server, not of ours
+            raise ValueError(f"its schema has no schema at '{place.given}'")  # noqa: TRY004 - the server's mistake, not a programming error
         for key, value in _convert_old_keywords(given).items():
             if value is not None or key in _VALUES:
                 self._clean_keyword(node, key, value, level + 1)
         return node.cleaned
 
     def check_references(self) -> None:
-        """Raise `ValueError` for references to nothing, endless loops, and a schema that is too large written out."""
+        """Raise `ValueError` for dangling references, endless loops, and a schema that is too large when expanded."""
         for node in self._nodes.values():
             if node.reference is not None:
                 target = self._find_target(node.place.given, node.reference)
@@ -146,9 +147,10 @@ class _Cleaner:
             raise ValueError(f"its schema has over {MAX_KEYWORDS} keywords with its references written out")
 
     def _find_target(self, place: str, reference: str) -> _Node:
-        """Return the schema that a reference at `place` means; raises `ValueError`.
+        """Return the schema that a reference at `place` means. Raises `ValueError`.
 
-        Schemas are often put as they are into another one, where their references lead past their own definitions.
+        Schemas are often embedded unchanged in another one, where their references no longer point to their own
+        definitions. So the references are also resolved relative to the enclosing schemas.
         """
         around = place
         while f"{around}{reference}" not in self._nodes and around:
@@ -159,7 +161,7 @@ class _Cleaner:
         return self._nodes[found]
 
     def _measure(self, place: str, around: frozenset[str]) -> tuple[int, int]:
-        """Return the keywords and levels of a schema written out, in which a part that contains itself ends there."""
+        """Return the keywords and levels of an expanded schema. A recursive part ends where it contains itself."""
         if place in around or place not in self._nodes:
             return 0, 0
         if place not in self._measured and len(around) <= MAX_LEVELS:
@@ -173,7 +175,7 @@ class _Cleaner:
         return keywords, levels
 
     def _clean_keyword(self, node: _Node, key: str, value: Any, level: int) -> None:
-        """Put a keyword's clean value into the node, and nothing if the keyword is dropped."""
+        """Add a keyword with its cleaned value to the node, unless the keyword is dropped."""
         place = node.place.step(key)
         if key in _MAPS:
             node.cleaned[key] = self._clean_map(node, key, value, level)
@@ -192,22 +194,22 @@ class _Cleaner:
         place = node.place.step(key)
         if not isinstance(value, dict) and value != []:
             raise ValueError(f"its schema has no object at '{place.given}'")
-        parts = {name: (one, place.step(name)) for name, one in dict(value).items()}
+        parts = {name: (schema, place.step(name)) for name, schema in dict(value).items()}
         if key == "properties":
-            # Definitions count where they are referred to.
+            # Definitions count at their references.
             node.inner.extend(part.given for _, part in parts.values())
-        return {name: self.clean(one, part, level) for name, (one, part) in parts.items()}
+        return {name: self.clean(schema, part, level) for name, (schema, part) in parts.items()}
 
     def _clean_list(self, node: _Node, key: str, value: list[Any], level: int) -> None:
         kept = _LISTS[key]
         places = [node.place.step(key, kept).step(str(index)) for index in range(len(value))]
         (node.inner if kept == "prefixItems" else node.in_place).extend(place.given for place in places)
         if value:
-            node.cleaned[kept] = [self.clean(one, part, level) for one, part in zip(value, places, strict=True)]
+            node.cleaned[kept] = [self.clean(schema, part, level) for schema, part in zip(value, places, strict=True)]
 
 
 def _convert_old_keywords(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the keywords of JSON Schema's drafts 4 to 7 and of OpenAPI 3.0 as those of 2020-12."""
+    """Convert the keywords of JSON Schema's drafts 4 to 7 and of OpenAPI 3.0 to 2020-12."""
     schema = dict(given)
     for bound, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
         if schema.get(exclusive) is True and bound in schema:
@@ -216,7 +218,7 @@ def _convert_old_keywords(given: dict[str, Any]) -> dict[str, Any]:
         schema["prefixItems"] = schema["items"]
         schema["items"] = schema.get("additionalItems")
     if "patternProperties" in schema:
-        # The names that they allow are not known here, so no name is one too many.
+        # The patterns are dropped, so any additional name must be allowed.
         schema.pop("additionalProperties", None)
     if schema.get("nullable") is True and "type" in schema:
         schema["type"] = [*_as_list(schema["type"]), "null"]
@@ -226,15 +228,15 @@ def _convert_old_keywords(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read_reference(reference: Any, place: _Place) -> str:
-    """Return the place that a reference names, in the given schema; raises `ValueError` for one outside of it."""
+    """Return the place that a reference names in the given schema. Raises `ValueError` for a place outside of it."""
     if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
         raise ValueError(f"its schema refers at '{place.given}' to something outside of it")
-    # The fragment of a URL, so characters may be percent-encoded.
+    # A URL fragment may be percent-encoded.
     return unquote(reference[1:])
 
 
 def _clean_value(key: str, value: Any, place: _Place) -> Any:
-    """Return the clean value of a keyword that holds no schema; None if it is dropped. Raises `ValueError`."""
+    """Return the cleaned value of a keyword that contains no schema, or None if it is dropped. Raises `ValueError`."""
     match key:
         case "type":
             names = _clean_type(value, place)
@@ -242,7 +244,7 @@ def _clean_value(key: str, value: Any, place: _Place) -> Any:
         case "enum":
             return _as_list(value) or None
         case "required":
-            # In a property `required: true` is how draft 3 had it.
+            # Draft 3 has `required: true` in a property.
             return None if isinstance(value, bool) else _clean_names(value, place)
         case _ if key in _TEXTS and isinstance(value, str):
             return clean_text(value)
@@ -256,15 +258,15 @@ def _clean_value(key: str, value: Any, place: _Place) -> Any:
 
 
 def _clean_type(value: Any, place: _Place) -> list[str]:
-    """Return the names of the types, none where any type is right."""
+    """Return the names of the types, or an empty list if any type is allowed."""
     names: list[str] = []
-    for one in _as_list(value):
-        name = "null" if one is None else str(one).lower()
+    for given in _as_list(value):
+        name = "null" if given is None else str(given).lower()
         name = _TYPE_ALIASES.get(name, name)
         if name == "any":
             return []
         if name not in _TYPES:
-            raise ValueError(f"its schema has at '{place.given}' no type of JSON Schema but {str(one)[:40]!r}")
+            raise ValueError(f"its schema has an unknown type {str(given)[:40]!r} at '{place.given}'")
         names.append(name)
     return list(dict.fromkeys(names))
 
@@ -277,7 +279,10 @@ def _clean_names(value: Any, place: _Place) -> list[str]:
 
 
 def _as_list(value: Any) -> list[Any]:
-    """Return a list as it is, PHP's list with gaps (an object whose keys are numbers) as one, another value in one."""
+    """Return a list unchanged, and any other value in a list.
+
+    PHP's list with gaps, an object with numeric keys, is a list.
+    """
     match value:
         case list():
             return value

@@ -1,7 +1,7 @@
-"""Running MCP server: started, started again when it dies, and ended.
+"""A running MCP server: starts it, restarts it when it ends, and stops it.
 
-A task of its own owns the connection: anyio's scopes must be left in the task that entered
-them. Calls come from the tasks of the runs.
+One task owns the connection, because anyio's scopes must be left in the task that entered them. Calls come from the
+tasks of the runs.
 """
 
 import asyncio
@@ -26,48 +26,52 @@ if TYPE_CHECKING:
     from callboard.skills.mcp.session import Session
 
 FIRST_TOOLS_SECONDS = 5.0
-"""Time that our own start waits for a server's tools; a slower one brings them later."""
+"""The time that Callboard's start waits for a server's tools. Tools of a slower server are added later."""
 
 STABLE_SECONDS = 60.0
-"""A connection that lasted so long was no failed start: the back-off begins anew."""
+"""After a connection of this length the pauses before a restart begin anew."""
 
 STOP_SECONDS = 10.0
 CHANGE_PAUSE_SECONDS = 0.2
-"""Changes come in bursts: the list is read once for all of one."""
+"""Changes come in bursts, and the list is read once for all of them."""
 
 RENEW_SECONDS = 20.0
-"""Time that a call waits for a new session, when the server has forgotten the old one."""
+"""The time that a call waits for a new session after the server has forgotten the old one."""
 
 LAST_CALLS_SECONDS = 3.0
-"""Time that calls of a forgotten session have to end, before it is closed."""
+"""The time that calls of a forgotten session may take to end before the session is closed."""
 
 MAX_NOTES = 20
-"""Of the tools of one server that are left out, and lines in the log for each reading of its list."""
+"""The most notes about tools that are left out, and the most log lines about them for each reading of the list."""
 
 _REFUSALS = ("Server returned an error response", "Not Found")
-"""The SDK's words for a status other than 200 without a JSON-RPC body: a URL of another protocol answers so."""
+"""The SDK's messages for an unsuccessful status without a JSON-RPC body, such as from a URL of another protocol."""
 
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Pauses before a server is started again: each twice the last."""
+    """The pauses before a server is restarted. Each is twice as long as the last."""
 
     first_seconds: float = 1.0
     most_seconds: float = 60.0
 
     def pause(self, failures: int) -> float:
-        """Return the seconds to wait after so many failures in a row, from 1."""
+        """Return the pause in seconds after a number of failures in a row, from 1."""
         return min(self.most_seconds, self.first_seconds * 2.0 ** min(failures - 1, 30))
 
 
 @dataclass(frozen=True, slots=True)
 class McpState:
-    """State of a server. `reason`: why it does not run; `tools`: how many it has, or had when it last ran.
+    """The state of a server.
 
-    `notes`: a line on each tool of its list that cannot be used, and on settings that do not do what they seem to.
-    `tool_names` are those that the model is told.
+    Attributes:
+        status: Whether it runs.
+        reason: Why it does not run.
+        tools: The number of its tools now, or when it last ran.
+        notes: A line for each tool that cannot be used, and for settings without the expected effect.
+        tool_names: The names of the tools that the model sees.
     """
 
     status: Literal["stopped", "starting", "ready", "restarting"] = "stopped"
@@ -78,7 +82,7 @@ class McpState:
 
 
 class RunningServer:
-    """One server, whose tools are those it had last."""
+    """One server. Its tools are kept while it restarts."""
 
     def __init__(self, declaration: ServerDeclaration, backoff: Backoff | None = None) -> None:
         self.declaration = declaration
@@ -91,22 +95,22 @@ class RunningServer:
         self._next_start = 0.0
 
     def tools(self) -> tuple[Tool, ...]:
-        """Return the tools it has, or had before it was lost."""
+        """Return its tools, or those it had before it was lost."""
         return self._tools
 
     def describe(self) -> str:
-        """Return a line on how it is: `files: ready, 4 tools`."""
+        """Return a line about its state: `files: ready, 4 tools`."""
         count = f"{self.state.tools} {'tool' if self.state.tools == 1 else 'tools'}"
         reason = f": {self.state.reason}" if self.state.reason else ""
         return f"{self.declaration.name}: {self.state.status}, {count}{reason}"
 
     def list_conditions(self) -> tuple[str, ...]:
-        """Return the line on how it is, and its notes."""
+        """Return the line about its state, and its notes."""
         return (self.describe(), *(f"{self.declaration.name}: {note}" for note in self.state.notes))
 
     @asynccontextmanager
     async def lifespan(self, *, wait_seconds: float = FIRST_TOOLS_SECONDS) -> AsyncIterator[None]:
-        """Run the server; begins once it has tools, has failed, or `wait_seconds` are over."""
+        """Run the server. The context starts once it has tools, has failed, or after `wait_seconds`."""
         signals = self._signals = Signals()
         settled = asyncio.Event()
         scope = anyio.CancelScope()
@@ -121,14 +125,15 @@ class RunningServer:
             signals.stop()
             if self._session is None:
                 scope.cancel()
-            # Over the scope and never by the task's own cancel(), which breaks off the SDK's ending of the process.
+            # Cancelled through the scope, because the task's own cancel() would interrupt the SDK while it ends the
+            # process.
             await asyncio.wait({keeping}, timeout=STOP_SECONDS)
             scope.cancel()
             await keeping
             self.state = replace(self.state, status="stopped", reason="")
 
     async def call(self, tool_name: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
-        """Run a tool at the server; raises `ToolError`, also where the server is not there."""
+        """Run a tool at the server. Raises `ToolError`, also if the server does not run."""
         for _ in range(2):
             session = await self._wait_for_session()
             try:
@@ -141,7 +146,7 @@ class RunningServer:
         raise ToolError(f"The MCP server '{name}' refused the call twice: {FORGOTTEN}. The call was not carried out.")
 
     async def _wait_for_session(self) -> "Session":
-        """Return the open session, once a forgotten one is replaced; raises `ToolError` if there is none."""
+        """Return the open session, after a forgotten one has been replaced. Raises `ToolError` if there is none."""
         with anyio.move_on_after(RENEW_SECONDS):
             await self._signals.renewed.wait()
         if self._session is None or self._session.signals.end_reason:
@@ -154,7 +159,7 @@ class RunningServer:
             case "starting":
                 return f"The MCP server '{name}' is still starting; try again in a few seconds."
             case "stopped":
-                return f"The MCP server '{name}' does not run: its tools work in a Callboard server alone."
+                return f"The MCP server '{name}' does not run: its tools work only in a running Callboard server."
             case "ready" | "restarting":
                 seconds = max(1, math.ceil(self._next_start - time.monotonic()))
                 return f"The MCP server '{name}' is being restarted; try again in {seconds} s."
@@ -168,7 +173,7 @@ class RunningServer:
                 if signals.stopping:
                     return
                 if signals.is_forgotten:
-                    # No failure: it answers, and a new session can be had at once.
+                    # Not a failure: the server answers, and a new session can be opened at once.
                     continue
                 signals.renewed.set()
                 worked = self._ready_since is not None
@@ -178,7 +183,7 @@ class RunningServer:
                 self._next_start = time.monotonic() + pause
                 self.state = replace(self.state, status="restarting", reason=reason)
                 settled.set()
-                # Once for each reason: a server that can never start would fill the log.
+                # Logged once for each reason, because a server that can never start would fill the log.
                 log = _log.warning if worked or reason != last_reason else _log.debug
                 log("mcp_server_lost", server=self.declaration.name, reason=reason, restart_seconds=pause)
                 last_reason = reason
@@ -187,8 +192,8 @@ class RunningServer:
                     return
 
     async def _connect(self, signals: Signals, settled: asyncio.Event) -> str:
-        """Keep one connection from its beginning to its end; return why it ended."""
-        # Not at the top: the SDK takes longer to import than all of Callboard.
+        """Run one connection from its start to its end, and return the reason for its end."""
+        # Imported here, because the SDK takes longer to import than all of Callboard.
         from callboard.skills.mcp.connection import CONNECTION_ERRORS, connect
 
         signals.begin()
@@ -208,7 +213,7 @@ class RunningServer:
         return signals.end_reason or ENDED
 
     async def _find_transport(self) -> bool:
-        """Return whether a URL that refuses streamable HTTP speaks the older transport, which is then used."""
+        """Return whether a URL that refuses streamable HTTP uses the older transport, and then use that."""
         from callboard.skills.mcp.connection import speaks_events
 
         if not self.declaration.url or self.declaration.transport or not await speaks_events(self.declaration):
@@ -229,7 +234,7 @@ class RunningServer:
                 await self._pause(signals, CHANGE_PAUSE_SECONDS)
         self.state = replace(self.state, status="restarting", reason=signals.end_reason)
         if signals.is_forgotten:
-            # Calls of the same moment are being refused too, and those of another replica may still be answered.
+            # Parallel calls are being refused too, and calls to another replica may still be answered.
             with anyio.move_on_after(LAST_CALLS_SECONDS):
                 while signals.awaits_answers and not signals.stopping:
                     await signals.wake.wait()
@@ -257,11 +262,11 @@ class RunningServer:
         if len(left_out) > MAX_NOTES:
             notes.append(f"{len(left_out) - MAX_NOTES} more tools are left out")
         if self.declaration.confirm == "unless_read_only" and not self.declaration.trusted:
-            notes.append("all of its tools ask first: it is not trusted to say which of them only read")
+            notes.append("all its tools need approval: the server is not trusted to mark tools that only read")
         return tuple(notes)
 
     async def _pause(self, signals: Signals, seconds: float) -> None:
-        """Wait, and no longer once the server is to stop."""
+        """Wait for a time, or until the server must stop."""
         with anyio.move_on_after(seconds):
             while not signals.stopping:
                 await signals.wake.wait()

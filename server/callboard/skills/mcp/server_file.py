@@ -1,4 +1,4 @@
-"""The JSON file of MCP servers, in the forms that other clients give it: `{"mcpServers": {"name": {"command": …}}}`."""
+"""Reads the JSON file of MCP servers, in the forms of other clients: `{"mcpServers": {"name": {"command": …}}}`."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from callboard.skills.mcp.declaration import Confirm, ServerDeclaration, Transpo
 from callboard.skills.skill import find_clash
 
 PLACES = (("mcpServers",), ("servers",), ("mcp", "servers"))
-"""Keys under which clients have their servers: most of them; VS Code's `mcp.json`; VS Code's settings."""
+"""The keys that contain the servers: in most clients, in VS Code's `mcp.json`, and in VS Code's settings."""
 
 _ALIASES = {
     "httpUrl": "url",
@@ -25,7 +25,7 @@ _ALIASES = {
     "transport": "type",
     "transportType": "type",
 }
-"""Keys of Gemini CLI, Windsurf, OpenCode, LangChain and Cline."""
+"""The keys of Gemini CLI, Windsurf, OpenCode, LangChain and Cline."""
 
 _TYPES: Mapping[str, Transport | None] = {
     "stdio": None,
@@ -36,7 +36,7 @@ _TYPES: Mapping[str, Transport | None] = {
     "sse": "sse",
 }
 _VARIABLE = re.compile(
-    r"\$\{(?:(?P<asked>input|command|config):[^}]*|(?:env:)?(?P<name>[A-Za-z_]\w*)(?::-(?P<default>[^}]*))?)\}"
+    r"\$\{(?:(?P<vscode>input|command|config):[^}]*|(?:env:)?(?P<name>[A-Za-z_]\w*)(?::-(?P<default>[^}]*))?)\}"
 )
 _COMMENT = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _LAST_COMMA = re.compile(r'"(?:\\.|[^"\\])*"|,(?=\s*[}\]])', re.DOTALL)
@@ -44,14 +44,14 @@ _LAST_COMMA = re.compile(r'"(?:\\.|[^"\\])*"|,(?=\s*[}\]])', re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class ServerFile:
-    """The servers of a file that it does not disable; `problems`: a line on each that is left out."""
+    """The enabled servers of a file. `problems` has a line for each server that is left out."""
 
     servers: tuple[ServerDeclaration, ...]
     problems: tuple[str, ...]
 
 
 def read_server_file(path: Path) -> ServerFile:
-    """Return the servers of the file. Raises `SettingsError` if it is no file of servers."""
+    """Return the servers of the file. Raises `SettingsError` if the file is unreadable or has no servers."""
     servers: list[ServerDeclaration] = []
     problems: list[str] = []
     place, entries = _read_entries(path)
@@ -64,23 +64,23 @@ def read_server_file(path: Path) -> ServerFile:
             problems += [_explain(f"{place}.{name}", dict(detail)) for detail in error.errors()]
         except AgentError as error:
             problems.append(f"{place}.{name}: {error}")
-    prefixes = [one.prefix for one in servers]
+    prefixes = [server.prefix for server in servers]
     clashes = {
-        one.name: other
-        for index, one in enumerate(servers)
-        if (other := find_clash(one.prefix, [*prefixes[:index], *prefixes[index + 1 :]])) is not None
+        server.name: other
+        for index, server in enumerate(servers)
+        if (other := find_clash(server.prefix, [*prefixes[:index], *prefixes[index + 1 :]])) is not None
     }
     problems += [
-        f"{place}.{name}: its tools could pass for those of another server, whose names begin with '{other}_'; "
+        f"{place}.{name}: its tools could be confused with tools of another server, whose names begin with '{other}_'; "
         "give it another name"
         for name, other in clashes.items()
     ]
-    kept = tuple(one for one in servers if one.name not in clashes)
+    kept = tuple(server for server in servers if server.name not in clashes)
     return ServerFile(kept, tuple(f"{path}: {problem}" for problem in problems))
 
 
 def _read_entries(path: Path) -> tuple[str, dict[str, Any]]:
-    """Return the key of the servers in the file, and the servers by their names."""
+    """Return the path of keys to the servers in the file, and the servers by name."""
     try:
         content = json.loads(_strip_comments(path.expanduser().read_text("utf-8-sig")))
     except OSError as error:
@@ -88,7 +88,7 @@ def _read_entries(path: Path) -> tuple[str, dict[str, Any]]:
     except UnicodeDecodeError as error:
         raise SettingsError(f"{path}: the file of MCP servers is not UTF-8.") from error
     except json.JSONDecodeError as error:
-        raise SettingsError(f"{path}, line {error.lineno}, column {error.colno}: no JSON: {error.msg}.") from error
+        raise SettingsError(f"{path}, line {error.lineno}, column {error.colno}: not JSON: {error.msg}.") from error
     for keys in PLACES:
         found = content
         for key in keys:
@@ -99,7 +99,7 @@ def _read_entries(path: Path) -> tuple[str, dict[str, Any]]:
 
 
 def _strip_comments(text: str) -> str:
-    """Return JSON with blanks for comments and for commas after the last item, as VS Code allows them."""
+    """Return JSON with comments and trailing commas, which VS Code allows, replaced by spaces."""
 
     def blank(match: re.Match[str]) -> str:
         return match[0] if match[0].startswith('"') else re.sub(r"\S", " ", match[0])
@@ -114,22 +114,22 @@ def _is_disabled(given: object) -> bool:
 
 
 def _rename(given: object) -> object:
-    """Return an entry by Callboard's names of its keys, without what is null."""
+    """Return an entry with Callboard's names of the keys, without null values."""
     if not isinstance(given, dict):
         return given
     entry = {_ALIASES.get(key, key): value for key, value in given.items() if value is not None}
     if isinstance(command := entry.get("command"), list) and command:
-        # OpenCode's command has the arguments too.
+        # OpenCode's command includes the arguments.
         entry |= {"command": command[0], "args": [*command[1:], *entry.get("args", ())]}
     return entry
 
 
 def _expand(value: object) -> object:
-    """Return a text with `${NAME}` and `${NAME:-default}` replaced from the environment; raises `ValueError`."""
+    """Return a text with `${NAME}` and `${NAME:-default}` replaced from the environment. Raises `ValueError`."""
 
     def look_up(match: re.Match[str]) -> str:
-        if match["asked"]:
-            raise ValueError(f"{match[0]} is known to VS Code alone; write ${{NAME}} for a variable of the environment")
+        if match["vscode"]:
+            raise ValueError(f"only VS Code knows {match[0]}; write ${{NAME}} for a variable of the environment")
         name = match["name"]
         found = os.environ.get(name, match["default"])
         if found is None:
@@ -143,7 +143,7 @@ _Text = Annotated[str, BeforeValidator(_expand)]
 
 
 class _Entry(BaseModel):
-    """One server of the file; what other clients put there besides is ignored."""
+    """One server of the file. Unknown keys of other clients are ignored."""
 
     model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True)
 
@@ -163,16 +163,16 @@ class _Entry(BaseModel):
     def _check_type(cls, given: str) -> str:
         name = re.sub(r"[-_ ]", "", given).lower()
         if name and name not in _TYPES:
-            raise ValueError("no such type; use stdio, http or sse")
+            raise ValueError("unknown type; use stdio, http or sse")
         return name
 
     def declaration(self, name: str) -> ServerDeclaration:
-        """Return the declaration under that name. Raises `AgentError`."""
+        """Return the declaration with that name. Raises `AgentError`."""
         folder = Path(self.cwd).expanduser() if self.cwd else None
         given = self.model_dump(exclude={"type", "cwd"})
         return ServerDeclaration(name, **given, cwd=folder, transport=_TYPES.get(self.type))
 
 
 def _explain(place: str, detail: Mapping[str, Any]) -> str:
-    # The value is not repeated: it may be a key.
+    # The value is left out, because it may be a key.
     return f"{'.'.join([place, *map(str, detail['loc'])])}: {str(detail['msg']).removeprefix('Value error, ')}"

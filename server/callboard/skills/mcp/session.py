@@ -1,6 +1,6 @@
-"""Session: one open connection to an MCP server, its tools, calls to them side by side, and what they answer.
+"""One open connection to an MCP server: its tools, parallel calls of them, and their results.
 
-Of an answer text and pictures are shown, all else is said in words.
+Texts and pictures in a result are shown. Other content is described in words.
 """
 
 import re
@@ -37,40 +37,38 @@ CALL_SECONDS = 86_400.0
 """Longer than any call may take: the executor's limit comes first, and cancels the call at the server too."""
 
 MAX_REPORTS = 200
-"""Of one call; each is an event and a row in the database."""
+"""The limit of progress reports of a call. Each is an event and a row in the database."""
 
 MAX_REPORT_CHARS = 500
 MAX_PAGES = 100
 
 MAX_RESULT_CHARS = 100_000
-"""Most that a model is given of one result."""
+"""The longest part of a result that a model is sent."""
 
 MAX_ERROR_CHARS = 4_000
 MAX_FILES = 20
 MAX_FILE_CHARS = 20_000_000
-"""Of one picture, in base64."""
+"""The largest picture, in characters of base64."""
 
 _log = structlog.get_logger(__name__)
 
 _IMAGE_TYPE = re.compile(r"image/[\w.+-]{1,64}", re.ASCII)
 _BASE64 = re.compile(r"[A-Za-z0-9+/\s]*={0,2}\s*", re.ASCII)
 _LOST = ("Connection closed", "SSE stream ", "Server returned an error response")
-"""The SDK's words for a connection that broke, and for a status without a JSON-RPC body, which most come of a restart.
-
-Their code, -32000, is that of many servers for errors of their own.
-"""
+"""The SDK's messages for a broken connection, and for a status without a JSON-RPC body, which usually means a restart.
+Their code, -32000, is also used by many servers for their own errors."""
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Calls over a connection; used by many tasks at once."""
+    """Calls over a connection. Many tasks use it at once."""
 
     declaration: ServerDeclaration
     client: Client
     signals: Signals
 
     async def list_tools(self) -> list[McpTool]:
-        """Return all pages of the server's list, up to one tool more than is of use. Raises what the SDK raises."""
+        """Return all pages of the server's list, up to one tool more than is used. Raises the SDK's exceptions."""
         listed: list[McpTool] = []
         cursor: str | None = None
         cursors: set[str] = set()
@@ -79,7 +77,7 @@ class Session:
                 page = await self.client.list_tools(cursor=cursor)
             except MCPError as error:
                 if error.code == METHOD_NOT_FOUND:
-                    break  # a server of prompts and resources alone
+                    break  # a server with only prompts and resources
                 raise
             names = {tool.name for tool in listed}
             is_known = bool(page.tools) and all(tool.name in names for tool in page.tools)
@@ -94,9 +92,9 @@ class Session:
         return listed
 
     async def call(self, tool_name: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
-        """Run a tool; its progress becomes statuses of the call. Raises `ToolError`, `ForgottenSession`.
+        """Run a tool, and report its progress as statuses of the call. Raises `ToolError`, `ForgottenSession`.
 
-        Cancelling this cancels the tool at the server.
+        Cancelling this method cancels the tool at the server.
         """
         name = self.declaration.name
         hide = self.declaration.hide
@@ -115,55 +113,55 @@ class Session:
                     tool_name, dict(arguments), read_timeout_seconds=CALL_SECONDS, progress_callback=report
                 )
             except MCPError as error:
-                raise (ForgottenSession() if sent.is_refused else self._explain(error)) from error
+                raise (ForgottenSession() if sent.is_refused else self._to_tool_error(error)) from error
             except (RuntimeError, ValueError) as error:
-                # The SDK's checks: a result that is none.
-                said = truncate(hide(str(error)), MAX_ERROR_CHARS)
-                raise ToolError(f"The MCP server '{name}' gave a result that cannot be used: {said}") from error
+                # The SDK's checks reject the result.
+                reason = truncate(hide(str(error)), MAX_ERROR_CHARS)
+                raise ToolError(f"The MCP server '{name}' returned an invalid result: {reason}") from error
         return read_result(name, result, hide)
 
-    def _explain(self, error: MCPError) -> ToolError:
-        """Return what the model is told of an error of a call; a lost connection is given up."""
+    def _to_tool_error(self, error: MCPError) -> ToolError:
+        """Return an error of a call for the model, and end the connection if it is lost."""
         name = self.declaration.name
-        said = truncate(self.declaration.hide(error.message), MAX_ERROR_CHARS)
+        message = truncate(self.declaration.hide(error.message), MAX_ERROR_CHARS)
         if error.message.startswith(_LOST):
             self.signals.end("the connection was lost during a call")
             return ToolError(
-                f"The MCP server '{name}' was lost during this call ({said}), which may have been carried out or "
-                "not. It is being restarted; try again in a few seconds."
+                f"The connection to the MCP server '{name}' was lost during this call ({message}), which may have been "
+                "carried out or not. It is being restarted; try again in a few seconds."
             )
         if error.code == PARSE_ERROR:
-            reason = " ".join(said.split("[type=")[0].split())
+            reason = " ".join(message.split("[type=")[0].split())
             return ToolError(
                 f"The answer of the MCP server '{name}' cannot be read ({reason}). The call may have taken effect."
             )
-        return ToolError(f"The MCP server '{name}' refused the call: {said}")
+        return ToolError(f"The MCP server '{name}' refused the call: {message}")
 
 
 def read_result(server: str, result: CallToolResult, hide: Callable[[str], str]) -> ToolResult:
-    """Return the result, `hide` having taken the secrets out; raises `ToolError` where the server says it failed."""
+    """Convert a result, with secrets removed by `hide`. Raises `ToolError` if the server reports a failure."""
     files: list[dict[str, Any]] = []
     text = "\n\n".join(filter(None, [_read_block(block, files) for block in result.content]))
     structured = result.structured_content
     written = to_json(structured, inf_nan_mode="null").decode() if structured is not None else ""
     shown = hide(written)
     if result.is_error:
-        said = truncate(hide(text) or shown, MAX_ERROR_CHARS)
-        raise ToolError(said or f"The MCP server '{server}' says that the call failed, and not why.")
-    # Text can be cut and secrets be taken out of it; structured data is kept as it is or not at all.
+        message = truncate(hide(text) or shown, MAX_ERROR_CHARS)
+        raise ToolError(message or f"The MCP server '{server}' reported a failure without a reason.")
+    # Only text can be cut or have secrets removed. Structured data is kept unchanged or dropped.
     data = structured if shown == written and len(written) <= MAX_RESULT_CHARS else None
     return ToolResult(truncate(hide(text) or shown, MAX_RESULT_CHARS), files=tuple(files), data=data)
 
 
 def truncate(text: str, limit: int) -> str:
-    """Return `text` within `limit`, and how much is missing."""
+    """Return `text` cut to `limit` characters, with a note about the rest."""
     if len(text) <= limit:
         return text
     return f"{text[:limit]}\n[cut here: {len(text) - limit} more characters. Ask for less at a time.]"
 
 
 def _read_block(block: ContentBlock, files: list[dict[str, Any]]) -> str:
-    """Return what a block says, in words; a picture that can be shown is added to `files`."""
+    """Return a block as text, and add a picture that can be shown to `files`."""
     match block:
         case TextContent():
             return block.text

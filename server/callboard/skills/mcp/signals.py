@@ -1,4 +1,4 @@
-"""Signals of a connection to the task that keeps it."""
+"""Signals from a connection to the task that runs it."""
 
 import asyncio
 from collections.abc import Iterator
@@ -7,13 +7,13 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 ENDED = "it ended"
-"""Reason for which a connection is of no more use, where nothing more is known."""
+"""The reason for the end of a connection if nothing else is known."""
 
 FORGOTTEN = "it no longer knows the session"
 
 
 class ForgottenSession(Exception):
-    """The server refused a call before it ran, because it no longer knows the session that the call belongs to."""
+    """The server refused a call before it ran, because it no longer knows the call's session."""
 
 
 @dataclass(eq=False, slots=True)
@@ -21,11 +21,11 @@ class SentCall:
     """A call that the server has not answered yet."""
 
     is_refused: bool = False
-    """True if the server did not run it, because it no longer knows the session."""
+    """The server did not run the call, because it no longer knows the session."""
 
 
 sent_call: ContextVar[SentCall | None] = ContextVar("callboard_mcp_sent_call", default=None)
-"""The call that a request over HTTP belongs to: the SDK sends each in the context of its caller."""
+"""The call to which an HTTP request belongs. The SDK sends each request in its caller's context."""
 
 
 def _make_set_event() -> asyncio.Event:
@@ -36,7 +36,7 @@ def _make_set_event() -> asyncio.Event:
 
 @dataclass(slots=True)
 class Signals:
-    """Set from anywhere in the event loop; `wake` with each."""
+    """The state of a connection, set from anywhere in the event loop. `wake` is set with every change."""
 
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     stopping: bool = False
@@ -45,34 +45,34 @@ class Signals:
     open_calls: set[SentCall] = field(default_factory=set)
     is_forgotten: bool = False
     renewed: asyncio.Event = field(default_factory=_make_set_event)
-    """Not set from the moment the server has forgotten the session until there is another, or none can be had."""
+    """Cleared while the server has forgotten the session, and set once a new session is open or cannot be opened."""
 
     left_out: list[tuple[str, str]] = field(default_factory=list)
-    """Tools of the list that was read last which cannot be used, with the reason of each."""
+    """The tools of the latest list that cannot be used, with the reasons."""
 
     def change_tools(self) -> None:
-        """Have the server's list of tools read again."""
+        """Request that the server's list of tools is read again."""
         self.tools_changed = True
         self.wake.set()
 
     def leave_out(self, tool_name: str, reason: str) -> None:
-        """Note that a tool of the server's list cannot be used."""
+        """Record that a tool of the server's list cannot be used."""
         self.left_out.append((tool_name, reason))
 
     def end(self, reason: str) -> None:
-        """Say that the connection is of no more use; the first reason counts."""
+        """Mark the connection as unusable. The first reason is kept."""
         self.end_reason = self.end_reason or reason
         self.wake.set()
 
     def forget(self) -> None:
-        """Say that the server has forgotten the session, so that another one is begun at once."""
+        """Mark the session as forgotten by the server, so that a new one is opened at once."""
         self.is_forgotten = True
         self.renewed.clear()
         self.end(FORGOTTEN)
 
     @contextmanager
     def calling(self) -> Iterator[SentCall]:
-        """Have the requests of this context belong to the call that is yielded."""
+        """Return a context whose requests belong to the yielded call."""
         sent = SentCall()
         token = sent_call.set(sent)
         self.open_calls.add(sent)
@@ -85,17 +85,17 @@ class Signals:
 
     @property
     def awaits_answers(self) -> bool:
-        """Return whether there are calls that the server may still answer."""
+        """Return whether the server may still answer any call."""
         return not all(call.is_refused for call in self.open_calls)
 
     def stop(self) -> None:
-        """Say that nobody needs the server any longer."""
+        """Request that the server stops."""
         self.stopping = True
         self.renewed.set()
         self.wake.set()
 
     def begin(self) -> None:
-        """Forget what was said of the last connection: a new one begins."""
+        """Reset the state for a new connection."""
         self.tools_changed = True
         self.is_forgotten = False
         self.end_reason = ""

@@ -1,4 +1,4 @@
-"""The `mcp` skills: one of an MCP server, or of all servers of a file."""
+"""The skills for MCP servers: one for a single server, and one for all servers of a file."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -25,14 +25,25 @@ _log = structlog.get_logger(__name__)
 
 
 class McpServer(Skill):
-    """The tools of an MCP server: a `command` that speaks over its standard streams, or the `url` of one over HTTP.
+    """The tools of an MCP server, which is a `command` that uses its standard streams, or a `url`.
 
-    They are named `<name>_<tool>`. The server runs while the application does, one for each
-    application. It gets `env` and a safe few of our own variables, and none else. `confirm`: which
-    of its tools ask the user first; `Agent(confirm=("files_*",))` does the same for one agent.
-    `trusted`: the server is believed that a tool only reads, which `confirm="unless_read_only"` needs.
-    `transport`: `"http"` or `"sse"`, the older one, for a `url`; it is found out where it is not given. Raises
-    `AgentError` for a declaration that cannot work.
+    The tools are named `<name>_<tool>`. Each application starts its own server and stops it at its end.
+
+    Args:
+        name: The server's name.
+        command: The program to run.
+        args: The program's arguments.
+        env: Variables for the program, added to a few harmless ones of this process. No others are passed on.
+        cwd: The program's working directory.
+        url: The address of a server over HTTP.
+        headers: The headers of all HTTP requests.
+        confirm: The tools that need the user's approval. `Agent(confirm=("files_*",))` sets it for one agent.
+        timeout_seconds: The time limit of a call.
+        trusted: The server's hint that a tool only reads is believed, which `confirm="unless_read_only"` needs.
+        transport: `"http"` or `"sse"` (the older one) for a `url`; by default it is detected.
+
+    Raises:
+        AgentError: The declaration cannot work.
     """
 
     def __init__(
@@ -76,7 +87,7 @@ class McpServer(Skill):
         )
 
     async def probe(self, wait_seconds: float = TRY_SECONDS) -> McpState:
-        """Start the server, see how it is, and end it: for commands that list what there is."""
+        """Start the server, return its state, and stop it. Used by commands that list servers."""
         server = RunningServer(self.declaration)
         async with server.lifespan(wait_seconds=wait_seconds):
             return server.state
@@ -97,12 +108,12 @@ class McpSettings(SkillSettings):
 
 
 class McpServers(Skill):
-    """The tools of all MCP servers of a JSON file `{"mcpServers": {"name": {"command": …, "args": […]}}}`.
+    """The tools of all MCP servers in a JSON file `{"mcpServers": {"name": {"command": …, "args": […]}}}`.
 
-    Keys: `command`, `args`, `env`, `cwd`, or `url`, `headers` and `type` (`http` or `sse`); `disabled`; and Callboard's
-    own, `confirm`, `trusted` and `timeoutSeconds`. Other clients' names of these are read too. `${NAME}` and
-    `${NAME:-default}` in a value come from the environment. The file is read when the application starts, which raises
-    `SettingsError` if it is no JSON. A server that cannot work is left out.
+    The keys are `command`, `args`, `env`, `cwd`, or `url`, `headers` and `type` (`http` or `sse`); `disabled`; and
+    Callboard's own `confirm`, `trusted` and `timeoutSeconds`. Other clients' names of these keys are accepted too.
+    `${NAME}` and `${NAME:-default}` in a value are replaced from the environment. The file is read when the application
+    starts, which raises `SettingsError` if it is not JSON. Servers that cannot work are left out.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -110,19 +121,19 @@ class McpServers(Skill):
         super().__init__("mcp", f"The tools of the MCP servers of {self.path.name}.", lifespan=self._run)
 
     def servers(self) -> list[McpServer]:
-        """Return a skill for each server that the file declares now and that can work.
+        """Return a skill for each server in the file that can work.
 
         Raises `SettingsError`, and `AgentError` without the library `mcp`.
         """
         return [McpServer(**asdict(declaration)) for declaration in read_server_file(self.path).servers]
 
     def problems(self) -> tuple[str, ...]:
-        """Return a line on each server of the file that is left out, and why. Raises `SettingsError`."""
+        """Return a line for each server in the file that is left out, with the reason. Raises `SettingsError`."""
         return read_server_file(self.path).problems
 
     @classmethod
     def from_settings(cls, variables: Mapping[str, str] | None = None) -> Self:
-        """Return the skill of the file that the environment names. Raises `NotSetUp`, `SettingsError`."""
+        """Return the skill for the environment's file. Raises `NotSetUp`, `SettingsError`."""
         settings = McpSettings.load(variables)
         if settings.mcp_servers is None:
             raise settings.not_set_up()
@@ -134,7 +145,7 @@ class McpServers(Skill):
         for problem in problems:
             _log.warning("mcp_server_left_out", reason=problem)
         async with AsyncExitStack() as stack:
-            # Side by side: one that is slow to start holds up no other.
+            # In parallel, so that a slow server does not delay the others.
             opening = (stack.enter_async_context(server.open(services)) for server in self.servers())
             running = await asyncio.gather(*opening)
             yield SkillState(

@@ -1,4 +1,4 @@
-"""Stream of an MCP server's messages on their way to the SDK."""
+"""The stream of an MCP server's messages, between the transport and the SDK."""
 
 from typing import Any, Self
 
@@ -13,13 +13,13 @@ from callboard.skills.mcp.messages import repair_message, repair_result, repair_
 from callboard.skills.mcp.signals import ENDED, Signals
 
 _OTHER_RESULTS = frozenset({"protocolVersion", "capabilities", "supportedVersions", "inputRequests"})
-"""Keys of the results of other requests that are sent; a result with none of them may be a call's."""
+"""The keys in results of requests other than calls. A result without any of them may be a call's."""
 
 _log = structlog.get_logger(__name__)
 
 
 class WatchedStream:
-    """Stream that repairs messages, and says when there will be no more, which the SDK says only to callers."""
+    """Repairs messages, and signals the end of the stream, which the SDK reports only to callers."""
 
     def __init__(self, inner: Any, server: str, signals: Signals) -> None:
         self._inner = inner
@@ -28,7 +28,7 @@ class WatchedStream:
 
     @property
     def last_context(self) -> Any:
-        """The context that the SDK looks for on streams that have it."""
+        """The context that the SDK reads from streams that have one."""
         return getattr(self._inner, "last_context", None)
 
     async def receive(self) -> SessionMessage | Exception:
@@ -62,21 +62,21 @@ class WatchedStream:
         return message
 
     async def _repair_list(self, page: dict[str, Any]) -> dict[str, Any]:
-        """Return a page of the list of tools without those that cannot be called, which are noted."""
-        # PHP and null for a list without tools.
+        """Return a page of the list of tools without tools that cannot be called, which are reported."""
+        # Some servers send null, or PHP's empty object, for an empty list.
         listed = page["tools"] or []
         if not isinstance(listed, list):
             return {}
         tools: list[dict[str, Any]] = []
-        for one in listed:
+        for entry in listed:
             if len(tools) > MAX_TOOLS:
-                break  # one more than is of use, so that it is noted that there are more
-            # The largest schemas take 20 ms each.
+                break  # one more than is used, so that the excess is reported
+            # The largest schemas take 20 ms each, so other tasks get a turn.
             await anyio.lowlevel.checkpoint()
             try:
-                tools.append(repair_tool(one))
+                tools.append(repair_tool(entry))
             except ValueError as error:
-                name = str(one.get("name") if isinstance(one, dict) else one)[:MAX_NAME_CHARS]
+                name = str(entry.get("name") if isinstance(entry, dict) else entry)[:MAX_NAME_CHARS]
                 self._signals.leave_out(name, str(error))
         cursor = page.get("nextCursor")
         return {"tools": tools, "nextCursor": None if cursor is None else str(cursor)}

@@ -1,4 +1,4 @@
-"""Movies and series: the skill of an agent that minds a library through Seerr (Overseerr, Jellyseerr)."""
+"""Movies and series: a skill that manages a media library through Seerr (Overseerr, Jellyseerr)."""
 
 from callboard.skills.media.skill import Seerr
 

@@ -1,7 +1,7 @@
-"""API models of Seerr, as far as its answers are read: the shapes of its API v1, whatever else they hold.
+"""Models of Seerr's API v1, with only the fields that are read.
 
-Movies and series share one shape here: a movie has `title` and `releaseDate` where a series
-has `name` and `firstAirDate`. TMDB, where Seerr has it from, leaves out or nulls any of them.
+Movies and series share one class: a movie has `title` and `releaseDate`, a series `name` and `firstAirDate`. Their data
+comes from TMDB, where any field may be missing or null.
 """
 
 from typing import Literal
@@ -13,20 +13,20 @@ MediaType = Literal["movie", "tv"]
 
 
 class Wire(BaseModel):
-    """One object of an answer."""
+    """An object in an answer of Seerr."""
 
     model_config = ConfigDict(frozen=True, alias_generator=to_camel)
 
 
 class SeasonState(Wire):
-    """A season as the library has it, or as a request names it."""
+    """The state of a season in the library, or of a season in a request."""
 
     season_number: int
     status: int = 1
 
 
 class MediaInfo(Wire):
-    """State of a title in Seerr; `id` is Seerr's own number, not TMDB's."""
+    """The state of a title in Seerr. `id` is Seerr's own number, not TMDB's."""
 
     id: int
     status: int = 1
@@ -35,7 +35,7 @@ class MediaInfo(Wire):
 
 
 class Entry(Wire):
-    """One result of a list: a movie, a series, or a person with what they are known for."""
+    """A result in a list: a movie, a series, or a person with the titles they are known for."""
 
     id: int
     media_type: str = ""
@@ -52,15 +52,15 @@ class Entry(Wire):
 
 
 class Entries(Wire):
-    """A page of results, 20 at most."""
+    """A page of at most 20 results."""
 
     page: int
     total_pages: int
     results: tuple[Entry, ...]
 
 
-class Named(Wire):
-    """Anything with a name: a genre, a network, a member of the cast or the crew."""
+class NamedThing(Wire):
+    """An object with a name: a genre, a network, a member of the cast or crew."""
 
     id: int
     name: str = ""
@@ -69,7 +69,7 @@ class Named(Wire):
 
 
 class Season(Wire):
-    """A season as TMDB has it; number 0 holds the specials."""
+    """A season at TMDB. Number 0 contains the specials."""
 
     season_number: int
     episode_count: int = 0
@@ -77,20 +77,20 @@ class Season(Wire):
 
 
 class Details(Entry):
-    """All about one movie or series."""
+    """All facts about one movie or series."""
 
     status: str | None = None
     tagline: str | None = None
     runtime: int | None = None
-    genres: tuple[Named, ...] = ()
-    networks: tuple[Named, ...] = ()
-    cast: tuple[Named, ...] = Field(default=(), validation_alias=AliasPath("credits", "cast"))
-    crew: tuple[Named, ...] = Field(default=(), validation_alias=AliasPath("credits", "crew"))
+    genres: tuple[NamedThing, ...] = ()
+    networks: tuple[NamedThing, ...] = ()
+    cast: tuple[NamedThing, ...] = Field(default=(), validation_alias=AliasPath("credits", "cast"))
+    crew: tuple[NamedThing, ...] = Field(default=(), validation_alias=AliasPath("credits", "crew"))
     seasons: tuple[Season, ...] = ()
 
 
-class Made(Wire):
-    """A request or an issue that was made; without an `id` nothing was, and `message` says why."""
+class Created(Wire):
+    """A new request or issue. Without an `id` nothing was created, and `message` gives the reason."""
 
     id: int | None = None
     status: int | None = None
@@ -99,7 +99,7 @@ class Made(Wire):
 
 
 class Request(Wire):
-    """A request in a list. Seerr gives no title with it, only the number of one."""
+    """A request in a list. Seerr sends only the title's number, not its name."""
 
     id: int
     type: MediaType
@@ -111,7 +111,7 @@ class Request(Wire):
 
 
 class Requests(Wire):
-    """A page of requests, newest first, how many pages there are, and how many requests in all."""
+    """A page of requests, newest first, with the number of pages and of all requests."""
 
     pages: int = Field(validation_alias=AliasPath("pageInfo", "pages"))
     total: int = Field(validation_alias=AliasPath("pageInfo", "results"))

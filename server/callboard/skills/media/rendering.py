@@ -1,4 +1,4 @@
-"""Rendering: titles as the model reads them, one line each, with its number at TMDB, and Seerr's numbers as words."""
+"""Texts for the model: a line for each title with its number at TMDB, and Seerr's status numbers in words."""
 
 import re
 from collections import OrderedDict
@@ -18,8 +18,8 @@ AVAILABILITY = {
     3: "requested, on its way",
     4: "partly available",
     5: "available",
-    # Overseerr's number for what was deleted is Jellyseerr's and Seerr's for what is blocked.
-    6: "deleted, or blocked by whoever runs Seerr",
+    # 6 means deleted in Overseerr, and blocked in Jellyseerr and Seerr.
+    6: "deleted, or blocked by the admin of Seerr",
     7: "deleted",
 }
 """Seerr's `MediaStatus`."""
@@ -27,30 +27,30 @@ AVAILABILITY = {
 REQUEST_STATES = {1: "waiting for approval", 2: "approved", 3: "declined", 4: "failed", 5: "done"}
 """Seerr's `MediaRequestStatus`."""
 
-_WRITTEN = re.compile(
+_WRITTEN_TITLE = re.compile(
     r"(?P<name>.+?)(?: \((?:\d{4}|no date)\))?(?:, (?:movie|series))?:? *\[tmdb: ?(?P<number>\d{1,12})\]"
 )
-"""A title as `render_title` writes it, and as the prompt asks models to."""
+"""A title as `render_title` writes it and as the prompt asks models to write it."""
 
 KINDS: dict[MediaType, str] = {"movie": "movie", "tv": "series"}
 
 
 def render_availability(info: MediaInfo | None) -> str:
-    """Return whether a title is there, in words."""
-    return ABSENT if info is None else AVAILABILITY.get(info.status, f"in a state that is not known ({info.status})")
+    """Return the availability of a title in words."""
+    return ABSENT if info is None else AVAILABILITY.get(info.status, f"in an unknown state ({info.status})")
 
 
 def render_title(entry: Entry, kind: MediaType | None = None) -> str:
-    """Return `Mortal Kombat (2021), movie [tmdb:460465]`; `kind` where the entry does not say."""
+    """Return for example `Mortal Kombat (2021), movie [tmdb:460465]`. `kind` is used if the entry has none."""
     name = flatten(entry.title or entry.name or entry.original_title or entry.original_name or "Untitled")
     year = (entry.release_date or entry.first_air_date or "")[:4]
-    of_kind = kind or ("tv" if entry.media_type == "tv" else "movie")
-    return f"{name} ({year or 'no date'}), {KINDS[of_kind]} [tmdb:{entry.id}]"
+    shown_kind = kind or ("tv" if entry.media_type == "tv" else "movie")
+    return f"{name} ({year or 'no date'}), {KINDS[shown_kind]} [tmdb:{entry.id}]"
 
 
-def render_list(heading: str, entries: Entries, only: MediaType | None = None) -> str:
-    """Return a page of results; `only` leaves out the other kind."""
-    wanted = {only} if only else {"movie", "tv", "person"}
+def render_list(heading: str, entries: Entries, media_type_filter: MediaType | None = None) -> str:
+    """Return a page of results, restricted to one media type if a filter is given."""
+    wanted = {media_type_filter} if media_type_filter else {"movie", "tv", "person"}
     lines = [_render_line(entry) for entry in entries.results if entry.media_type in wanted]
     if not lines:
         lines = ["Nothing on this page." if entries.page < entries.total_pages else "Nothing found."]
@@ -60,59 +60,64 @@ def render_list(heading: str, entries: Entries, only: MediaType | None = None) -
 
 
 def flatten(text: str, limit: int | None = None) -> str:
-    """Return the text without line breaks, cut at `limit` characters."""
+    """Return the text in one line, cut at `limit` characters."""
     flat = " ".join(text.split())
     return flat if limit is None or len(flat) <= limit else f"{flat[:limit].rstrip()}…"
 
 
 class ShownTitles:
-    """The names under which titles were shown, by kind and number: a list may be in another language than details."""
+    """The names under which titles were shown, because lists may be in another language than details."""
 
     def __init__(self) -> None:
         self._names: OrderedDict[tuple[MediaType, int], frozenset[str]] = OrderedDict()
 
     def add(self, entries: Iterable[Entry], kind: MediaType | None = None) -> None:
-        """Remember these; the oldest of more than `MAX_SHOWN` titles are forgotten. `kind` as in `render_title`."""
+        """Remember the entries' names.
+
+        Beyond `MAX_SHOWN` titles the oldest are forgotten. `kind` as in `render_title`.
+        """
         for entry in entries:
             key = kind or ("tv" if entry.media_type == "tv" else "movie"), entry.id
-            self._names[key] = self._names.pop(key, frozenset()) | _list_names(entry)
+            self._names[key] = self._names.pop(key, frozenset()) | _normalized_names(entry)
             if len(self._names) > MAX_SHOWN:
                 self._names.popitem(last=False)
 
     def names(self, kind: MediaType, number: int) -> frozenset[str]:
-        """Return the names of a title, in letters and digits alone."""
+        """Return the names of a title, reduced to letters and digits."""
         return self._names.get((kind, number), frozenset())
 
 
 def check_title(entry: Entry, kind: MediaType, expected: str, shown: ShownTitles) -> None:
-    """Check that the title that the model named, and the user saw, is that of its number. Raises `ToolError`.
+    """Check that the title which the model named, and the user saw, belongs to its number. Raises `ToolError` if not.
 
-    It may be written as `render_title` does, with year, kind and number; of these the number has to be right.
+    The title may be written as by `render_title`, with year, kind and number. Of these only the number is checked.
     """
     year = (entry.release_date or entry.first_air_date or "")[:4]
-    known = _list_names(entry) | shown.names(kind, entry.id)
-    written = _WRITTEN.fullmatch(expected)
-    is_written = written is not None and int(written["number"]) == entry.id and _letters(written["name"]) in known
-    if not is_written and _letters(expected) not in known | {name + year for name in known}:
+    known = _normalized_names(entry) | shown.names(kind, entry.id)
+    written = _WRITTEN_TITLE.fullmatch(expected)
+    is_written = (
+        written is not None and int(written["number"]) == entry.id and _normalize_title(written["name"]) in known
+    )
+    if not is_written and _normalize_title(expected) not in known | {name + year for name in known}:
         raise ToolError(
             f"Not done: that number is {render_title(entry, kind)}, not '{flatten(expected, 100)}'. If it is what the "
-            "user wants, call again with its title; else find the right number with media_search."
+            "user wants, call again with its title; otherwise find the right number with media_search."
         )
 
 
-def _list_names(entry: Entry) -> frozenset[str]:
+def _normalized_names(entry: Entry) -> frozenset[str]:
     names = (entry.title, entry.name, entry.original_title, entry.original_name)
-    return frozenset(_letters(name) for name in names if name)
+    return frozenset(_normalize_title(name) for name in names if name)
 
 
-def _letters(text: str) -> str:
+def _normalize_title(text: str) -> str:
     return "".join(filter(str.isalnum, text.casefold())) or text.strip()
 
 
 def _render_line(entry: Entry) -> str:
     if entry.media_type == "person":
-        known = [render_title(one) for one in entry.known_for[:MAX_KNOWN_FOR]]
-        return f"- {flatten(entry.name or 'Unnamed')} (a person), known for: {'; '.join(known) or 'nothing here'}"
+        titles = [render_title(title) for title in entry.known_for[:MAX_KNOWN_FOR]]
+        return f"- {flatten(entry.name or 'Unnamed')} (a person), known for: {'; '.join(titles) or 'nothing here'}"
     rating = f", rated {entry.vote_average:.1f}" if entry.vote_average else ""
     overview = flatten(entry.overview or "", MAX_OVERVIEW_CHARS)
     return f"- {render_title(entry)}: {render_availability(entry.media_info)}{rating}. {overview}".rstrip()

@@ -1,4 +1,7 @@
-"""The `media` skill: movies and series, by Seerr. Agents may put what acts behind confirmation."""
+"""The `media` skill: movies and series, through Seerr.
+
+Agents can require approval for the tools that change something.
+"""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -13,7 +16,7 @@ from callboard._settings import SkillSettings
 from callboard.calls import tool
 from callboard.errors import ToolError
 from callboard.skills.media.client import SeerrClient, connect
-from callboard.skills.media.models import Details, Entries, Made, MediaType, Named, Request, Requests
+from callboard.skills.media.models import Created, Details, Entries, MediaType, NamedThing, Request, Requests
 from callboard.skills.media.rendering import (
     AVAILABILITY,
     KINDS,
@@ -29,7 +32,7 @@ from callboard.skills.skill import Skill
 
 MAX_CAST = 6
 MIN_VOTES = 200
-"""Below it a rating says little: TMDB's best rated titles would be those with one vote."""
+"""With fewer votes a rating means little: TMDB's best rated titles would be those with one vote."""
 Page = Annotated[int, Field(ge=1, le=500)]
 TmdbId = Annotated[int, Field(ge=1)]
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
@@ -44,12 +47,12 @@ ISSUE_TYPES = {"video": 1, "audio": 2, "subtitles": 3, "other": 4}
 SeasonNumber = Annotated[int, Field(ge=0)]
 
 _PROMPT = """\
-The media tools know what is trending, what exists, and what of it is in the user's library.
+The media tools list trending titles, find titles and people, and show what the user's library has.
 - Whenever you name a title, write its year and its number after it, as the tools do: Dune (2021) [tmdb:438631].
-- Take numbers from the tools' answers in this conversation, never from memory. Where you have none, search.
-- When the user asks for a title and several fit, list those and ask which one. When one fits, go on.
-- Request only what the user asked for. For a series find out which seasons they want, if they did not say.
-- Say what came of it: requested, waiting for approval, in the library already, or refused and why."""
+- Take numbers from the tools' answers in this conversation, never from memory. If you have none, search.
+- When the user asks for a title and several match, list them and ask which one. When one matches, continue.
+- Request only what the user asked for. For a series ask which seasons they want, if they did not say.
+- Report the outcome: requested, waiting for approval, in the library already, or refused and why."""
 
 
 class SeerrSettings(SkillSettings):
@@ -66,9 +69,9 @@ class SeerrSettings(SkillSettings):
 
 
 class Seerr(Skill):
-    """Movies and series, to be found, requested and reported on: the tools `media_…`.
+    """Finds, requests and reports problems with movies and series: the tools `media_…`.
 
-    `url` is the address of a Seerr, Overseerr or Jellyseerr, `key` its API key, which acts as its owner.
+    `url` is the address of a Seerr, Overseerr or Jellyseerr. `key` is its API key, which acts as its owner.
     """
 
     def __init__(self, url: str, key: str) -> None:
@@ -77,7 +80,7 @@ class Seerr(Skill):
         self._shown = ShownTitles()
         super().__init__(
             "media",
-            "Finds movies and series, requests them, reports what is wrong with them: Seerr.",
+            "Finds movies and series, requests them, and reports problems with them, through Seerr.",
             _PROMPT,
             (
                 self.media_trending,
@@ -109,19 +112,19 @@ class Seerr(Skill):
         page: Page = 1,
         language: Language | None = None,
     ) -> str:
-        """Lists what is trending today, and whether each title is in the library.
+        """Lists the titles that are trending today, and whether each is in the library.
 
         Each line ends with the title's number as [tmdb:ID], which the other media tools take.
 
         Args:
             media_type: `movie` or `tv` (series) to see only these, or `all`.
-            page: Which page; the answer says whether there are more.
-            language: The language of titles and plots, such as `de` or `pt-BR`; without it the server's own.
+            page: The page; the answer says whether there are more.
+            language: The language of titles and plots, such as `de` or `pt-BR`; by default the server's own.
         """
         async with self._connect() as seerr:
             entries = await seerr.get(Entries, "/discover/trending", page=page, language=language)
         self._shown.add(entries.results)
-        # Filtered here: Overseerr does not know the parameter that newer versions have for it.
+        # Filtered here, because Overseerr lacks the parameter that newer versions have.
         return render_list(f"Trending, page {page}", entries, None if media_type == "all" else media_type)
 
     @tool(read_only=True)
@@ -135,18 +138,18 @@ class Seerr(Skill):
         order: Order = "popular",
         page: Page = 1,
     ) -> str:
-        """Lists titles that fit a taste: a genre, years, a rating, what is new or comes soon.
+        """Lists titles by genre, years and rating, or titles that are new or coming soon.
 
         For titles whose name is known use media_search. Each line has the title's number as [tmdb:ID].
 
         Args:
             media_type: `movie`, or `tv` for series.
-            genre: A genre by its name, such as "Comedy".
-            year_from: Only what came out in this year or later.
-            year_to: Only what came out in this year or earlier.
-            min_rating: Only what is rated so or better, of 10.
-            order: What comes first: `popular`, best `rating`, `newest`, or the most popular of what is `upcoming`.
-            page: Which page; the answer says whether there are more.
+            genre: The name of a genre, such as "Comedy".
+            year_from: Only titles from this year or later.
+            year_to: Only titles from this year or earlier.
+            min_rating: Only titles with this rating or a better one, of 10.
+            order: The order: `popular`, best `rating`, `newest`, or the most popular of the `upcoming` titles.
+            page: The page; the answer says whether there are more.
         """
         first, last = _bound_dates(order, year_from, year_to)
         dated = "primaryReleaseDate" if media_type == "movie" else "firstAirDate"
@@ -171,14 +174,13 @@ class Seerr(Skill):
     async def media_search(self, query: Text, media_type: MediaType | None = None, page: Page = 1) -> str:
         """Finds movies, series and people by name, and says whether each title is in the library.
 
-        Use it before media_request whenever the number of the title is not known yet. Where several
-        titles fit what the user said, ask which one they mean; do not guess. Each line has the
-        title's number as [tmdb:ID].
+        Use it before media_request whenever the number of the title is not known yet. If several titles match, ask the
+        user which one they mean; do not guess. Each line has the title's number as [tmdb:ID].
 
         Args:
-            query: The title or the name alone, without a year or words such as "movie".
+            query: Only the title or the name, without a year or words such as "movie".
             media_type: `movie` or `tv` (series) to see only these; leave out for all, people included.
-            page: Which page; the answer says whether there are more.
+            page: The page; the answer says whether there are more.
         """
         async with self._connect() as seerr:
             entries = await seerr.get(Entries, "/search", query=query, page=page)
@@ -187,12 +189,12 @@ class Seerr(Skill):
 
     @tool(read_only=True)
     async def media_details(self, tmdb_id: TmdbId, media_type: MediaType) -> str:
-        """Tells all about one movie or series: plot, genres, length or seasons, people, and what of it is in the library.
+        """Shows one movie or series: plot, genres, length or seasons, people, and what the library has of it.
 
         Args:
             tmdb_id: Its number, the ID of [tmdb:ID] in an earlier answer.
             media_type: `movie`, or `tv` for a series. The same number is another title as the other kind.
-        """  # noqa: E501 - the model's text, as it was before
+        """
         async with self._connect() as seerr:
             return _render_details(await _read_details(seerr, tmdb_id, media_type), media_type)
 
@@ -206,8 +208,8 @@ class Seerr(Skill):
     ) -> str:
         """Requests a movie, or seasons of a series, for the library. This starts a download on the user's own server.
 
-        Only for a title that the user chose. Take its number from an earlier answer; where there is
-        none, or several titles fit, use media_search and ask first.
+        Only for a title that the user chose. Take its number from an earlier answer. If there is none, or several
+        titles match, use media_search and ask first.
 
         Args:
             tmdb_id: Its number, the ID of [tmdb:ID] in an earlier answer.
@@ -228,8 +230,8 @@ class Seerr(Skill):
                     body["seasons"] = _check_seasons(details, seasons)
                 case _:
                     assert_never(media_type)
-            made = await seerr.post(Made, "/request", body)
-        return _render_made(made, details, media_type)
+            created = await seerr.post(Created, "/request", body)
+        return _render_outcome(created, details, media_type)
 
     @tool(read_only=True)
     async def media_requests(
@@ -237,12 +239,12 @@ class Seerr(Skill):
         state: Literal["all", "pending", "approved", "processing", "available", "failed"] = "all",
         page: Page = 1,
     ) -> str:
-        """Lists what was requested, newest first: by whom, whether it was approved, whether it is there by now.
+        """Lists the requests, newest first: by whom, whether they were approved, and whether the titles are available.
 
         Args:
             state: Only requests that wait for approval (`pending`), are `approved`, are `processing`, `available`
                 or `failed`; leave out for all.
-            page: Which page; the answer says whether there are more.
+            page: The page; the answer says whether there are more.
         """
         async with self._connect() as seerr:
             found = await seerr.get(Requests, "/request", take=PAGE_SIZE, skip=PAGE_SIZE * (page - 1), filter=state)
@@ -264,37 +266,37 @@ class Seerr(Skill):
         season: SeasonNumber | None = None,
         episode: Annotated[int, Field(ge=1)] | None = None,
     ) -> str:
-        """Reports that something is wrong with a title in the library, to whoever runs it.
+        """Reports a problem with a title in the library to its admin.
 
         Args:
             tmdb_id: Its number, the ID of [tmdb:ID] in an earlier answer.
             media_type: `movie`, or `tv` for a series.
             title: The title that belongs to the number, as the earlier answer had it.
-            problem: What is wrong: `video`, `audio`, `subtitles`, or `other`.
-            message: What is wrong, in the user's words.
-            season: For a series: which season. Leave out where it is all of them.
-            episode: For a series, with its season: which episode. Leave out where it is all of them.
+            problem: The kind of problem: `video`, `audio`, `subtitles`, or `other`.
+            message: The problem in the user's words.
+            season: For a series: the season. Leave out for all seasons.
+            episode: For a series, with its season: the episode. Leave out for all episodes.
         """
         async with self._connect() as seerr:
             details = await _read_details(seerr, tmdb_id, media_type)
             check_title(details, media_type, title, self._shown)
             if details.media_info is None:
                 title = render_title(details, media_type)
-                raise ToolError(f"{title} is not in the library: there is nothing to report on.")
+                raise ToolError(f"{title} is not in the library, so no problem with it can be reported.")
             body: dict[str, object] = {
                 "issueType": ISSUE_TYPES[problem],
                 "message": message,
                 "mediaId": details.media_info.id,
             }
             if media_type == "tv":
-                # 0 is all of them.
+                # 0 means all.
                 body |= {"problemSeason": season or 0, "problemEpisode": episode or 0}
-            made = await seerr.post(Made, "/issue", body)
-        return f"Reported as issue {made.id}: {problem} of {render_title(details, media_type)}."
+            created = await seerr.post(Created, "/issue", body)
+        return f"Reported as issue {created.id}: {problem} of {render_title(details, media_type)}."
 
 
 async def _read_details(seerr: SeerrClient, tmdb_id: int, media_type: MediaType) -> Details:
-    """Return all that Seerr has of a title. Raises `ToolError`: Seerr says 500 where TMDB has no such number."""
+    """Return the details of a title. Raises `ToolError`, also for an unknown number, for which Seerr answers 500."""
     return await seerr.get(Details, f"/{media_type}/{tmdb_id}")
 
 
@@ -304,7 +306,7 @@ def _bound_dates(order: Order, year_from: int | None, year_to: int | None) -> tu
     today = datetime.now(UTC).date()
     match order:
         case "newest":
-            # What TMDB has announced for years ahead is not new.
+            # TMDB has titles that are announced for later years.
             last = min(last or today, today)
         case "upcoming":
             first = max(first or today, today)
@@ -314,12 +316,12 @@ def _bound_dates(order: Order, year_from: int | None, year_to: int | None) -> tu
 
 
 async def _find_genre(seerr: SeerrClient, media_type: MediaType, name: str) -> int:
-    genres = await seerr.get(tuple[Named, ...], f"/genres/{media_type}")
+    genres = await seerr.get(tuple[NamedThing, ...], f"/genres/{media_type}")
     for genre in genres:
         if genre.name.casefold() == name.casefold():
             return genre.id
     known = ", ".join(genre.name for genre in genres)
-    raise ToolError(f"There is no genre '{flatten(name, 100)}' here. Give one of these: {known}.")
+    raise ToolError(f"There is no genre '{flatten(name, 100)}'. Give one of these: {known}.")
 
 
 def _render_details(details: Details, media_type: MediaType) -> str:
@@ -344,8 +346,8 @@ def _render_details(details: Details, media_type: MediaType) -> str:
     return "\n".join((render_title(details, media_type), *(f"{name}: {fact}" for name, fact in facts.items() if fact)))
 
 
-def _join_names(named: Iterable[Named]) -> str:
-    return ", ".join(one.name for one in named if one.name)
+def _join_names(named: Iterable[NamedThing]) -> str:
+    return ", ".join(thing.name for thing in named if thing.name)
 
 
 def _render_seasons(details: Details) -> list[str]:
@@ -360,24 +362,24 @@ def _render_seasons(details: Details) -> list[str]:
 
 
 def _check_seasons(details: Details, seasons: Literal["all"] | list[int] | None) -> Literal["all"] | list[int]:
-    """Return the seasons to ask for. Raises `ToolError` for none, and for those that the series has not."""
-    there = [season.season_number for season in details.seasons]
+    """Return the seasons to request. Raises `ToolError` if none are given, or if the series does not have them."""
+    existing = [season.season_number for season in details.seasons]
     if not seasons:
-        raise ToolError(f"Say which seasons: 'all', or a list of numbers. {render_title(details, 'tv')} has {there}.")
-    if seasons != "all" and (unknown := sorted(set(seasons) - set(there))):
-        raise ToolError(f"{render_title(details, 'tv')} has no season {unknown}: it has {there}.")
+        raise ToolError(f"Give the seasons: 'all', or a list of numbers. {render_title(details, 'tv')} has {existing}.")
+    if seasons != "all" and (unknown := sorted(set(seasons) - set(existing))):
+        raise ToolError(f"{render_title(details, 'tv')} has no season {unknown}: it has {existing}.")
     return seasons
 
 
-def _render_made(made: Made, details: Details, media_type: MediaType) -> str:
-    if made.id is None:
-        # Seerr says 202 where every season is there or asked for.
-        reason = made.message or "it is there, or requested."
+def _render_outcome(created: Created, details: Details, media_type: MediaType) -> str:
+    if created.id is None:
+        # Seerr answers 202 if every season is available or requested.
+        reason = created.message or "it is available or requested already."
         return f"Nothing to request of {render_title(details, media_type)}: {reason}"
-    state = REQUEST_STATES.get(made.status or 0, "made")
-    seasons = ", ".join(str(season.season_number) for season in made.seasons)
+    state = REQUEST_STATES.get(created.status or 0, "made")
+    seasons = ", ".join(str(season.season_number) for season in created.seasons)
     part = f", season {seasons}" if seasons else ""
-    return f"Requested as request {made.id}: {render_title(details, media_type)}{part}. It is {state}."
+    return f"Requested as request {created.id}: {render_title(details, media_type)}{part}. It is {state}."
 
 
 async def _render_request(seerr: SeerrClient, request: Request) -> str:
@@ -385,9 +387,9 @@ async def _render_request(seerr: SeerrClient, request: Request) -> str:
     try:
         name = render_title(await _read_details(seerr, tmdb_id, request.type), request.type)
     except ToolError:
-        # One title that TMDB has lost must not hide the other requests.
+        # A title that TMDB no longer has must not hide the other requests.
         name = f"A {KINDS[request.type]} whose title cannot be read [tmdb:{tmdb_id}]"
-    who = request.requested_by or "somebody"
+    who = request.requested_by or "an unknown user"
     seasons = ", ".join(str(season.season_number) for season in request.seasons)
     return (
         f"- {name}{f', season {seasons}' if seasons else ''}: {REQUEST_STATES.get(request.status, 'made')}, "

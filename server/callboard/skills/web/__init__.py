@@ -1,6 +1,6 @@
-"""The web as a skill: searching it, and reading what is found.
+"""The web skill: searches the web and reads pages.
 
-`guarded_client` is for every tool that fetches a URL which a model wrote.
+Every tool that fetches a URL which a model wrote must use `guarded_client`.
 """
 
 from callboard.skills.web.client import guarded_client

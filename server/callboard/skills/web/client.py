@@ -1,6 +1,6 @@
-"""HTTP client for URLs that a model wrote: it connects to the addresses that the guard has looked at.
+"""An HTTP client for URLs that a model wrote: it connects only to addresses that the guard has checked.
 
-`download` reads what is at a URL within limits of time, size, type and redirects.
+`download` reads a URL within limits on time, size, content type and redirects.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ import httpx
 from callboard._reading import Download, Kind
 from callboard._version import __version__
 from callboard.errors import AddressRefused, ToolError, ToolTimeout
-from callboard.skills.web.guard import Guard, host_of, read_url
+from callboard.skills.web.guard import Guard, normalize_host, read_url
 
 CONNECT_TIMEOUT_SECONDS = 10.0
 SILENCE_TIMEOUT_SECONDS = 15.0
@@ -30,20 +30,20 @@ HEADERS = {
 
 
 class PinnedTransport(httpx.AsyncBaseTransport):
-    """Transport that asks the guard before every request, redirects too, and connects to the guard's addresses.
+    """A transport that checks every request with the guard, including redirects, and connects to the checked addresses.
 
-    The request keeps its name in `Host`, in TLS's server name, and in the check of the certificate.
+    The host name is still used in `Host`, in TLS's server name, and for the certificate.
     """
 
     def __init__(self, guard: Guard, *, tls: ssl.SSLContext | None = None) -> None:
         self._guard = guard
-        # No connection is kept: one made for a name must not serve another name at the same address.
+        # Connections are not reused: a connection for one name must not serve another name at the same address.
         self._inner = httpx.AsyncHTTPTransport(
             verify=tls or tls_context(), limits=httpx.Limits(max_keepalive_connections=0)
         )
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Return the answer of the first address that takes the connection. Raises what the guard raises."""
+        """Send the request to the first address that accepts a connection. Raises the guard's exceptions."""
         *others, last = await self._guard.addresses(request.url)
         for address in others:
             try:
@@ -53,37 +53,37 @@ class PinnedTransport(httpx.AsyncBaseTransport):
         return await self._inner.handle_async_request(_pin(request, last))
 
     async def aclose(self) -> None:
-        """Close what is open."""
+        """Close open connections."""
         await self._inner.aclose()
 
 
 def guarded_client(guard: Guard, *, tls: ssl.SSLContext | None = None) -> httpx.AsyncClient:
-    """Return a client for one task: its cookies are nobody else's. It follows no redirects and reads no environment.
+    """Return a client for one task, whose cookies are not shared. It follows no redirects and ignores the environment.
 
-    Proxies of the environment stay unused: with one, the proxy would resolve the name.
+    A proxy from the environment is not used, because it would resolve the name itself.
     """
     return httpx.AsyncClient(
         transport=PinnedTransport(guard, tls=tls),
         trust_env=False,
         follow_redirects=False,
         headers=HEADERS,
-        # Before httpx reads the address its own way, and fails in ways of its own.
+        # Checked before httpx parses the address, which may raise other exceptions.
         event_hooks={"response": [_check_redirect]},
         timeout=httpx.Timeout(SILENCE_TIMEOUT_SECONDS, connect=CONNECT_TIMEOUT_SECONDS),
     )
 
 
 def redirect_target(response: httpx.Response) -> httpx.URL:
-    """Return where a redirect leads. Raises `AddressRefused` where that is no address to fetch."""
+    """Return the target of a redirect. Raises `AddressRefused` if it is not an address that may be fetched."""
     try:
         return read_url(urljoin(str(response.url), response.headers["location"]))
     except ValueError as error:
-        raise AddressRefused(f"{response.url.host} redirects to what is no address: try another page.") from error
+        raise AddressRefused(f"{response.url.host} redirects to an invalid address: try another page.") from error
 
 
 @cache
 def tls_context() -> ssl.SSLContext:
-    """Return the usual certificates, loaded once: that takes longer than many a request."""
+    """Return the default certificates. Cached, because loading them takes longer than many requests."""
     return httpx.create_ssl_context()
 
 
@@ -98,30 +98,30 @@ def _pin(request: httpx.Request, address: str) -> httpx.Request:
         request.url.copy_with(host=address),
         headers=request.headers,
         stream=request.stream,
-        extensions={**request.extensions, "sni_hostname": host_of(request.url)},
+        extensions={**request.extensions, "sni_hostname": normalize_host(request.url)},
     )
 
 
 async def download(client: httpx.AsyncClient, url: str, *, timeout_seconds: float = FETCH_TIMEOUT_SECONDS) -> Download:
-    """Return what is at `url`, redirects followed.
+    """Download a URL, following redirects.
 
-    Raises `AddressRefused` for it or where it leads, and `ToolError` for all else that fails.
+    Raises `AddressRefused` if the URL or a redirect may not be fetched, and `ToolError` for any other failure.
     """
-    here = read_url(url)
+    current = read_url(url)
     try:
         async with asyncio.timeout(timeout_seconds):
             for _ in range(MAX_REDIRECTS + 1):
-                async with client.stream("GET", here) as response:
+                async with client.stream("GET", current) as response:
                     if not response.has_redirect_location:
                         return await _read_body(response)
-                    # The body of a redirect stays unread: nobody has bounded it.
-                    here = redirect_target(response)
+                    # The body of a redirect is not read, because its size is not limited.
+                    current = redirect_target(response)
     except (TimeoutError, httpx.TimeoutException) as error:
         raise ToolTimeout(
-            f"{here.host} did not send the page within {timeout_seconds:g} s: try another page."
+            f"{current.host} did not send the page within {timeout_seconds:g} s: try another page."
         ) from error
     except httpx.HTTPError as error:
-        raise ToolError(f"{here.host} could not be reached: {str(error) or type(error).__name__}.") from error
+        raise ToolError(f"{current.host} could not be reached: {str(error) or type(error).__name__}.") from error
     raise ToolError(f"The address redirects more than {MAX_REDIRECTS} times: try another page.")
 
 
@@ -134,7 +134,7 @@ async def _read_body(response: httpx.Response) -> Download:
     kind = _read_kind(response.headers.get("content-type", ""), response.url.host)
     empty = Download(str(response.url), kind, response.charset_encoding, _read_encoding(response), b"")
     body = bytearray()
-    # As it was sent: a client that unpacks makes gigabytes of a few kilobytes before they can be counted.
+    # Read without decompression: a few kilobytes may decompress to gigabytes before they can be counted.
     async for chunk in response.aiter_raw():
         body += chunk
         if len(body) > empty.limit_bytes:
@@ -145,7 +145,7 @@ async def _read_body(response: httpx.Response) -> Download:
 def _read_encoding(response: httpx.Response) -> str:
     encoding = response.headers.get("content-encoding", "").strip().lower().removeprefix("x-")
     if encoding not in ("", "identity", "gzip", "deflate"):
-        raise ToolError(f"{response.url.host} packs its pages as {encoding[:40]!r}, unasked: try another page.")
+        raise ToolError(f"{response.url.host} compresses its pages as {encoding[:40]!r}, unasked: try another page.")
     return "" if encoding == "identity" else encoding
 
 

@@ -1,6 +1,6 @@
-"""Search engines: what each is asked, and what it answers, as results that can be cited.
+"""Search engines: the requests to each, and their answers as results that can be cited.
 
-The addresses of JSON APIs are the admin's own, so they may be private.
+The addresses of the JSON APIs are set by the admin, so they may be private.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ Action = Literal["web", "news", "reddit"]
 TimeRange = Literal["day", "week", "month", "year"]
 
 RESULTS = 10
-"""Results of a page, where the engine lets one choose."""
+"""The results per page, if the engine allows a choice."""
 
 MAX_RESULTS = 20
 TITLE_CHARS = 300
@@ -40,30 +40,33 @@ TIMEOUT_SECONDS = 10.0
 MAX_WAIT_SECONDS = 2.0
 DETAIL_CHARS = 200
 
-SEARCHES = Threads("search", 8)
-"""Threads of their own, in which blocking searches wait."""
+SEARCH_THREADS = Threads("search", 8)
+"""The threads for blocking searches."""
 
 _TAG = re.compile(r"</?[a-zA-Z][^<>]*>")
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class SearchQuery:
     """A search. `page` counts from 1."""
 
     action: Action
-    query: str
+    words: str
     time_range: TimeRange | None = None
     page: int = 1
 
     @property
-    def words(self) -> str:
-        """The query for engines that know Reddit as one site among others."""
-        return f"{self.query} site:reddit.com" if self.action == "reddit" else self.query
+    def text(self) -> str:
+        """The words to search for, restricted to Reddit if the action is `reddit`."""
+        return f"{self.words} site:reddit.com" if self.action == "reddit" else self.words
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """One result, as plain text. `published` is as the engine says it: a date, or "2 hours ago"; or empty."""
+class SearchResult:
+    """One result, as plain text.
+
+    `published` is in the engine's words, for example a date or "2 hours ago", or empty.
+    """
 
     title: str
     url: str
@@ -72,18 +75,18 @@ class Found:
 
 
 class Engine(ABC):
-    """A search engine; `name` is what it is called in a sentence, `secrets` are the keys that it was given."""
+    """A search engine. `name` is used in messages, `secrets` are its keys."""
 
     name: str
     secrets: Sequence[str] = ()
 
     @abstractmethod
-    async def search(self, ask: Ask) -> list[Found]:
-        """Return the results, best first, none where there are none. Raises `ToolError` where it cannot say."""
+    async def search(self, query: SearchQuery) -> list[SearchResult]:
+        """Return the results, best first, or an empty list. Raises `ToolError` if the engine fails."""
 
 
 class Searxng(Engine):
-    """A SearXNG instance (docs.searxng.org, "Search API"). A page is as long as its own engines make it."""
+    """A SearXNG instance (docs.searxng.org, "Search API"). The length of a page depends on its engines."""
 
     name = "SearXNG"
 
@@ -91,26 +94,26 @@ class Searxng(Engine):
         self._base_url = url.rstrip("/").removesuffix("/search")
         self.secrets = secrets_in_url(url)
 
-    async def search(self, ask: Ask) -> list[Found]:
-        """Return the results, `MAX_RESULTS` at most. Raises `ToolError` where it or all of its engines cannot say."""
+    async def search(self, query: SearchQuery) -> list[SearchResult]:
+        """Return at most `MAX_RESULTS` results. Raises `ToolError` if SearXNG or all its engines fail."""
         parameters = {
-            "q": ask.words,
+            "q": query.text,
             "format": "json",
-            "categories": "news" if ask.action == "news" else "general",
-            "pageno": str(ask.page),
+            "categories": "news" if query.action == "news" else "general",
+            "pageno": str(query.page),
         }
-        if ask.time_range:
-            parameters["time_range"] = ask.time_range
+        if query.time_range:
+            parameters["time_range"] = query.time_range
         advice = {
-            # What it answers for a format that its settings do not list.
+            # SearXNG's answer for a format that its settings do not list.
             403: "add json to search.formats in its settings.yml",
             429: "its limiter refuses this server: allow it in its limiter.toml",
         }
         try:
             request = httpx.Request("GET", f"{self._base_url}/search", params=parameters)
         except httpx.InvalidURL as error:
-            raise ToolError(f"CALLBOARD_SEARXNG_URL is no address: {error}.") from error
-        answer = await ask_json(self.name, request, advice=advice)
+            raise ToolError(f"CALLBOARD_SEARXNG_URL is not a valid address: {error}.") from error
+        answer = await request_json(self.name, request, advice=advice)
         results = read_results(find_list(answer, "results"), snippet="content", published=("publishedDate",))
         if not results and (silent := find_list(answer, "unresponsive_engines")):
             raise ToolError(f"SearXNG's engines did not answer: {', '.join(map(_format_reason, silent[:5]))}.")
@@ -134,31 +137,33 @@ class Brave(Engine):
         self._base_url = base_url
         self.secrets = (api_key,)
 
-    async def search(self, ask: Ask) -> list[Found]:
-        """Return the results. Raises `ToolError` where it cannot say."""
-        if ask.page > self.MAX_PAGE:
-            raise ToolError(f"Brave has {self.MAX_PAGE} pages only.")
-        kind = "news" if ask.action == "news" else "web"
+    async def search(self, query: SearchQuery) -> list[SearchResult]:
+        """Return the results. Raises `ToolError` if Brave fails."""
+        if query.page > self.MAX_PAGE:
+            raise ToolError(f"Brave has only {self.MAX_PAGE} pages.")
+        kind = "news" if query.action == "news" else "web"
         parameters = {
-            "q": " ".join(ask.words.split()[: self.MAX_QUERY_WORDS])[: self.MAX_QUERY_CHARS],
+            "q": " ".join(query.text.split()[: self.MAX_QUERY_WORDS])[: self.MAX_QUERY_CHARS],
             "count": str(RESULTS),
-            "offset": str(ask.page - 1),
+            "offset": str(query.page - 1),
             "text_decorations": "false",
         }
-        if ask.time_range:
-            parameters["freshness"] = f"p{ask.time_range[0]}"
+        if query.time_range:
+            parameters["freshness"] = f"p{query.time_range[0]}"
         headers = {"X-Subscription-Token": self._api_key, "Accept": "application/json"}
         request = httpx.Request("GET", f"{self._base_url}/{kind}/search", params=parameters, headers=headers)
         bad_key = "check CALLBOARD_BRAVE_API_KEY, and that its plan has this search"
-        answer = await ask_json(self.name, request, advice={401: bad_key, 403: bad_key}, wait=_wait_for_shortest_window)
+        answer = await request_json(
+            self.name, request, advice={401: bad_key, 403: bad_key}, wait=_seconds_until_shortest_window
+        )
         entries = find_list(answer, "results") if kind == "news" else find_list(answer, "web", "results")
         return read_results(entries, snippet="description", published=("page_age", "age"))
 
 
-def _wait_for_shortest_window(headers: httpx.Headers) -> float | None:
-    """Return the seconds until the shortest of Brave's windows opens; None where a longer one, the month's, is used up.
+def _seconds_until_shortest_window(headers: httpx.Headers) -> float | None:
+    """Return the seconds until Brave's shortest rate window resets, or None if a longer window, a month, is used up.
 
-    Both headers hold a value a window, the shortest first: `X-RateLimit-Remaining: 0, 1500`.
+    Both headers have a value for each window, the shortest first: `X-RateLimit-Remaining: 0, 1500`.
     """
     try:
         remaining, reset = (
@@ -172,7 +177,7 @@ def _wait_for_shortest_window(headers: httpx.Headers) -> float | None:
 class Tavily(Engine):
     """Tavily's search, with a key (docs.tavily.com, "POST /search", and its Python client).
 
-    It has no pages: the second is what comes after the first in a longer list.
+    Tavily has no pages. The second page is the end of a longer list.
     """
 
     name = "Tavily"
@@ -183,27 +188,27 @@ class Tavily(Engine):
         self._base_url = base_url
         self.secrets = (api_key,)
 
-    async def search(self, ask: Ask) -> list[Found]:
-        """Return the results. Raises `ToolError` where it cannot say."""
-        count = ask.page * RESULTS
+    async def search(self, query: SearchQuery) -> list[SearchResult]:
+        """Return the results. Raises `ToolError` if Tavily fails."""
+        count = query.page * RESULTS
         if count > self.MAX_COUNT:
-            raise ToolError(f"Tavily has {self.MAX_COUNT // RESULTS} pages only.")
+            raise ToolError(f"Tavily has only {self.MAX_COUNT // RESULTS} pages.")
         body: dict[str, Any] = {
-            "query": ask.query,
-            "topic": "news" if ask.action == "news" else "general",
+            "query": query.words,
+            "topic": "news" if query.action == "news" else "general",
             "max_results": count,
         }
-        if ask.time_range:
-            body["time_range"] = ask.time_range
-        if ask.action == "reddit":
+        if query.time_range:
+            body["time_range"] = query.time_range
+        if query.action == "reddit":
             body["include_domains"] = ["reddit.com"]
         request = httpx.Request(
             "POST", f"{self._base_url}/search", json=body, headers={"Authorization": f"Bearer {self._api_key}"}
         )
         used_up = "the plan's searches are used up"
         advice = {401: "check CALLBOARD_TAVILY_API_KEY", 432: used_up, 433: used_up}
-        answer = await ask_json(self.name, request, advice=advice, wait=_read_retry_after)
-        # Cut before reading: an entry that is left out must not move another to a page where it is again.
+        answer = await request_json(self.name, request, advice=advice, wait=_read_retry_after)
+        # Cut before entries are filtered: otherwise a skipped entry would move another one onto two pages.
         entries = find_list(answer, "results")[count - RESULTS :]
         return read_results(entries, snippet="content", published=("published_date",))
 
@@ -216,10 +221,10 @@ def _read_retry_after(headers: httpx.Headers) -> float | None:
 
 
 class DuckDuckGo(Engine):
-    """DuckDuckGo and others without a key, by the library `ddgs`, which reads their result pages.
+    """DuckDuckGo and other engines without a key, through the library `ddgs`, which reads their result pages.
 
-    How it fares is up to sites that do not promise to answer programs. `connect` makes a client for
-    one search, `backend` names the library's engines, with commas.
+    The sites do not promise to answer programs, so a search may fail at any time. `connect` makes a client for one
+    search. `backend` is a comma-separated list of the library's engines.
     """
 
     name = "DuckDuckGo"
@@ -228,31 +233,33 @@ class DuckDuckGo(Engine):
         self._connect = connect
         self._backend = backend
 
-    async def search(self, ask: Ask) -> list[Found]:
-        """Return the results. Raises `ToolError` where none of its engines gave any."""
-        # Here, since it belongs to an extra: the other engines do without.
+    async def search(self, query: SearchQuery) -> list[SearchResult]:
+        """Return the results. Raises `ToolError` if none of the engines returned any."""
+        # Imported here because it belongs to an extra, which other engines do not need.
         from ddgs.exceptions import DDGSException
 
         try:
-            entries = await SEARCHES.run(partial(self._look_up, ask))
+            entries = await SEARCH_THREADS.run(partial(self._search_blocking, query))
         except DDGSException as error:
             raise ToolError(f"DuckDuckGo found nothing or refused: {str(error)[:DETAIL_CHARS].rstrip('.')}.") from error
-        return read_results(entries, url="url" if ask.action == "news" else "href", snippet="body", published=("date",))
+        return read_results(
+            entries, url="url" if query.action == "news" else "href", snippet="body", published=("date",)
+        )
 
-    def _look_up(self, ask: Ask) -> list[dict[str, object]]:
+    def _search_blocking(self, query: SearchQuery) -> list[dict[str, object]]:
         from ddgs import DDGS
 
         client = self._connect() if self._connect else DDGS(timeout=int(TIMEOUT_SECONDS))
-        look_up = client.news if ask.action == "news" else client.text
-        limit = ask.time_range[0] if ask.time_range else None
-        return look_up(ask.words, timelimit=limit, page=ask.page, max_results=RESULTS, backend=self._backend)
+        search = client.news if query.action == "news" else client.text
+        limit = query.time_range[0] if query.time_range else None
+        return search(query.text, timelimit=limit, page=query.page, max_results=RESULTS, backend=self._backend)
 
 
 class Reddit(Engine):
-    """Reddit's own search, by its JSON; asked where Reddit is to be searched, and nowhere else.
+    """Reddit's own search as JSON, which is used only to search Reddit.
 
-    It answers programs without an account as long as it likes to. It has one page only: a later one is
-    asked for by what the one before ended with.
+    Reddit may refuse programs without an account at any time. There is only one page, because a later page needs a
+    value from the page before.
     """
 
     name = "Reddit"
@@ -263,20 +270,20 @@ class Reddit(Engine):
         self._base_url = base_url.rstrip("/")
         self.secrets = secrets_in_url(base_url)
 
-    async def search(self, ask: Ask) -> list[Found]:
-        """Return the posts that fit. Raises `ToolError` where it cannot say, or where a further page is wanted."""
-        if ask.page > 1:
-            raise ToolError("Reddit's own search gives one page.")
-        parameters = {"q": ask.query, "limit": str(RESULTS), "raw_json": "1", "t": ask.time_range or "all"}
+    async def search(self, query: SearchQuery) -> list[SearchResult]:
+        """Return the matching posts. Raises `ToolError` if Reddit fails, and for any page after the first."""
+        if query.page > 1:
+            raise ToolError("Reddit's own search has only one page.")
+        parameters = {"q": query.words, "limit": str(RESULTS), "raw_json": "1", "t": query.time_range or "all"}
         request = httpx.Request(
             "GET", f"{self._base_url}/search.json", params=parameters, headers={"User-Agent": self.USER_AGENT}
         )
-        refused = "it lets programs without an account in no longer, or not from here"
-        answer = await ask_json(self.name, request, advice={403: refused, 429: "it was asked too often"})
+        refused = "it does not admit programs without an account, or not from this address"
+        answer = await request_json(self.name, request, advice={403: refused, 429: "it received too many requests"})
         posts = [entry.get("data") for entry in find_list(answer, "data", "children") if isinstance(entry, dict)]
         return [found for post in posts if isinstance(post, dict) and (found := self._read_post(post))]
 
-    def _read_post(self, post: dict[str, Any]) -> Found | None:
+    def _read_post(self, post: dict[str, Any]) -> SearchResult | None:
         path = post.get("permalink")
         if not isinstance(path, str) or not path.startswith("/r/"):
             return None
@@ -291,7 +298,7 @@ class Reddit(Engine):
         counted = f"{score} points, {comments} comments" if isinstance(score, int) and isinstance(comments, int) else ""
         about = ", ".join(part for part in (f"r/{place}" if place else "", counted) if part)
         snippet = ". ".join(filter(None, (about, text)))
-        return Found(clean_text(post.get("title"), TITLE_CHARS), str(url), snippet, _read_day(post))
+        return SearchResult(clean_text(post.get("title"), TITLE_CHARS), str(url), snippet, _read_day(post))
 
 
 def _read_day(post: dict[str, Any]) -> str:
@@ -301,21 +308,21 @@ def _read_day(post: dict[str, Any]) -> str:
         return ""
 
 
-Wait = Callable[[httpx.Headers], float | None]
-"""Gives, of a 429's headers, the seconds after which to ask again; None where that is not worth it."""
+RetryDelay = Callable[[httpx.Headers], float | None]
+"""Returns the delay in seconds before a request with status 429 is repeated, from the headers; None for no retry."""
 
 
-async def ask_json(
+async def request_json(
     engine: str,
     request: httpx.Request,
     *,
     advice: Mapping[int, str],
-    wait: Wait = lambda _: None,
+    wait: RetryDelay = lambda _: None,
 ) -> dict[str, Any]:
-    """Return the answer's object. `advice` says what to do about a status.
+    """Send a request and return the JSON object of its answer. `advice` explains statuses to the reader of the error.
 
-    A 429 is waited for once, `MAX_WAIT_SECONDS` at most: a model asks for several searches at
-    one time, and free plans allow one a second. Raises `ToolError` for all that is no answer.
+    A request with status 429 is repeated once, after at most `MAX_WAIT_SECONDS`: models start several searches at the
+    same time, and free plans allow one per second. Raises `ToolError` for every failure.
     """
     try:
         async with httpx.AsyncClient(verify=tls_context(), timeout=TIMEOUT_SECONDS) as client:
@@ -330,11 +337,11 @@ async def ask_json(
         raise ToolError(f"{engine} could not be reached: {str(error) or type(error).__name__}.") from error
     answer = _read_object(response)
     if response.status_code != 200:
-        moved = "it redirects: set the address where it leads" if response.has_redirect_location else ""
+        moved = "it redirects: set the address that it redirects to" if response.has_redirect_location else ""
         reason = moved or advice.get(response.status_code, "") or _read_detail(answer)
         raise ToolError(f"{engine} answered {response.status_code}{': ' + reason if reason else ''}.")
     if answer is None:
-        raise ToolError(f"{engine} answered with something else than JSON: check its address.")
+        raise ToolError(f"{engine} did not answer with a JSON object: check its address.")
     return answer
 
 
@@ -347,7 +354,7 @@ def _read_object(response: httpx.Response) -> dict[str, Any] | None:
 
 
 def _read_detail(answer: Mapping[str, Any] | None) -> str:
-    """Return what an error's body says, in Brave's shape (`error.detail`) or Tavily's (`detail.error`)."""
+    """Return the message in an error's body, in the form of Brave (`error.detail`) or Tavily (`detail.error`)."""
     for outer, inner in (("error", "detail"), ("detail", "error")):
         part = (answer or {}).get(outer)
         text = part.get(inner) if isinstance(part, Mapping) else part
@@ -358,23 +365,23 @@ def _read_detail(answer: Mapping[str, Any] | None) -> str:
 
 def read_results(
     entries: Sequence[object], *, url: str = "url", snippet: str, published: tuple[str, ...] = ()
-) -> list[Found]:
-    """Return the entries of an engine's answer, by the names of their fields, without those that cannot be cited.
+) -> list[SearchResult]:
+    """Return an engine's entries as results, without entries that cannot be cited.
 
-    The first field of `published` that is filled counts.
+    The arguments are names of fields. Of `published` the first field with a value is used.
     """
     results = []
     for entry in entries:
-        if isinstance(entry, Mapping) and (address := _read_address(entry.get(url))):
+        if isinstance(entry, Mapping) and (address := _read_url(entry.get(url))):
             when = next((clean_text(entry.get(name), PUBLISHED_CHARS) for name in published if entry.get(name)), "")
             title = clean_text(entry.get("title"), TITLE_CHARS)
             text = clean_text(entry.get(snippet), SNIPPET_CHARS)
-            results.append(Found(title, address, text, when))
+            results.append(SearchResult(title, address, text, when))
     return results
 
 
 def find_list(answer: Mapping[str, Any], *path: str) -> list[Any]:
-    """Return the list at `path` of an answer; empty where there is none."""
+    """Return the list at `path` of an answer, empty if there is none."""
     value: object = answer
     for name in path:
         value = value.get(name) if isinstance(value, Mapping) else None
@@ -382,13 +389,13 @@ def find_list(answer: Mapping[str, Any], *path: str) -> list[Any]:
 
 
 def clean_text(value: object, limit: int) -> str:
-    """Return text without markup, in one line, `limit` characters long at most."""
+    """Return text in one line, without markup, of at most `limit` characters."""
     text = html.unescape(_TAG.sub("", value)) if isinstance(value, str) else ""
     text = " ".join(storable(text).split())
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-def _read_address(value: object) -> str:
+def _read_url(value: object) -> str:
     if not isinstance(value, str) or len(value) > URL_CHARS:
         return ""
     try:

@@ -1,13 +1,12 @@
-"""SSRF guard: says whether a URL that a model wrote may be fetched, and at which addresses.
+"""A guard against SSRF: decides whether a URL that a model wrote may be fetched, and from which addresses.
 
-Every host is resolved here, once, and every address that it has is looked at. The one who connects
-connects to these addresses and resolves nothing again (`callboard.skills.web.client`), so a name
-that points elsewhere a moment later has no effect.
+Every host is resolved here, once, and all its addresses are checked. The client connects to these addresses and does
+not resolve the name again (`callboard.skills.web.client`), so changing the DNS entry afterwards has no effect.
 
-The table of addresses is IANA's registries of special-purpose addresses (RFC 6890 and its successors), not
-`ipaddress.is_global`, whose answers differ between the versions of Python. Of IPv6, 2000::/3 alone is
-public: that leaves out every form that carries an IPv4 address within (mapped, compatible, NAT64),
-and the two inside it, 6to4 and Teredo, are in the table.
+The table of addresses follows IANA's registries of special-purpose addresses (RFC 6890 and its successors).
+`ipaddress.is_global` is not used, because its answers differ between versions of Python. In IPv6 only 2000::/3 is
+public. That excludes every form that contains an IPv4 address (mapped, compatible, NAT64), except 6to4 and Teredo,
+which are in the table.
 """
 
 import asyncio
@@ -30,7 +29,7 @@ _SPECIAL: tuple[tuple[Network, str], ...] = tuple(
         "this machine": "0.0.0.0/8 127.0.0.0/8 ::/128 ::1/128",
         "a private network": "10.0.0.0/8 172.16.0.0/12 192.168.0.0/16 fc00::/7 fec0::/10",
         "a link-local network, where clouds keep their metadata": "169.254.0.0/16 fe80::/10",
-        # Azure's, in the middle of public addresses.
+        # Azure's metadata address lies among public addresses.
         "a cloud's metadata": "168.63.129.16/32",
         "a provider's internal network": "100.64.0.0/10",
         "a multicast group": "224.0.0.0/4 ff00::/8",
@@ -43,8 +42,8 @@ _SPECIAL: tuple[tuple[Network, str], ...] = tuple(
 _PUBLIC_IPV6 = IPv6Network("2000::/3")
 
 
-def special_kind(address: Address) -> str | None:
-    """Return what an address belongs to that is not the public internet; None for a public one."""
+def special_network(address: Address) -> str | None:
+    """Return the kind of network of an address that is not public, or None for a public address."""
     for network, kind in _SPECIAL:
         if address in network:
             return kind
@@ -55,9 +54,9 @@ def special_kind(address: Address) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class AllowList:
-    """Hosts that tools may fetch although they are not public: host names, and networks of addresses.
+    """Hosts that tools may fetch although they are not public, as host names and networks.
 
-    A name stands for whatever it resolves to, and not for names below it.
+    A name covers all its addresses, but not its subdomains.
     """
 
     names: frozenset[str] = frozenset()
@@ -65,7 +64,7 @@ class AllowList:
 
     @classmethod
     def read(cls, entries: Sequence[str]) -> "AllowList":
-        """Return the list of these entries. Raises `SettingsError` for one that could never match."""
+        """Return the list of these entries. Raises `SettingsError` for an entry that could never match."""
         names = set()
         networks = []
         for entry in entries:
@@ -74,19 +73,19 @@ class AllowList:
             except ValueError:
                 if set(entry) & set("/:@[] "):
                     raise SettingsError(
-                        f"CALLBOARD_ALLOWED_HOSTS: {entry!r} is no host name, address or network: write it as "
+                        f"CALLBOARD_ALLOWED_HOSTS: {entry!r} is not a host name, address or network: write it as "
                         "nas.lan, 192.168.1.5 or 192.168.0.0/16, without a scheme, port or path"
                     ) from None
                 names.add(entry.lower().removesuffix("."))
         return cls(frozenset(names), tuple(networks))
 
     def covers(self, host: str, address: Address) -> bool:
-        """Return whether `address`, to which `host` resolved, is allowed by its name or by itself."""
+        """Return whether an address, to which `host` resolved, is allowed by the host's name or by the address."""
         return host in self.names or any(address in network for network in self.networks)
 
 
 def literal_address(host: str) -> Address | None:
-    """Return the address that `host` is, written in its usual form; None for a name, and for every odd form."""
+    """Return the address that `host` is, in its usual form; None for a name, and for unusual forms of an address."""
     try:
         return ip_address(host)
     except ValueError:
@@ -94,71 +93,71 @@ def literal_address(host: str) -> Address | None:
 
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
-"""Gives the addresses of a host name and a port; raises `OSError` where there are none."""
+"""Returns the addresses of a host name and a port. Raises `OSError` if there are none."""
 
 WEB_PORTS = frozenset({80, 443, 8000, 8008, 8080, 8443})
-"""The ports of the public web. Others would let a model speak to mail servers and databases, or scan ports."""
+"""The ports of the public web. With others a model could talk to mail servers and databases, or scan ports."""
 
 MAX_URL_CHARS = 4096
 
 _NAME = re.compile(r"[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*")
-# What browsers and inet_aton take for an IPv4 address: its last label is a number (WHATWG URL, "ends in a number").
+# Browsers and inet_aton read a name as an IPv4 address if its last label is a number (WHATWG URL, "ends in a number").
 _NUMERIC = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)")
 
 
 async def system_resolve(host: str, port: int) -> list[str]:
-    """Return all addresses that the system has for a host, each once."""
+    """Return the system's addresses of a host, without duplicates."""
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
 def read_url(text: str) -> httpx.URL:
-    """Return the URL of `text`. Raises `AddressRefused` for what is none, or can be read in two ways.
+    """Return the URL of `text`. Raises `AddressRefused` for an invalid or ambiguous one.
 
-    The reader is the one of the client that connects: two readers that differ are how such
-    guards are tricked.
+    The parser is the one of the client that connects, because differences between two parsers are how such guards are
+    bypassed.
     """
     if len(text) > MAX_URL_CHARS:
         raise AddressRefused(f"The address is longer than {MAX_URL_CHARS} characters: give a shorter one.")
     try:
         url = httpx.URL(text.strip())
     except (httpx.InvalidURL, UnicodeError) as error:
-        raise AddressRefused(f"This is no address that can be fetched: {error}.") from error
+        raise AddressRefused(f"This address cannot be fetched: {error}.") from error
     if url.scheme not in ("http", "https"):
         raise AddressRefused("Only addresses that begin with http:// or https:// can be fetched.")
     if url.userinfo:
-        raise AddressRefused("The address carries a user name or a password: leave out what stands before the @.")
+        raise AddressRefused("The address contains a user name or a password: leave out the part before the @.")
     if url.port is not None and not 0 < url.port < 65536:
-        raise AddressRefused(f"There is no port {url.port}: leave it out.")
+        raise AddressRefused(f"The port {url.port} does not exist: leave it out.")
     return url
 
 
-def host_of(url: httpx.URL) -> str:
-    """Return the host as it is looked up: ASCII, lower case, no final dot. Raises `AddressRefused` for odd ones."""
+def normalize_host(url: httpx.URL) -> str:
+    """Return the host in ASCII and lower case, without a final dot. Raises `AddressRefused` for unusual forms."""
     host = url.raw_host.decode("ascii").lower().removesuffix(".")
     if literal_address(host) is not None and "%" not in host:
         return host
     if not _NAME.fullmatch(host) or _NUMERIC.fullmatch(host):
         raise AddressRefused(
-            f"The host of {str(url)[:200]!r} is no usual host name or address: write it as example.org."
+            f"The host of {str(url)[:200]!r} is not a valid host name or address: write it as example.org."
         )
     return host
 
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """SSRF guard that lets the public web pass, and what the admin allows."""
+    """An SSRF guard that allows the public web and the hosts that the admin allows."""
 
     allowed: AllowList = field(default_factory=AllowList)
     resolve: Resolve = field(default=system_resolve, repr=False)
 
     async def addresses(self, url: httpx.URL) -> tuple[str, ...]:
-        """Return the addresses at which to fetch `url`, one or more.
+        """Return the addresses from which `url` may be fetched, at least one.
 
-        Raises `AddressRefused` where one of them is not public and not allowed, whatever the
-        others are, and `ToolError` where the host has none.
+        Raises `AddressRefused` if any of the host's addresses is neither public nor allowed, and `ToolError` if it has
+        none.
         """
-        host = host_of(read_url(str(url)))
+        host = normalize_host(read_url(str(url)))
         port = url.port or (443 if url.scheme == "https" else 80)
         literal = literal_address(host)
         found = (host,) if literal is not None else await self._resolve(host, port)
@@ -166,14 +165,14 @@ class Guard:
             address = ip_address(text)
             if self.allowed.covers(host, address):
                 continue
-            if (kind := special_kind(address)) is not None:
-                # The address itself stays untold: it is what someone who maps a network is after.
+            if (kind := special_network(address)) is not None:
+                # The address is left out, because an attacker could use it to map the network.
                 raise AddressRefused(
-                    f"{host} belongs to {kind}, which no tool may fetch: use a public address. Whoever runs this "
-                    "server can allow a host of their own in CALLBOARD_ALLOWED_HOSTS."
+                    f"{host} belongs to {kind}, which no tool may fetch: use a public address. The admin of this "
+                    "server can allow private hosts in CALLBOARD_ALLOWED_HOSTS."
                 )
             if port not in WEB_PORTS:
-                raise AddressRefused(f"Port {port} is not one of the web's: leave it out, or use an address without.")
+                raise AddressRefused(f"Port {port} is not a port of the web: use an address without a port.")
         return tuple(found)
 
     async def _resolve(self, host: str, port: int) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Agents that a tool asks while a turn of ours runs, which are seen too, and what a tool emits meanwhile."""
+"""Patches pydantic-ai so that agents and events inside tools are seen by the running turn."""
 
 from functools import cache, wraps
 from typing import Any
@@ -9,19 +9,22 @@ from pydantic_ai.tools import RunContext
 
 from callboard.calls import running_tool
 from callboard.frameworks.progress import report_progress
-from callboard.frameworks.pydantic_ai.hooks import InnerHooks, ModelRequests, turn_of_tool
+from callboard.frameworks.pydantic_ai.hooks import InnerAgentHooks, ModelRequests, turn_of_tool
 
 
 @cache
 def hook_agents_in_tools() -> None:
-    """Put hooks on agents that a tool asks; change nothing where no turn is running."""
+    """Add hooks to agents that a tool runs, and report the events that a tool emits.
+
+    Without a running turn nothing changes.
+    """
     iterate = Agent.iter
     run_sync = AbstractAgent.run_sync
 
     @wraps(iterate)
     def iterate_hooked(agent: Any, *args: Any, **kwargs: Any) -> Any:
         if (turn := turn_of_tool.get()) is not None:
-            kwargs["capabilities"] = [InnerHooks(turn), ModelRequests(turn), *(kwargs.get("capabilities") or ())]
+            kwargs["capabilities"] = [InnerAgentHooks(turn), ModelRequests(turn), *(kwargs.get("capabilities") or ())]
         return iterate(agent, *args, **kwargs)
 
     @wraps(run_sync)
@@ -34,13 +37,13 @@ def hook_agents_in_tools() -> None:
     Agent.iter = iterate_hooked  # type: ignore[method-assign, assignment] # in front of it
     AbstractAgent.run_sync = run_in_the_loop  # type: ignore[method-assign, assignment] # in front of it
     if (emit := getattr(RunContext, "emit", None)) is None:
-        # Older releases have none.
+        # Older releases have no `emit`.
         return
 
     @wraps(emit)
     async def report_and_emit(context: RunContext[Any], event: Any) -> Any:
         if turn_of_tool.get() is not None:
-            # Here, since the run's events come late: the call may have ended by then.
+            # Reported here because the run's events come late: the call may have ended before them.
             report_progress(event)
         return await emit(context, event)
 

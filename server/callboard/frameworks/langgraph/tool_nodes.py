@@ -1,8 +1,8 @@
-"""Tool nodes of a graph, whose calls are held to the server's rules.
+"""Hooks on the tool nodes of a graph, which apply the server's limits to their calls.
 
-LangGraph's events say when a tool has started, which is too late to ask, and a tool that raises
-ends the run. But every call of a tool node passes through one method of it: the nodes of an
-agent get one in front, which does nothing where no turn of ours is running.
+LangGraph's events report a tool's start too late to ask the user, and a tool that raises ends the run. But every call
+of a tool node passes through one of its methods, so that method is replaced. Without a running turn the replacement
+does nothing.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ Execute = Callable[[], Awaitable[Result]]
 
 
 def hook_tool_nodes(graph: Graph, path: Path = ()) -> Iterator[Path]:
-    """Put hooks on the graph's tool nodes, and on its subgraphs'; yield the path of each."""
+    """Put hooks on the tool nodes of the graph and its subgraphs, and yield the path of each."""
     for name, node in graph.nodes.items():
         if isinstance(node.bound, ToolNode):
             yield (*path, name)
@@ -50,7 +50,10 @@ def hook_tool_nodes(graph: Graph, path: Path = ()) -> Iterator[Path]:
 
 @cache
 def hook_agents_in_tools() -> None:
-    """Put hooks on the tool nodes of graphs that a tool asks, too; change nothing where no turn is running."""
+    """Patch LangGraph so that tool nodes of graphs which a tool runs are hooked too.
+
+    Without a running turn nothing changes.
+    """
     run_one = ToolNode._run_one
     arun_one = ToolNode._arun_one
     stream = Pregel.stream
@@ -62,18 +65,18 @@ def hook_agents_in_tools() -> None:
         return stream(graph, *args, **kwargs)
 
     @wraps(arun_one)
-    async def arun(node: ToolNode, call: LangChainCall, *where: Any) -> Result:
+    async def arun(node: ToolNode, call: LangChainCall, *injected: Any) -> Result:
         if running_tool.get() is None or current_hooks.get() is None:
-            return await arun_one(node, call, *where)
-        return await _HookedToolNode(node)(call, *where)
+            return await arun_one(node, call, *injected)
+        return await _HookedToolNode(node)(call, *injected)
 
     @wraps(run_one)
-    def run(node: ToolNode, call: LangChainCall, *where: Any) -> Result:
+    def run(node: ToolNode, call: LangChainCall, *injected: Any) -> Result:
         tool = running_tool.get()
         hooks = current_hooks.get()
         if tool is None or hooks is None or call["id"] is None:
-            return run_one(node, call, *where)
-        execute = partial(asyncio.to_thread, run_one, node, call, *where)
+            return run_one(node, call, *injected)
+        execute = partial(asyncio.to_thread, run_one, node, call, *injected)
         return tool.wait_for(_HookedToolNode(node).run(hooks, call, call["id"], execute))
 
     Pregel.stream = refuse_to_block  # type: ignore[assignment, method-assign] # in front of it
@@ -83,10 +86,10 @@ def hook_agents_in_tools() -> None:
 
 @cache
 def contain_tools() -> None:
-    """Have a tool that raises `KeyboardInterrupt` or the like fail alone.
+    """Patch LangChain so that a tool which raises `KeyboardInterrupt` or the like fails alone.
 
-    LangChain runs a tool in tasks of its own, and such an exception in a task ends the event loop. Where no turn is
-    running nothing changes.
+    LangChain runs a tool in its own task, where such an exception would end the event loop. Without a running turn
+    nothing changes.
     """
     run_tool = StructuredTool._run
     arun_tool = StructuredTool._arun
@@ -106,36 +109,37 @@ def contain_tools() -> None:
 
 
 class _HookedToolNode:
-    """The hook on a tool node: it is called in place of the node's own method that runs a call."""
+    """Replaces the method of a tool node that runs one call."""
 
     def __init__(self, node: ToolNode) -> None:
         self._node = node
-        # LangGraph's own, beneath what stands in front of it.
+        # LangGraph's own method, without the patches on the class.
         self._run_one: RunOne = unwrap(ToolNode._arun_one).__get__(node)
 
-    async def __call__(self, call: LangChainCall, *where: Any) -> Result:
-        execute = partial(self._run_one, call, *map(_with_progress, where))
+    async def __call__(self, call: LangChainCall, *injected: Any) -> Result:
+        execute = partial(self._run_one, call, *map(_add_progress_writer, injected))
         hooks = current_hooks.get()
         if hooks is None or call["id"] is None:
             return await execute()
         return await self.run(hooks, call, call["id"], execute)
 
     async def run(self, hooks: Hooks, call: LangChainCall, call_id: str, execute: Execute) -> Result:
-        """Run the call by `execute`, within the turn's limits."""
+        """Run the call with `execute`, within the turn's limits."""
         name = call["name"]
         known = hooks.calls.get(call_id)
-        is_inner = call_id in hooks.counted
+        is_in_tool = call_id in hooks.inner_calls
         if known is not None and read_arguments(known) is None:
             hooks.refuse(known)
             return _failure(call, str(unreadable_error(known)))
         await hooks.start(call_id, name, call["args"])
         try:
             if call_id in hooks.paused.values():
-                # From its beginning, for the answer that it waited for: no new call, which would be one too many.
-                outcome = await hooks.turn.calls.resume(call_id, name, partial(_outcome, execute))
+                # The tool starts again to receive the answer it waited for. This is not a new call, so it is not
+                # counted again.
+                outcome = await hooks.turn.calls.resume(call_id, name, partial(_settle, execute))
             else:
                 outcome = await hooks.turn.calls.run(
-                    ToolCall(call_id, name, call["args"]), partial(_outcome, execute), is_counted=is_inner
+                    ToolCall(call_id, name, call["args"]), partial(_settle, execute), is_counted=is_in_tool
                 )
         except ToolError as refused:
             hooks.turn.calls.fail(call_id, refused)
@@ -149,8 +153,8 @@ class _HookedToolNode:
             case Exception():
                 error = tool_error(outcome)
                 hooks.turn.calls.fail(call_id, error)
-                if is_inner:
-                    # An agent in a tool may die of its own tools: it is that tool which then fails.
+                if is_in_tool:
+                    # An exception of an inner agent's tool ends that agent, and then the outer tool fails.
                     raise outcome
                 return _failure(call, hooks.turn.mask(str(error)))
             case BaseException():
@@ -160,9 +164,9 @@ class _HookedToolNode:
                 return outcome
 
     def _end(self, hooks: Hooks, call: LangChainCall, result: Result) -> None:
-        """End the call with its own message among those of the result."""
-        messages = [one for one in messages_in(result) if isinstance(one, ToolMessage)]
-        own = [one for one in messages if one.tool_call_id == call["id"]]
+        """End the call with its own message among the messages of the result."""
+        messages = [message for message in messages_in(result) if isinstance(message, ToolMessage)]
+        own = [message for message in messages if message.tool_call_id == call["id"]]
         message = own[-1] if own else ToolMessage("", tool_call_id=call["id"])
         if message.status == "error" and call["name"] not in self._node.tools_by_name:
             hooks.turn.calls.fail(message.tool_call_id, UnknownTool(message.text))
@@ -172,18 +176,21 @@ class _HookedToolNode:
             hooks.finish(message)
 
 
-def _with_progress(where: Any) -> Any:
-    """Return what a tool is run with; its stream's writer tells how far its call is, since the stream does not."""
-    if not isinstance(where, ToolRuntime):
-        return where
-    settings = where.config.get("configurable") or {}
+def _add_progress_writer(injected: Any) -> Any:
+    """Return an injected argument of a tool; the stream writer of a `ToolRuntime` reports the call's progress.
+
+    Progress that is written to the graph's stream is not assigned to a call.
+    """
+    if not isinstance(injected, ToolRuntime):
+        return injected
+    settings = injected.config.get("configurable") or {}
     if (runtime := settings.get(CONFIG_KEY_RUNTIME)) is not None:
         settings = {**settings, CONFIG_KEY_RUNTIME: replace(runtime, stream_writer=report_progress)}
-    return replace(where, stream_writer=report_progress, config={**where.config, "configurable": settings})
+    return replace(injected, stream_writer=report_progress, config={**injected.config, "configurable": settings})
 
 
-async def _outcome(execute: Execute) -> Result | BaseException:
-    """Return what the call gives or raises: a tool may raise anything, and none of it is to end the run."""
+async def _settle(execute: Execute) -> Result | BaseException:
+    """Return the result of the call, or its exception: a tool may raise anything, and the run must not end."""
     [outcome] = await asyncio.gather(execute(), return_exceptions=True)
     return outcome
 

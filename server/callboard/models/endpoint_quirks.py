@@ -1,0 +1,196 @@
+"""Adapts requests to parts that some endpoints refuse or require, which are learnt from their error messages."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from callboard._call_ids import nine_characters
+
+Message = dict[str, Any]
+Body = dict[str, Any]
+
+STANDARD_FIELDS = frozenset({"role", "content", "tool_calls", "tool_call_id", "name", "id", "type", "function"})
+"""The fields of a message and its calls that every endpoint accepts."""
+DISPENSABLE_OPTIONS = frozenset(
+    {"parallel_tool_calls", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "safety_identifier"}
+    | {"stream_options"}
+)
+"""Options that do not change the answer. Callboard sends them, or clients such as Codex without being asked."""
+PLACEHOLDER_REASONING = " "
+"""The reasoning of an answer that another model wrote. Kimi requires one for a call, and it must not be empty."""
+PLACEHOLDER_SIGNATURE = {"google": {"thought_signature": "skip_thought_signature_validator"}}
+"""The signature of a call that Gemini did not sign: https://ai.google.dev/gemini-api/docs/thought-signatures."""
+PLACEHOLDER_TOOL = {
+    "type": "function",
+    "function": {
+        "name": "no_tool",
+        "description": "Do not call this.",
+        "parameters": {"type": "object", "properties": {}},
+    },
+}
+"""The tool that is offered if an endpoint requires a tool but the model must answer in text."""
+BRIDGE_TEXT = "I have the results."
+FIRST_USER_TEXT = "Hello."
+CONTINUE_TEXT = "Go on."
+EMPTY_TEXT = "(empty)"
+"""The texts of messages that an endpoint requires and the chat does not have."""
+
+_REQUIRES_REASONING = re.compile(
+    r"reasoning_content\b.*\b(?:missing|required|must be|pass(?:ed)? back)|missing\b.*\breasoning_content",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Quirk:
+    """A requirement of some endpoints: a pattern for their error message, and the change that satisfies it."""
+
+    pattern: re.Pattern[str]
+    adapt: Callable[[Body], Body]
+
+
+class EndpointQuirks:
+    """The parts of requests that one endpoint is known to refuse or require."""
+
+    def __init__(self) -> None:
+        self._refused: set[str] = set()
+        self._quirks: list[Quirk] = []
+
+    def adapt(self, body: Body) -> Body:
+        """Return the request in a form that the endpoint accepts."""
+        messages = [self._remove_refused(message) for message in body["messages"]]
+        adapted = {**self._remove_refused(body), "messages": messages}
+        for quirk in self._quirks:
+            adapted = quirk.adapt(adapted)
+        return adapted
+
+    def learn(self, body: Body, message: str) -> bool:
+        """Learn from the error message for `body`, and return whether `adapt` now changes the request.
+
+        Fields and options that the message names are left out: Groq, for example, sends `reasoning` but refuses it.
+        """
+        for quirk in QUIRKS:
+            if quirk.pattern.search(message) and quirk.adapt(body) != body:
+                self._quirks.append(quirk)
+                return True
+        if _REQUIRES_REASONING.search(message):
+            # The field is already sent, so its name in the message does not mean that it is refused.
+            return False
+        fields = {name for sent in body["messages"] for part in (sent, *_calls_of(sent)) for name in part}
+        fields -= STANDARD_FIELDS
+        fields |= DISPENSABLE_OPTIONS & body.keys()
+        refused = {name for name in fields if re.search(rf"\b{re.escape(name)}\b", message)}
+        self._refused |= refused
+        return bool(refused)
+
+    def _remove_refused(self, fields: dict[str, Any]) -> dict[str, Any]:
+        """Return a request, message or call without the fields that the endpoint refuses."""
+        adapted = {name: value for name, value in fields.items() if name not in self._refused}
+        if calls := _calls_of(fields):
+            adapted["tool_calls"] = [self._remove_refused(call) for call in calls]
+        return adapted
+
+
+def _calls_of(message: Message) -> list[dict[str, Any]]:
+    return message.get("tool_calls") or []
+
+
+def _in_messages(change: Callable[[list[Message]], list[Message]]) -> Callable[[Body], Body]:
+    """Return a function that applies `change` to the messages of a request."""
+    return lambda body: {**body, "messages": change(body["messages"])}
+
+
+def _shorten_ids(messages: list[Message]) -> list[Message]:
+    changed = []
+    for message in messages:
+        adapted = dict(message)
+        if calls := _calls_of(message):
+            adapted["tool_calls"] = [{**call, "id": nine_characters(call["id"])} for call in calls]
+        if call_id := message.get("tool_call_id"):
+            adapted["tool_call_id"] = nine_characters(call_id)
+        changed.append(adapted)
+    return changed
+
+
+def _add_reasoning(messages: list[Message]) -> list[Message]:
+    return [
+        {"reasoning_content": PLACEHOLDER_REASONING, **message} if message["role"] == "assistant" else message
+        for message in messages
+    ]
+
+
+def _add_signatures(messages: list[Message]) -> list[Message]:
+    """Sign the first call of each message. Gemini signs only the first call of an answer."""
+    changed = []
+    for message in messages:
+        first, *others = _calls_of(message) or [{}]
+        if first and "extra_content" not in first:
+            message = {**message, "tool_calls": [{**first, "extra_content": PLACEHOLDER_SIGNATURE}, *others]}
+        changed.append(message)
+    return changed
+
+
+def _add_bridges(messages: list[Message]) -> list[Message]:
+    changed: list[Message] = []
+    for message in messages:
+        if message["role"] == "user" and changed and changed[-1]["role"] == "tool":
+            changed.append({"role": "assistant", "content": BRIDGE_TEXT})
+        changed.append(message)
+    return changed
+
+
+def _start_with_user(messages: list[Message]) -> list[Message]:
+    first = next((place for place, message in enumerate(messages) if message["role"] != "system"), len(messages))
+    if any(message["role"] == "user" for message in messages[first : first + 1]):
+        return messages
+    return [*messages[:first], {"role": "user", "content": FIRST_USER_TEXT}, *messages[first:]]
+
+
+def _end_with_user(messages: list[Message]) -> list[Message]:
+    return [*messages, {"role": "user", "content": CONTINUE_TEXT}] if messages[-1]["role"] == "assistant" else messages
+
+
+def _fill_blanks(messages: list[Message]) -> list[Message]:
+    return [
+        message if message.get("tool_calls") or str(message["content"]).strip() else {**message, "content": EMPTY_TEXT}
+        for message in messages
+    ]
+
+
+def _fill_contents(messages: list[Message]) -> list[Message]:
+    return [{**message, "content": ""} if message.get("content") is None else message for message in messages]
+
+
+def _offer_tools(body: Body) -> Body:
+    """Offer a placeholder tool if the messages have calls but the request offers no tools."""
+    if "tools" in body or not any(_calls_of(message) for message in body["messages"]):
+        return body
+    return {**body, "tools": [PLACEHOLDER_TOOL], "tool_choice": "none"}
+
+
+QUIRKS = (
+    # Mistral.
+    Quirk(re.compile(r"length of 9\b|9 alphanumeric"), _in_messages(_shorten_ids)),
+    Quirk(re.compile(r"Unexpected role 'user' after role 'tool'"), _in_messages(_add_bridges)),
+    # Mistral and Anthropic, if the last message is an answer to be continued.
+    Quirk(re.compile(r"Expected last role User|must end with a user message"), _in_messages(_end_with_user)),
+    # The chat templates of Gemma, Llama and others.
+    Quirk(
+        re.compile(r"roles must alternate|first message must (?:use|be|have)", re.IGNORECASE),
+        _in_messages(_start_with_user),
+    ),
+    # Kimi and Anthropic.
+    Quirk(re.compile(r"must not be empty|must be non-empty|must have non-empty content"), _in_messages(_fill_blanks)),
+    # Kimi requires it for calls, DeepSeek for all answers of a turn with calls.
+    Quirk(_REQUIRES_REASONING, _in_messages(_add_reasoning)),
+    # Gemini, for calls that another model made or that were written as text.
+    Quirk(re.compile(r"missing a `?thought_signature"), _in_messages(_add_signatures)),
+    # LM Studio and Ollama refuse `content: null` beside calls.
+    Quirk(
+        re.compile(r"\bcontent\b.{0,80}(?:string|null|nil|none)", re.IGNORECASE | re.DOTALL),
+        _in_messages(_fill_contents),
+    ),
+    # Anthropic behind LiteLLM, Bedrock.
+    Quirk(re.compile(r"expects the `tools=` param|toolConfig field must be defined"), _offer_tools),
+)
